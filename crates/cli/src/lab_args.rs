@@ -98,11 +98,12 @@ pub(crate) enum LabCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Whether to use mmap for a database of yours, by a result's figures.
+    /// Decide whether to use mmap for a database of yours, by a result's figures.
     Verdict(VerdictArguments),
-    /// Say what this machine allows: clock, rights, cgroup, io_uring, O_DIRECT, sync cost, device floor and ceiling.
+    /// Print the abilities of this machine: clock, rights, cgroup, io_uring, O_DIRECT, sync cost, device floor and
+    /// ceiling.
     Doctor {
-        /// The folder whose file system and device are meant.
+        /// The folder on the file system and device to examine.
         #[arg(long, default_value = ".")]
         dir: PathBuf,
         /// Print as JSON.
@@ -111,7 +112,7 @@ pub(crate) enum LabCommand {
     },
     /// List the results in a folder.
     List {
-        /// Where results are.
+        /// The folder of the results.
         #[arg(default_value = "nofault-lab")]
         dir: PathBuf,
         /// Print as JSON.
@@ -125,17 +126,17 @@ pub(crate) enum LabCommand {
         /// The device's path once more: everything on it is lost.
         #[arg(long, value_name = "DEVICE")]
         erase: PathBuf,
-        /// How much of it to use; all of it by default.
+        /// Bytes of it to use; all of it by default.
         #[arg(long, value_parser = parse_bytes)]
         size: Option<u64>,
     },
-    /// One cell, called by the lab itself.
+    /// One cell, started by the lab itself.
     #[command(hide = true)]
     Cell,
-    /// A process that meets a fault, called by a cell of `errors`.
+    /// A process in which a fault happens, started by a cell of `errors`.
     #[command(hide = true)]
     Subject,
-    /// A process that commits until it is killed, called by a cell of `safety`.
+    /// A process that commits until it is killed, started by a cell of `safety`.
     #[command(hide = true)]
     Writer,
 }
@@ -172,10 +173,10 @@ pub(crate) struct RunArguments {
     seed: Option<u64>,
     #[command(flatten)]
     workload: WorkloadFlags,
-    /// Threads that use the database in question at the same time; this and the others only change what the verdict is about.
+    /// Threads that use the database in question at the same time; this and the others only change the verdict.
     #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     workload_threads: Option<u32>,
-    /// Say what would be done, how long and how large, and stop.
+    /// Print the planned cells with their time and size, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) plan: bool,
     /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.

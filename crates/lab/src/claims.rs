@@ -1,5 +1,6 @@
-//! Claims for and against mmap, answered from a set of records with the figures, or said not to be measured, with what would measure them.
-//! Each stands in the folder of the experiment that decides it; here they are collected.
+//! Decides the claims for and against mmap from a set of records, with the figures. A claim without measurements is
+//! reported as such, with the call that would measure it. Each claim is in the folder of the experiment that decides
+//! it; here they are collected.
 
 use serde::Serialize;
 
@@ -51,7 +52,7 @@ pub fn answers(file: &RecordFile, summary: &Summary<'_>) -> Vec<Answer> {
         .collect()
 }
 
-/// How many claims ended how: `5 held, 2 did not hold, 18 not measured here`.
+/// The number of claims of each outcome: `5 held, 2 did not hold, 18 not measured here`.
 pub fn counted(answers: &[Answer]) -> String {
     let all = [Outcome::Held, Outcome::InPart, Outcome::DidNotHold, Outcome::Undecided, Outcome::NotMeasured];
     let count = |outcome: Outcome| answers.iter().filter(|answer| answer.decision.outcome == outcome).count();

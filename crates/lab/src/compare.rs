@@ -1,10 +1,11 @@
-//! Two results side by side: which cells became better or worse, by more than their spread and a threshold.
+//! Compares two results: which cells became better or worse, by more than their spread and a threshold.
 //!
-//! The rule: a change counts when the ranges of the repeats are apart, of fewer than four repeats by more than either is wide,
-//! *and* the medians differ by more than the threshold. Medians closer than the threshold are "same"; anything else is "inconclusive". A single run has no range,
-//! so it can be "same" or "inconclusive", never better or worse.
+//! The rule: a change counts when the ranges of the repeats are apart, with fewer than four repeats by more than either
+//! is wide, *and* the medians differ by more than the threshold. Medians closer than the threshold are "same"; anything
+//! else is "inconclusive". A single run has no range, so it can be "same" or "inconclusive", never better or worse.
 //!
-//! What became of a fault, or of commits when a process was killed, is an outcome and no rate: one run decides, and any change counts.
+//! The result of a fault, or of commits when a process was killed, is an outcome and not a rate: one run decides, and
+//! any change counts.
 
 use std::cmp::Ordering;
 
@@ -17,7 +18,7 @@ use crate::record::RunInfo;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary};
 
-/// What became of a cell.
+/// The comparison of a cell with its earlier result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -27,12 +28,12 @@ pub enum Verdict {
     Worse,
     /// The medians are within the threshold.
     Same,
-    /// Further apart than the threshold, but not by more than so few repeats would be by chance ([`Spread::differs_from`]).
+    /// Further apart than the threshold, but no more than chance allows with so few repeats ([`Spread::differs_from`]).
     Inconclusive,
 }
 
 impl Verdict {
-    /// In one word.
+    /// The verdict in one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Better => "better",
@@ -56,13 +57,13 @@ pub struct Row {
     /// The first result's figure.
     #[serde(serialize_with = "spread")]
     pub before: Spread,
-    /// The second's.
+    /// The second result's figure.
     #[serde(serialize_with = "spread")]
     pub after: Spread,
     /// Second over first; infinite where the first is 0 and the second is not.
     #[serde(serialize_with = "spread")]
     pub ratio: Spread,
-    /// What became of it.
+    /// The verdict on the change.
     pub verdict: Verdict,
 }
 
@@ -70,7 +71,7 @@ fn spread<S: serde::Serializer>(value: &Spread, serializer: S) -> Result<S::Ok, 
     (value.median, value.min, value.max).serialize(serializer)
 }
 
-/// Two results compared.
+/// The comparison of two results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The threshold, as a part of one: 0.05.
@@ -81,7 +82,7 @@ pub struct Comparison {
     pub only_before: Vec<String>,
     /// Keys of cells that only the second has.
     pub only_after: Vec<String>,
-    /// Cells that had a figure and are worthless now, or lost commits that they kept before: a regression as well.
+    /// Cells that had a figure and are invalid now, or lost commits that they kept before: a regression as well.
     pub spoilt: Vec<String>,
     /// Why the two may not be comparable.
     pub warnings: Vec<String>,
@@ -99,11 +100,11 @@ impl Comparison {
     }
 }
 
-/// Compares two results, `a` before and `b` after; `threshold` is the smallest change that counts, as a part of one (0.05 is
-/// five percent; negative ones and NaN count as 0).
+/// Compares two results, `a` before and `b` after. `threshold` is the smallest change that counts, as a part of one
+/// (0.05 is five percent; negative ones and NaN count as 0).
 ///
 /// # Errors
-/// `Usage` where the two have no cell in common: that nothing is worse would say nothing.
+/// `Usage` where the two have no cell in common: an empty comparison would look like a success.
 pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::Result<Comparison> {
     let threshold = if threshold.is_finite() { threshold.max(0.0) } else { 0.0 };
     let (before, after) = (Summary::of(a), Summary::of(b));
@@ -145,7 +146,7 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::
 }
 
 impl Comparison {
-    /// A cell that the second result does not have: not asked for, or failed each time it was tried.
+    /// Handles a cell that the second result does not have: not planned, or failed each time it was tried.
     fn gone(&mut self, old: &Group<'_>, b: &RecordFile) {
         let failed = format!("{} (repeat ", old.key);
         match b.skips.iter().find(|skip| skip.reason.starts_with(&failed)) {
@@ -216,7 +217,7 @@ fn verdict(before: &Spread, after: &Spread, ratio: f64, more_is_better: bool, th
     if (ratio > 1.0) == more_is_better { Verdict::Better } else { Verdict::Worse }
 }
 
-/// A change of what became of something, by the worst of the repeats.
+/// The change of an outcome, by the worst of the repeats.
 fn outcome(before: &Spread, after: &Spread, more_is_better: bool) -> (Spread, Verdict) {
     let worst = |spread: &Spread| if more_is_better { spread.min } else { spread.max };
     let (old, new) = (worst(before), worst(after));
@@ -228,7 +229,7 @@ fn outcome(before: &Spread, after: &Spread, more_is_better: bool) -> (Spread, Ve
     (Spread { median: ratio, min: ratio, max: ratio, count: before.count.min(after.count) }, verdict)
 }
 
-/// What differs in how one cell was measured.
+/// Names the differences in how one cell was measured; `None` without any.
 fn conditions(old: &Group<'_>, new: &Group<'_>) -> Option<String> {
     let (a, b) = (old.spec, new.spec);
     let mut differing = Vec::new();
@@ -244,7 +245,7 @@ fn conditions(old: &Group<'_>, new: &Group<'_>) -> Option<String> {
     (!differing.is_empty()).then(|| format!("{}: measured with another {}", old.key, differing.join(", ")))
 }
 
-/// Machine, kernel and configuration: what differs is named with both values.
+/// Names the differences in machine, kernel and configuration, with both values.
 fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
     let (x, y) = (&a.machine, &b.machine);
     let fields = [
@@ -264,7 +265,8 @@ fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
         .filter(|(_, a, b)| a != b)
         .map(|(name, a, b)| format!("different {name}: {a} before, {b} after"))
         .collect();
-    // Neither the folder nor what was said for the verdict is a condition; everything else of the configuration is.
+    // The folder and the description of the workload are no conditions of a measurement; everything else in the
+    // configuration is.
     let mut config = b.config.clone();
     config.dir.clone_from(&a.config.dir);
     config.workload = a.config.workload;

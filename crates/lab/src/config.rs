@@ -1,5 +1,6 @@
-//! What a run does, as plain data: the values that all experiments share, and a section for each experiment. The effective set is stored
-//! in the record, and `nofault lab --config records.ndjson` runs it again. Presets and checks are in `settings`, which knows the experiments.
+//! The configuration of a run, as plain data: the values that all experiments share, and a section for each experiment.
+//! The effective set is stored in the record, and `nofault lab --config records.ndjson` runs it again. Presets and
+//! checks are in `settings`, which knows the experiments.
 
 pub(crate) mod check;
 mod experiment_id;
@@ -25,7 +26,7 @@ pub(crate) const GIB: u64 = 1 << 30;
 pub struct Config {
     /// The preset that the other values started from.
     pub preset: Preset,
-    /// Which experiments, in order.
+    /// The experiments, in order.
     pub experiments: Vec<ExperimentId>,
     /// Folder for data files: on the file system to be measured.
     pub dir: PathBuf,
@@ -61,12 +62,12 @@ pub struct Config {
     /// The parameters of each experiment, by its name.
     #[serde(flatten)]
     pub sections: Sections,
-    /// What the user says of the database that the verdict is about.
+    /// The user's description of the workload, on which the verdict is based.
     #[serde(default)]
     pub workload: WorkloadConfig,
 }
 
-/// How thorough a run is.
+/// The thoroughness of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
@@ -79,11 +80,11 @@ pub enum Preset {
     Paper,
 }
 
-/// Something that is used where it can be, or insisted on, or left out.
+/// Whether an optional resource is used where available, required, or left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// Where it can be had; its absence is recorded.
+    /// Used where available; its absence is recorded.
     #[default]
     Auto,
     /// Its absence is an error.
@@ -107,10 +108,10 @@ pub enum MemoryChoice {
     LargeFile,
 }
 
-/// Reads a size for people: `4096`, `512M`, `4GiB`, `1.5g`. Units are powers of 1024.
+/// Parses a size for people: `4096`, `512M`, `4GiB`, `1.5g`. Units are powers of 1024.
 ///
 /// # Errors
-/// A sentence that says what a size looks like.
+/// A sentence that describes the form of a size.
 pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     let wrong = || format!("'{text}' is not a size; write a number with K, M, G or T, as in 512M or 4GiB");
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -1,9 +1,9 @@
-//! What an experiment is. One that implements [`Experiment`] in a folder of its own and has its line in the registry
-//! ([`crate::experiments`]) is run, reported, compared and judged; nothing else names it.
+//! The interface of an experiment. A type that implements [`Experiment`] in a folder of its own and has its line in the
+//! registry ([`crate::experiments`]) is run, reported, compared and judged; no other module names it.
 //!
-//! Planning happens once, in the parent; executing happens in a child process of its own for each cell, inside the memory
-//! limit, with cold page tables, so that no cell inherits anything from the one before. The child gets a
-//! [`CellSpec`] and nothing else. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
+//! Planning happens once, in the parent; executing happens in a child process of its own for each cell, inside the
+//! memory limit, with cold page tables, so that no cell inherits anything from the one before. The [`CellSpec`] is the
+//! child's only input. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -24,9 +24,10 @@ use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Summary};
 
-/// A question, how it is measured on this machine, and how its figures are read.
+/// A question, its measurement on this machine, and the interpretation of its figures.
 ///
-/// The first methods are the measurement, the others read records; those that have a default are for experiments that differ there.
+/// The first methods are the measurement, the others read records. Default methods are overridden by experiments that
+/// differ.
 pub(crate) trait Experiment: Sync {
     /// Its name on the command line and in records.
     fn id(&self) -> ExperimentId;
@@ -34,18 +35,18 @@ pub(crate) trait Experiment: Sync {
     /// Its parameters: presets, checks and flags.
     fn params(&self) -> &'static dyn Parameters;
 
-    /// Whether it is part of a quick run that names no experiments; it still runs short when it is named.
+    /// Whether it is part of a quick run that names no experiments. When named, it runs in a short form even if not.
     fn in_quick(&self) -> bool {
         true
     }
 
-    /// What the runner must make ready before its first cell.
+    /// The resources that the runner must prepare before its first cell.
     fn needs(&self, config: &Config) -> Needs;
 
     /// The question that it answers, in one line.
     fn question(&self) -> &'static str;
 
-    /// Plans the cells from the configuration and from what this machine has.
+    /// Plans the cells from the configuration and the available resources.
     fn plan(&self, config: &Config, available: &Available) -> Plan;
 
     /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
@@ -70,21 +71,21 @@ pub(crate) trait Experiment: Sync {
         "--memory"
     }
 
-    /// The methods that only this experiment has; those that several have are in [`crate::methods`].
+    /// The methods that only this experiment has; shared ones are in [`crate::methods`].
     fn methods(&self) -> &'static [Method] {
         &[]
     }
 
-    /// By which figure a cell is judged, and how its figures have to be read.
+    /// The metric by which a cell is judged, and how its figures are to be read.
     fn basis(&self, spec: &CellSpec) -> Basis;
 
-    /// How it measures, in words.
+    /// The method of measurement, in words.
     fn method(&self) -> &'static str;
 
-    /// What would change the answer: where the reader can go on.
+    /// Conditions under which the answer would differ: ideas for further measurements.
     fn change(&self) -> &'static [&'static str];
 
-    /// Adds the sentences that follow from the figures.
+    /// Adds the findings that follow from the figures.
     fn findings(&self, _summary: &Summary<'_>, _all: &mut Vec<Finding>) {}
 
     /// The claims of others that its records decide.
@@ -97,22 +98,22 @@ pub(crate) trait Experiment: Sync {
         None
     }
 
-    /// What its records say of the rules of the verdict.
+    /// The evidence of its records on the rules of the verdict.
     fn evidence(&self) -> &'static [Evidence] {
         &[]
     }
 
-    /// Figures that must not rise from one result to the next, whatever the rate does, and what each counts.
+    /// Figures that must not rise from one result to the next at any rate, each with a name for what it counts.
     fn losses(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// Whether one of its findings already says of the whole contender what a cell's warning says.
+    /// Whether one of its findings already covers a cell's warning for the whole contender.
     fn says_itself(&self, _group: &Group<'_>, _warning: &str) -> bool {
         false
     }
 
-    /// How early a reader with little time wants its key figures: the lowest first.
+    /// The rank of its key figures, for a reader with little time: the lowest first.
     fn rank(&self) -> u32;
 
     /// The report's tables before its charts.
@@ -128,10 +129,10 @@ pub(crate) trait Experiment: Sync {
         vec![columns::operations(place.summary, self.id(), place.target, &place.variants)]
     }
 
-    /// What others measured of the same question.
+    /// Published figures on the same question.
     fn literature(&self) -> &'static [LiteratureTable];
 
-    /// The groups to stand beside a row of one of those tables.
+    /// The groups that are shown beside a row of one of these tables.
     fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
         literature::on_the_file(self.id(), table, row, summary)
     }
@@ -172,7 +173,7 @@ pub(crate) struct Targeted<'g, 'a> {
     pub(crate) variants: Vec<&'g str>,
 }
 
-/// What this machine has for the experiments, made ready by the runner.
+/// The resources of this machine for the experiments, prepared by the runner.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Available {
     /// The data file on the file system of `Config::dir`.
@@ -193,13 +194,13 @@ pub(crate) struct Available {
     pub(crate) ram_memory: MemoryLimit,
     /// The folder in which one store at a time has its database.
     pub(crate) stores: PathBuf,
-    /// Limit for the cells of stores whose data must not fit, where it can be limited.
+    /// Limit for the cells of stores with data larger than memory, where it can be limited.
     pub(crate) stores_memory: Option<MemoryLimit>,
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub(crate) no_stores_memory: String,
     /// Version of fio where it is installed.
     pub(crate) fio: Option<String>,
-    /// The lab's folder, for what cells make themselves.
+    /// The lab's folder, in which cells make their own files.
     pub(crate) folder: PathBuf,
     /// The ways to make memory full.
     pub(crate) reclaim: Vec<Reclaim>,
@@ -209,12 +210,12 @@ pub(crate) struct Available {
     pub(crate) root: bool,
 }
 
-/// What an experiment needs of the machine, as it is configured.
+/// The resources that an experiment needs, as it is configured.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Needs {
     /// The large data file.
     pub(crate) file: bool,
-    /// Which of its cells read data that must not fit in memory.
+    /// The cells that read data larger than memory.
     pub(crate) limited: Limited,
     /// Small files, all in one target.
     pub(crate) small_files: SmallFiles,
@@ -230,7 +231,7 @@ pub(crate) struct Needs {
     pub(crate) reclaim: Option<ReclaimBytes>,
 }
 
-/// Which cells read data that must not fit in memory.
+/// The part of the cells that read data larger than memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Limited {
     /// None.
@@ -248,18 +249,18 @@ pub(crate) enum SmallFiles {
     /// None.
     #[default]
     Nothing,
-    /// So many, of so many bytes each.
+    /// The given number of files, of the given size.
     Own {
-        /// How many.
+        /// Number of files.
         count: u32,
         /// Bytes of each.
         file_bytes: u64,
     },
-    /// The ones that another experiment has, as they are.
+    /// The files of another experiment, as they are.
     Shared,
 }
 
-/// How much of the engine's database an experiment reads.
+/// The amount of the engine's database that an experiment reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum PoolBytes {
     /// Nothing.
@@ -267,14 +268,14 @@ pub(crate) enum PoolBytes {
     Nothing,
     /// As much as the data file has, under the same limit of memory.
     OfFile,
-    /// So many bytes.
+    /// The given number of bytes.
     Bytes(u64),
 }
 
 /// Databases that cells make themselves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stores {
-    /// Data of the cells whose data must not fit.
+    /// Data of the cells with data larger than memory.
     pub(crate) data_bytes: u64,
     /// Memory of these cells.
     pub(crate) memory_bytes: u64,
@@ -282,7 +283,7 @@ pub(crate) struct Stores {
     pub(crate) data_bytes_max: u64,
 }
 
-/// Memory that each way of reclaim leaves.
+/// Memory that each way of reclaim leaves to the cell.
 #[derive(Debug, Clone)]
 pub(crate) struct ReclaimBytes {
     /// Left by a cgroup.
@@ -291,22 +292,23 @@ pub(crate) struct ReclaimBytes {
     pub(crate) kswapd: std::result::Result<u64, String>,
 }
 
-/// The cells of one repeat, in any order (the runner interleaves and repeats them), and what is left out with its reason.
+/// The cells of one repeat, in any order (the runner interleaves and repeats them), and the skipped ones with their
+/// reasons.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plan {
     /// Cells, all with `repeat` 0.
     pub(crate) cells: Vec<CellSpec>,
-    /// Cells whose outcome is no matter of chance: measured once, before the others.
+    /// Cells with outcomes that do not depend on chance: measured once, before the others.
     pub(crate) once: Vec<CellSpec>,
     /// How often to measure `cells`; `None` takes `Config::repeats`.
     pub(crate) repeats: Option<u32>,
-    /// Neighbours of one contender and target build on each other: they keep their order in every round.
+    /// Consecutive cells of one contender and target build on each other: they keep their order in every round.
     pub(crate) together: bool,
-    /// What cannot be measured here.
+    /// The measurements that are impossible here.
     pub(crate) skips: Vec<Skip>,
 }
 
-/// What a cell is executed with.
+/// The environment in which a cell is executed.
 pub(crate) struct Context<'a> {
     /// Counters to read, the target's devices and the cell's cgroup among them.
     pub(crate) watch: &'a Watch,

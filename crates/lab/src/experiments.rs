@@ -1,5 +1,5 @@
-//! The experiments: a line for each. Everything else about one stands in its folder; experiments do not import each other, and what
-//! two of them share is in a module below.
+//! The registry of the experiments: a line for each. Everything else about an experiment stands in its folder;
+//! experiments do not import each other, and code shared by two of them is in a module below.
 
 pub mod access;
 pub mod async_hazard;
@@ -35,12 +35,12 @@ pub(crate) static ALL: [&dyn Experiment; 11] = [
     &claims::Claims,
 ];
 
-/// The experiment of a name; `None` for one of a newer nofault, whose records are read all the same.
+/// The experiment with this id; `None` for an experiment of a newer nofault, whose records are read all the same.
 pub(crate) fn find(id: ExperimentId) -> Option<&'static dyn Experiment> {
     ALL.into_iter().find(|experiment| experiment.id() == id)
 }
 
-/// The experiment that a cell is of, to be planned or executed.
+/// The experiment of a cell, to be planned or executed.
 ///
 /// # Errors
 /// `Usage` for a name that is not in the registry.
@@ -48,7 +48,7 @@ pub(crate) fn known(id: ExperimentId) -> Result<&'static dyn Experiment> {
     find(id).ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("there is no experiment '{id}'")))
 }
 
-/// The ids of all, in their order.
+/// The ids of all experiments, in their order.
 pub fn ids() -> impl Iterator<Item = ExperimentId> {
     ALL.into_iter().map(Experiment::id)
 }
@@ -61,7 +61,7 @@ pub(crate) fn place(id: ExperimentId) -> usize {
 /// The experiment of a name that a user wrote.
 ///
 /// # Errors
-/// A sentence that names those there are.
+/// A sentence that lists the known experiments.
 pub fn parse(name: &str) -> std::result::Result<ExperimentId, String> {
     ids().find(|id| id.name() == name).ok_or_else(|| {
         let known: Vec<_> = ids().map(ExperimentId::name).collect();
@@ -80,7 +80,7 @@ pub(crate) fn method_title(experiment: ExperimentId, id: &str) -> String {
 }
 
 impl<'a> Summary<'a> {
-    /// Groups a file's cells, each judged as its experiment says.
+    /// Groups a file's cells; each is judged by its experiment's own rules.
     pub fn of(file: &'a RecordFile) -> Self {
         Self::judged(file, |spec| {
             let basis = find(spec.experiment).map(|experiment| experiment.basis(spec));

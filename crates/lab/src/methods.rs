@@ -1,7 +1,8 @@
-//! What is known of a method beforehand, as data: its name for people, how it reaches its data, its colour. Each experiment has a table of
-//! its own methods; those that several have are here. A method is looked up by its id, and nothing is read out of the id's letters.
+//! Methods, as data: the name of each for people, how it reaches its data, its colour. Each experiment has a table of
+//! its own methods; shared ones are here. A method is looked up by its id, and no property is derived from the id's
+//! letters.
 
-/// How a method reaches its data.
+/// The way in which a method reaches its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Through a mapping.
@@ -16,7 +17,7 @@ pub enum Family {
     Pool,
     /// An outside program (fio).
     Baseline,
-    /// Not known here: a method of a newer nofault.
+    /// Unknown: a method of a newer nofault.
     Other,
 }
 
@@ -39,7 +40,7 @@ impl Family {
     }
 }
 
-/// A way to do the work of an experiment: what is compared.
+/// A way to do the work of an experiment: the unit of comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Method {
     /// Stable id in records and on the command line.
@@ -48,7 +49,7 @@ pub struct Method {
     pub title: &'static str,
     /// How it reaches its data.
     pub family: Family,
-    /// Of an outside baseline: the family of the lab's own methods that it is asked like.
+    /// For an outside baseline: the family of the lab's own methods that make the same calls.
     pub baseline_of: Option<Family>,
     /// Colour class in the report.
     pub tone: &'static str,
@@ -60,18 +61,18 @@ impl Method {
         Self { id, title, family, baseline_of: None, tone: family.tone() }
     }
 
-    /// The same in another colour, to be told from others of its family.
+    /// The method in another colour, to distinguish it from others of its family.
     pub const fn toned(self, tone: &'static str) -> Self {
         Self { tone, ..self }
     }
 
-    /// The same as the outside baseline of a family.
+    /// The method as the outside baseline of a family.
     pub const fn beside(self, family: Family) -> Self {
         Self { baseline_of: Some(family), ..self }
     }
 }
 
-/// The methods that several experiments have.
+/// The methods that several experiments share.
 pub static SHARED: &[Method] = &[
     Method::new("mmap-normal", "mmap NORMAL", Family::Mapped).toned("t1"),
     Method::new("mmap-random", "mmap RANDOM", Family::Mapped),
@@ -98,12 +99,12 @@ pub static SHARED: &[Method] = &[
     Method::new("redb", "redb", Family::Buffered),
 ];
 
-/// A method by its id: of an experiment's own, else of the shared ones.
+/// A method by its id: from the experiment's own table, otherwise from the shared one.
 pub fn find(own: &'static [Method], id: &str) -> Option<&'static Method> {
     own.iter().chain(SHARED).find(|method| method.id == id)
 }
 
-/// A method's name for people. An id that is not known is shown as it is.
+/// A method's name for people. An unknown id is shown as it is.
 pub fn title(method: Option<&Method>, id: &str) -> String {
     method.map_or_else(|| id.replace('-', " "), |method| method.title.to_owned())
 }

@@ -1,5 +1,5 @@
-//! What `random` and `scan` have in common: the table of contenders, planning what this machine allows, executing one, and
-//! the signs that a cell's figures are doubtful.
+//! Code shared by `random` and `scan`: the table of contenders, planning within this machine's abilities, executing one
+//! contender, and the signs that a cell's figures are doubtful.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::measure::{self, Measurement};
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::workload::Layout;
 
-/// By what means a contender reads.
+/// The way in which a contender reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// The map, with a hint.
@@ -56,12 +56,12 @@ impl Way {
         WAYS.iter().find(|(id, _)| *id == contender).map(|(_, way)| *way)
     }
 
-    /// Whether it goes past the page cache, so that the device reads exactly what the work asks for.
+    /// Whether it bypasses the page cache, so that the device reads exactly the requested bytes.
     fn is_direct(self) -> bool {
         matches!(self, Self::Sync(Means::Direct) | Self::Ring | Self::Fio(_))
     }
 
-    /// Whether its figures depend on how far the kernel reads ahead.
+    /// Whether its figures depend on the kernel's read-ahead.
     fn reads_ahead(self) -> bool {
         matches!(self, Self::Map(Advice::Normal | Advice::Sequential) | Self::Sync(Means::Buffered))
     }
@@ -75,7 +75,7 @@ pub(super) struct Planner<'a> {
     pub(super) target: &'a Target,
     pub(super) memory: MemoryLimit,
     pub(super) duration_s: f64,
-    /// Why the engine's pool cannot do what the others do, where the experiment knows a reason.
+    /// Why the engine's pool cannot do the same work as the others, if the experiment has a reason.
     pub(super) no_pool: Option<&'static str>,
     pub(super) plan: &'a mut Plan,
 }
@@ -103,7 +103,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Leaves a contender out.
+    /// Skips a contender.
     pub(super) fn skip(&mut self, contender: &str, reason: String) {
         let target = self.target.label.clone();
         self.plan.skips.push(Skip { experiment: self.experiment, target, contender: contender.into(), reason });
@@ -111,7 +111,7 @@ impl Planner<'_> {
 
     fn push(&mut self, contender: &str, params: Params) {
         let (target, params) = match (Way::of(contender), &self.available.pool) {
-            // The same data, as the engine keeps it.
+            // The same data, as a database of the engine.
             (Some(Way::Pool(_)), Some(pool)) => {
                 let mut params = params;
                 params.extra.insert("cache_bytes".into(), pool::cache_bytes(self.memory).to_string());
@@ -133,7 +133,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Why the engine has no part here.
+    /// Why the engine's pool is left out; `None` when it takes part.
     fn no_pool(&self) -> Option<String> {
         if self.available.pool.is_none() {
             return Some("left out by the configuration (pool = 'off')".into());
@@ -144,7 +144,7 @@ impl Planner<'_> {
         self.no_pool.map(str::to_owned)
     }
 
-    /// Why this machine cannot run a contender on this target.
+    /// Why this machine cannot run a contender on this target; `None` when it can.
     fn refusal(&self, way: Way) -> Option<String> {
         if let Way::Fio(_) = way {
             if self.config.fio == Choice::Off {
@@ -166,7 +166,7 @@ impl Planner<'_> {
                 Way::Sync(Means::Direct) | Way::Fio(Engine::Psync) => PsyncDisk::open(path, &options, 1).map(drop),
                 Way::Ring | Way::Fio(Engine::Uring) => nofault_io::uring::UringDisk::open(path, &options).map(drop),
             };
-            // Whatever else is wrong with the file is an error of the cell: it may be made only after planning.
+            // Other errors are left to the cell: the file may be made only after planning.
             opened
                 .err()
                 .filter(|error| matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoPermission))
@@ -183,7 +183,7 @@ pub(super) fn params(threads: u32, depth: u32, block_bytes: u64) -> Params {
 /// Measures one contender.
 ///
 /// # Errors
-/// `Usage` for an unknown contender; what opening or reading says.
+/// `Usage` for an unknown contender; the error of opening or reading.
 pub(super) fn execute(
     spec: &CellSpec,
     layout: &Layout,
@@ -196,7 +196,7 @@ pub(super) fn execute(
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: contender::memory_limit_of(spec),
-        // With direct reads there is nothing that fills it, and the pool has what it will have from the start.
+        // Direct reads never fill memory, and the pool has its full memory from the start.
         fill_first: !way.is_direct() && !matches!(way, Way::Pool(_)),
         cancel: context.cancel,
     };
@@ -234,21 +234,22 @@ pub(super) fn execute(
                 .into(),
         );
     }
-    // What fio did in a tick is read off its reports, and it loads itself in the first: its ticks cannot be held against the device's.
+    // fio's ticks come from its own reports, and it loads itself from disk in the first: they cannot be compared with
+    // the device's counters.
     doubts(spec, way.is_direct() && !matches!(way, Way::Fio(_)), &mut outcome);
     Ok(outcome)
 }
 
-/// Share of device bytes without a reader of ours, above which somebody else uses the device.
+/// Share of device bytes beyond the cell's own reads above which another user of the device is assumed.
 const FOREIGN_BYTES_MAX: f64 = 0.10;
 /// Share of the machine's CPU time that the hypervisor may take.
 const STEAL_MAX: f64 = 0.02;
-/// Share of the machine's CPU time that others may use. What the kernel does on our behalf in interrupts and its own
-/// threads is in it as well, hence not less.
+/// Share of the machine's CPU time that other processes may use. It includes the kernel's work for the cell in
+/// interrupts and kernel threads, so it cannot be lower.
 const OTHER_LOAD_MAX: f64 = 0.20;
 
-/// Adds a warning for each sign that the figures are not this contender's alone; `direct` says that each byte of its ticks is one of
-/// the device's.
+/// Adds a warning for each sign that the figures are influenced by other load. `direct` says that each byte of the
+/// cell's ticks is one that the device read.
 pub(super) fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
@@ -278,9 +279,9 @@ pub(super) fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
     outcome.warnings.extend(found);
 }
 
-/// Ticks in which the device's bytes and the work's disagree.
+/// Number of ticks in which the device's bytes and the work's disagree.
 fn foreign_ticks(spec: &CellSpec, outcome: &Outcome) -> usize {
-    // What is in flight as a tick ends is counted by the device in one tick and by us in the next.
+    // Bytes in flight at the end of a tick are counted by the device in one tick and by the cell in the next.
     let in_flight = u64::from(spec.params.threads) * u64::from(spec.params.depth) * spec.params.block_bytes * 2;
     let disagrees = |tick: &&crate::record::Tick| {
         let Some(device) = tick.counters.get("device_read_bytes") else { return false };

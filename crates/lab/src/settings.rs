@@ -1,5 +1,5 @@
-//! What a configuration says as a whole: the presets, the checks, and how a TOML file, `--set` and the flags change one. The parameters of
-//! the experiments are their own; this asks each experiment of the registry for its part.
+//! A configuration as a whole: the presets, the checks, and the changes by a TOML file, `--set` and the flags. The
+//! parameters of the experiments are their own; this module asks each experiment of the registry for its part.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ impl Config {
             data_bytes: 5 * GIB,
             ram_data_bytes: 3 * GIB,
             ram_memory_bytes: 512 * MIB,
-            // Linux's own default, beside whatever this machine has.
+            // Linux's own default, beside the machine's present value.
             read_ahead_kb: vec![128],
             ..quick
         };
@@ -78,10 +78,10 @@ impl Config {
         self.experiments.iter().filter_map(|id| experiments::find(*id))
     }
 
-    /// Checks what types cannot: sizes, counts and lengths that make sense together.
+    /// Checks conditions beyond the types: sizes, counts and lengths that make sense together.
     ///
     /// # Errors
-    /// `Usage`, naming the first value that makes no sense and what it may be.
+    /// `Usage`, naming the first value that makes no sense and its permitted range.
     pub fn validate(&self) -> Result<()> {
         self.check().map_err(|wrong| LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}")))
     }
@@ -114,7 +114,7 @@ impl Config {
         experiments::ALL.into_iter().try_for_each(|experiment| experiment.params().check(self))
     }
 
-    /// Reads a TOML file's text. What it does not say comes from the preset it names (`quick` where it names none).
+    /// Parses a TOML file's text. Missing values come from the preset it names (`quick` where it names none).
     ///
     /// # Errors
     /// `Usage` with line and reason for bad TOML, unknown names and values of the wrong type.
@@ -128,7 +128,7 @@ impl Config {
         Self::preset(preset).with(given).map_err(|error| usage(&error))
     }
 
-    /// The whole set as TOML, ready to be edited and given back.
+    /// Formats the whole configuration as TOML, which can be edited and read again.
     ///
     /// # Errors
     /// `Usage` when a value has no TOML form (an integer beyond 2^63).
@@ -136,10 +136,11 @@ impl Config {
         toml::to_string(self).map_err(|error| LabError::new(LabErrorKind::Usage, format!("configuration: {error}")))
     }
 
-    /// The same with one value changed: `name=value`, as a TOML file would say it; quotes around a word may be left out.
+    /// Returns the configuration with one value changed: `name=value`, as in a TOML file; quotes around a word may be
+    /// left out.
     ///
     /// # Errors
-    /// `Usage` for what is no assignment, for unknown names and for values of the wrong type.
+    /// `Usage` for a text that is no assignment, for unknown names and for values of the wrong type.
     pub fn assign(&self, assignment: &str) -> Result<Self> {
         let usage = |why: String| LabError::new(LabErrorKind::Usage, format!("--set {assignment}: {why}"));
         let (name, value) = assignment
@@ -158,7 +159,7 @@ impl Config {
         self.with(given).map_err(usage)
     }
 
-    /// The same with the values of a table over its own.
+    /// Returns the configuration with the values of a table in place of its own.
     fn with(&self, given: toml::Table) -> std::result::Result<Self, String> {
         let whole = self.clone().normalised()?;
         let mut all = toml::Table::try_from(&whole).map_err(|error| error.to_string())?;
@@ -170,17 +171,19 @@ impl Config {
         config.normalised()
     }
 
-    /// The same with every section whole, its values in the declared order and of the declared types.
+    /// Returns the configuration with every section complete, its values in the declared order and of the declared
+    /// types.
     fn normalised(mut self) -> std::result::Result<Self, String> {
         experiments::ALL.into_iter().try_for_each(|experiment| experiment.params().normalise(&mut self))?;
         Ok(self)
     }
 
-    /// The same with the flags of the command line, and over them the assignments of `--set`, which also decide where the flags go.
+    /// Returns the configuration with the flags of the command line, and then the assignments of `--set`, which also
+    /// decide the experiments that the flags apply to.
     ///
     /// # Errors
-    /// `Usage` for what cannot be assigned, and for a flag that none of the chosen experiments has a parameter for: a run that ignores what
-    /// was asked for is believed to have done it.
+    /// `Usage` for an assignment that fails, and for a flag for which none of the chosen experiments has a parameter: a
+    /// run that ignored a flag would seem to have obeyed it.
     pub fn with_flags(self, given: &[Given], assignments: &[String]) -> Result<Self> {
         let assigned = |config: Self| assignments.iter().try_fold(config, |config, text| config.assign(text));
         let usage = |why: String| LabError::new(LabErrorKind::Usage, format!("configuration: {why}"));
@@ -202,7 +205,7 @@ impl Config {
 }
 
 impl Given {
-    /// Puts the value where the experiments that `seen` chose have it.
+    /// Stores the value in the parameters of the experiments that `seen` chose.
     fn put(&self, config: &mut Config, seen: &Config) {
         let shared = || seen.chosen().any(|experiment| experiment.params().shares(self, seen));
         if let Some(put) = self.flag.shared
@@ -217,7 +220,8 @@ impl Given {
         }
     }
 
-    /// Why it is refused: the experiments that have such a parameter, and what comes nearest in the chosen ones.
+    /// The error of a refused flag: it names the experiments that have such a parameter, and the closest alternative in
+    /// the chosen ones.
     fn refused(&self, config: &Config) -> LabError {
         let names = |names: Vec<ExperimentId>| {
             let names: Vec<&str> = names.into_iter().map(ExperimentId::name).collect();
@@ -237,7 +241,7 @@ impl Given {
     }
 }
 
-/// A flag as the help shows it: with what the experiments add to its sentence.
+/// The flags with their help, including the notes that experiments add.
 pub fn flags() -> Vec<(&'static Flag, String)> {
     let mut flags: Vec<(&'static Flag, String)> = SHARED.into_iter().map(|flag| (flag, flag.help.to_owned())).collect();
     for (flag, note) in experiments::ALL.into_iter().flat_map(|experiment| experiment.params().flags()) {
@@ -249,7 +253,7 @@ pub fn flags() -> Vec<(&'static Flag, String)> {
     flags
 }
 
-/// Puts `given` over `base`, table by table. A name that `base` does not have is a mistake of the writer's.
+/// Merges `given` into `base`, table by table. A name that `base` does not have is an error.
 fn merge(base: &mut toml::Table, given: toml::Table, inside: &str) -> std::result::Result<(), String> {
     for (name, value) in given {
         match (base.get_mut(&name), value) {

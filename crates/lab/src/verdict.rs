@@ -1,12 +1,13 @@
-//! Whether to page *this* database through mmap on *this* machine: the paper's decision rules, applied to records and to what
-//! the user says of the workload.
+//! Whether to page *this* database through mmap on *this* machine: the paper's decision rules, applied to records and
+//! to the user's description of the workload.
 //!
-//! The paper: do not use mmap if you (1) need updates that are safe in transactions, (2) must not stall on slow I/O, or must control what
-//! is in memory, (3) care about error handling and right answers, (4) need high throughput on fast storage. Maybe use it if
-//! (5) the working set fits in memory and is only read. Each is a rule here; each rule looks for its evidence in the records.
+//! The paper: do not use mmap if you (1) need updates that are safe in transactions, (2) must not stall on slow I/O, or
+//! must control what is in memory, (3) care about error handling and right answers, (4) need high throughput on fast
+//! storage. Maybe use it if (5) the working set fits in memory and is only read. Each is a rule here; each rule looks
+//! for its evidence in the records.
 //!
-//! Kept true by: a rule without evidence gives no reason, only a line of what was not measured; without any evidence there is
-//! no recommendation; a comparison that the repeats do not bear out never decides.
+//! Kept true by: a rule without evidence gives no reason, only a line that it was not measured; without any evidence
+//! there is no recommendation; a comparison that the repeats do not confirm never decides.
 
 mod rules;
 
@@ -35,38 +36,38 @@ pub enum Advice {
     NoAnswer,
 }
 
-/// How sure it is.
+/// The confidence in the recommendation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sure {
-    /// There is no answer to be sure of.
+    /// No recommendation.
     Nothing,
     /// One rule, two repeats, or a noisy machine.
     Little,
-    /// What decides was measured here and borne out; other rules were not measured.
+    /// The deciding rules were measured here and confirmed; other rules were not measured.
     Fairly,
-    /// Every rule that applies was measured here and borne out.
+    /// Every rule that applies was measured here and confirmed.
     Very,
 }
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What the user said.
+    /// The user's answers.
     pub said: Workload,
-    /// What was taken for it where nothing was said.
+    /// The answers with assumptions for open questions.
     pub assumed: Workload,
     /// The recommendation.
     pub advice: Advice,
-    /// In one sentence.
+    /// The recommendation in one sentence.
     pub headline: String,
     /// The rules that apply, with their evidence; the deciding ones first.
     pub reasons: Vec<Reason>,
-    /// Rules that apply and have no evidence, with what would measure them.
+    /// Rules that apply and have no evidence, with the call that would measure them.
     pub not_measured: Vec<String>,
-    /// How sure.
+    /// The confidence.
     pub sure: Sure,
-    /// Why no surer.
+    /// Why it is no higher.
     pub why_no_surer: Vec<String>,
     /// The answer for a read-only workload in memory, where the user said neither; one sentence.
     pub otherwise: Option<String>,
@@ -96,7 +97,7 @@ fn judge_as(records: &Records<'_>, said: Workload, assumed: Workload) -> Verdict
     let may_map = assumed.read_only == Some(true) && assumed.fits_in_memory == Some(true);
     let advice = match (decides(Side::Against), decides(Side::For)) {
         _ if found.reasons.is_empty() => Advice::NoAnswer,
-        // The paper's "maybe": what speaks against it is then a price, and named.
+        // The paper's "maybe": the evidence against it is then a cost, and named.
         (true, true) if may_map => Advice::Map,
         (true, _) => Advice::Explicit,
         (false, true) => Advice::Map,
@@ -211,7 +212,7 @@ fn how_sure(
             ),
         );
     }
-    // What would read explicitly is a pool, and not bare calls.
+    // Explicit reads would go through a pool, not through bare calls.
     if advice == Advice::Explicit && found.reasons.iter().any(|reason| reason.rule == POOL && reason.side == Side::For)
     {
         at_most(
@@ -235,7 +236,7 @@ fn how_sure(
 }
 
 impl Sure {
-    /// For people.
+    /// The confidence in words, for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Nothing => "no answer",
@@ -250,7 +251,7 @@ impl Verdict {
     /// Beside how many reasons the verdict is still read at the end of a run.
     const SHORT: usize = 3;
 
-    /// What was assumed and not said, in words; empty where all was said.
+    /// The assumptions for open questions, in words; empty without any.
     pub fn assumptions(&self) -> String {
         let only = |said: Option<bool>, assumed: Option<bool>| if said.is_none() { assumed } else { None };
         Workload {

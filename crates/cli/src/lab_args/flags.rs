@@ -1,5 +1,5 @@
-//! The flags that reach experiments, as arguments of the command line. The lab has them as data: the names, the values and the help are made
-//! from that, so that an experiment that declares a flag has it here too.
+//! The flags of experiments as arguments of the command line. The lab has the flags as data; their names, values and
+//! help are made from it, so that a flag that an experiment declares is available here too.
 
 use std::path::PathBuf;
 
@@ -73,7 +73,7 @@ fn argument(flag: &'static Flag, help: String) -> Arg {
     }
 }
 
-/// What a flag was given; `None` where it was not.
+/// The value of a flag; `None` where it was not given.
 fn value(flag: &Flag, matches: &ArgMatches) -> Result<Option<Value>, Error> {
     fn one<T: Clone + Send + Sync + 'static>(name: &str, matches: &ArgMatches) -> Result<Option<T>, Error> {
         let found = matches.try_get_one(name).map_err(|error| Error::raw(ErrorKind::ArgumentConflict, error))?;

@@ -1,9 +1,9 @@
-//! Checks of single values, with the words that refuse one.
+//! Checks of single values, with the messages of a refusal.
 
 use super::MIB;
 use crate::format::bytes;
 
-/// Each is a length of time or a share.
+/// Checks that each value is a length of time or a share.
 pub(crate) fn positive(name: &str, values: &[f64]) -> Result<(), String> {
     match values.iter().find(|value| !(**value > 0.0 && value.is_finite())) {
         Some(value) => Err(format!("{name} = {value}: must be more than zero")),
@@ -11,7 +11,7 @@ pub(crate) fn positive(name: &str, values: &[f64]) -> Result<(), String> {
     }
 }
 
-/// There is one, and each is 1 to `max`.
+/// Checks that there is a value, and that each is 1 to `max`.
 pub(crate) fn counts(name: &str, values: &[u32], max: u32) -> Result<(), String> {
     match values.iter().find(|value| !(1..=max).contains(*value)) {
         Some(value) => Err(format!("{name} = {value}: must be 1 to {max}")),
@@ -20,19 +20,19 @@ pub(crate) fn counts(name: &str, values: &[u32], max: u32) -> Result<(), String>
     }
 }
 
-/// A size that can be read in one call from any disk.
+/// Checks that a size can be read in one call from any disk.
 pub(crate) fn block(name: &str, bytes: u64) -> Result<(), String> {
     let fine = bytes.is_power_of_two() && (4096..=64 * MIB).contains(&bytes);
     if fine { Ok(()) } else { Err(format!("{name} = {bytes}: must be a power of two from 4096 to 64 MiB")) }
 }
 
-/// A size of data or memory.
+/// Checks a size of data or memory.
 pub(crate) fn at_least(name: &str, bytes: u64, least: u64) -> Result<(), String> {
     let fine = (least..=1 << 50).contains(&bytes);
     if fine { Ok(()) } else { Err(format!("{name} = {bytes}: must be {least} to 2^50 bytes")) }
 }
 
-/// Data that does not fit in memory.
+/// Checks that the data is larger than memory.
 pub(crate) fn larger((name, data): (&str, u64), (limit, memory): (&str, u64)) -> Result<(), String> {
     if data >= memory.saturating_mul(2) {
         return Ok(());

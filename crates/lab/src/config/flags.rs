@@ -1,6 +1,7 @@
-//! The flags of the command line that reach experiments, as data: what each is called and takes, and which shared value of the
-//! configuration it sets. An experiment says with a [`Use`] that it has a parameter of a flag's meaning; a flag that only one experiment has
-//! stands in that experiment's folder. The command line makes its arguments from these.
+//! The flags of the command line that change experiments, as data: the name and value of each, and the shared value of
+//! the configuration that it sets. An experiment says with a [`Use`] that it has a parameter of a flag's meaning; a
+//! flag that only one experiment has stands in that experiment's folder. The command line makes its arguments from
+//! these.
 
 use std::path::PathBuf;
 
@@ -13,13 +14,13 @@ pub struct Flag {
     pub name: &'static str,
     /// The placeholder of its value in the help.
     pub value_name: &'static str,
-    /// What it does, in a sentence.
+    /// Its effect, in a sentence.
     pub help: &'static str,
-    /// Under which heading of the help it stands.
+    /// The heading of the help under which it is listed.
     pub heading: Heading,
-    /// What it takes.
+    /// The kind of its value.
     pub kind: Kind,
-    /// Which experiments' parameters it changes.
+    /// The experiments with parameters that it changes.
     pub reach: Reach,
     /// Sets the value of the configuration that all its users share; `None` where each has its own.
     pub shared: Option<fn(&mut Config, &Value)>,
@@ -28,16 +29,16 @@ pub struct Flag {
 /// A heading of the help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
-    /// What is measured.
+    /// The choice of measurements.
     What,
-    /// Where it is measured.
+    /// The place of measurements.
     Where,
-    /// How it is measured.
+    /// The manner of measurements.
     How,
 }
 
 impl Heading {
-    /// The heading itself.
+    /// The heading's text.
     pub fn title(self) -> &'static str {
         match self {
             Self::What => "What to measure",
@@ -47,7 +48,7 @@ impl Heading {
     }
 }
 
-/// What a flag takes.
+/// The kind of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Seconds.
@@ -68,18 +69,19 @@ pub enum Kind {
     Paths,
 }
 
-/// Which experiments' parameters a flag changes.
+/// The experiments with parameters that a flag changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Those of the chosen experiments: a count that suits them may be more than others take. Refused where none has such a parameter.
+    /// The chosen experiments: a count that suits them may be more than others allow. Refused where none has such a
+    /// parameter.
     Chosen,
-    /// Those of every experiment. Refused where no chosen one has such a parameter.
+    /// Every experiment. Refused where no chosen one has such a parameter.
     Every,
-    /// Those of every experiment, and the run itself: never refused.
+    /// Every experiment, and the run itself: never refused.
     Run,
 }
 
-/// What a flag was given.
+/// The value of a flag.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// For [`Kind::Seconds`].
@@ -101,7 +103,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Whether it asks for something: leaving out what is not there anyway is done, and so is what may be had where it can.
+    /// Whether the value requires something: `off` and `auto` do not, as they can be met on any machine.
     pub fn asks(&self) -> bool {
         match self {
             Self::Choice(choice) => *choice == Choice::Require,
@@ -122,35 +124,36 @@ impl Value {
         }
     }
 
-    /// Puts seconds where they belong; another kind of value changes nothing. So do the others of this name.
+    /// Stores seconds in a parameter; another kind of value changes nothing. The other functions of this name do the
+    /// same.
     pub fn put_seconds(&self, to: &mut f64) {
         if let Self::Seconds(seconds) = self {
             *to = *seconds;
         }
     }
 
-    /// Puts a size where it belongs.
+    /// Stores a size in a parameter.
     pub fn put_bytes(&self, to: &mut u64) {
         if let Self::Bytes(bytes) = self {
             *to = *bytes;
         }
     }
 
-    /// Puts a single count where it belongs.
+    /// Stores a single count in a parameter.
     pub fn put_count(&self, to: &mut u32) {
         if let Some(one) = self.one() {
             *to = one;
         }
     }
 
-    /// Puts counts where they belong.
+    /// Stores counts in a parameter.
     pub fn put_counts(&self, to: &mut Vec<u32>) {
         if let Self::Counts(counts) = self {
             to.clone_from(counts);
         }
     }
 
-    /// Puts numbers where they belong.
+    /// Stores numbers in a parameter.
     pub fn put_numbers(&self, to: &mut Vec<u64>) {
         if let Self::Numbers(numbers) = self {
             to.clone_from(numbers);
@@ -163,7 +166,7 @@ impl Value {
         }
     }
 
-    /// Puts paths where they belong.
+    /// Stores paths in a parameter.
     pub fn put_paths(&self, to: &mut Vec<PathBuf>) {
         if let Self::Paths(paths) = self {
             to.clone_from(paths);
@@ -180,7 +183,7 @@ pub struct Given {
     pub value: Value,
 }
 
-/// What a flag is to an experiment with the parameters `P`.
+/// The meaning of a flag for an experiment with the parameters `P`.
 pub struct Use<P> {
     pub(super) flag: &'static Flag,
     pub(super) put: fn(&mut P, &Value),
@@ -206,17 +209,19 @@ impl<P> Use<P> {
         Self { put, ..self }
     }
 
-    /// The experiment has no such parameter; `nearest` says what comes nearest.
+    /// The experiment has no such parameter; `nearest` names the closest alternative.
     pub const fn none(flag: &'static Flag, nearest: &'static str) -> Self {
         Self { flag, put: |_, _| (), reaches: |_, _| false, shares: false, nearest: Some(nearest), note: "" }
     }
 
-    /// The flag reaches the experiment where `reaches` says so of its parameters and the value; `nearest` says what to do elsewhere.
+    /// The flag applies where `reaches` returns true for the parameters and the value; `nearest` names the alternative
+    /// for the other cases.
     pub const fn only(self, reaches: fn(&P, &Value) -> bool, nearest: &'static str) -> Self {
         Self { reaches, nearest: Some(nearest), ..self }
     }
 
-    /// What the help says of the flag for this experiment, beginning with the sign that joins it to the flag's own sentence.
+    /// Adds a note for this experiment to the flag's help, beginning with the sign that joins it to the flag's own
+    /// sentence.
     pub const fn noted(self, note: &'static str) -> Self {
         Self { note, ..self }
     }

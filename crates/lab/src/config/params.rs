@@ -15,16 +15,16 @@ pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
     /// The experiment, which the section is named after.
     const OF: ExperimentId;
 
-    /// What the flags of the command line are to it.
+    /// The meaning of the command line's flags for it.
     const FLAGS: &'static [Use<Self>];
 
     /// The values of a preset.
     fn preset(preset: Preset) -> Self;
 
-    /// Checks what types cannot: sizes, counts and lengths that make sense together.
+    /// Checks conditions beyond the types: sizes, counts and lengths that make sense together.
     ///
     /// # Errors
-    /// The first value that makes no sense, by its full name, and what it may be.
+    /// The first value that makes no sense, by its full name, with the permitted range.
     fn check(&self) -> Result<(), String>;
 }
 
@@ -51,7 +51,7 @@ impl Config {
     }
 }
 
-/// The parameters of an experiment of which only the name is known.
+/// The parameters of an experiment behind a trait object, where only its name is known.
 pub(crate) trait Parameters: Sync {
     /// The section of a preset.
     fn preset(&self, preset: Preset) -> Section;
@@ -59,7 +59,7 @@ pub(crate) trait Parameters: Sync {
     /// Writes the section anew, in the declared order and with each value in its declared type.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// The value that cannot be read.
     fn normalise(&self, config: &mut Config) -> Result<(), String>;
 
     /// Checks the section.
@@ -68,19 +68,19 @@ pub(crate) trait Parameters: Sync {
     /// The first value that makes no sense.
     fn check(&self, config: &Config) -> Result<(), String>;
 
-    /// The flags that the experiment has a parameter for, with what the help says of each for it.
+    /// The flags for which the experiment has a parameter, each with its note for the help.
     fn flags(&self) -> Vec<(&'static Flag, &'static str)>;
 
     /// Whether a flag changes how the experiment, as it is configured, is measured.
     fn takes(&self, given: &Given, config: &Config) -> bool;
 
-    /// Whether it does so by the value that all experiments share.
+    /// Whether the flag does so by the value that all experiments share.
     fn shares(&self, given: &Given, config: &Config) -> bool;
 
-    /// What comes nearest where it does not.
+    /// The closest alternative to a flag that does not apply.
     fn nearest(&self, flag: &Flag) -> Option<&'static str>;
 
-    /// Puts a flag's value where the experiment has a parameter of its own.
+    /// Stores a flag's value in the experiment's own parameter, if it has one.
     fn put(&self, given: &Given, config: &mut Config);
 }
 

@@ -1,5 +1,6 @@
-//! The sections of a configuration: one for each experiment, as data. Which names and types a section has is the business of its
-//! experiment's `Params`; here it is a list of named values that keeps its order, so that it is written as it was read.
+//! The sections of a configuration: one for each experiment, as data. The names and types in a section are defined by
+//! its experiment's `Params`; here it is a list of named values that keeps its order, so that it is written as it was
+//! read.
 
 use std::fmt;
 
@@ -25,7 +26,7 @@ impl Section {
         Self(names.0.into_iter().filter_map(|(name, _)| Some((table.remove(&name)?, name))).map(swap).collect())
     }
 
-    /// Reads the values as `P`. What is missing has the value of `base`; what `base` does not have is left out.
+    /// Reads the values as `P`. A missing value is taken from `base`; a value that `base` does not have is left out.
     pub(super) fn read<P: DeserializeOwned>(&self, base: Self) -> Result<P, toml::de::Error> {
         let value = |name: &str, old: Value| self.get(name).cloned().unwrap_or(old);
         let fields = base.0.into_iter().map(|(name, old)| (name.clone(), value(&name, old)));
@@ -47,7 +48,7 @@ impl Sections {
         self.0.iter().find(|(other, _)| other == name).map(|(_, section)| section)
     }
 
-    /// Puts a section in the place of the one of its name, or behind the others.
+    /// Replaces the section of this name, or appends it.
     pub(crate) fn put(&mut self, name: &str, section: Section) {
         match self.0.iter_mut().find(|(other, _)| other == name) {
             Some((_, old)) => *old = section,
@@ -63,13 +64,13 @@ impl Sections {
         self
     }
 
-    /// Leaves out what `other` does not have.
+    /// Removes the sections that `other` does not have.
     pub(crate) fn keep_common(&mut self, other: &Self) {
         self.0.retain(|(name, _)| other.get(name).is_some());
     }
 }
 
-/// The order is how a configuration is shown and no part of what it says.
+/// Equality ignores the order, which only affects how a configuration is printed.
 fn same<T: PartialEq>(a: &[(String, T)], b: &[(String, T)]) -> bool {
     let has = |(name, value): &(String, T)| b.iter().any(|(other, same)| (other, same) == (name, value));
     a.len() == b.len() && a.iter().all(has)

@@ -1,4 +1,4 @@
-//! What the user says of the database in question. It changes no measurement, only what the verdict is about; it stands in the
+//! The user's description of the database in question. It changes no measurement, only the verdict; it stands in the
 //! configuration so that a result's verdict and report can be made again from its records.
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// Nothing was said.
+    /// No answer was given.
     #[default]
     Nothing,
     /// Yes.
@@ -17,7 +17,7 @@ pub enum Said {
 }
 
 impl Said {
-    /// The answer, where there is one.
+    /// The answer, if one was given.
     pub fn answer(self) -> Option<bool> {
         match self {
             Self::Nothing => None,
@@ -33,17 +33,17 @@ impl From<bool> for Said {
     }
 }
 
-/// The workload that the verdict of a run is about.
+/// The workload for which the verdict of a run is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkloadConfig {
-    /// Nothing is ever written.
+    /// The database is never written.
     pub read_only: Said,
-    /// All that is used fits in memory.
+    /// The part of the data in use fits in memory.
     pub fits_in_memory: Said,
-    /// Threads that use the database at the same time; 0 where nothing was said.
+    /// Threads that use the database at the same time; 0 if not given.
     pub threads: u32,
-    /// A slow answer now and then is a problem.
+    /// An occasional slow answer is a problem.
     pub latency_matters: Said,
     /// Several changes must happen together or not at all, and survive a crash.
     pub needs_transactions: Said,

@@ -1,16 +1,18 @@
-//! What does one thread get from each way to read, overwrite and sync? After "The performance of memory mapping vs. traditional
-//! read/write for database files on modern NVMe drives" (Leonardo Benicio, 2022), section 6.
+//! What one thread gets from each way to read, overwrite and sync. After "The performance of memory mapping vs.
+//! traditional read/write for database files on modern NVMe drives" (Leonardo Benicio, 2022), section 6.
 //!
 //! One thread, random 4 KiB blocks, data larger than memory. Five variants:
-//! - `read`: a map, calls through the page cache, direct calls, and a ring in batches (submit B, wait for B, as the source does);
-//! - `overwrite`: the same ways, whole blocks, with a sync every so many writes, or each write durable by itself. `op` is the
-//!   time of the write, `sync` that of the sync; making the bytes is in the rate (half a microsecond for everyone), not in `op`;
+//! - `read`: a map, calls through the page cache, direct calls, and a ring in batches (submit B, wait for B, as the
+//!   source does);
+//! - `overwrite`: the same ways, whole blocks, with a sync every few writes, or each write durable by itself. `op` is
+//!   the time of the write, `sync` that of the sync; filling the buffer counts in the rate (half a microsecond for
+//!   every contender), not in `op`;
 //! - `sync-cost`: one block made durable each time. `op` is the whole, `sync` the call that makes it durable;
 //! - `open-loop`: reads at a fixed rate, so that coordinated omission shows;
-//! - `ring-setup`: what registered buffers, DEFER_TASKRUN and SQPOLL do for a ring.
+//! - `ring-setup`: the effect of registered buffers, DEFER_TASKRUN and SQPOLL on a ring.
 //!
-//! Kept true by: a block is only ever overwritten with what stands there already, and only after `gate` has found the
-//! lab's marker; raw devices are not even planned for.
+//! Kept true by: a block is only ever overwritten with its present content, and only after `gate` has found the lab's
+//! marker; for raw devices no writes are even planned.
 
 mod batches;
 mod blocking;
@@ -57,7 +59,7 @@ use wishes::Wish;
 
 /// Random reads.
 pub const READ: &str = "read";
-/// Random overwrites with a sync now and then.
+/// Random overwrites with a sync after every few.
 pub const OVERWRITE: &str = "overwrite";
 /// One write, one sync.
 pub const SYNC_COST: &str = "sync-cost";
@@ -66,14 +68,14 @@ pub const OPEN_LOOP: &str = "open-loop";
 /// A ring set up in different ways.
 pub const RING_SETUP: &str = "ring-setup";
 
-/// Share of an open-loop cell in which the contender's closed-loop rate is found.
+/// Share of an open-loop cell that measures the contender's closed-loop rate.
 const CALIBRATION_SHARE: f64 = 0.25;
 const CALIBRATION_SEED: u64 = 0x6361_6c69_6272_6174;
-/// A rate counts as kept when this share of it was started.
+/// A fixed rate counts as kept when this share of its requests was started.
 const RATE_KEPT_SHARE: f64 = 0.98;
 
 const MAP_RANDOM: Way = Way::Map(Advice::Random);
-/// Told what the map is told, so that read-ahead does not decide.
+/// Buffered calls with the same advice as the map, so that read-ahead does not decide.
 const BUFFERED: Way = Way::Calls(Means::BufferedRandom);
 const DIRECT: Way = Way::Calls(Means::Direct);
 
@@ -103,12 +105,12 @@ const CONTENDERS: [(&str, &str, Way, bool); 21] = [
 ];
 const FDATASYNC_CLEAN: &str = "fdatasync-clean";
 
-/// How a contender reaches a block, and whether each of its writes is durable.
+/// The way in which a contender reaches a block, and whether each of its writes is durable.
 fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
     CONTENDERS.iter().find(|(v, c, ..)| (*v, *c) == (variant, id)).map(|(_, _, way, durable)| (*way, *durable))
 }
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("access");
 
 /// The experiment.
@@ -197,8 +199,8 @@ impl Experiment for Access {
     }
 }
 
-/// Plans the cells: everything on the file and on the RAM device, only reads on raw devices. The quick preset takes what
-/// answers the question at its plainest.
+/// Plans the cells: all variants on the file and on the RAM device, only reads on raw devices. The quick preset takes
+/// only the plainest cells that answer the question.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let mut places = vec![(&available.file, available.memory, wishes::on_file(config))];
@@ -212,7 +214,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     for (target, limit, wishes) in places {
         let Some(path) = target.paths.first().map(Path::new) else { continue };
-        // A file that is still to be made is judged by its folder.
+        // A file that does not exist yet is judged by its folder.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let probe = Probe::of(if path.exists() { path } else { folder });
         if wishes.iter().any(|wish| wish.variant == RING_SETUP) {
@@ -259,8 +261,9 @@ fn cell(config: &Config, target: &Target, memory: MemoryLimit, wish: Wish) -> Ce
 /// Measures one cell.
 ///
 /// # Errors
-/// `Usage` for what the experiment does not know, and for writes to what is only read; what the target's checks, opening, reading,
-/// writing or syncing say; `Unsupported` for what this file system or kernel refuses.
+/// `Usage` for unknown contenders and parameters, and for writes to a target that is only read; the error of the
+/// target's checks, of opening, reading, writing or syncing; `Unsupported` for a call that this file system or kernel
+/// refuses.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let usage = |what: String| LabError::new(LabErrorKind::Usage, format!("access: {what}"));
     let (way, durable) = way_of(&spec.variant, &spec.contender)
@@ -292,7 +295,8 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads in a closed loop: what waits for each block by the contenders that `random` has too, a ring in batches.
+/// Reads in a closed loop: ways that wait for each block use the contenders shared with `random`, a ring reads in
+/// batches.
 fn reads(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     match way {
         Way::Map(advice) => {
@@ -332,8 +336,8 @@ fn overwrites(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, how: 
     let moved = Snapshot::take(watch).since(&before).device_write_bytes;
     if let (Some(moved), true) = (moved, written > 0) {
         outcome.figures.insert("device_bytes_per_write".into(), moved as f64 / written as f64);
-        // What stands there is what was there before, so that content alone does not prove the write. Of k random
-        // blocks among n, about 0.63 min(k, n) or more are different ones.
+        // The new content equals the old, so that content alone does not prove the write; the device's counter must. Of
+        // k random blocks among n, about 0.63 min(k, n) or more are different ones.
         if (moved as f64) < 0.5 * (written.min(layout.block_count()) * BLOCK_BYTES as u64) as f64 {
             outcome.warnings.push(format!("the device was written only {moved} bytes for {written} overwrites"));
         }
@@ -341,10 +345,10 @@ fn overwrites(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, how: 
     Ok(with_warning(outcome, missing))
 }
 
-/// Finds the contender's closed-loop rate, then asks for a share of it.
+/// Measures the contender's closed-loop rate, then reads at a share of it.
 fn open_loop(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     let share = number(spec, "rate_share", 1e-3..=10.0)?;
-    // Other blocks than the ones measured: those would be in memory already.
+    // Other blocks than the measured ones, which would then be in memory already.
     let seed = spec.seed ^ CALIBRATION_SEED;
     let calibration = CellSpec { seed, duration_s: spec.duration_s * CALIBRATION_SHARE, ..spec.clone() };
     let mut quiet = Context { watch: context.watch, cancel: context.cancel, on_tick: &mut |_| {} };
@@ -400,7 +404,7 @@ fn measured(spec: &CellSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) ->
     measure::run(&plan, works, &mut *context.on_tick)
 }
 
-/// A number among the parameters.
+/// Parses a number among the parameters.
 fn number(spec: &CellSpec, name: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().ok().filter(|value| range.contains(value)).ok_or_else(|| {
@@ -409,7 +413,7 @@ fn number(spec: &CellSpec, name: &str, range: std::ops::RangeInclusive<f64>) -> 
     })
 }
 
-/// Standard deviation and largest value beside each latency: means of syncs say little without.
+/// Adds standard deviation and largest value beside each latency: the mean of syncs says little without them.
 fn add_spread(outcome: &mut Outcome) {
     for (name, latency) in &outcome.latency {
         if let Some(histogram) = latency.histogram() {

@@ -1,16 +1,20 @@
-//! Does `await` help when the file is mapped? After "Async hazard: mmap is secretly blocking IO" (Huon Wilson, 2024).
+//! Whether `await` helps when the file is mapped. After "Async hazard: mmap is secretly blocking IO" (Huon Wilson,
+//! 2024).
 //!
-//! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one thread} x
-//! {map, read calls}; besides them the map with a yield after each touch (the kindest reading of "async mmap") and
-//! direct reads on a ring whose descriptor the executor itself polls, and the engine's own async reads. A cell is one run, one dot of the strip plot.
+//! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one
+//! thread} x {map, read calls}; besides them the map with a yield after each touch (the kindest reading of "async
+//! mmap") and direct reads on a ring whose descriptor the executor itself polls, and the engine's own async reads. A
+//! cell is one run, one dot of the strip plot.
 //!
 //! Two variants of the work:
-//! - `random-touch`, the default: a seeded sequence of 4 KiB touches, the same in every file. Read-ahead cannot hide it.
-//! - `sequential`, the source's: the sum of every 512th byte. Large read-ahead hides the hazard, so the figure means little without
-//!   the device's `read_ahead_kb`.
+//! - `random-touch`, the default: a seeded sequence of 4 KiB touches, the same in every file. Read-ahead cannot hide
+//!   it.
+//! - `sequential`, the source's: the sum of every 512th byte. Large read-ahead hides the hazard, so the figure means
+//!   little without the device's `read_ahead_kb`.
 //!
-//! On the executor's thread a timer of 1 ms fires beside the tasks; how late it fires is what a user of the executor
-//! feels. It is a kernel timer that counts expirations, so a tick that never got its turn still counts, as late as it was.
+//! On the executor's thread a timer of 1 ms fires beside the tasks; its lateness is the delay that a user of the
+//! executor sees. It is a kernel timer that counts expirations, so a tick that the executor did not run in time still
+//! counts, as late as it was.
 
 mod figures;
 mod findings;
@@ -51,12 +55,12 @@ pub const RANDOM_TOUCH: &str = "random-touch";
 /// The source's variant.
 pub const SEQUENTIAL: &str = "sequential";
 
-/// What the plan reckons with for a touch of a cold page, one after the other.
+/// Planned time of a touch of a cold page, one after the other.
 const PLANNED_TOUCH_S: f64 = 60e-6;
-/// The same for a cold pass in a row.
+/// Planned rate of a cold sequential pass.
 const PLANNED_BYTES_PER_S: f64 = 1.2e9;
 
-/// The contenders: id, how the work is spread, by what means it reads.
+/// The contenders: id, distribution of the work, and way of reading.
 const CONTENDERS: [(&str, Spread, Means); 9] = [
     ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
     ("async-mmap-yield", Spread::Tasks { yields: true }, Means::Map),
@@ -69,12 +73,12 @@ const CONTENDERS: [(&str, Spread, Means); 9] = [
     ("single-read", Spread::Single, Means::Read),
 ];
 
-/// How the files are spread over tasks and threads.
+/// The distribution of the files over tasks and threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spread {
     /// A task a file on one single-threaded executor.
     Tasks {
-        /// Whether a task gives the others a turn after each touch.
+        /// Whether a task yields after each touch.
         yields: bool,
     },
     /// A task a file on one single-threaded executor, reading through a ring.
@@ -87,7 +91,7 @@ enum Spread {
     Single,
 }
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("async");
 
 /// The experiment.
@@ -107,7 +111,7 @@ impl Experiment for AsyncHazard {
         Needs {
             small_files: SmallFiles::Own { count: own.files, file_bytes: own.file_bytes },
             pool: PoolBytes::Bytes(own.data_bytes()),
-            // Of the questions only the source's open ones are asked there.
+            // The only cells there are the ones of the source's open questions.
             ram_devices: u32::from(own.open_questions),
             ..Needs::default()
         }
@@ -168,7 +172,7 @@ impl Experiment for AsyncHazard {
     }
 
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
-        // The source's sequential variant is in the report: read-ahead decides it.
+        // The source's sequential variant is only in the report, because read-ahead decides it.
         let shown = place.variants.iter().find(|variant| **variant == RANDOM_TOUCH).or(place.variants.first());
         let title = columns::title(self.id(), place.target);
         let sheet =
@@ -227,7 +231,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// The engine's own async reads. The sum of every 512th byte needs a file's layout, which a database does not have.
+/// Plans the engine's own async reads. The sum of every 512th byte needs a file's layout, which a database does not
+/// have.
 fn plan_pool(config: &Config, available: &Available, variant: &str, cache: CacheState, plan: &mut Plan) {
     let reason = match &available.pool {
         Some(_) if variant == SEQUENTIAL => {
@@ -249,7 +254,7 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
     }
 }
 
-/// The source's open questions: each option alone, on the one configuration that shows the hazard.
+/// Plans the source's open questions: each option alone, on the one configuration that shows the hazard.
 fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) {
     let cold = CacheState::Cold;
     let skip = |target: &str, contender: &str, reason: &str| Skip {
@@ -322,7 +327,7 @@ fn cell(
     }
 }
 
-/// What the plan reckons with: the work is of fixed size, and takes what it takes. Of an ordinary disk.
+/// Planned time of a cell, for an ordinary disk. The work is of fixed size, so the real time differs.
 fn planned_s(own: &params::Params, variant: &str, contender: &str, cache: CacheState) -> f64 {
     let files = f64::from(own.files);
     let whole_s = if variant == RANDOM_TOUCH {
@@ -342,7 +347,7 @@ fn spread_of(contender: &str) -> Option<(Spread, Means)> {
 /// Runs one configuration once.
 ///
 /// # Errors
-/// `Usage` for an unknown contender or option; what opening, mapping or reading the files says.
+/// `Usage` for an unknown contender or option; the error of opening, mapping or reading the files.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let (spread, means) = spread_of(&spec.contender)
         .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("async: unknown contender '{}'", spec.contender)))?;
@@ -366,7 +371,7 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
             .collect(),
     };
     let plan = Measurement {
-        // The work ends it; this is only a bound against a device that hangs.
+        // Only a bound, against a device that hangs: the cell ends with its work.
         duration: Duration::from_secs(3600),
         tick: Duration::from_secs(1),
         watch: context.watch,
@@ -387,7 +392,7 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Blocking work of one thread.
+/// Executes the jobs one after another on one thread.
 fn one_after_another(worker: &mut Worker<'_>, jobs: Vec<Job>) -> Result<()> {
     worker.start();
     for mut job in jobs {

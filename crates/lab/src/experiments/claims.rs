@@ -1,7 +1,7 @@
-//! The claims for and against mmap that no other experiment decides: small cells, one question each. What they are evidence
-//! of, and whether it holds, is told by [`crate::claims`]; here is only measured.
+//! The claims for and against mmap that no other experiment decides: small cells, one question each. They are only
+//! measured here; [`crate::claims`] judges the claims.
 //!
-//! | variant | what is compared |
+//! | variant | comparison |
 //! |---|---|
 //! | `cached-read` | data in the page cache, read in units: in place through a map, copied out of it, by `pread` |
 //! | `map-calls` | threads that map, touch and unmap a part of a file, against `pread` of the same part |
@@ -10,9 +10,10 @@
 //! | `private-remap` | how long mapping a private view anew takes, by the pages that were copied in it |
 //! | `uncached-read` | `pread` with RWF_DONTCACHE against direct and buffered `pread`, data larger than memory |
 //! | `map-commit` | pages changed and made durable: in a writable map with msync, by `pwrite` with fdatasync |
-//! | `long-reader` | how a database grows under updates while a reader is held |
+//! | `long-reader` | growth of a database under updates while a reader is held |
 //!
-//! Kept true by: nothing is written but files and folders that the cell itself made ([`crate::machine::scratch`]) or that have no name.
+//! Kept true by: only files and folders that the cell itself made ([`crate::machine::scratch`]), or that have no name,
+//! are written.
 
 mod cached;
 mod calls;
@@ -63,17 +64,17 @@ pub const PRIVATE_REMAP: &str = "private-remap";
 pub const UNCACHED_READ: &str = "uncached-read";
 /// Durable changes through a map.
 pub const MAP_COMMIT: &str = "map-commit";
-/// A database under a reader that stays.
+/// A database under updates while a reader stays.
 pub const LONG_READER: &str = "long-reader";
 
-/// What one call of `map-calls` maps or reads.
+/// Bytes that one call of `map-calls` maps or reads.
 const CALL_BYTES: u64 = 1 << 20;
 /// Steps that a file grows by, in bytes.
 const GROWTH_STEPS: [u64; 3] = [PAGE_BYTES as u64, 1 << 20, 64 << 20];
-/// What the plan reckons with for a cell of `long-reader`, in seconds for a million updates.
+/// Planned time of a cell of `long-reader`, in seconds for a million updates.
 const READER_S_PER_MILLION: f64 = 30.0;
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("claims");
 
 /// The experiment.
@@ -143,7 +144,7 @@ impl Experiment for Claims {
     }
 
     fn tables(&self, _: &Targeted<'_, '_>) -> Vec<Sheet> {
-        // Its cells differ in kind: the claims themselves are listed instead.
+        // Its cells differ in kind: instead of a table the claims themselves are listed.
         Vec::new()
     }
 
@@ -232,7 +233,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// Names the size of a read, which tells these cells apart.
+/// Adds the size of a read to the parameters, which distinguishes these cells.
 fn in_units(mut params: Params) -> Params {
     params.extra.insert("unit".into(), crate::format::bytes(params.block_bytes).replace(' ', ""));
     params
@@ -242,7 +243,7 @@ fn skip(contender: &str, reason: String) -> Skip {
     Skip { experiment: ID, target: String::new(), contender: contender.into(), reason }
 }
 
-/// Thread counts of `map-calls`: one, and those of the configuration.
+/// Thread counts of `map-calls`: one, and the ones of the configuration.
 fn map_threads(claims: &params::Params) -> Vec<u32> {
     let cpus = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
     let named = claims.map_threads.iter().map(|threads| if *threads == 0 { cpus.max(2) } else { *threads });
@@ -252,7 +253,7 @@ fn map_threads(claims: &params::Params) -> Vec<u32> {
     all
 }
 
-/// Random reads and scans of the large file, with as much memory as `random` has.
+/// Plans random reads and scans of the large file, with as much memory as `random` has.
 fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut Plan) {
     if available.file.paths.is_empty() || available.memory.method == MemoryMethod::None {
         plan.skips.push(skip("", format!("{UNCACHED_READ}: memory cannot be limited here")));
@@ -266,7 +267,7 @@ fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut
         available,
         target: &available.file,
         memory: available.memory,
-        // Memory must be full before the part that counts.
+        // Memory must be full before the measured part.
         duration_s: cell_s * 4.0,
         no_pool: None,
         plan,
@@ -282,8 +283,8 @@ fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut
 /// Measures one cell.
 ///
 /// # Errors
-/// `Usage` for an unknown variant or contender; `Unsupported` where kernel or file system refuse the way of reading; what
-/// the system says.
+/// `Usage` for an unknown variant or contender; `Unsupported` where kernel or file system refuse the way of reading;
+/// otherwise the system's error.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = || workload::layout_of(spec, spec.params.block_bytes);
     let mut outcome = match spec.variant.as_str() {
@@ -319,7 +320,7 @@ fn run_timed(spec: &CellSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) -
 /// Runs work of a fixed size to its end.
 fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
     let plan = Measurement {
-        // The work ends it; this is only a bound against a device that hangs.
+        // Only a bound, against a device that hangs: the cell ends with its work.
         duration: Duration::from_secs(3600),
         tick: Duration::from_secs(1),
         watch: context.watch,
@@ -332,7 +333,7 @@ fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The one file of a cell.
+/// The path of the cell's file.
 fn only_path<'a>(spec: &CellSpec, layout: &'a Layout) -> Result<&'a Path> {
     match layout.paths.as_slice() {
         [path] => Ok(path),
@@ -343,13 +344,13 @@ fn only_path<'a>(spec: &CellSpec, layout: &'a Layout) -> Result<&'a Path> {
     }
 }
 
-/// The folder of a cell's file, for what it makes beside it.
+/// The folder of the cell's file, in which the cell makes its own files.
 fn folder_of(spec: &CellSpec) -> PathBuf {
     let folder = spec.target.paths.first().and_then(|path| Path::new(path).parent());
     folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// A number among the extra parameters.
+/// Parses a number among the extra parameters.
 fn number(spec: &CellSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map_or("", String::as_str);
     text.parse()

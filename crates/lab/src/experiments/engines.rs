@@ -1,13 +1,14 @@
-//! What do whole databases make of it, with a map and without? After table 1 of "Are You Sure You Want to Use MMAP in Your
-//! Database Management System?" (CIDR 2022), which names the systems.
+//! Whole databases, with a map and without. After table 1 of "Are You Sure You Want to Use MMAP in Your Database
+//! Management System?" (CIDR 2022), which names the systems.
 //!
 //! Each store (`stores`) is loaded, then runs YCSB's mixes in YCSB's own order, scans, and commits durably, twice: with
 //! data larger than the memory of its cgroup, and with data that fits. Process and page cache together get the same
-//! memory, whatever a store calls its cache; every figure belongs to one class of durability; settings are kept with each cell.
+//! memory for every kind of cache; every figure belongs to one class of durability; settings are kept with each cell.
 //!
-//! The cells of one store follow each other on one database, which the first of them makes: so only one is on the disk at a time,
-//! and every repeat begins with a fresh one. In the mixes each operation is a request of its own, which opens what the store
-//! needs to see the newest commit, and every answer is checked, also against what was overwritten before it began (`history`).
+//! The cells of one store follow each other on one database, which the first of them makes: so only one is on the disk
+//! at a time, and every repeat begins with a fresh one. In the mixes each operation is a request of its own and opens a
+//! read view of the newest commit. Every answer is checked, also against values that were overwritten before it began
+//! (`history`).
 
 mod figures;
 mod findings;
@@ -51,18 +52,18 @@ use place::Place;
 pub const LOAD: &str = "load";
 /// All entries in order, just after loading.
 pub const SCAN: &str = "scan";
-/// The same after the mixes.
+/// All entries in order, after the mixes.
 pub const SCAN_AGED: &str = "scan-aged";
 /// Durable commits of one writer, an entry each.
 pub const COMMIT: &str = "commit";
-/// The same of many writers.
+/// Durable commits of many writers, an entry each.
 pub const COMMIT_MANY: &str = "commit-many";
-/// What the mixes' names begin with; then comes the letter.
+/// Prefix of the mixes' names; the letter follows.
 pub const YCSB: &str = "ycsb-";
 
-/// Label of the target whose data does not fit.
+/// Label of the target with data larger than memory.
 pub const LARGER: &str = "file";
-/// Label of the target whose data does.
+/// Label of the target with data that fits in memory.
 pub const IN_MEMORY: &str = "in-memory";
 
 /// The order of a store's cells, which is YCSB's own for the mixes: D and E add entries and come last.
@@ -70,10 +71,10 @@ const ORDER: [&str; 11] =
     [LOAD, SCAN, "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-f", "ycsb-d", "ycsb-e", SCAN_AGED, COMMIT, COMMIT_MANY];
 /// Part of a cell in which it warms up, unmeasured.
 const WARM_SHARE: f64 = 1.0 / 3.0;
-/// What the plan reckons with for loading.
+/// Planned rate of loading.
 const LOAD_BYTES_PER_S: f64 = 60e6;
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("engines");
 
 /// The experiment.
@@ -114,7 +115,7 @@ impl Experiment for Engines {
         execute(spec, context)
     }
 
-    // Caches of a store's own are filled through the store.
+    // A store's own cache can only be filled through the store.
     fn warms_itself(&self, _: &CellSpec) -> bool {
         true
     }
@@ -184,7 +185,7 @@ impl Experiment for Engines {
     }
 }
 
-/// Plans the cells of every store that was built, and names the others with the feature that brings them.
+/// Plans the cells of every store that was compiled in, and skips the others with the name of their feature.
 fn plan(config: &Config, available: &Available) -> Plan {
     let engines: params::Params = config.params();
     let mut plan = Plan { repeats: Some(engines.repeats), together: true, ..Plan::default() };
@@ -199,7 +200,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     if larger.is_none() {
         plan.skips.push(skip(LARGER, "", format!("data larger than memory: {}", available.no_stores_memory)));
     }
-    // Where nothing can be limited, what fits fits anyway.
+    // Without a way to limit memory, data that fits a limit fits anyway.
     let method = larger.map_or(MemoryMethod::None, |limit| limit.method);
     let by_group = matches!(method, MemoryMethod::CgroupV1 | MemoryMethod::CgroupV2);
     let fits = match by_group {
@@ -227,8 +228,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// The same cell once more for each other value of the device's read-ahead, where that decides what a map answers: reads that change
-/// nothing, of data larger than memory.
+/// Copies of a cell for each other value of the device's read-ahead, where that decides the rate of a map: read-only
+/// work on data larger than memory.
 fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, plain: &CellSpec) -> Vec<CellSpec> {
     if !available.root || !kind.reads_ahead || ![SCAN, "ycsb-c"].contains(&plain.variant.as_str()) {
         return Vec::new();
@@ -241,7 +242,7 @@ fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, pl
     config.read_ahead_kb.iter().map(with).collect()
 }
 
-/// What is also measured where all data is in memory: the disk decides the rest.
+/// Whether a variant is also measured with all data in memory; the disk decides the others.
 fn fits_in(variant: &str) -> bool {
     variant == LOAD || variant == SCAN || variant.starts_with(YCSB)
 }
@@ -297,11 +298,11 @@ fn cell(
     }
 }
 
-/// Memory that caches are sized by: what the limit leaves, where there is one.
+/// Memory by which caches are sized: the cell's limit where there is one, otherwise the setting.
 fn budget(engines: &params::Params, memory: MemoryLimit, larger: bool) -> u64 {
     match memory.method {
         MemoryMethod::None if !larger => engines.fit_memory_bytes,
-        // Neither ballast nor a large file leaves less to one process than to all.
+        // Ballast and a large file leave one process as much as all of them together.
         _ => memory.bytes.min(if larger { engines.memory_bytes } else { engines.fit_memory_bytes }),
     }
 }
@@ -309,8 +310,8 @@ fn budget(engines: &params::Params, memory: MemoryLimit, larger: bool) -> u64 {
 /// Measures one cell.
 ///
 /// # Errors
-/// `Usage` for what the experiment does not know, and for a cell whose database was not loaded; `Unsupported` for a store that was
-/// not built; what the store says.
+/// `Usage` for unknown variants and parameters, and for a cell without a loaded database; `Unsupported` for a store
+/// that was not compiled in; otherwise the store's error.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let kind = stores::kind_of(&spec.contender).ok_or_else(|| contender::unknown(spec))?;
     if !ORDER.contains(&spec.variant.as_str()) || spec.params.threads == 0 {
@@ -356,10 +357,10 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Fills an empty store, and looks whether what was loaded is there.
+/// Fills an empty store, and checks some of the loaded entries.
 fn load(spec: &CellSpec, context: &mut Context<'_>, store: &dyn Store, data: Data, place: &Place) -> Result<Outcome> {
     let plan = Measurement {
-        // The work ends it; this is only a bound against a device that hangs.
+        // Only a bound, against a device that hangs: the cell ends with its work.
         duration: Duration::from_secs(24 * 3600),
         tick: contender::tick_of(spec),
         watch: context.watch,
@@ -378,7 +379,7 @@ fn load(spec: &CellSpec, context: &mut Context<'_>, store: &dyn Store, data: Dat
     Ok(outcome)
 }
 
-/// Uses a store that was loaded.
+/// Measures the use of a loaded store.
 fn used(
     spec: &CellSpec,
     context: &mut Context<'_>,
@@ -397,12 +398,12 @@ fn used(
         duration: contender::duration_of(spec)? - warm,
         tick: contender::tick_of(spec),
         watch: context.watch,
-        // Some stores never fill the memory: the warming up is what makes all of them steady.
+        // Some stores never fill the memory: all of them reach their steady state by warming up.
         memory_bytes: None,
         fill_first: false,
         cancel: context.cancel,
     };
-    // More than any change of an earlier cell: a million changes of a key each millisecond.
+    // Higher than any change number of an earlier cell, even at a million changes of a key each millisecond.
     let history = History::new(data, known, unix_ms() << 20);
     let cancel = context.cancel;
     let mut works: Vec<Work<'_>> = Vec::new();
@@ -422,7 +423,7 @@ fn used(
         });
     }
     let outcome = measure::run(&plan, works, &mut *context.on_tick);
-    // Also when it failed: what was inserted is there.
+    // Also after a failure, as inserted entries stay.
     place.keep(spec, history.known())?;
     let mut outcome = outcome?;
     outcome.cache_method = cache_method;
@@ -443,13 +444,13 @@ fn data_of(spec: &CellSpec) -> Result<Data> {
     Ok(Data::of_bytes(spec.target.data_bytes, value_bytes, seed))
 }
 
-/// A number among the parameters.
+/// Parses a number among the parameters.
 fn number(spec: &CellSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().map_err(|_| LabError::new(LabErrorKind::Usage, format!("engines: {name} = '{text}' is no number")))
 }
 
-/// What a variant measures, for headings.
+/// The name of a variant in headings.
 pub fn title(variant: &str) -> String {
     match variant {
         LOAD => "loading sorted entries, durable at the end".into(),

@@ -1,21 +1,22 @@
-//! What happens when I/O fails, and what it costs to notice? After §3.3 of "Are You Sure You Want to Use MMAP in Your Database
-//! Management System?" (CIDR 2022).
+//! The effects of failing I/O on each store, and the cost of noticing. After §3.3 of "Are You Sure You Want to Use MMAP
+//! in Your Database Management System?" (CIDR 2022).
 //!
-//! Variants are faults, each made for real and met by a process of its own that may die of it:
-//! - `truncated`: somebody cuts the file under an open store, at a page; `truncated-inside`: within its last page, so that the
-//!   rest of the page reads as zeroes and no signal comes;
+//! Variants are faults, each real, in a process of its own that may die of it:
+//! - `truncated`: another process cuts the file under an open store, at a page; `truncated-inside`: within its last
+//!   page, so that the rest of the page reads as zeroes and no signal comes;
 //! - `read-error`: the device fails one page (a file system of the lab's own), then delivers it again;
 //! - `bit-flip`: one bit of one page changes on disk;
-//! - `stray-write`: a pointer gone astray flips a bit of a page in memory; then the store writes what it would write.
+//! - `stray-write`: a stray pointer flips a bit of a page in memory; then the store writes as it normally would.
 //!
-//! A cell's figures say what the program was told (`detected`, `error_returned`, `signals`), what it handed out (`wrong_answers`), what went
-//! to disk (`reached_disk`), and how it came back. They are outcomes, not rates: one run each.
+//! A cell's figures are the signs that the program got (`detected`, `error_returned`, `signals`), the wrong pages that
+//! it returned (`wrong_answers`), the damage on disk (`reached_disk`), and its recovery. They are outcomes, not rates:
+//! one run each.
 //!
-//! A sixth variant, `checksum-cost`, measures what it takes to notice: a checksum at every access, as a map must, against one at
-//! every load, as a pool may.
+//! A sixth variant, `checksum-cost`, measures the cost of noticing: a checksum at every access, as a map must, against
+//! one at every load, as a pool may.
 //!
-//! Kept true by: nothing is damaged but files in the cell's own folder and memory of a process that was started for it; the lab's
-//! own knowledge of what is right is never the store's.
+//! Kept true by: only files in the cell's own folder and memory of a process that was started for it are damaged; the
+//! lab judges right and wrong by its own copy of the content, never by the store's.
 
 mod check;
 mod faults;
@@ -51,9 +52,9 @@ use crate::show::figures::{Figure, rates};
 use crate::summary::{Basis, Metric, Summary};
 use crate::workload::PAGE_BYTES;
 
-/// Somebody cuts the file at a page.
+/// Another process cuts the file at a page.
 pub const TRUNCATED: &str = "truncated";
-/// Somebody cuts the file within a page.
+/// Another process cuts the file within a page.
 pub const TRUNCATED_INSIDE: &str = "truncated-inside";
 /// The device fails to read a page.
 pub const READ_ERROR: &str = "read-error";
@@ -61,16 +62,16 @@ pub const READ_ERROR: &str = "read-error";
 pub const BIT_FLIP: &str = "bit-flip";
 /// A bit changes in memory.
 pub const STRAY_WRITE: &str = "stray-write";
-/// What checking costs.
+/// The cost of checking.
 pub const CHECKSUM_COST: &str = "checksum-cost";
 
-/// The faults, in the order they are told.
+/// The faults, in the order of the report.
 pub const FAULTS: [&str; 5] = [READ_ERROR, TRUNCATED, TRUNCATED_INSIDE, BIT_FLIP, STRAY_WRITE];
 
-/// Planned time of a fault: processes are started, a store is made and opened some times.
+/// Planned time of a fault: processes are started, a store is made and opened several times.
 const FAULT_S: f64 = 0.25;
 
-/// The stores that meet a fault.
+/// The stores that are tested with a fault.
 fn stores(variant: &str, preset: Preset) -> &'static [&'static str] {
     match (variant, preset) {
         (TRUNCATED_INSIDE, Preset::Quick) => &[],
@@ -112,7 +113,7 @@ fn stores(variant: &str, preset: Preset) -> &'static [&'static str] {
     }
 }
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("errors");
 
 /// The experiment.
@@ -189,7 +190,7 @@ impl Experiment for Errors {
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
-        // Outcomes of faults are told above, all in one table.
+        // Outcomes of faults are shown above, all in one table.
         let checked = (section.variant == CHECKSUM_COST).then(|| section.by_family());
         let rates = checked.and_then(|groups| rates(&groups, &section.title, Metric::OpsPerS, "accesses per second"));
         rates.into_iter().collect()
@@ -241,7 +242,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     let errors: params::Params = config.params();
     for bytes in &errors.working_sets {
-        // What does not fit in memory twice is no measurement of memory.
+        // A working set must fit in memory twice.
         let bytes = (*bytes).min(available.file.data_bytes);
         for contender in check::CONTENDERS {
             let mut params = params();
@@ -283,10 +284,11 @@ fn fault_cell(config: &Config, available: &Available, variant: &str, store: &str
     }
 }
 
-/// Meets one fault, or measures one way to check.
+/// Runs one fault, or measures one way to check.
 ///
 /// # Errors
-/// `Usage` for what the experiment does not know; `Unsupported` where a fault cannot be made; what the system says.
+/// `Usage` for unknown variants and contenders; `Unsupported` where a fault cannot be made; otherwise the system's
+/// error.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     if spec.variant == CHECKSUM_COST {
         return check::run(spec, context);

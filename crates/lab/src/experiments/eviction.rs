@@ -35,18 +35,18 @@ use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Paging, Summary};
 use crate::workload::{self, PAGE_BYTES};
 
-/// The price of a fault.
+/// The cost of a fault.
 pub const FAULTS: &str = "faults";
-/// The price of taking a page out of a map.
+/// The cost of taking a page out of a map.
 pub const SHOOTDOWNS: &str = "shootdowns";
 
-/// Said of a cell that did not do what the experiment is about.
+/// Warning of a cell without eviction.
 const NOTHING_EVICTED: &str = "memory was never full: nothing was evicted, so this says nothing of reclaim";
 
 /// Bytes of one read of a scan by calls.
 const SCAN_BLOCK_BYTES: u64 = 1 << 20;
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("eviction");
 
 /// The experiment.
@@ -136,7 +136,7 @@ impl Experiment for Eviction {
     }
 
     fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
-        // Where kswapd evicts, as on the paper's machine; else under a cgroup.
+        // Where kswapd evicts, as on the paper's machine; otherwise under a cgroup.
         let at = |by: &str| {
             let own = summary.of_experiment(self.id()).filter(|group| {
                 let spec = group.spec;
@@ -149,7 +149,7 @@ impl Experiment for Eviction {
     }
 }
 
-/// Plans the parts, then each target under each way of reclaim.
+/// Plans the cells of single mechanisms, then each target under each way of reclaim.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     plan_parts(config, &mut plan);
@@ -227,7 +227,7 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
             repeat: 0,
             duration_s: eviction.cell_s,
             memory,
-            // Memory is full from the start: filling it is not the question here.
+            // Memory is full from the start: the filling is not measured here.
             cache: CacheState::Warm,
             seed: config.seed,
         });
@@ -252,7 +252,7 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
 /// Measures one contender.
 ///
 /// # Errors
-/// `Usage` for an unknown contender; what opening, mapping or reading says.
+/// `Usage` for an unknown contender; the error of opening, mapping or reading.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let _pinned = match spec.params.extra.get("pin") {
         Some(_) => Some(parts::Pinned::here()?),
@@ -269,7 +269,7 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
             };
             let layout = workload::layout_of(spec, spec.params.block_bytes)?;
             let mut outcome = reads::execute(spec, &layout, pattern, context)?;
-            // Only what goes past the page cache has nothing that could be evicted.
+            // Only direct reads put nothing into the page cache that could be evicted.
             let evicted = outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"));
             if spec.contender != "pread-direct" && evicted == Some(0.0) {
                 outcome.warnings.push(NOTHING_EVICTED.into());

@@ -1,9 +1,10 @@
-//! What do random 4 KiB reads cost when the data is larger than memory? After §4.1 of "Are You Sure You Want to Use MMAP in
-//! Your Database Management System?" (CIDR 2022).
+//! The cost of random 4 KiB reads when the data is larger than memory. After §4.1 of "Are You Sure You Want to Use MMAP
+//! in Your Database Management System?" (CIDR 2022).
 //!
-//! Contenders: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight, the
-//! engine's own pool (blocking on threads, tasks of one executor, batches), and fio. The hints that are wrong for random reads, and `pread` with the kernel's own guess, run
-//! with one thread count only: their figures are far off with any.
+//! Contenders: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight,
+//! the engine's own pool (blocking on threads, tasks of one executor, batches), and fio. The hints that are wrong for
+//! random reads, and `pread` with the kernel's own guess, run with one thread count only: their figures are far off
+//! with any.
 
 mod findings;
 mod hypotheses;
@@ -30,11 +31,11 @@ use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series}
 use crate::summary::{Basis, Metric, Summary};
 use crate::workload::{self, PAGE_BYTES};
 
-/// Why the pool cannot read other blocks.
+/// Why the pool cannot read blocks of another size.
 const OTHER_BLOCKS: &str = "its entries fill blocks of 4096 bytes, and random.block_bytes is another size";
 const _: () = assert!(PAGE_BYTES == 4096, "as OTHER_BLOCKS says");
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("random");
 
 /// The experiment.
@@ -191,7 +192,7 @@ fn plan_target(
 /// Measures one contender.
 ///
 /// # Errors
-/// `Usage` for an unknown contender; what opening or reading says.
+/// `Usage` for an unknown contender; the error of opening or reading.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, spec.params.block_bytes)?;
     reads::execute(spec, &layout, Pattern::Random, context)

@@ -1,15 +1,16 @@
-//! What does it cost to make a mapped file safe? After §3.1 of "Are You Sure You Want to Use MMAP in Your Database Management
+//! The cost of making a mapped file safe. After §3.1 of "Are You Sure You Want to Use MMAP in Your Database Management
 //! System?" (CIDR 2022).
 //!
 //! Two variants:
-//! - `sin`: bytes are stored into a shared map, locked in memory, and committed by nobody. The lab waits until the kernel has written them
-//!   (after another process's sync; in longer presets also at its own time), and reads them back from disk;
-//! - `commits`: the engine's B+tree over each way to prevent that (`nofault::mmap`) and over the engine's own pool. Writers commit
-//!   pairs of keys durably, a reader reads beside them; then a process of its own goes on committing and is killed at it (SIGKILL), what
-//!   it left is opened, and every commit that was acknowledged is looked for.
+//! - `sin`: bytes are stored into a shared map, locked in memory, and never committed. The lab waits until the kernel
+//!   has written them (after another process's sync; in longer presets also at its own time), and reads them back from
+//!   disk;
+//! - `commits`: the engine's B+tree over each way to prevent that (`nofault::mmap`) and over the engine's own pool.
+//!   Writers commit pairs of keys durably, a reader reads beside them; then a process of its own goes on committing and
+//!   is killed meanwhile (SIGKILL), the store is opened again, and every acknowledged commit is looked up.
 //!
-//! Kept true by: tree, node format, log and durability are the same for all; every value that is read says by its content whether
-//! it is right, and both keys of a pair carry the number of their commit.
+//! Kept true by: tree, node format, log and durability are the same for all; every value contains enough to tell
+//! whether it is right, and both keys of a pair carry the number of their commit.
 
 mod commits;
 mod content;
@@ -42,21 +43,21 @@ use crate::summary::{Basis, Metric, Summary};
 
 /// Uncommitted bytes on disk.
 pub const SIN: &str = "sin";
-/// The price of preventing it.
+/// The cost of preventing it.
 pub const COMMITS: &str = "commits";
-/// The stores, in the order they are told.
+/// The stores, in the order of the report.
 pub const STORES: [&str; 7] =
     ["os-cow", "user-cow", "user-cow-pwrite", "mapped-log", "shadow-writemap", "shadow", "engine"];
-/// A map that shows the sin, and one that does not.
+/// A map that lets uncommitted bytes reach the disk, and one that does not.
 const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
-/// Planned time of filling a store, opening it and checking it, a thousand keys.
+/// Planned time of filling, opening and checking a store, for a thousand keys.
 const FILL_S_PER_1000: f64 = 0.02;
-/// How long the process that is killed commits, as a part of the time that is measured.
+/// How long the process that is killed commits, as a fraction of the measured time.
 const KILLED_SHARE: f64 = 1.0 / 3.0;
 /// Longest wait for the kernel's own write-back, in seconds.
 const KERNEL_S_MAX: f64 = 60.0;
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("safety");
 
 /// The experiment.
@@ -137,7 +138,7 @@ impl Experiment for Safety {
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
         let mut figures = Vec::new();
-        // The other variant is told in a table.
+        // The other variant is shown in a table.
         if section.variant == COMMITS {
             let (groups, place) = (section.by_family(), &section.title);
             figures.extend(rates(&groups, place, Metric::OpsPerS, "durable commits per second"));
@@ -226,7 +227,7 @@ fn cell(
 /// Measures one cell.
 ///
 /// # Errors
-/// `Usage` for what the experiment does not know; what stores and system say.
+/// `Usage` for unknown variants and contenders; the errors of stores and system.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let unknown = || {
         let what = format!("safety: unknown contender '{}' of '{}'", spec.contender, spec.variant);
@@ -239,7 +240,7 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     }
 }
 
-/// A number that the plan put into the cell.
+/// Parses a number among the cell's parameters.
 fn number(spec: &CellSpec, name: &str) -> Result<u64> {
     let found = spec.params.extra.get(name).and_then(|value| value.parse().ok());
     found.ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("safety: a cell without a number for '{name}'")))

@@ -35,7 +35,7 @@ use crate::workload::{self, PAGE_BYTES};
 /// Bytes of a thread's part, as in the original benchmark; another size stands in the cell's `part_bytes`.
 const PART_BYTES: u64 = 128 << 20;
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("scan");
 
 /// The experiment.
@@ -187,7 +187,7 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     planner.add("pread-direct", scan.map_threads.iter().map(|threads| read(*threads)));
     planner.add("uring-direct", scan.depths.iter().map(|depth| deep(*depth)));
     planner.add("fio-uring", scan.depths.iter().map(|depth| deep(*depth)));
-    // One thread first: a range asks ahead by itself.
+    // One thread first, because a range reads ahead by itself.
     let mut pool_threads: Vec<u32> =
         scan.map_threads.iter().copied().filter(|_| config.preset != Preset::Quick).collect();
     pool_threads.insert(0, 1);
@@ -249,7 +249,7 @@ fn plan_striped(
     }
 }
 
-/// 2, 4, 8 … and all.
+/// 2, 4, 8 … and the largest width.
 fn widths(most: usize) -> Vec<usize> {
     let mut widths: Vec<usize> =
         std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|w| *w < most).collect();
@@ -257,7 +257,7 @@ fn widths(most: usize) -> Vec<usize> {
     widths
 }
 
-/// Several targets as one. What differs in size is used as far as the smallest goes; content that differs cannot be verified.
+/// Joins several targets into one. The smallest size counts for all; content that differs cannot be verified.
 fn striped_target(label: &str, parts: &[Target]) -> Target {
     let seed = parts.first().and_then(|part| part.content_seed);
     Target {
@@ -279,7 +279,7 @@ fn with_part(config: &Config, mut params: Params) -> Params {
 /// Measures one contender.
 ///
 /// # Errors
-/// `Usage` for an unknown contender or sizes that are no numbers; what opening or reading says.
+/// `Usage` for an unknown contender or sizes that are no numbers; the error of opening or reading.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let part_bytes = match spec.params.extra.get("part_bytes") {
         None => PART_BYTES,

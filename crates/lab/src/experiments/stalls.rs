@@ -1,19 +1,21 @@
-//! Can one work around the stalls of a mapping? After §3.2 of "Are You Sure You Want to Use MMAP in Your Database Management
-//! System?" (CIDR 2022).
+//! Work-arounds for the stalls of a mapping. After §3.2 of "Are You Sure You Want to Use MMAP in Your Database
+//! Management System?" (CIDR 2022).
 //!
-//! A thread that touches a page that is not in memory waits, and cannot know before. The work-arounds, each with its price:
-//! - `ahead`: random pages of data larger than memory, in an order known some pages ahead. Plain touches, `madvise(WILLNEED)` and read-ahead
-//!   calls for the pages to come, populating them, helper threads that touch them first, memory locked or populated before; probing
-//!   (`mincore`, `RWF_NOWAIT`), after which other threads fetch what is absent; and reads in flight on a ring.
-//! - `fits`: a working set that fits four times, while a neighbour reads the rest of the file through the page cache: nothing done, read in,
-//!   populated, locked; and memory of one's own.
-//! - `leaf-scan`: the engine walks its tree, with and without asking for the leaves to come.
+//! A thread that touches an absent page waits, and cannot know before. The work-arounds, each with its cost:
+//! - `ahead`: random pages of data larger than memory, in an order known some pages ahead. Plain touches,
+//!   `madvise(WILLNEED)` and read-ahead calls for the pages to come, populating them, helper threads that touch them
+//!   first, memory locked or populated before; probing (`mincore`, `RWF_NOWAIT`), after which other threads fetch the
+//!   absent pages; and reads in flight on a ring.
+//! - `fits`: a working set that fits four times, while a background load reads the rest of the file through the page
+//!   cache: untouched, read in, populated, locked; and private memory.
+//! - `leaf-scan`: the engine scans its tree, with and without prefetching the leaves to come.
 //!
-//! `op` is how long the thread was held by one access, the work-around's own calls included; its largest is the longest stall. `prepare`
-//! is what is done once before, and stalls as well. Figures tell what a work-around takes: `extra_threads`, `extra_memory_bytes`,
-//! `prepare_s`. Who probes waits for its helpers when nothing else is left to do: that is in `wait`, and asking for a page that is absent in
-//! `probe`, not in `op`, as that thread knows that it waits. Such an `op` is compared with nobody's; the ring's wait for the next page in order
-//! is in its `op`.
+//! `op` is how long the thread was held by one access, the work-around's own calls included; its largest is the longest
+//! stall. `prepare` is work done once before, which stalls as well. Figures give the resources that a work-around
+//! takes: `extra_threads`, `extra_memory_bytes`, `prepare_s`. A probing thread waits for its helpers when it has no
+//! other work: that time is in `wait`, and asking for an absent page in `probe`, not in `op`, as such a wait is chosen
+//! by the program. Such an `op` is not compared with other contenders'; the ring's wait for the next page in order is
+//! in its `op`.
 
 mod ahead;
 mod figures;
@@ -49,16 +51,16 @@ use crate::workload::PAGE_BYTES;
 
 /// Random pages in an order known ahead.
 pub const AHEAD: &str = "ahead";
-/// A working set that fits, beside a neighbour.
+/// A working set that fits, beside a background load.
 pub const FITS: &str = "fits";
-/// The engine's walk through its leaves.
+/// The engine's scan of its leaves.
 pub const LEAF_SCAN: &str = "leaf-scan";
 
-/// Share of the memory that `mmap-mlock` locks, and that the working set of `fits` is of it.
+/// Divisor of the memory: the part that `mmap-mlock` locks, and the working set of `fits` within that part.
 const LOCKED_SHARE: u64 = 2;
 const WORKING_SHARE: u64 = 4;
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("stalls");
 
 /// The experiment.
@@ -143,7 +145,7 @@ impl Experiment for Stalls {
     }
 }
 
-/// Plans the work-arounds. The quick preset takes the plain touch, one hint, helper threads, the ring, and both walks.
+/// Plans the work-arounds. The quick preset takes the plain touch, one hint, helper threads, the ring, and both scans.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let quick = config.preset == Preset::Quick;
@@ -221,7 +223,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 /// Measures one work-around.
 ///
 /// # Errors
-/// `Usage` for what the experiment does not know; what opening, mapping, locking or reading says.
+/// `Usage` for unknown variants and contenders; the error of opening, mapping, locking or reading.
 fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let mut outcome = match spec.variant.as_str() {
         AHEAD if probe::CONTENDERS.contains(&&*spec.contender) => probe::run(spec, context)?,
@@ -234,7 +236,7 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     for name in ["extra_threads", "extra_memory_bytes", "prepare_s"] {
         outcome.figures.entry(name.into()).or_insert(0.0);
     }
-    // The calls made once before are stalls too: they are shown beside, not hidden in a percentile.
+    // Calls made once before are stalls too: they are reported beside the percentiles, which would hide them.
     if let Some(op) = outcome.latency.get("op") {
         outcome.figures.insert("longest_stall_s".into(), op.max_ns as f64 / 1e9);
     }
@@ -253,7 +255,7 @@ fn measurement<'a>(spec: &CellSpec, context: &Context<'a>) -> Result<Measurement
     })
 }
 
-/// A number among the parameters.
+/// Parses a number among the parameters.
 fn number(spec: &CellSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().map_err(|_| {

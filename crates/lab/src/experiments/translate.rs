@@ -1,17 +1,17 @@
-//! Can a buffer pool match a map when everything is in memory? After §5 of "Are You Sure You Want to Use MMAP in Your Database
-//! Management System?" (CIDR 2022), which holds that it can.
+//! Whether a buffer pool can match a map when everything is in memory. After §5 of "Are You Sure You Want to Use MMAP
+//! in Your Database Management System?" (CIDR 2022), which holds that it can.
 //!
-//! A buffer pool must find the frame of a page by itself; for a map the hardware does it. Contenders: an array indexed by page
-//! id, a hash table, pointers swizzled into the parent, and a mapped file with small and with huge pages; as controls the array
-//! over frames in small pages, and a hash table behind locks that pins its pages, as the textbook has it. All but the map look
-//! whether the page is resident.
+//! A buffer pool must find the frame of a page by itself; for a map the hardware does it. Contenders: an array indexed
+//! by page id, a hash table, pointers swizzled into the parent, and a mapped file with small and with huge pages; as
+//! controls the array over frames in small pages, and a hash table behind locks that pins its pages, as in the
+//! textbook. All but the map check whether the page is resident.
 //!
-//! Two variants of the work, both dependent, so that nothing is overlapped that a tree could not overlap:
+//! Two variants of the work, both dependent, so that no access is overlapped that a tree could not overlap:
 //! - `access`: from page to page along a random cycle, one cache line of each;
 //! - `lookup`: random keys in a B+tree of 4 KiB nodes, the next key known only when the last value is.
 //!
-//! What is unequal: no one evicts, so the pools pay for looking, not for keeping order; only `hash-pinned` also pays for its
-//! safety. The map needs no guard here, as its file is memory.
+//! Unequal: without eviction, the pools pay for finding a page, not for choosing victims; only `hash-pinned` also pays
+//! for its safety. The map needs no guard here, as its file is memory.
 
 mod figures;
 mod findings;
@@ -63,7 +63,7 @@ const CONTENDERS: [(&str, bool); 7] = [
     ("hash-pinned", true),
 ];
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("translate");
 
 /// The experiment.
@@ -147,7 +147,7 @@ impl Experiment for Translate {
     }
 
     fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
-        // The largest working set comes closest.
+        // The largest working set is the closest to the paper's.
         let own = summary.of_experiment(self.id()).filter(|group| {
             let spec = group.spec;
             spec.contender == row.contender && spec.variant == table.variant && spec.params.threads == 1
@@ -173,7 +173,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         }
     };
     for working_set in &translate.working_set_bytes {
-        // Twice: the pages, and what finds them.
+        // Twice: the pages, and the tables that find them.
         if available.memory_available_bytes.is_some_and(|bytes| bytes < working_set.saturating_mul(2)) {
             skip("", format!("a working set of {}: not enough memory is available", human_bytes(*working_set)));
             continue;
@@ -213,7 +213,7 @@ fn cell(config: &Config, variant: &str, contender: &str, working_set: u64, threa
         repeat: 0,
         duration_s: config.params::<params::Params>().cell_s,
         memory: MemoryLimit::default(),
-        // All of it is in memory before the clock starts.
+        // All pages are in memory before the clock starts.
         cache: CacheState::Warm,
         seed: config.seed,
     }

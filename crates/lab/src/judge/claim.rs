@@ -1,7 +1,8 @@
-//! Claims as data: who says it, which experiment decides, by which rule; and the answer that a set of records gives. The claims themselves are
-//! in the folders of the experiments that decide them.
+//! Claims as data: the source of each, the experiment and the rule that decide it; and its decision from a set of
+//! records. The claims themselves are in the folders of the experiments that decide them.
 //!
-//! A rule knows no answer: each is a bound that a measured spread lies within, outside of, or across ("undecided").
+//! No rule has a fixed answer: each is a bound, and a measured spread lies within it, outside of it, or across it
+//! ("undecided").
 
 use serde::Serialize;
 
@@ -16,9 +17,9 @@ use crate::summary::{Group, Metric, Spread, Summary, target_title};
 pub struct Claim {
     /// Stable name.
     pub id: &'static str,
-    /// What is claimed, in one sentence.
+    /// The claim, in one sentence.
     pub hypothesis: &'static str,
-    /// Who claims it, and where.
+    /// The author of the claim, and where it stands.
     pub source: &'static str,
     /// Whose records decide.
     pub experiment: ExperimentId,
@@ -28,10 +29,10 @@ pub struct Claim {
     pub(crate) test: Test,
 }
 
-/// How a claim is decided.
+/// The way a claim is decided.
 #[derive(Debug)]
 pub(crate) enum Test {
-    /// A metric of the best of some contenders over that of the best of others, on each target alike.
+    /// A metric of the best of some contenders divided by that of the best of others, on each target alike.
     Ratio(Ratio),
     /// A rule of its own.
     Own(fn(&Records<'_>) -> Decision),
@@ -39,23 +40,23 @@ pub(crate) enum Test {
     Together {
         /// Whether it takes every part to hold, where one is enough to refute it.
         every: bool,
-        /// What measures it where these records do not.
+        /// The call that measures it, for records that lack it.
         missing: &'static str,
     },
 }
 
-/// What the records of one experiment say of a claim that several decide together.
+/// One experiment's part in a claim that several decide together.
 #[derive(Debug)]
 pub(crate) struct Part<'s> {
     /// The experiment.
     pub(crate) experiment: ExperimentId,
-    /// What was not tried where it decides nothing.
+    /// Name of the missing measurement, for records that decide nothing.
     pub(crate) what: &'static str,
-    /// What it decides.
+    /// The decisions, place by place.
     pub(crate) places: Places<'s>,
 }
 
-/// Which groups a side is taken from.
+/// Selects the groups of one side.
 pub(crate) type Pick = fn(&Group<'_>) -> bool;
 
 /// A comparison of two sides.
@@ -63,21 +64,21 @@ pub(crate) type Pick = fn(&Group<'_>) -> bool;
 pub(crate) struct Ratio {
     /// Variants of the experiment in which both sides are looked for, each by itself.
     pub(crate) variants: &'static [&'static str],
-    /// What is compared.
+    /// The compared metric.
     pub(crate) metric: Metric,
     /// The contenders in question: the best counts.
     pub(crate) of: Pick,
-    /// What they are compared with.
+    /// The contenders they are compared with.
     pub(crate) over: Pick,
     /// The claim holds when the ratio is at least this,
     pub(crate) low: f64,
     /// and at most this.
     pub(crate) high: f64,
-    /// What measures it where these records do not.
+    /// The call that measures it, for records that lack it.
     pub(crate) missing: &'static str,
 }
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -89,12 +90,12 @@ pub enum Outcome {
     DidNotHold,
     /// The spread crosses the bound, or there was one run.
     Undecided,
-    /// These records hold nothing that decides it.
+    /// These records have no figures that decide it.
     NotMeasured,
 }
 
 impl Outcome {
-    /// For people.
+    /// The outcome in words, for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -105,7 +106,7 @@ impl Outcome {
         }
     }
 
-    /// Several places together.
+    /// The outcome over several places together.
     pub(crate) fn all(outcomes: &[Self]) -> Self {
         let has = |wanted: Self| outcomes.contains(&wanted);
         match () {
@@ -119,12 +120,12 @@ impl Outcome {
     }
 }
 
-/// The answer, and what it rests on.
+/// The outcome, with the figures and cells behind it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
     /// Whether it holds.
     pub outcome: Outcome,
-    /// The figures, or what would measure them.
+    /// The figures, or the call that would measure them.
     pub text: String,
     /// Keys of the cells it used.
     pub cells: Vec<String>,
@@ -140,7 +141,7 @@ impl Decision {
     }
 }
 
-/// What a rule may look at.
+/// The records as a rule sees them.
 pub(crate) struct Records<'s> {
     pub(crate) file: &'s RecordFile,
     pub(crate) summary: &'s Summary<'s>,
@@ -154,7 +155,7 @@ impl<'s> Records<'s> {
 }
 
 impl Claim {
-    /// The answer of some records. `parts` has what each experiment says, for a claim that several decide together.
+    /// Decides the claim from records. `parts` returns the part of each experiment in a claim that several decide together.
     pub(crate) fn decide<'s>(&self, records: &Records<'_>, parts: impl Fn(&str) -> Vec<Part<'s>>) -> Decision {
         match &self.test {
             Test::Ratio(ratio) => ratio.decide(self.experiment, records),
@@ -259,7 +260,7 @@ impl<'s> Places<'s> {
         self.used.extend(other.used);
     }
 
-    /// One answer from all places, or what would have given some.
+    /// Joins all places into one decision; without any, names the call that would measure the claim.
     pub(crate) fn decide(self, missing: &str) -> Decision {
         if self.outcomes.is_empty() {
             return Decision::not_measured(missing);

@@ -1,5 +1,5 @@
-//! The verdict's rules as data, and the reasons that experiments give for them: what speaks for a map or against it, with the figures. Which
-//! records bear on a rule is in the folder of the experiment that has them.
+//! The verdict's rules as data, and the reasons that experiments give by them: evidence for or against a map, with the
+//! figures. The folder of an experiment determines which of its records bear on a rule.
 
 use serde::Serialize;
 
@@ -10,16 +10,16 @@ use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::summary::{Family, Group, Metric, target_title};
 
-/// A difference below this is none that anybody would choose by.
+/// A ratio below this is too small to matter for the choice.
 const MATTERS: f64 = 1.2;
-/// A count that is further from the user's than this factor says little of the user's.
+/// Largest factor between two thread counts of which one still tells something about the other.
 const NEAR: f64 = 2.0;
-/// What takes less is no stall: no storage answers so soon.
+/// A shorter wait is no stall: no storage answers so soon.
 pub(crate) const STALL_S: f64 = 10e-6;
 
-/// The rule of throughput for what takes the map's place as it is here: a pool that caches, evicts and locks.
+/// The rule of throughput for the engine's own replacement of the map: a pool that caches, evicts and locks.
 pub(crate) const POOL: &str = "throughput of a pool";
-/// The same for databases that have the choice.
+/// The rule of [`throughput`] for databases that run with and without a map.
 pub(crate) const CHOICE: &str = "throughput of databases";
 
 /// A rule of the paper, in the order in which they are tried.
@@ -56,7 +56,7 @@ impl Rule {
         }
     }
 
-    /// What it asks, in words, and what has to be added to a run of the experiments that measure it.
+    /// Its question in words, and the flags to add to a run of the experiments that measure it.
     pub(crate) fn question(self) -> (&'static str, &'static str) {
         match self {
             Self::Updates => ("what safe updates cost (rule: safe updates)", ""),
@@ -94,7 +94,7 @@ impl Evidence {
     }
 }
 
-/// What the user says of the workload; `None` where nothing was said.
+/// The user's description of the workload; `None` for an open question.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Workload {
     /// Nothing is ever written.
@@ -122,12 +122,12 @@ impl From<WorkloadConfig> for Workload {
 }
 
 impl Workload {
-    /// What was said when the run was started.
+    /// The description given when the run was started.
     pub fn of_run(file: &RecordFile) -> Self {
         file.run.config.workload.into()
     }
 
-    /// The usual case for what was not said: larger than memory, updated in transactions, answers awaited.
+    /// Fills open questions with the usual case: larger than memory, updated in transactions, latency matters.
     pub(crate) fn assumed(self) -> Self {
         let read_only = self.read_only.unwrap_or(false);
         Self {
@@ -161,7 +161,7 @@ impl Workload {
     }
 }
 
-/// What a rule's evidence speaks for.
+/// The side that a rule's evidence supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -169,12 +169,12 @@ pub enum Side {
     Against,
     /// For mmap.
     For,
-    /// For neither: no difference that matters, or none that the repeats bear out.
+    /// Neither: no difference that matters, or none that the repeats confirm.
     Neither,
 }
 
 impl Side {
-    /// For people.
+    /// The side in words, for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Against => "against mmap",
@@ -189,7 +189,7 @@ impl Side {
 pub struct Reason {
     /// The paper's rule, in short: `safe updates`.
     pub rule: &'static str,
-    /// What it speaks for.
+    /// The side that it supports.
     pub side: Side,
     /// The figures with their spread.
     pub text: String,
@@ -201,20 +201,21 @@ pub struct Reason {
     /// Whether it was measured on the storage in question, not only on a RAM-backed device.
     #[serde(skip)]
     pub(crate) at_home: bool,
-    /// What was measured with how many threads, where that is far from the user's number.
+    /// The thread counts of the measurement, where they are far from the user's number.
     #[serde(skip)]
     pub(crate) far: Option<String>,
 }
 
 impl Reason {
-    /// Says where the map was measured with another number than the user's, or what it is compared with with another than the map.
+    /// Notes where the map was measured with another number of threads than the user's, or the other side with another
+    /// than the map.
     pub(crate) fn beside(self, wanted: Option<u32>, counts: [u32; 2], what: &str, a: &Group<'_>) -> Self {
         let [map, other] = counts;
         let far = wanted.is_some_and(|wanted| factor(map, wanted).max(factor(other, map)) > NEAR);
         if far { self.far_from(counts, what, a) } else { self }
     }
 
-    /// Says where either was measured with many more threads than the user has.
+    /// Notes where either side was measured with many more threads than the user has.
     pub(crate) fn beyond(self, wanted: Option<u32>, counts: [u32; 2], what: &str, a: &Group<'_>) -> Self {
         let far = wanted.is_some_and(|wanted| counts.iter().any(|count| f64::from(*count) > NEAR * f64::from(wanted)));
         if far { self.far_from(counts, what, a) } else { self }
@@ -291,7 +292,7 @@ fn factor(a: u32, b: u32) -> f64 {
     (a / b).max(b / a)
 }
 
-/// Those whose count is the one nearest to what is wanted; all where nothing is.
+/// The groups with the count nearest to the wanted one; all groups without a wanted count.
 pub(crate) fn nearest<'g, 'a>(
     groups: Vec<&'g Group<'a>>,
     wanted: Option<u32>,
@@ -303,14 +304,14 @@ pub(crate) fn nearest<'g, 'a>(
     groups.into_iter().filter(|group| off(group) <= least).collect()
 }
 
-/// Those whose count is near what is wanted, or else the nearest.
+/// The groups with a count near the wanted one, otherwise the nearest.
 fn near<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>, count: fn(&Group<'_>) -> u32) -> Vec<&'g Group<'a>> {
     let is_near = |group: &&&Group<'_>| wanted.is_none_or(|wanted| factor(count(group), wanted) <= NEAR);
     let found: Vec<&Group<'_>> = groups.iter().filter(is_near).copied().collect();
     if found.is_empty() { nearest(groups, wanted, count) } else { found }
 }
 
-/// Those with no more threads than the user has, and those with the nearest number.
+/// The groups with no more threads than the user has, and the groups with the nearest number.
 fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Group<'a>> {
     let fewer = |group: &&&Group<'_>| wanted.is_none_or(|wanted| threads(group) <= wanted);
     let mut found: Vec<&Group<'_>> = groups.iter().filter(fewer).copied().collect();
@@ -318,17 +319,17 @@ fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Gro
     found
 }
 
-/// What an experiment that reads data larger than memory says of throughput.
+/// The throughput figures of an experiment that reads data larger than memory.
 pub(crate) struct Reading {
     /// The experiment.
     pub(crate) experiment: ExperimentId,
-    /// How fast.
+    /// The metric of the rate.
     pub(crate) rate: Metric,
-    /// At which cost of the CPU.
+    /// The metric of the CPU cost.
     pub(crate) cpu: Metric,
-    /// Both in words.
+    /// Names of the two metrics.
     pub(crate) words: [&'static str; 2],
-    /// Whether it knows what comes: how deep its queue is, and how many of the threads that there are it takes, is the program's own choice.
+    /// Whether its order is known ahead: depth of the queue and number of threads are then the program's own choice.
     pub(crate) sequential: bool,
 }
 
@@ -344,14 +345,14 @@ pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &R
         let maps = mapped(&groups);
         let maps = if scans { up_to(maps, wanted) } else { nearest(maps, wanted, count) };
         let Some(map) = best(maps, rate) else { continue };
-        // Both sides with the same count, or it would be the counts that are compared.
+        // Both sides with the same count, otherwise the comparison would be one of counts.
         let alike = wanted.map(|_| count(map));
         let calls = explicit(&groups);
         let own = groups.iter().copied().filter(|group| group.family() == Family::Pool);
         let (fast, pool, cheap) = if scans {
             (up_to(calls.clone(), wanted), up_to(own.collect(), wanted), up_to(calls, wanted))
         } else {
-            // What a request costs depends less on how many there are than how many are served does.
+            // The cost of a request depends less on the number of concurrent ones than the rate does.
             (nearest(calls.clone(), alike, count), nearest(own.collect(), alike, count), near(calls, alike, count))
         };
         for (rule, others, metric, what) in

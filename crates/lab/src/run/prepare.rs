@@ -1,5 +1,5 @@
-//! What this machine has for a run: looked at first, so that a plan can be shown and refused without having touched
-//! anything; then made; then taken away again.
+//! The resources of a run: first looked up, so that a plan can be shown and refused without any change to the machine;
+//! then made; then removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,20 +21,21 @@ use crate::machine::{self, device, memory, system};
 use crate::progress::Progress;
 use crate::record::{MemoryLimit, Target};
 
-/// Speed at which data files are reckoned to be made, in bytes a second.
+/// Planned speed of making data files, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
 
-/// Speed at which they are reckoned to be read once.
+/// Planned speed of reading them once.
 const READING_BYTES_PER_S: f64 = 2e9;
 /// Files of more bytes than this are not read once before the first cell: no host has memory for them either.
 const READ_THROUGH_BYTES_MAX: u64 = 64 << 30;
 
-/// Room on the disk for the logs of a store.
+/// Bytes on the disk for the logs of a store.
 const STORE_LOGS_BYTES: u64 = 512 << 20;
 
-/// The machine, ready for a run or about to be made so. Dropping it takes away what was made.
+/// The resources of a run, looked up or made. Dropping it removes them.
 pub(super) struct Prepared {
-    // Devices go before the folder: nothing in the folder depends on them, but a hang there must not keep them.
+    // Devices are dropped before the folder: they do not depend on each other, and a hang of the folder must not keep
+    // the devices.
     ram_devices: Vec<RamDevice>,
     stores: Option<Scratch>,
     pool: Option<PoolData>,
@@ -54,7 +55,7 @@ enum Making {
         path: PathBuf,
         wanted: Wanted,
     },
-    /// Room for databases that cells make themselves, one at a time; the folder is named after the experiment.
+    /// Space for databases that cells make themselves, one at a time; the folder is named after the experiment.
     Stores {
         folder: PathBuf,
         name: &'static str,
@@ -81,7 +82,7 @@ impl Making {
         }
     }
 
-    /// A file whose length decides whether there is room: the one file, or the first of several.
+    /// The file whose present length counts for the needed space: the one file, or the first of several.
     fn place(&self) -> PathBuf {
         match self {
             Self::File { path, .. } => path.clone(),
@@ -93,14 +94,15 @@ impl Making {
 }
 
 impl Prepared {
-    /// Takes the folder, removes what killed labs left behind, and finds out what is possible. Makes nothing yet.
+    /// Takes the folder, removes the stale resources of killed labs, and looks up the available resources. Makes none
+    /// yet.
     ///
     /// # Errors
-    /// What makes the run impossible: a folder that cannot be used, a device that is in use, no way to limit memory,
-    /// something required that is not there.
+    /// Any reason why the run is impossible: a folder that cannot be used, a device that is in use, no way to limit
+    /// memory, a required resource that is missing.
     pub(super) fn look(config: &Config, keep_data: bool) -> Result<Self> {
         let mut notes = machine::remove_leftovers();
-        // Data of an earlier run stays until this one begins: a plan, or a call that is refused, removes nothing.
+        // Data of an earlier run stays until this one begins: a plan, or a refused call, removes no file.
         let dir = WorkDir::open(&config.dir, true)?;
         notes.extend(dir.cleaned().iter().cloned());
         let needs: Vec<(&'static str, Needs)> =
@@ -148,7 +150,7 @@ impl Prepared {
 
     fn plan_file(&mut self, config: &Config, stripe: bool) -> Result<()> {
         let place = self.dirs[0].data_file("main");
-        // A size that somebody chose is kept; the preset's may grow with the machine.
+        // A size that the user chose is kept; the preset's may grow with the machine.
         let room = match config.data_bytes == Config::preset(config.preset).data_bytes {
             true => data::room_bytes(&place)?,
             false => 0,
@@ -161,7 +163,8 @@ impl Prepared {
         };
         let chosen = match config.limits_file() {
             true => memory::choose(&wish),
-            // All of it may be in memory: what cannot be limited here keeps nobody from the file.
+            // No cell needs a limit, so the data may all be in memory, and the lack of a limit is no reason to leave
+            // the file out.
             false => {
                 Ok(memory::Plan { limit: MemoryLimit::default(), data_bytes: config.data_bytes, notes: Vec::new() })
             }
@@ -197,7 +200,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Both ways of reclaim, on the file and on a device of RAM: whether each can be had, and why not.
+    /// Looks up both ways of reclaim, on the file and on a device of RAM: whether each is available, and why not.
     fn plan_reclaim(&mut self, bytes: &ReclaimBytes) {
         let targets = [(true, self.ram_wanted.data_bytes), (false, self.available.file.data_bytes)];
         for (on_ram, data_bytes) in targets.into_iter().filter(|(_, data_bytes)| *data_bytes > 0) {
@@ -214,7 +217,7 @@ impl Prepared {
         }
     }
 
-    /// The small files of the experiment that has some, whether it is chosen or another that shares them.
+    /// Plans the small files of the experiment that owns them, whether it is chosen or another that shares them.
     fn plan_small_files(&mut self, config: &Config) {
         let own = experiments::ALL.into_iter().find_map(|experiment| match experiment.needs(config).small_files {
             SmallFiles::Own { count, file_bytes } => Some((experiment.id().name(), count, file_bytes)),
@@ -246,13 +249,13 @@ impl Prepared {
             }
             Err(error) => return Err(error),
         }
-        // Trees that copy what they change and trees that merge hold it twice for a while; logs come on top.
+        // Copy-on-write trees and LSM trees hold the data twice for a while; logs come on top.
         let bytes = stores.data_bytes_max.saturating_mul(3).saturating_add(STORE_LOGS_BYTES);
         self.wanted.push(Making::Stores { folder: self.dirs[0].path().to_path_buf(), name, bytes });
         Ok(())
     }
 
-    /// As much data as the largest cell reads of it.
+    /// Plans the engine's database, with as much data as the largest cell reads of it.
     fn plan_pool(&mut self, config: &Config, needs: &[(&'static str, Needs)]) {
         let bytes = needs.iter().map(|(_, needs)| match needs.pool {
             PoolBytes::Bytes(bytes) => bytes,
@@ -284,7 +287,7 @@ impl Prepared {
             Ok(limit) => {
                 self.available.ram_memory = limit.limit;
                 self.ram_count = count;
-                // Its name is known once it is made; the plan only needs to know that there will be one.
+                // The device's name is known once it is made; the plan only needs its existence.
                 self.available.ram = vec![data::target("ram", &[Path::new("")], self.ram_wanted); count as usize];
                 Ok(())
             }
@@ -299,7 +302,7 @@ impl Prepared {
     /// Makes data files and devices.
     ///
     /// # Errors
-    /// `NoSpace`, `Interrupted`, or what the system says; what was half made is removed.
+    /// `NoSpace`, `Interrupted`, or the system's error; unfinished files are removed.
     pub(super) fn make(&mut self, progress: &mut Progress, cancel: &AtomicBool) -> Result<()> {
         self.dirs.iter_mut().for_each(|dir| dir.keep_data(self.keep_data));
         for making in &self.wanted {
@@ -338,7 +341,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Reads what will be compared once, so that nobody's file is the one that the host had not seen yet.
+    /// Reads every file that will be compared once, so that all of them have passed the host's caches.
     fn read_through(&self, progress: &mut Progress, cancel: &AtomicBool) -> Result<()> {
         let files = self.wanted.iter().flat_map(|making| match making {
             Making::File { path, .. } => vec![path.clone()],
@@ -364,23 +367,24 @@ impl Prepared {
         Ok(())
     }
 
-    /// Bytes of the files that are read beside each other.
+    /// Bytes of the files that are compared with each other.
     fn compared_bytes(&self) -> u64 {
         self.wanted.iter().filter(|making| !matches!(making, Making::Stores { .. })).map(Making::bytes).sum()
     }
 
-    /// Takes everything away again, and says what could not be.
+    /// Removes everything, and reports failures.
     ///
     /// # Errors
     /// The first thing that could not be removed.
     pub(super) fn close(self) -> Result<()> {
         let Self { ram_devices, stores, pool, dirs, .. } = self;
         drop(ram_devices);
-        // A cell that was killed while it served a file system could not unmount it, and it lies in a folder.
+        // A cell that was killed while it served a file system could not unmount it, and the mount lies in one of the
+        // folders.
         let _ = machine::faulty::remove_leftovers();
         drop(pool);
         let removed = stores.map_or(Ok(()), Scratch::remove);
-        // All of them, also when one fails.
+        // Close all of them, also when one fails.
         let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();
         closed.into_iter().chain([removed]).collect()
     }
@@ -393,7 +397,7 @@ impl Prepared {
         &self.notes
     }
 
-    /// Why memory cannot be limited here, where it cannot.
+    /// Why memory cannot be limited here; `None` when it can.
     pub(super) fn no_limit(&self) -> Option<&str> {
         self.no_limit.as_deref()
     }
@@ -408,7 +412,7 @@ impl Prepared {
         survey::survey(self.folder())
     }
 
-    /// Time for making the data, in seconds.
+    /// Planned time for making the data, in seconds.
     pub(super) fn making_s(&self, config: &Config) -> f64 {
         let ram = config.ram_data_bytes as f64 * f64::from(self.ram_count);
         let reading = if self.compared_bytes() > READ_THROUGH_BYTES_MAX { 0 } else { self.compared_bytes() };
@@ -419,7 +423,7 @@ impl Prepared {
         self.wanted.iter().map(Making::bytes).sum()
     }
 
-    /// The bytes needed on disk against what may be used, for people; refuses when it does not fit.
+    /// The needed and the usable bytes on disk, for people; refuses when they do not fit.
     pub(super) fn show_space(&self, config: &Config) -> Result<String> {
         for making in &self.wanted {
             data::check_space(&making.place(), making.bytes())?;
@@ -472,7 +476,7 @@ pub fn prepare_device(
     Ok(())
 }
 
-/// fio's version where it may and can be used.
+/// fio's version, where it is installed and permitted.
 fn fio_version(config: &Config) -> Result<Option<String>> {
     if config.fio == Choice::Off {
         return Ok(None);
@@ -493,7 +497,7 @@ fn whole_blocks(bytes: u64) -> u64 {
     bytes / block * block
 }
 
-/// What raw devices are called in records: several by their names, or their figures would pass for repeats of one.
+/// Names of raw devices in records. Several have their own names, so that their figures do not pass for repeats of one.
 fn device_labels(devices: &[PathBuf]) -> Vec<String> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match devices {

@@ -5,7 +5,7 @@ use crate::experiments;
 use crate::judge::claim::Records;
 use crate::judge::reason::Rule;
 
-/// What the rules found.
+/// The results of the rules.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) reasons: Vec<Reason>,
@@ -33,7 +33,7 @@ pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Found {
     found
 }
 
-/// What a rule asks, and the call that measures it.
+/// A rule's question, and the call that measures it.
 fn what_measures(rule: Rule) -> String {
     let has = |experiment: &&dyn crate::experiment::Experiment| {
         experiment.evidence().iter().any(|evidence| evidence.rule == rule)

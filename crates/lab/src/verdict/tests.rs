@@ -209,7 +209,7 @@ fn a_map_whose_waits_are_timed_apart_is_no_reason_for_it() {
     assert_eq!(reasons(&verdict, "no stalls")[0].0, Side::Against, "{verdict:#?}");
 }
 
-/// What `--preset standard` measures of random reads, on a device that gives more to more requests at a time.
+/// Random reads as `--preset standard` measures them, on a device that is faster with more requests in flight.
 fn random_reads() -> RecordFile {
     let (mut records, random) = (empty(), (crate::experiments::random::ID, ""));
     for (contender, count, rate) in [

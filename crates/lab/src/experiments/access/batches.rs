@@ -1,4 +1,5 @@
-//! The ring, as the source uses it: submit a batch of blocks, wait for all of them. Everything bypasses the page cache.
+//! The ring, as the source uses it: submit a batch of blocks, wait for all of them. All of its I/O bypasses the page
+//! cache.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +13,23 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::workload::Layout;
 
-/// The set-ups that are compared, by what stands in `flags=`.
+/// The set-ups that are compared: the values of `flags=`.
 pub(super) const SETUPS: [&str; 5] = ["plain", "defer", "registered", "registered+defer", "registered+sqpoll"];
 /// How long the kernel's polling thread spins without work before it sleeps.
 const SQPOLL_IDLE_MS: u32 = 10;
 
-/// How a ring is to be set up.
+/// The set-up of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setup {
     pub(super) registered: bool,
     pub(super) defer: bool,
     pub(super) sqpoll: bool,
-    /// Whether it was asked for by name: then nothing of it may be missing.
+    /// Whether it was asked for by name: then no part of it may be missing.
     exact: bool,
 }
 
 impl Setup {
-    /// The set-up of a `flags=` value; everything that helps, where there is none.
+    /// The set-up of a `flags=` value; without one, every flag that helps.
     ///
     /// # Errors
     /// `Usage` for an unknown flag.
@@ -70,11 +71,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Opens a ring for `depth` blocks in flight, on the thread that will use it. With `polled`, its descriptor tells of
-    /// completions without the ring being entered, which excludes DEFER_TASKRUN.
+    /// Opens a ring for `depth` blocks in flight, on the thread that will use it. With `polled`, its descriptor becomes
+    /// readable on completions without the ring being entered, which excludes DEFER_TASKRUN.
     ///
     /// # Errors
-    /// What opening says; `Unsupported` when the kernel refuses a set-up that was asked for by name.
+    /// The error of opening; `Unsupported` when the kernel refuses a set-up that was asked for by name.
     pub(super) fn open(layout: &Layout, depth: u32, setup: Setup, write: bool, polled: bool) -> Result<Self> {
         let path = layout.paths.first().cloned().unwrap_or_default();
         let disk = UringDisk::open(&path, &FileOptions { direct: DirectIo::Require, write, create: false })?;
@@ -89,13 +90,13 @@ impl Ring {
         Ok(Self { queue, buffers, done: Vec::with_capacity(depth as usize) })
     }
 
-    /// What the ring does without, though it would help.
+    /// The features that the ring has to do without.
     pub(super) fn missing(&self) -> Option<String> {
         missing(self.queue.notes())
     }
 
-    /// Reads a batch of positions; `see` is given each position and its bytes. Answers the time from the first submission until
-    /// all had come back, which is what each of them took for the caller.
+    /// Reads a batch of positions; `see` is called with each position and its bytes. Returns the time from the first
+    /// submission until all had come back, which is the time that each of them took for the caller.
     ///
     /// # Errors
     /// The first operation's error.
@@ -116,7 +117,7 @@ impl Ring {
         Ok(elapsed)
     }
 
-    /// Overwrites a batch of positions with what must stand there. Making the bytes is not part of the time.
+    /// Overwrites a batch of positions with their expected content. Filling the buffers is not part of the time.
     ///
     /// # Errors
     /// The first operation's error.
@@ -139,10 +140,10 @@ impl Ring {
         Ok(elapsed)
     }
 
-    /// Makes everything written durable (fdatasync through the ring).
+    /// Makes all earlier writes durable (fdatasync through the ring).
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.push(Op::new(0, 0, OpKind::Sync))?;
         self.queue.reap(1, &mut self.done)?;
@@ -152,16 +153,16 @@ impl Ring {
         }
     }
 
-    /// Hands an operation to the ring.
+    /// Pushes an operation into the ring.
     ///
     /// # Errors
-    /// Why it was refused.
+    /// The reason of a refusal.
     pub(super) fn push(&mut self, op: Op) -> Result<()> {
         self.queue.push(op).map_err(|refused| refused.error.into())
     }
 }
 
-/// The buffer of an operation that succeeded.
+/// Returns the buffer of an operation that succeeded.
 pub(super) fn take(completion: Completion) -> Result<IoBuf> {
     completion.result.clone()?;
     completion.into_buffer().ok_or_else(no_buffer)
@@ -171,7 +172,7 @@ fn no_buffer() -> LabError {
     LabError::new(LabErrorKind::System, "the ring kept a buffer")
 }
 
-/// What a ring's notes say it does without.
+/// Extracts the missing features from a ring's notes.
 fn missing(notes: &[String]) -> Option<String> {
     let lacks = |note: &&String| {
         note.as_str() != "ring without flags" && (note.contains("without") || note.contains("not registered"))

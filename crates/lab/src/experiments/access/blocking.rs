@@ -16,18 +16,18 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::workload::{Layout, Place, first_word};
 
-/// By what means a block is reached.
+/// The way to reach a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// A shared map, advised.
     Map(Advice),
-    /// Calls.
+    /// System calls.
     Calls(Means),
-    /// A ring whose operations bypass the page cache.
+    /// A ring with operations that bypass the page cache.
     Ring,
 }
 
-/// A file to be read one block at a time.
+/// A file that is read one block at a time.
 pub(super) enum Source {
     /// Touched.
     Map(Maps),
@@ -39,7 +39,7 @@ impl Source {
     /// Opens the one file of a layout.
     ///
     /// # Errors
-    /// What opening or mapping says; `Usage` for a ring, which does not wait for each block.
+    /// The error of opening or mapping; `Usage` for a ring, which does not wait for each block.
     pub(super) fn open(layout: &Layout, way: Way) -> Result<Self> {
         match way {
             Way::Map(advice) => Ok(Self::Map(Maps::open(layout, advice)?)),
@@ -50,10 +50,10 @@ impl Source {
         }
     }
 
-    /// Reads a block: whether it was right, where that can be known.
+    /// Reads a block; returns whether it was right, or `None` for unknown content.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn read(&mut self, layout: &Layout, place: Place) -> Result<Option<bool>> {
         match self {
             Self::Map(maps) => {
@@ -64,10 +64,10 @@ impl Source {
         }
     }
 
-    /// The first word of a block.
+    /// Reads the first word of a block.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn word(&mut self, layout: &Layout, place: Place) -> Result<u64> {
         match self {
             Self::Map(maps) => maps.word_at(place),
@@ -75,10 +75,10 @@ impl Source {
         }
     }
 
-    /// The bytes of a block, read by a call.
+    /// Reads a block by a call and returns its bytes.
     ///
     /// # Errors
-    /// What the system says; `Usage` for a map, which has no buffer.
+    /// The system's error; `Usage` for a map, which has no buffer.
     pub(super) fn block(&mut self, layout: &Layout, offset_bytes: u64) -> Result<&[u8]> {
         let Self::Calls(files, buffer) = self else {
             return Err(LabError::new(LabErrorKind::Usage, "access: a map is touched, not read"));
@@ -88,7 +88,7 @@ impl Source {
     }
 }
 
-/// A file to be overwritten one block at a time. Who opens it has been through the gate.
+/// A file that is overwritten one block at a time. Only for targets that [`super::gate::check_writable`] has accepted.
 pub(super) struct Writer {
     open: Open,
     path: PathBuf,
@@ -105,13 +105,13 @@ impl Writer {
     /// Opens the one file of a layout for writing.
     ///
     /// # Errors
-    /// What opening or mapping says; `Unsupported` where the file system refuses direct I/O.
+    /// The error of opening or mapping; `Unsupported` where the file system refuses direct I/O.
     pub(super) fn open(layout: &Layout, way: Way, content_seed: u64) -> Result<Self> {
         let path = layout.paths.first().cloned().unwrap_or_default();
         let open = match way {
             Way::Map(advice) => {
-                // SAFETY: the file carries the lab's marker and the lab's lock keeps others off; should somebody cut it all the
-                // same, guarded access turns the signal into an error.
+                // SAFETY: the file carries the lab's marker and the lab's lock keeps other labs off; if another process
+                // truncates it all the same, guarded access turns the signal into an error.
                 let map = unsafe { MappedFile::open(&path, Protection::Shared) }?;
                 map.advise(advice, 0..map.len_bytes())?;
                 Open::Map(map)
@@ -128,15 +128,15 @@ impl Writer {
         Ok(Self { open, path, buffer: IoBuf::zeroed(BLOCK_BYTES, PageKind::Small)?, content_seed })
     }
 
-    /// Makes the bytes of a block ready in a buffer: the same work for all contenders, and not what is timed.
+    /// Fills the buffer with the content of a block: the same work for all contenders, and not timed.
     pub(super) fn prepare(&mut self, offset_bytes: u64) {
         fill(&mut self.buffer, self.content_seed, offset_bytes);
     }
 
-    /// Overwrites a block with what was prepared; `durable` makes the write survive a power cut once it has returned.
+    /// Overwrites a block from the prepared buffer. With `durable` the write survives a power cut once it has returned.
     ///
     /// # Errors
-    /// What the system says; a short write is an error.
+    /// The system's error; a short write is an error.
     pub(super) fn write(&mut self, offset_bytes: u64, durable: bool) -> Result<()> {
         let data = &self.buffer;
         let written = match &mut self.open {
@@ -157,10 +157,10 @@ impl Writer {
         }
     }
 
-    /// Makes what was written durable: `msync` of one block or of the whole map, `fdatasync` for calls.
+    /// Makes earlier writes durable: `msync` of one block or of the whole map, `fdatasync` for calls.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn sync(&self, only: Option<u64>) -> Result<()> {
         match &self.open {
             Open::Map(map) => {
@@ -177,7 +177,7 @@ impl Writer {
     }
 }
 
-/// Fills a buffer with what must stand at a position.
+/// Fills a buffer with the expected content of a position.
 pub(super) fn fill(buffer: &mut [u8], content_seed: u64, offset_bytes: u64) {
     content::fill_block(buffer, content_seed, index_at(offset_bytes));
 }

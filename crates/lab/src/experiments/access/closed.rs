@@ -1,8 +1,8 @@
-//! The closed loop: the next block, or batch, is asked for when the last has come back. Batched reads, overwrites, syncs;
-//! reads that wait for each block are the contenders' own.
+//! The closed loop: the next block, or batch, is requested when the last has come back. Batched reads, overwrites,
+//! syncs; reads that wait for each block use the shared contenders.
 //!
-//! Kept true by: what a read got is checked while it is timed; what was overwritten is read back past the page cache after the
-//! clock has stopped, and compared byte by byte.
+//! Kept true by: blocks are checked while their reads are timed; overwritten blocks are read back past the page cache
+//! after the clock has stopped, and compared byte by byte.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -17,26 +17,26 @@ use crate::measure::Worker;
 use crate::record::CellSpec;
 use crate::workload::{Layout, Order, SAMPLE_COUNT, first_word};
 
-/// Blocks looked at before anything is overwritten.
+/// Blocks that are checked before any is overwritten.
 const BLOCKS_BEFORE: u32 = 64;
-/// Blocks that are read back: so many of the first, and of the latest.
+/// Number of blocks that are read back, both of the first ones and of the latest.
 const READ_BACK: usize = SAMPLE_COUNT as usize;
 
-/// How a contender overwrites.
+/// The manner in which a contender overwrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overwrite {
     pub(super) way: Way,
-    /// Each write is durable by itself (RWF_DSYNC): nothing is left to sync.
+    /// Each write is durable by itself (RWF_DSYNC), so no sync follows.
     pub(super) durable: bool,
     /// Writes between two syncs.
     pub(super) writes_per_sync: u64,
-    /// Seed of what is written.
+    /// Seed of the written content.
     pub(super) content_seed: u64,
     /// Whether the figure is a single write made durable: `op` then is both together.
     pub(super) one_each: bool,
 }
 
-/// Writes down a block that was read.
+/// Records the check of a block.
 pub(super) fn note(worker: &mut Worker<'_>, right: Option<bool>) {
     worker.done(1, BLOCK_BYTES as u64);
     if let Some(right) = right {
@@ -60,10 +60,10 @@ impl<'a> Positions<'a> {
     }
 }
 
-/// Reads batch after batch through a ring. Answers what the ring had to do without.
+/// Reads batch after batch through a ring. Returns the features that the ring had to do without.
 ///
 /// # Errors
-/// What opening or reading says.
+/// The error of opening or reading.
 pub(super) fn read_batches(
     worker: &mut Worker<'_>,
     spec: &CellSpec,
@@ -84,10 +84,10 @@ pub(super) fn read_batches(
     Ok(ring.missing())
 }
 
-/// Sums up the sample through a ring, after the clock has stopped.
+/// Sums the sample through a ring, after the clock has stopped.
 ///
 /// # Errors
-/// What reading says.
+/// The error of reading.
 pub(super) fn sum_sample_by_ring(worker: &mut Worker<'_>, spec: &CellSpec, ring: &mut Ring) -> Result<()> {
     for place in Layout::sample(&spec.target, spec.seed) {
         ring.read(&[place.offset_bytes], |_, block| worker.checksum(first_word(block)))?;
@@ -95,10 +95,10 @@ pub(super) fn sum_sample_by_ring(worker: &mut Worker<'_>, spec: &CellSpec, ring:
     Ok(())
 }
 
-/// Overwrites one block at a time. Answers how many.
+/// Overwrites one block at a time. Returns the number of overwrites.
 ///
 /// # Errors
-/// What opening, writing or syncing says; `Damaged` when the file is not what it should be.
+/// The error of opening, writing or syncing; `Damaged` when the file has other content than expected.
 pub(super) fn overwrite(
     worker: &mut Worker<'_>,
     spec: &CellSpec,
@@ -137,7 +137,8 @@ pub(super) fn overwrite(
     Ok(written)
 }
 
-/// Overwrites batch after batch through a ring. Answers how many, and what the ring had to do without.
+/// Overwrites batch after batch through a ring. Returns the number of overwrites, and the features that the ring had to
+/// do without.
 ///
 /// # Errors
 /// As [`overwrite`].
@@ -174,10 +175,10 @@ pub(super) fn overwrite_batches(
     Ok((written, ring.missing()))
 }
 
-/// Syncs a file in which nothing was changed: the floor under all other syncs.
+/// Syncs a file without changes: the least time of any sync.
 ///
 /// # Errors
-/// What opening or syncing says.
+/// The error of opening or syncing.
 pub(super) fn sync_clean(worker: &mut Worker<'_>, layout: &Layout, how: Overwrite) -> Result<()> {
     let writer = Writer::open(layout, how.way, how.content_seed)?;
     worker.start();
@@ -192,7 +193,7 @@ pub(super) fn sync_clean(worker: &mut Worker<'_>, layout: &Layout, how: Overwrit
     Ok(())
 }
 
-/// Positions that were overwritten, as far as they are read back: the first and the latest.
+/// The overwritten positions that are read back: the first and the latest.
 struct History {
     noted: Vec<u64>,
     count: usize,
@@ -201,10 +202,10 @@ struct History {
 }
 
 impl History {
-    /// Also makes sure, by what the device holds, that the first blocks to be overwritten are what they should be.
+    /// Starts a history. First checks on the device that the first blocks to be overwritten have the expected content.
     fn of(spec: &CellSpec, layout: &Layout, content_seed: u64) -> Result<Self> {
         let reader = match Source::open(layout, Way::Calls(Means::Direct)) {
-            // Only a file system in memory refuses; what it has is what it holds.
+            // Only a file system in memory refuses direct I/O; there a buffered read shows the stored bytes.
             Err(error) if error.kind() == LabErrorKind::Unsupported => {
                 Source::open(layout, Way::Calls(Means::BufferedRandom))?
             }
@@ -240,7 +241,7 @@ impl History {
         self.count += 1;
     }
 
-    /// Compares what was written, and sums up the sample that all contenders sum up.
+    /// Compares the overwritten blocks, and sums the sample that all contenders sum.
     fn read_back(
         &mut self,
         worker: &mut Worker<'_>,

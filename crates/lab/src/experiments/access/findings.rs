@@ -1,4 +1,5 @@
-//! Rules for `access`: what one thread gets, what batching adds, what a sync costs, and what closed loops hide.
+//! Rules for `access`: the rates of one thread, the gain from batching, the cost of a sync, and the latency that closed
+//! loops hide.
 
 use super::ID;
 use super::{OVERWRITE, SYNC_COST};
@@ -24,7 +25,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// What is done, as a word in a sentence.
+/// The kind of operation, as a word in a sentence.
 fn work(variant: &str) -> &'static str {
     match variant {
         SYNC_COST => "durable writes",
@@ -67,7 +68,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
 fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Finding>) {
     let rings = || groups.iter().copied().filter(|group| group.family() == Family::Ring);
     let Some(batched) = best(rings().filter(|group| group.spec.params.depth > 1), Metric::OpsPerS) else { return };
-    // Against the best that one request at a time gives, whatever asks for it.
+    // Against the best rate with one request at a time, of any contender.
     let Some(alone) = best(groups.iter().copied().filter(|group| group.spec.params.depth <= 1), Metric::OpsPerS) else {
         return;
     };
@@ -136,8 +137,9 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
     });
 }
 
-/// Coordinated omission: the same contender, asked at a fixed rate and timed from when each request was due. A loop that
-/// could not keep its rate, or whose rate came from a disturbed calibration, measured something else: that is a doubt.
+/// Coordinated omission: the same contender at a fixed rate, timed from the moment when each request was due. A loop
+/// that could not keep its rate, or that took its rate from a disturbed calibration, measured another situation: it is
+/// reported as a doubt.
 fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let due = Metric::Latency("open_loop", 990);
     let mut disturbed: Vec<(&Group<'_>, String)> = Vec::new();
@@ -199,7 +201,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
     });
 }
 
-/// The closed loop of the same contender on the same target: variant `read`, nothing else set.
+/// The closed loop of the same contender on the same target: variant `read` with plain parameters.
 fn closed_loop_of<'g, 'a>(open: &Group<'_>, summary: &'g Summary<'a>) -> Option<&'g Group<'a>> {
     summary.of_experiment(ID).find(|group| {
         let (a, b) = (group.spec, open.spec);
@@ -212,7 +214,7 @@ fn closed_loop_of<'g, 'a>(open: &Group<'_>, summary: &'g Summary<'a>) -> Option<
     })
 }
 
-/// Why an open loop's latencies are not its contender's.
+/// Why an open loop's latencies do not show its contender; `None` when they do.
 fn why_disturbed(open: &Group<'_>, closed: Option<&Group<'_>>) -> Option<String> {
     let figure = |name: &str| open.good.iter().filter_map(|cell| cell.outcome.figures.get(name).copied()).collect();
     let (scheduled, started): (Vec<f64>, Vec<f64>) = (figure("reads_scheduled"), figure("reads_started"));

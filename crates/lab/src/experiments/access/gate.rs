@@ -1,10 +1,11 @@
 //! The gate before the first write: whether a target may be overwritten.
 //!
 //! Kept true by:
-//! 1. Nothing is opened for writing before [`check_writable`] found the lab's own marker in it, complete and of
-//!    the content that the cell names.
+//! 1. No file or device is opened for writing before [`check_writable`] found the lab's own marker in it, complete and
+//!    of the content that the cell names.
 //! 2. A block device is written only when it is a RAM device of the lab's own.
-//! 3. What is written to a block is what stands there already: whoever reads it later, or is killed now, finds it valid.
+//! 3. A block is only overwritten with its present content: later readers find it valid, also after a kill at any
+//!    moment.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -14,15 +15,16 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::{data, device};
 use crate::record::Target;
 
-/// Overwriting needs no space, except on file systems that copy on write: below this they would stop in the middle.
+/// Free bytes that are required. Overwriting needs no space, except on file systems that copy on write, which would
+/// otherwise stop in the middle.
 const SPARE_BYTES_MIN: u64 = 64 << 20;
 
-/// Makes sure that the target may be overwritten, and answers the seed of what is to be written. Writes nothing.
+/// Makes sure that the target may be overwritten, and returns the seed of its content. Writes nothing.
 ///
 /// # Errors
-/// `Usage` for a target that is read-only by its nature (a raw device, unknown content), `Damaged` without the marker or
-/// with another content than the cell's, `NoPermission` for what is write-protected, `NoSpace` on a full disk, `Busy` for a
-/// device in use.
+/// `Usage` for a target that is read-only by its nature (a raw device, unknown content), `Damaged` without the marker
+/// or with another content than the cell's, `NoPermission` for a write-protected file, `NoSpace` on a full disk, `Busy`
+/// for a device in use.
 pub(super) fn check_writable(target: &Target) -> Result<u64> {
     let [at] = target.paths.as_slice() else {
         let message = format!("{} paths are not overwritten: it works on one file or device", target.paths.len());
@@ -56,7 +58,7 @@ pub(super) fn check_writable(target: &Target) -> Result<u64> {
         let why = "it holds another content than this cell was planned with; let the lab make it anew";
         return refuse(LabErrorKind::Damaged, why);
     }
-    // Root may write where nobody is meant to: the bits count all the same.
+    // Root could write to a write-protected file: the permission bits are respected all the same.
     if meta.permissions().mode() & 0o222 == 0 {
         return refuse(LabErrorKind::NoPermission, "it is write-protected; `chmod u+w` allows it");
     }
@@ -81,7 +83,8 @@ fn check_spare(path: &Path) -> Result<()> {
     refuse_full(path, stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Refuses when so little is free that a file system which copies on write could not take the overwrites.
+/// Refuses when less than [`SPARE_BYTES_MIN`] is free: a file system that copies on write could not take the
+/// overwrites.
 pub(super) fn refuse_full(path: &Path, free_bytes: u64) -> Result<()> {
     if free_bytes >= SPARE_BYTES_MIN {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `access` decide.
+//! Published claims about mmap that the records of `access` decide.
 
 use super::ID;
 use crate::format::Unit;

@@ -1,10 +1,10 @@
-//! What others measured or said of the question of `access`.
+//! Published figures on the question of `access`.
 
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, NVME, row};
 use crate::summary::Metric;
 
-/// Their figures, to stand beside the reader's.
+/// The figures, shown beside the reader's.
 pub(super) static TABLES: &[LiteratureTable] = &[
     LiteratureTable {
         source: &NVME,
@@ -45,7 +45,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
     },
 ];
 
-/// Why parts of the NVMe study's table contradict themselves: arithmetic that anyone can repeat.
+/// Why parts of the NVMe study's table contradict themselves: arithmetic that every reader can repeat.
 static NVME_REMARKS: &[&str] = &[
     "Not reproducible: the table contradicts itself.",
     "Its latencies are no measurements: each is one second divided by the rate (780 K/s → 1.28 µs, 1.6 M/s → 0.625 µs).",

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("pwrite-buffered", "pwrite buffered", Family::Buffered),
     Method::new("pwrite-direct", "pwrite O_DIRECT", Family::Direct),

@@ -1,8 +1,9 @@
-//! The open loop: blocks are asked for at a fixed rate, whether or not the ones before have come back.
+//! The open loop: blocks are requested at a fixed rate, whether or not the earlier ones have come back.
 //!
-//! A closed loop asks for the next block when the last one is there: a stall of 10 ms costs one sample. Here everyone who
-//! should have started meanwhile is late as well, and `open_loop` counts from when each *should* have started, beside
-//! `op`, the time from when it did. The gap between the two is what closed-loop figures leave out (coordinated omission).
+//! A closed loop requests the next block when the last one has arrived: a stall of 10 ms costs one sample. Here every
+//! request that should have started meanwhile is late as well, and `open_loop` counts from the moment when each
+//! *should* have started, beside `op`, the time from its actual start. The gap between the two is missing from
+//! closed-loop figures (coordinated omission).
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -19,12 +20,12 @@ use crate::measure::Worker;
 use crate::record::CellSpec;
 use crate::workload::{Layout, Place};
 
-/// Nobody sleeps to the microsecond: the last stretch is waited for awake.
+/// Time before a deadline that is spent spinning, as no sleep is exact to the microsecond.
 const AWAKE: Duration = Duration::from_micros(60);
-/// Longest wait before looking whether the cell has ended.
+/// Longest sleep before checking whether the cell has ended.
 const NAP_MAX: Duration = Duration::from_millis(20);
 
-/// When each block is due.
+/// The times at which blocks are due.
 struct Schedule {
     started: Instant,
     interval_s: f64,
@@ -33,12 +34,13 @@ struct Schedule {
 
 impl Schedule {
     fn new(rate_per_s: f64) -> Self {
-        // The kernel may otherwise wake us 50 us late (the default slack), which would be counted as the contender's.
+        // With the default timer slack the kernel may wake this thread 50 us late, which would count against the
+        // contender.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         Self { started: Instant::now(), interval_s: 1.0 / rate_per_s, next: 0 }
     }
 
-    /// When the next block should start.
+    /// The time at which the next block is due.
     fn due(&self) -> Instant {
         self.started + Duration::from_secs_f64(self.next as f64 * self.interval_s)
     }
@@ -59,7 +61,7 @@ impl Schedule {
         false
     }
 
-    /// Writes down how many should have started and did not.
+    /// Records the number of requests that should have started and did not.
     fn close(&self, worker: &mut Worker<'_>) {
         let should = (self.started.elapsed().as_secs_f64() / self.interval_s) as u64;
         worker.figure("reads_scheduled", should as f64);
@@ -67,10 +69,10 @@ impl Schedule {
     }
 }
 
-/// Reads at a fixed rate, waiting for each block: one that takes long delays those behind it.
+/// Reads at a fixed rate, waiting for each block: one that takes long delays the later ones.
 ///
 /// # Errors
-/// What opening or reading says.
+/// The error of opening or reading.
 pub(super) fn blocking(
     worker: &mut Worker<'_>,
     spec: &CellSpec,
@@ -99,7 +101,7 @@ pub(super) fn blocking(
     Ok(())
 }
 
-/// A block on its way.
+/// A read in flight.
 #[derive(Clone, Copy)]
 struct Flight {
     due: Instant,
@@ -109,7 +111,7 @@ struct Flight {
 /// Reads at a fixed rate through a ring, which keeps up to its depth in flight.
 ///
 /// # Errors
-/// What opening or reading says.
+/// The error of opening or reading.
 pub(super) fn ring(
     worker: &mut Worker<'_>,
     spec: &CellSpec,
@@ -146,19 +148,19 @@ pub(super) fn ring(
         }
     }
     schedule.close(worker);
-    // Those under way count: leaving them out would leave out the slowest.
+    // Reads still in flight count: without them the slowest would be left out.
     flights.land(worker, layout, &mut ring, depth)?;
     sum_sample_by_ring(worker, spec, &mut ring)
 }
 
-/// What is on its way, by slot, and the slots that are free.
+/// The reads in flight by slot, and the free slots.
 struct Flights {
     of_slot: Vec<Option<Flight>>,
     free: Vec<usize>,
 }
 
 impl Flights {
-    /// Takes what has come back, at least `wait_for` of it; answers how many.
+    /// Takes finished reads, at least `wait_for` of them; returns their number.
     fn land(&mut self, worker: &mut Worker<'_>, layout: &Layout, ring: &mut Ring, wait_for: usize) -> Result<usize> {
         ring.queue.reap(wait_for, &mut ring.done)?;
         let ended = Instant::now();
@@ -178,7 +180,7 @@ impl Flights {
     }
 }
 
-/// Sleeps until something has come back or `due`.
+/// Sleeps until a read has finished or until `due`.
 fn wait_for_ring(ring: &Ring, due: Instant) -> Result<()> {
     let Some(descriptor) = ring.queue.ready_fd() else { return Ok(()) };
     let left = due.saturating_duration_since(Instant::now()).min(NAP_MAX);

@@ -1,4 +1,5 @@
-//! Every contender runs tiny, in this process; what was overwritten is still what it must be; what must not be written is not.
+//! Every contender runs at a tiny size, in this process; overwritten blocks keep their content, and write-protected
+//! targets stay untouched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -21,7 +22,7 @@ fn file(folder: &Path, name: &str) -> Target {
     data::target(name, &[&path], wanted)
 }
 
-/// A file for each kind of target: only labels and rights differ.
+/// A file for each kind of target: they differ only in labels and rights.
 fn available(folder: &Path) -> Available {
     Available {
         file: file(folder, "file"),
@@ -68,13 +69,13 @@ fn every_planned_cell_sees_the_same_data_and_leaves_the_files_whole() {
     let mut sums = BTreeMap::new();
     for mut spec in plan.cells {
         if spec.variant == OPEN_LOOP {
-            // A part of it must be long enough for a read.
+            // Long enough that the calibration's part of it has at least one read.
             spec.duration_s = 0.4;
         }
         let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         let key = spec.key();
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
-        // Of touches in memory one in sixteen is timed.
+        // Of touches in memory only one in sixteen is timed.
         assert!(
             outcome.latency["op"].count + 16 > outcome.ops && outcome.figures.contains_key("op_stddev_ns"),
             "{key}"
@@ -139,7 +140,7 @@ fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
     for contender in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
-        // Half of what it can do, and ten times as much: the second cannot be kept.
+        // Half of the contender's rate, and ten times as much: the second cannot be kept.
         for share in ["0.5", "10"] {
             let mut spec = first(&plan, OPEN_LOOP, contender);
             spec.duration_s = 0.4;
@@ -182,7 +183,8 @@ fn syncs_come_as_often_as_asked_and_have_a_distribution_of_their_own() {
     }
 }
 
-/// Tries every way to write on a file that must not be written: what it holds stays as it was. Answers how it was refused.
+/// Tries every way to write on a file that must not be written, and checks that its content stays. Returns the kind of
+/// the refusal.
 fn refused(available: &Available, spoil: impl Fn(&mut CellSpec)) -> LabErrorKind {
     let before = std::fs::read(&available.file.paths[0]).unwrap();
     let mut kinds = Vec::new();
@@ -344,7 +346,7 @@ fn the_user_can_stop_every_variant() {
     }
 }
 
-/// What lies below this machine keeps what was read: blocks that others have read before are not cold.
+/// Caches below this machine keep blocks that were read: a block that an earlier cell has read is not cold.
 #[test]
 fn each_cell_and_each_repeat_goes_to_other_blocks() {
     let folder = tempfile::tempdir().unwrap();

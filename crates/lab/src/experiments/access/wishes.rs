@@ -1,4 +1,5 @@
-//! What there is to measure on each kind of target, what of it the quick preset takes, and what each needs of the machine.
+//! The cells that can be measured on each kind of target, the ones among them for the quick preset, and the
+//! requirements of each.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ impl Wish {
         }
     }
 
-    /// Why it cannot be measured here.
+    /// Why it cannot be measured here; `None` when it can.
     pub(super) fn refusal(&self, probe: &Probe) -> Option<String> {
         let (way, durable) = way_of(self.variant, self.contender)?;
         let mut needs: Vec<&Ability> = Vec::new();
@@ -63,7 +64,7 @@ impl Wish {
     }
 }
 
-/// Everything, on the file.
+/// All cells, for the file.
 pub(super) fn on_file(config: &Config) -> Vec<Wish> {
     let quick = |variant: &str, contender: &str, deepest: bool| match variant {
         READ => contender != "mmap-normal",
@@ -85,12 +86,13 @@ pub(super) fn on_file(config: &Config) -> Vec<Wish> {
     all
 }
 
-/// Everything but ring set-ups, on the RAM device: rings hand its requests to worker threads, which hides what set-ups do.
+/// All cells but ring set-ups, for the RAM device: rings pass its requests to worker threads, which hides the effect of
+/// a set-up.
 pub(super) fn on_ram(config: &Config) -> Vec<Wish> {
     all(config, |variant, contender, _| variant == READ && ["mmap", "pread-direct"].contains(&contender))
 }
 
-/// Reads alone, on a raw device.
+/// Only reads, for a raw device.
 pub(super) fn on_device(config: &Config) -> Vec<Wish> {
     let quick = |_: &str, contender: &str, deepest: bool| {
         deepest && ["mmap", "pread-direct", "uring-direct"].contains(&contender)
@@ -98,7 +100,7 @@ pub(super) fn on_device(config: &Config) -> Vec<Wish> {
     all(config, quick).into_iter().filter(|wish| wish.variant == READ).collect()
 }
 
-/// Every contender with its parameters. `quick` is told variant, contender, and whether it is the deepest batch.
+/// Every contender with its parameters. `quick` is called with variant, contender, and whether it is the deepest batch.
 fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
     let access: Params = config.params();
     let mut batches = access.batches.clone();

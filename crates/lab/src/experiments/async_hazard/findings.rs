@@ -34,13 +34,13 @@ fn is_async(contender: &str) -> bool {
     matches!(spread_of(contender), Some((Spread::Tasks { .. } | Spread::Ring | Spread::Pool, _)))
 }
 
-/// One thread without an executor.
+/// Whether the group uses one thread without an executor.
 fn is_one_thread(group: &Group<'_>) -> bool {
     !is_async(&group.spec.contender) && group.spec.params.threads <= 1
 }
 
 fn only_mapped<'g, 'a>(groups: &[&'g Group<'a>], wanted: impl Fn(&Group<'a>) -> bool) -> Option<&'g Group<'a>> {
-    // `async-mmap-yield` is a kinder reading of `async-mmap`, the shorter name the one in question.
+    // `async-mmap-yield` is a variation of `async-mmap`: the shorter name is the plain contender.
     let named = groups.iter().copied().filter(|group| group.family() == Family::Mapped && wanted(group));
     named.min_by_key(|group| group.spec.contender.len())
 }
@@ -105,7 +105,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     }
 }
 
-/// How late a 1 ms timer fires on the same executor: its 99th percentile, as the largest of a run is one event.
+/// How late a 1 ms timer fires on the same executor: its 99th percentile, as the largest value of a run is one event.
 fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
     let (metric, latest) = (Metric::Latency("ticker", 990), Metric::Latency("ticker", 1000));
     let asynchronous = |group: &&&Group<'_>| is_async(&group.spec.contender) && group.spread(metric).is_some();
@@ -141,7 +141,7 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     });
 }
 
-/// The engine's tasks against tasks over a map, on the same executor.
+/// Compares the engine's tasks with tasks over a map, on the same executor.
 fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().find(|group| group.spec.contender == id);
     let (Some(pool), Some(map)) = (find("async-pool"), find("async-mmap")) else { return };

@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `async` decide.
+//! Published claims about mmap that the records of `async` decide.
 
 use super::ID;
 use crate::judge::claim::{Claim, at_least};

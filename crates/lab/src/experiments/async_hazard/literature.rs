@@ -1,10 +1,10 @@
-//! What others measured or said of the question of `async`.
+//! Published figures on the question of `async`.
 
 use crate::format::Unit;
 use crate::literature::{HAZARD, LiteratureTable, row};
 use crate::summary::Metric;
 
-/// Their figures, to stand beside the reader's.
+/// The figures, shown beside the reader's.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &HAZARD,
     variant: "sequential",

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("async-mmap", "async mmap", Family::Mapped),
     Method::new("async-mmap-yield", "async mmap, yielding", Family::Mapped),

@@ -31,7 +31,7 @@ impl Params {
     }
 }
 
-/// What reaches the cells of the open questions only.
+/// The setting without which flags for the open questions have no effect.
 const ASKED: &str = "--set async.open_questions=true beside it";
 
 impl config::Params for Params {

@@ -1,5 +1,5 @@
-//! The files' content as the engine keeps it, read by tasks of the executor through the engine's own async calls: what is in the
-//! pool answers in place, what is not is a value that the task awaits.
+//! The files' content as a database of the engine, read by tasks of the executor through the engine's own async calls:
+//! a page in the pool is returned at once, an absent page is awaited by the task.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::machine::pool as database;
 use crate::measure::Worker;
 use crate::record::{CacheState, CellSpec};
 
-/// Opens the database of a cell; where it is to be warm, reads all that will be touched.
+/// Opens the database of a cell; for a warm cell, first reads all blocks that will be touched.
 pub(super) fn open(spec: &CellSpec, jobs: &[Job]) -> Result<Pool> {
     let pool = Pool::open(spec)?;
     if spec.cache == CacheState::Warm {
@@ -43,7 +43,8 @@ async fn touch(mut job: Job, table: nofault::Table, notes: Rc<Notes>) -> Result<
             bytes: BLOCK_BYTES as u64,
             verified: 1,
             wrong: u64::from(!right),
-            // Its blocks are numbered through all files, so their sum is another one: verified above, and not compared.
+            // Blocks are numbered through all files, so the sum differs from the other contenders': it is verified
+            // above, but not compared.
             sum: 0,
             elapsed: started.elapsed(),
         });

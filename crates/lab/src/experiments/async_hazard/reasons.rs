@@ -1,4 +1,4 @@
-//! What the records of `async` say for a map or against it.
+//! Reasons for and against a map that the records of `async` give.
 
 use super::ID;
 use crate::judge::claim::Records;
@@ -7,7 +7,7 @@ use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason};
 use crate::record::CacheState;
 use crate::summary::{Group, Metric, is_plain};
 
-/// What its records say of the rules of the verdict.
+/// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Stalls, stalls)];
 
 /// How late a timer is beside tasks that wait for cold data.

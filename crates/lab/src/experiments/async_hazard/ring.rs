@@ -1,6 +1,7 @@
-//! The files as tasks that read through one ring, whose descriptor the executor itself polls: no thread hop on the way.
+//! The files as tasks that read through one ring. The executor itself polls the ring's descriptor: no thread hop on the
+//! way.
 //!
-//! A read is pushed at its first poll; one flush, scheduled behind the tasks that are ready, submits what all of them pushed.
+//! A read is pushed at its first poll; one flush, scheduled behind the tasks that are ready, submits all pushed reads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -62,7 +63,7 @@ async fn read_all(mut job: Job, notes: &Notes, reactor: &Reactor) -> Result<()> 
     Ok(())
 }
 
-/// A ring and those who wait for it, all on one thread.
+/// A ring and the channels of its waiting tasks, all on one thread.
 struct Reactor {
     ready: AsyncFd<OwnedFd>,
     queue: RefCell<Box<dyn Queue>>,
@@ -76,7 +77,7 @@ impl Reactor {
         let options = FileOptions { direct: DirectIo::Prefer, write: false, create: false };
         let disk = UringDisk::open(path, &options)?;
         // Not `single_thread`: with DEFER_TASKRUN completions are posted only when the ring is entered, and a poller
-        // would have to enter it to learn of them.
+        // would have to enter it to see them.
         let queue = disk.queue(&QueueOptions::default())?;
         let descriptor = queue
             .ready_fd()
@@ -115,7 +116,7 @@ impl Reactor {
             return Err(refused.error.into());
         }
         if !self.flush_planned.replace(true) {
-            // Behind the tasks that are ready now: they add their reads first.
+            // Yield once, so that the tasks that are ready now add their reads first.
             tokio::task::yield_now().await;
             self.flush_planned.set(false);
             self.queue.borrow_mut().submit()?;
@@ -137,7 +138,7 @@ impl Reactor {
         }
         for completion in done {
             if let Some(waiter) = self.waiting.borrow_mut().remove(&completion.op.token) {
-                // A reader that is gone wants no answer.
+                // The reader may be gone; its result is then dropped.
                 let _ = waiter.send(completion);
             }
         }

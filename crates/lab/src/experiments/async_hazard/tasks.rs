@@ -31,7 +31,8 @@ pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields:
     })
 }
 
-/// What the tasks have to tell their worker, kept until they end: the worker is not theirs to borrow across an `await`.
+/// The results of the tasks for their worker, kept until they end, because a task cannot borrow the worker across an
+/// `await`.
 #[derive(Default)]
 pub(super) struct Notes {
     done: RefCell<Vec<Done>>,
@@ -39,7 +40,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Keeps what a step read.
+    /// Keeps the result of a step.
     pub(super) fn keep(&self, done: Done) {
         self.done.borrow_mut().push(done);
     }
@@ -50,7 +51,7 @@ impl Notes {
     }
 }
 
-/// A single-threaded executor with the ticker and the tasks that `make` makes, from the barrier to the last task's end.
+/// Runs the ticker and the tasks of `make` on a single-threaded executor, from the barrier to the last task's end.
 pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<Item = T>>(
     worker: &mut Worker<'_>,
     make: impl FnOnce(Rc<Notes>) -> I,
@@ -72,13 +73,13 @@ pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<
         });
         let running: Vec<_> = tasks.into_iter().map(tokio::task::spawn_local).collect();
         for task in running {
-            // The worker's counters move as tasks end: fixed work needs no finer series.
+            // The worker's counters are updated as tasks end: fixed work needs no finer series.
             let ended = task.await.map_err(|error| LabError::new(LabErrorKind::System, format!("a task: {error}")))?;
             notes.done.borrow_mut().drain(..).for_each(|done| done.note(worker));
             notes.stop.set(!worker.running());
             ended?;
         }
-        // What was due before the end counts even if it never had its turn.
+        // Ticks that were due before the end count even if the executor did not run them.
         ticker.collect();
         ticking.abort();
         Ok::<_, LabError>(ticker)
@@ -87,7 +88,7 @@ pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<
     Ok(())
 }
 
-/// The source's "async mmap": the touch blocks, whatever stands before it.
+/// The source's "async mmap": the touch blocks the thread, also inside an async function.
 async fn touch_map(mut job: Job, notes: &Notes, yields: bool) -> Result<()> {
     while let Some(done) = job.step()? {
         notes.keep(done);

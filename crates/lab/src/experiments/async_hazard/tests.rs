@@ -1,4 +1,4 @@
-//! Every configuration runs tiny, in this process, and reads what it must.
+//! Every configuration runs at a tiny size, in this process, and reads the expected data.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

@@ -1,5 +1,5 @@
-//! The work on one file, in steps: a touch of 4 KiB, or one stretch of the source's sequential sum. A step blocks; who calls
-//! it decides what that costs.
+//! The work on one file, in steps: a touch of 4 KiB, or one stretch of the source's sequential sum. A step blocks; its
+//! cost depends on the calling task or thread.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,12 +18,12 @@ use crate::record::CellSpec;
 
 /// Bytes a step of the sequential sum covers: the source's read buffer.
 pub(super) const STRETCH_BYTES: u64 = 64 << 10;
-/// The source adds up every so many bytes.
+/// Distance in bytes between the bytes that the source sums.
 const SUM_STRIDE: usize = 512;
 /// Touches ahead at which a prefetch instruction is issued.
 const PREFETCH_AHEAD: usize = 8;
 
-/// By what means a file is read.
+/// The way in which a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Means {
     /// A shared map.
@@ -43,7 +43,7 @@ pub(super) struct Job {
     buffer: Vec<u8>,
 }
 
-/// What must be read where.
+/// The expected content of a job's blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Content {
     pub(super) seed: Option<u64>,
@@ -51,7 +51,7 @@ pub(super) struct Content {
     pub(super) first_block: u64,
 }
 
-/// In which order blocks are read.
+/// The order in which blocks are read.
 #[derive(Debug, Clone)]
 pub(super) enum Order {
     /// These blocks of the file, one at a time.
@@ -65,7 +65,7 @@ enum Source {
     Read(Arc<File>),
 }
 
-/// What a step read.
+/// The result of a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Done {
     pub(super) ops: u64,
@@ -77,7 +77,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Writes it down.
+    /// Records the result.
     pub(super) fn note(self, worker: &mut Worker<'_>) {
         worker.done(self.ops, self.bytes);
         worker.latency("op", self.elapsed);
@@ -89,7 +89,7 @@ impl Done {
 }
 
 impl Job {
-    /// The jobs of a cell: one a file, or one a part of a device. Files are opened and mapped when `means` says how.
+    /// The jobs of a cell: one a file, or one a part of a device. Files are opened and mapped when `means` is given.
     pub(super) fn of(spec: &CellSpec, means: Option<Means>) -> Result<Vec<Self>> {
         let usage = |what: String| LabError::new(LabErrorKind::Usage, what);
         let number = |name: &str| -> Result<Option<u64>> {
@@ -104,7 +104,8 @@ impl Job {
         }
         let order = match number("touches")? {
             Some(touches) => {
-                // The same in every file and for every contender, whose sums can then be compared; another one in each repeat.
+                // The same in every file and for every contender, so that their sums can be compared; a different one
+                // in each repeat.
                 let mut random = fastrand::Rng::with_seed(spec.seed ^ mix(u64::from(spec.repeat) + 1));
                 Order::Touches((0..touches).map(|_| random.u64(0..blocks)).collect())
             }
@@ -122,7 +123,7 @@ impl Job {
         jobs.collect()
     }
 
-    /// Reads the next piece, blocking as long as it takes. `None` when all is done.
+    /// Reads the next piece and blocks until it has it. `None` at the end.
     pub(super) fn step(&mut self) -> Result<Option<Done>> {
         let started = Instant::now();
         let Some(range) = self.next_range() else { return Ok(None) };
@@ -158,7 +159,7 @@ impl Job {
         }
     }
 
-    /// The opened file, where it is read by calls.
+    /// The opened file of a job that reads by calls.
     pub(super) fn file(&self) -> Option<Arc<File>> {
         match &self.source {
             Some(Source::Read(file)) => Some(Arc::clone(file)),
@@ -171,7 +172,8 @@ impl Job {
         content::block_offset(self.content.first_block + block)
     }
 
-    /// A prefetch instruction cannot start a read: a page that is not mapped is simply left out. That is the question.
+    /// Issues a prefetch instruction for a later touch. Such an instruction cannot start a read: the CPU ignores it for
+    /// a page that is not mapped. Its effect is one of the open questions.
     fn prefetch_ahead(&self) {
         let (Order::Touches(blocks), Some(Source::Map(map))) = (&self.order, self.source.as_ref()) else { return };
         if let Some(block) = blocks.get(self.next + PREFETCH_AHEAD) {
@@ -184,7 +186,7 @@ impl Job {
 }
 
 impl Content {
-    /// Checks blocks that were read, and adds up what the variant adds up.
+    /// Checks blocks that were read, and sums the bytes that the variant sums.
     pub(super) fn check(&self, bytes: &[u8], first: u64, order: &Order) -> Done {
         let mut done =
             Done { ops: 1, bytes: bytes.len() as u64, verified: 0, wrong: 0, sum: 0, elapsed: Duration::ZERO };
@@ -218,8 +220,8 @@ impl Source {
             return Ok(Self::Read(Arc::new(file)));
         }
         let range = content::block_offset(content.first_block)..content::block_offset(content.first_block + blocks);
-        // SAFETY: the files carry the lab's marker and its lock: nobody else changes or truncates them; should it happen
-        // all the same, guarded access turns SIGBUS into an error.
+        // SAFETY: the files carry the lab's marker and its lock, so no other lab changes or truncates them; if another
+        // process does, guarded access turns SIGBUS into an error.
         let map = unsafe { MappedFile::open(path, Protection::ReadOnly) }?;
         let chosen = spec.params.extra.get("advice").map(String::as_str);
         let advice = match (chosen, order) {

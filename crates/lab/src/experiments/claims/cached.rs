@@ -1,5 +1,5 @@
-//! Data that is in the page cache, read front to back in units of one size. Everyone adds up one word of each cache line, in
-//! place or in a buffer of its own, so that all have touched all bytes when they are done.
+//! Data that is in the page cache, read front to back in units of one size. Every contender sums one word of each cache
+//! line, in place or in a buffer of its own, so that all touch every line.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -17,7 +17,7 @@ use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{Layout, Order};
 
-/// In place through a map, copied out of a map, by system calls.
+/// The contenders: in place through a map, copied out of a map, by system calls.
 pub(super) const CONTENDERS: [&str; 3] = ["mmap-in-place", "mmap-copy", "pread-buffered"];
 
 const CACHE_LINE_BYTES: usize = 64;
@@ -28,7 +28,7 @@ pub(super) fn execute(spec: &CellSpec, layout: &Layout, context: &mut Context<'_
     let order = Pattern::Scan { part_bytes: u64::MAX }.orders(layout, spec).into_iter().next();
     let order = order.ok_or_else(|| unknown(spec))?;
     let mut buffer = IoBuf::zeroed(layout.block_bytes as usize, PageKind::Huge)?;
-    // Its pages come now, not with the first reads.
+    // The pages of the buffer are faulted in now, not by the first reads.
     buffer.fill(0);
     if spec.contender == "pread-buffered" {
         let files = Files::open(layout, Means::Buffered)?;
@@ -67,7 +67,7 @@ pub(super) fn execute(spec: &CellSpec, layout: &Layout, context: &mut Context<'_
     run_timed(spec, vec![work], context)
 }
 
-/// Reads unit after unit; `each` reads the one at an offset and says whether it is right.
+/// Reads unit after unit; `each` reads the unit at an offset and returns whether it is right.
 fn scan(
     worker: &mut Worker<'_>,
     layout: &Layout,
@@ -89,7 +89,7 @@ fn scan(
     Ok(())
 }
 
-/// One word of each cache line.
+/// The sum of one word of each cache line.
 fn sum(bytes: &[u8]) -> u64 {
     let lines = bytes.chunks_exact(CACHE_LINE_BYTES);
     lines.fold(0, |sum, line| sum.wrapping_add(line.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))))

@@ -16,7 +16,8 @@ use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{Layout, Order, PAGE_BYTES};
 
-/// Map and touch every page; map and touch one page, where the calls themselves are nearly all of it; read.
+/// The contenders: map and touch every page; map and touch one page, which costs little more than the calls themselves;
+/// read.
 pub(super) const CONTENDERS: [&str; 3] = ["mmap-call", "mmap-call-one-page", "pread-buffered"];
 
 /// Measures one contender.

@@ -1,5 +1,6 @@
-//! Durable changes of pages: stored in a writable map and synced with msync, as LMDB does under MDB_WRITEMAP, or written with
-//! `pwrite` and synced with fdatasync, as it does by default. The file has no name, so nothing of it can be left behind.
+//! Durable changes of pages: stored in a writable map and synced with msync, as LMDB does under MDB_WRITEMAP, or
+//! written with `pwrite` and synced with fdatasync, as it does by default. The file has no name, so a killed cell
+//! leaves none behind.
 
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -15,7 +16,7 @@ use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{PAGE_BYTES, first_word};
 
-/// By the means of writing.
+/// The contenders, by their way of writing.
 pub(super) const CONTENDERS: [&str; 2] = ["mmap-commit", "pwrite-fdatasync"];
 
 /// Pages of the file: 64 MiB.
@@ -35,7 +36,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     };
     let file = nameless(&folder_of(spec))?;
     let failed = |what: &'static str| move |error: std::io::Error| LabError::system(what, &error);
-    // Written and synced once: what is timed changes blocks that are there.
+    // Written and synced once, so that the timed writes change allocated blocks.
     for start in (0..PAGES).step_by(256) {
         file.write_all_at(&vec![0; 256 * PAGE_BYTES], start * PAGE_BYTES as u64).map_err(failed("fill a file"))?;
     }
@@ -43,8 +44,8 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     let file = &file;
     let seed = spec.seed;
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
-        // SAFETY: the file has no name, so nobody else can open it, and this work alone changes it: through this map, or by
-        // calls while no slice of the map is alive.
+        // SAFETY: the file has no name, so no other process can open it, and this work alone changes it: through this
+        // map, or by calls while no slice of the map is alive.
         let mut map = unsafe { MappedFile::map(file, Protection::Shared, 0..PAGES * PAGE_BYTES as u64) }?;
         let mut expected = vec![0_u64; PAGES as usize];
         let mut chance = fastrand::Rng::with_seed(seed);

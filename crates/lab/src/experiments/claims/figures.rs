@@ -45,7 +45,7 @@ fn times(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     })
 }
 
-/// What each store grew by.
+/// A chart of the growth of each store.
 fn growth(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let share = |group: &Group<'_>| {
         let grown = group.good.iter().filter_map(|cell| {

@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `claims` decide.
+//! Published claims about mmap that the records of `claims` decide.
 
 use super::ID;
 use crate::format::{Unit, bytes, digits};
@@ -162,7 +162,7 @@ fn remap(records: &Records<'_>) -> Decision {
     groups.sort_by(|a, b| a.0.total_cmp(&b.0));
     let metric = Metric::Latency("op", 500);
     let mut places = Places::default();
-    // The smallest number in which the copies and not the call are what takes the time, and the largest.
+    // The smallest number of copies that outweighs the call itself, and the largest.
     let from = groups.iter().position(|(count, _)| *count >= 1000.0).unwrap_or(0);
     if let (Some((few, small)), Some((many, large))) =
         (groups.get(from.min(groups.len().saturating_sub(2))), groups.last())
@@ -230,7 +230,7 @@ fn writable(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims --preset standard` measures it")
 }
 
-/// What a held reader makes each store grow by.
+/// The growth of each store that a held reader causes.
 fn readers(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::LONG_READER);
     let mut places = Places::default();

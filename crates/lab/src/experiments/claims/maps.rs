@@ -18,14 +18,14 @@ use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{Layout, PAGE_BYTES};
 
-/// By one call, and by as many as there are parts.
+/// The contenders: one call for the whole file, and a call for each part.
 pub(super) const CONTENDERS: [&str; 2] = ["one-map", "thousand-maps"];
-/// Parts of the file, one page of each is looked at in a round; fewer where the file has fewer pages.
+/// Parts of the file, of each of which a round touches one page; fewer where the file has fewer pages.
 const PARTS: u64 = 1000;
 
-/// What appends.
+/// The contender that appends.
 pub(super) const GROWING: &str = "grow-mapped";
-/// A file is as long as this when the next begins.
+/// Length at which a file is complete and the next begins.
 const GROWN_BYTES: u64 = 64 << 20;
 
 /// Measures `many-maps`.
@@ -96,7 +96,7 @@ fn append(worker: &mut Worker<'_>, file: &File, step_bytes: u64) -> Result<()> {
         if end == len_bytes {
             len_bytes += step_bytes;
             file.set_len(len_bytes).map_err(failed("make a file longer"))?;
-            // The old one goes first: address space is not what is measured.
+            // The old map is dropped first, as address space is not measured.
             drop(map.take());
             map = Some(RawMap::map(file, 0, len_bytes as usize, false)?);
         }

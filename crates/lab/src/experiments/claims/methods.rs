@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-in-place", "mmap, in place", Family::Mapped),
     Method::new("mmap-copy", "mmap, copied out", Family::Mapped),

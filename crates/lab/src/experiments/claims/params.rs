@@ -7,7 +7,7 @@ use crate::config::check::{counts, positive};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, Preset};
 
-/// Parameters of `claims`.
+/// Parameters of `claims`, for the small cells of this experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
     /// Length of a cell.
@@ -24,12 +24,12 @@ pub(crate) struct Params {
     pub(crate) commit_pages: Vec<u32>,
     /// Updates while a reader is held.
     pub(crate) reader_updates: u64,
-    /// Keys that they go to.
+    /// Number of keys that the updates are spread over.
     pub(crate) reader_keys: u64,
 }
 
 impl Params {
-    /// What a first answer takes.
+    /// The cells for a first answer.
     fn quick() -> Self {
         Self {
             cell_s: 0.2,
@@ -43,7 +43,7 @@ impl Params {
         }
     }
 
-    /// All of it.
+    /// All cells.
     fn standard() -> Self {
         Self {
             cell_s: 0.5,
@@ -57,7 +57,7 @@ impl Params {
         }
     }
 
-    /// Longer, and with what lies between.
+    /// Longer cells, and further unit sizes in between.
     fn paper() -> Self {
         Self {
             cell_s: 10.0,
@@ -68,7 +68,7 @@ impl Params {
     }
 }
 
-/// What reaches the thorough cells only.
+/// The setting without which flags for the thorough cells have no effect.
 const THOROUGH: &str = "--set claims.thorough=true beside it";
 
 impl config::Params for Params {

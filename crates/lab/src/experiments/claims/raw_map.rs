@@ -1,5 +1,5 @@
-//! A map that is nothing but the calls in question: [`nofault_io::mapped`] also keeps a descriptor, a path and a guard
-//! against SIGBUS, which would be timed along.
+//! A map that makes only the calls being timed: [`nofault_io::mapped`] also keeps a descriptor, a path and a guard
+//! against SIGBUS, which would be timed as well.
 //!
 //! Kept true by: the file is the lab's own, complete, and locked by the lab while a cell runs, so its pages are there.
 
@@ -21,10 +21,10 @@ pub(super) struct RawMap<'a> {
 }
 
 impl<'a> RawMap<'a> {
-    /// Maps a part of a file for reading; a `private` one may be written to, and keeps its changes for itself.
+    /// Maps a part of a file for reading. A `private` map may be written to; its changes never reach the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn map(file: &'a File, offset_bytes: u64, len_bytes: usize, private: bool) -> Result<Self> {
         let (access, flags) = protection(private);
         // SAFETY: a fresh mapping wherever the kernel likes: no memory in use is affected.
@@ -36,7 +36,7 @@ impl<'a> RawMap<'a> {
         }
     }
 
-    /// Pages in it.
+    /// Number of pages in it.
     pub(super) fn page_count(&self) -> usize {
         self.len_bytes / PAGE_BYTES
     }
@@ -48,7 +48,7 @@ impl<'a> RawMap<'a> {
         u64::from_le(unsafe { self.start.as_ptr().add(page * PAGE_BYTES).cast::<u64>().read_volatile() })
     }
 
-    /// Changes the first word of a page of a private map, which makes it a copy.
+    /// Changes the first word of a page of a private map, so that the kernel copies the page.
     pub(super) fn change(&mut self, page: usize, word: u64) {
         assert!(self.private && page < self.page_count(), "page {page} of {}", self.page_count());
         // SAFETY: inside the mapping, writable because private, aligned, and `&mut self` makes it exclusive.
@@ -58,12 +58,12 @@ impl<'a> RawMap<'a> {
     /// Maps the same part again at the same place: a private map drops its copies and shows the file.
     ///
     /// # Errors
-    /// What the system says; the map is then as it was.
+    /// The system's error; the map is then as before.
     pub(super) fn map_again(&mut self) -> Result<()> {
         let (access, flags) = protection(self.private);
         let at = self.start.as_ptr().cast();
-        // SAFETY: it replaces this very mapping by one of the same length, file and protection; `&mut self` makes sure
-        // that nobody looks at its bytes meanwhile.
+        // SAFETY: it replaces this very mapping by one of the same length, file and protection; `&mut self` rules out
+        // references to its bytes meanwhile.
         unsafe { mmap(at, self.len_bytes, access, flags | MapFlags::FIXED, self.file, self.offset_bytes) }
             .map(drop)
             .map_err(|errno| LabError::system("map a private view anew", &errno.into()))

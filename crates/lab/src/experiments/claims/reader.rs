@@ -1,6 +1,6 @@
-//! How a database grows while it is updated: once without readers, once with one that stays from before the first update to
-//! after the last. "Readers are free" says that this makes no difference. Growth counts the file, and for the engine, which keeps
-//! some old versions in memory, the memory as well.
+//! Growth of a database under updates: once without readers, once with one that stays from before the first update to
+//! after the last. "Readers are free" says that this makes no difference. Growth counts the file, and for the engine,
+//! which keeps some old versions in memory, the memory as well.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -18,15 +18,16 @@ use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::stores::{self, ENGINE, Engine, Room, Start, Store};
 
-/// The stores that share pages between versions, so that a reader holds some back; built or not. The file of `shadow` is one, as LMDB's.
+/// The stores that share pages between versions, so that a reader keeps some from being freed; compiled in or not. The
+/// file of `shadow` is one, as LMDB's.
 pub(super) const STORES: [&str; 4] = [ENGINE, SHADOW, "lmdb", "redb"];
-/// LMDB's design over the engine's tree: always built.
+/// LMDB's design over the engine's tree: always compiled in.
 const SHADOW: &str = "shadow";
 
 /// Updates in one durable commit, the same for all.
 const COMMIT_UPDATES: u64 = 500;
 const VALUE_BYTES: usize = 100;
-/// More than all stores need for so little data.
+/// More than any store needs for so little data.
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// Why a store cannot be measured in this build; `None` where it can.
@@ -67,7 +68,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     outcome
 }
 
-/// What a store took before and after.
+/// Bytes in use before and after the updates, and bytes of old versions in memory.
 struct Grown {
     before_bytes: u64,
     after_bytes: u64,
@@ -77,7 +78,7 @@ struct Grown {
 fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Grown> {
     let engine = Engine::load(folder, data, &Settings { cache_bytes: CACHE_BYTES as usize, ..Settings::default() })?;
     engine.settle()?;
-    // Blocks in use: the file itself is made in large steps.
+    // Counts blocks in use, because the file itself grows in large steps.
     let before_bytes = engine.used_bytes();
     let snapshot = held.then(|| engine.db.snapshot());
     update(worker, data, updates, |entries| engine.write(entries, true))?;
@@ -101,7 +102,7 @@ fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     // Address space, as for LMDB: with a reader every update may cost a copy of each level of the tree.
     let map_bytes = (data.user_bytes() * 8 + (4 << 30)).next_multiple_of(1 << 20);
     let settings = mmap::Settings { map_bytes, ..mmap::Settings::new(mmap::Protocol::Shadow(mmap::WriteBack::Call)) };
-    // SAFETY: the folder is the cell's own; nobody else knows its files.
+    // SAFETY: the folder is the cell's own, so no other process opens its files.
     let store = unsafe { mmap::Store::create(folder, &settings) }?;
     let write = |entries: &[(Key, Vec<u8>)]| -> Result<()> {
         let mut batch = mmap::Batch::new();
@@ -181,7 +182,7 @@ fn update(
     Ok(())
 }
 
-/// Whether this is the value from before the first update.
+/// Whether a value is the one from before the first update.
 fn is_first(data: Data, number: u64, value: Option<&[u8]>) -> bool {
     let mut first = Vec::new();
     data.fill(number, 0, &mut first);

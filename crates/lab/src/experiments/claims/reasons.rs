@@ -1,4 +1,4 @@
-//! What the records of `claims` say for a map or against it.
+//! Reasons for and against a map that the records of `claims` give.
 
 use super::CACHED_READ;
 use super::ID;
@@ -7,13 +7,13 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason, threads};
 use crate::summary::{Group, Metric};
 
-/// What its records say of the rules of the verdict.
+/// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, cached)];
 
 /// Cached data in the smallest units.
 fn cached(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    // Nothing waits for a device: more threads than CPUs do what as many as CPUs do.
+    // No access waits for a device, so more threads than CPUs do as much as one a CPU.
     let wanted = workload.threads.map(|count| count.min(records.file.run.machine.cpu_count.max(1)));
     let cached: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == CACHED_READ).collect();
     let least = cached.iter().map(|group| group.spec.params.block_bytes).min().unwrap_or(0);

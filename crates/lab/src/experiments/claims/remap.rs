@@ -1,5 +1,5 @@
-//! A private view of a file in which pages were changed, mapped anew to drop the copies: what MongoDB's MMAPv1 did every two
-//! seconds, with all its threads waiting.
+//! A private view of a file with changed pages, mapped anew to drop the copies, as MongoDB's MMAPv1 did every two
+//! seconds with all its threads waiting.
 
 use std::fs::File;
 use std::time::Instant;
@@ -12,14 +12,15 @@ use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{Layout, PAGE_BYTES};
 
-/// Measures it: `op` is mapping anew, `touch_again` the first touch of all the pages that were copies, `copy` making them.
+/// Measures the contender: `op` is mapping anew, `touch_again` the first touch of all the pages that were copies,
+/// `copy` making them.
 pub(super) fn execute(spec: &CellSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     if spec.contender != "mmap-private" {
         return Err(crate::contender::unknown(spec));
     }
     let path = only_path(spec, layout)?;
     let copied = usize::try_from(number(spec, "copied_pages")?).unwrap_or(usize::MAX);
-    // The first page of the file is the lab's own.
+    // The first page of the file holds the lab's marker.
     let pages = (layout.file_bytes() as usize / PAGE_BYTES).saturating_sub(1);
     if copied == 0 || copied > pages {
         let message = format!("{}: {copied} pages to be copied of {pages}", spec.key());

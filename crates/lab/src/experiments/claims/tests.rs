@@ -1,4 +1,4 @@
-//! Every cell runs tiny, in this process, on real files, and finds what must be there.
+//! Every cell runs at a tiny size, in this process, on real files, and finds the expected data.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +16,7 @@ fn available(folder: &Path) -> Available {
     Available {
         small_files: make("small.data", 4 << 20),
         file: make("large.data", 8 << 20),
-        // Named so that the cells are planned; nothing enforces it here.
+        // A limit is named so that the cells are planned; here it is not enforced.
         memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: 4 << 20 },
         ..Available::default()
     }
@@ -58,7 +58,7 @@ fn every_planned_cell_measures_and_verifies_and_leaves_nothing() {
             }
             outcome => outcome.unwrap_or_else(|error| panic!("{}: {error}", spec.key())),
         };
-        // A sync may take longer than the cell: that something was verified is all that must be.
+        // A sync may take longer than the cell, so only the check of some block is required.
         assert!(outcome.checks.verified > 0, "{}: {outcome:?}", spec.key());
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
     }

@@ -1,12 +1,12 @@
-//! Whole databases in the report: one table of everything at the top, one of the settings; the charts are those of the other
-//! experiments.
+//! Whole databases in the report: a table of all results at the top, and one of the settings. The charts are shared
+//! with the other experiments.
 
 use super::ID;
 use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, LOAD, SCAN, SCAN_AGED};
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Metric, Summary, is_plain, target_title};
 
-/// Columns of the table of everything.
+/// Columns of the table of all results.
 const WORKS: [(&str, &str, Metric); 12] = [
     ("YCSB A", "ycsb-a", Metric::OpsPerS),
     ("YCSB B", "ycsb-b", Metric::OpsPerS),
@@ -22,18 +22,18 @@ const WORKS: [(&str, &str, Metric); 12] = [
     ("disk, after loading", LOAD, Metric::SpaceRatio),
 ];
 
-/// The heading of a work: what it is, where, in which class of durability.
+/// The heading of a work: its name, its place, its class of durability.
 pub(super) fn place_title(variant: &str, target: &str) -> String {
     let place = if target == LARGER { "data larger than memory".into() } else { target_title(target) };
     format!("{}, {place}", super::title(variant))
 }
 
-/// Whether CPU and latencies of a work have charts of their own.
+/// Whether CPU and latencies of a work get charts of their own.
 pub(super) fn worth_detail(variant: &str) -> bool {
     ["ycsb-a", "ycsb-c", COMMIT, COMMIT_MANY].contains(&variant)
 }
 
-/// The tables that stand before the charts.
+/// The tables above the charts.
 pub(super) fn overviews(summary: &Summary<'_>) -> Vec<Figure> {
     let groups: Vec<&Group<'_>> = summary.of_experiment(ID).collect();
     let mut figures = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn overviews(summary: &Summary<'_>) -> Vec<Figure> {
     figures
 }
 
-/// A store in a row of all its works: its method, and the read-ahead where it was set for it.
+/// The title of a store's row: its method, and the read-ahead where one was set.
 pub(super) fn store_title(group: &Group<'_>) -> String {
     match group.spec.params.extra.get("read_ahead_kb") {
         Some(kib) => format!("{}, read-ahead {kib} KiB", group.title()),
@@ -94,10 +94,10 @@ fn everything(groups: &[&Group<'_>], target: &str) -> Figure {
     }
 }
 
-/// What each store was set to, and what is unequal about it, as its cells wrote it down.
+/// A table of each store's settings and remaining inequalities, as its cells recorded them.
 fn settings(groups: &[&Group<'_>]) -> Option<Figure> {
     let mut table = Table::new(&["database", "what it is", "settings", "unequal", "files after the last cell"]);
-    // Another read-ahead is no setting of the store.
+    // A changed read-ahead is no setting of the store.
     let plain: Vec<&Group<'_>> = groups.iter().copied().filter(|group| is_plain(&group.spec.params)).collect();
     for store in stores(&plain) {
         let of_store = plain.iter().filter(|group| store_title(group) == store);

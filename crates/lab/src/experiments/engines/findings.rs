@@ -1,4 +1,5 @@
-//! Rules for `engines`: what a map changes in a store that has the choice, and where the engine stands among whole databases.
+//! Rules for `engines`: the effect of a map in a store that works with and without one, and the engine's rank among
+//! whole databases.
 
 use super::ID;
 use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, SCAN};
@@ -6,14 +7,14 @@ use crate::format::Unit;
 use crate::judge::{Finding, KeyFigure, best, compare, keys, shown};
 use crate::summary::{Group, Metric, Summary};
 
-/// Stores that can be run either way: with a map, without, and what the difference is called.
+/// Pairs of contenders of one store: changed, plain, and a name for the difference.
 const PAIRS: [(&str, &str, &str); 4] = [
     ("sqlite-mmap", "sqlite", "a map instead of read calls"),
     ("rocksdb-mmap", "rocksdb", "maps instead of read calls"),
     ("rocksdb-direct", "rocksdb", "direct reads and a larger cache of its own"),
     ("lmdb-readahead", "lmdb", "read-ahead on its map"),
 ];
-/// Works whose answer a reader wants first.
+/// The works of most interest to a reader.
 const WORKS: [&str; 5] = ["ycsb-c", "ycsb-a", SCAN, COMMIT, COMMIT_MANY];
 /// The engine's contender.
 const ENGINE: &str = "nofault";
@@ -34,7 +35,7 @@ fn place(target: &str) -> &'static str {
 }
 
 fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
-    // At its best: read-ahead may have been varied.
+    // At its best, as read-ahead may have been varied.
     let of = |id: &str| best(groups.iter().copied().filter(|group| group.spec.contender == id), Metric::OpsPerS);
     for (with, without, what) in PAIRS {
         let (Some(a), Some(b)) = (of(with), of(without)) else { continue };
@@ -66,7 +67,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
     }
 }
 
-/// In words, where it was set for the figure.
+/// The read-ahead in words, where one was set for the figure.
 fn read_ahead(group: &Group<'_>) -> String {
     let kib = group.spec.params.extra.get("read_ahead_kb");
     kib.map_or(String::new(), |kib| format!(" with read-ahead of {kib} KiB"))

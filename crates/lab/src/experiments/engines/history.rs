@@ -1,5 +1,5 @@
-//! What an answer may be while others write: each value carries the number of its change, and a read that began after a
-//! change was committed must not show an older one, nor one that nobody has begun.
+//! The values that a read may return while other threads write: each value carries the number of its change. A read
+//! that began after a change was committed must not return an older one, nor one that no thread has begun.
 //!
 //! Kept true by: changes of one key are made under a lock, so that they are committed in the order of their numbers.
 
@@ -8,22 +8,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::entries::{Data, Key};
 
-/// Locks that keys share: so many that writers of different keys hardly ever wait for each other.
+/// Number of locks that the keys share: enough that writers of different keys hardly ever wait for each other.
 const STRIPES: usize = 1 << 14;
 
-/// The changes of one cell. What earlier cells wrote has smaller numbers.
+/// The changes of one cell. Changes of earlier cells have smaller numbers.
 pub(super) struct History {
     data: Data,
     base: u64,
     began: Vec<AtomicU32>,
     done: Vec<AtomicU32>,
     stripes: Vec<Mutex<()>>,
-    /// Entries that are there and may be asked for.
+    /// Number of entries that are inserted and may be read.
     known: AtomicU64,
     inserting: Mutex<()>,
 }
 
-/// A change that is being made; no other of its key is. Drop it once it is committed, after [`History::committed`].
+/// A change in progress; it excludes others of its key. Drop it once it is committed, after [`History::committed`].
 pub(super) struct Change<'a> {
     pub(super) entry: (Key, Vec<u8>),
     number: u64,
@@ -32,7 +32,7 @@ pub(super) struct Change<'a> {
 }
 
 impl History {
-    /// For a table that has `known` entries; `base` is more than any number of an earlier cell.
+    /// The history of a table with `known` entries; `base` is more than any number of an earlier cell.
     pub(super) fn new(data: Data, known: u64, base: u64) -> Self {
         let counters = || (0..data.count).map(|_| AtomicU32::new(0)).collect();
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
@@ -40,12 +40,12 @@ impl History {
         Self { data, base, began, done, stripes, known: AtomicU64::new(known), inserting: Mutex::new(()) }
     }
 
-    /// Entries that are there.
+    /// Number of inserted entries.
     pub(super) fn known(&self) -> u64 {
         self.known.load(Ordering::Acquire)
     }
 
-    /// Begins a change of a key that was loaded.
+    /// Begins a change of a loaded key.
     pub(super) fn change(&self, number: u64) -> Change<'_> {
         let turn = self.stripes[number as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner);
         let version = match self.began.get(number as usize) {
@@ -56,32 +56,32 @@ impl History {
         Change { entry, number, version, _turn: turn }
     }
 
-    /// A change was committed.
+    /// Records that a change was committed.
     pub(super) fn committed(&self, change: Change<'_>) {
         if let Some(done) = self.done.get(change.number as usize) {
             done.store(change.version, Ordering::Release);
         }
     }
 
-    /// The next entry to be inserted, and the turn to do so; [`History::inserted`] makes it known.
+    /// The next entry to insert, with the lock that makes inserts take turns; [`History::inserted`] makes it known.
     pub(super) fn insert(&self) -> (MutexGuard<'_, ()>, (Key, Vec<u8>)) {
         let turn = self.inserting.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = self.data.changed(self.known(), self.base);
         (turn, entry)
     }
 
-    /// The entry is there.
+    /// Records that the entry was inserted.
     pub(super) fn inserted(&self, turn: MutexGuard<'_, ()>) {
         self.known.fetch_add(1, Ordering::AcqRel);
         drop(turn);
     }
 
-    /// To be taken before a read begins, for [`History::is_right`].
+    /// The state of a key before a read, which [`History::is_right`] needs.
     pub(super) fn before(&self, number: u64) -> u32 {
         self.done.get(number as usize).map_or(0, |done| done.load(Ordering::Acquire))
     }
 
-    /// Whether a value that was read is one that may be seen: whole, of this key, and none that was overwritten before the read began.
+    /// Whether a read may return this value: it must be whole, of this key, and not overwritten before the read began.
     pub(super) fn is_right(&self, number: u64, before: u32, value: Option<&[u8]>) -> bool {
         let Some(value) = value.filter(|value| self.data.is_right(number, value)) else { return false };
         let version = value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `engines` decide.
+//! Published claims about mmap that the records of `engines` decide.
 
 use super::ID;
 use crate::judge::claim::{Claim, Decision, Places, Records, Test, extra, inside, of_variant, times};

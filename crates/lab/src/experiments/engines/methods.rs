@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("lmdb-readahead", "LMDB, read-ahead", Family::Mapped),
     Method::new("sqlite-mmap", "SQLite, mmap", Family::Mapped),

@@ -26,21 +26,21 @@ pub(super) const STORES: [&str; 10] = [
 pub(crate) struct Params {
     /// Length of a cell, warming up included.
     pub(crate) cell_s: f64,
-    /// How often each is measured. Each time every store is loaded anew.
+    /// How often each store is measured. Each time it is loaded anew.
     pub(crate) repeats: u32,
-    /// Keys and values of the data that must not fit.
+    /// Bytes of keys and values of the data that must exceed memory.
     pub(crate) data_bytes: u64,
-    /// Memory that process and page cache may use together there.
+    /// Bytes that process and page cache may use together for it.
     pub(crate) memory_bytes: u64,
-    /// Keys and values of the data that must fit.
+    /// Bytes of keys and values of the data that must fit in memory.
     pub(crate) fit_data_bytes: u64,
-    /// Memory there.
+    /// Bytes that process and page cache may use together for it.
     pub(crate) fit_memory_bytes: u64,
     /// Bytes of a value; a key has 16.
     pub(crate) value_bytes: u32,
-    /// Threads of the mixes where the data does not fit.
+    /// Threads of the mixes where the data exceeds memory.
     pub(crate) threads: u32,
-    /// Threads of the mixes where it does.
+    /// Threads of the mixes where it fits.
     pub(crate) fit_threads: u32,
     /// Writers of the durable commits, besides one.
     pub(crate) writers: u32,

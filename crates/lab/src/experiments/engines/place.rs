@@ -1,5 +1,5 @@
-//! The folder in which the cells of one store find its database: what is in it stands beside it, so that a cell whose
-//! load failed, or which is given another store's folder, says so instead of measuring nonsense.
+//! The folder with the database of one store's cells. A description of its content stands beside it, so that a cell
+//! after a failed load, or with another store's folder, ends with an error instead of a wrong figure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::record::CellSpec;
 /// A folder of the lab's own.
 pub(super) struct Place(PathBuf);
 
-/// What the database holds.
+/// The description of a database's content.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Held {
     contender: String,
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// Where the store keeps its files.
+    /// The folder of the store's own files.
     pub(super) fn store(&self) -> PathBuf {
         self.0.join("store")
     }
@@ -58,7 +58,7 @@ impl Place {
         self.0.join("held.json")
     }
 
-    /// Removes the database that is there.
+    /// Removes an existing database.
     pub(super) fn clear(&self) -> Result<()> {
         for removed in [fs::remove_file(self.note()), fs::remove_dir_all(self.store())] {
             match removed {
@@ -71,17 +71,17 @@ impl Place {
         Ok(())
     }
 
-    /// Notes down what is held now.
+    /// Records the present content.
     pub(super) fn keep(&self, spec: &CellSpec, entries: u64) -> Result<()> {
         let text = serde_json::to_string(&Held::of(spec, entries))
             .map_err(|error| LabError::new(LabErrorKind::System, format!("engines: {error}")))?;
         fs::write(self.note(), text).map_err(|error| LabError::system(self.note().display(), &error))
     }
 
-    /// Entries of the database that a cell needs.
+    /// Number of entries in the database for a cell.
     ///
     /// # Errors
-    /// `Usage` when there is another or none: its load failed or was left out.
+    /// `Usage` when the database is another one or missing: its load failed or was left out.
     pub(super) fn entries(&self, spec: &CellSpec) -> Result<u64> {
         let text = fs::read_to_string(self.note()).unwrap_or_default();
         let held: Option<Held> = serde_json::from_str(&text).ok();
@@ -100,7 +100,8 @@ impl Place {
         let mut sizes = Vec::new();
         for file in files {
             use std::os::unix::fs::MetadataExt;
-            // Blocks: a file may have holes. One that a background thread has just removed counts nothing.
+            // Blocks are counted, because a file may have holes. A file that a background thread has just removed
+            // counts as zero.
             let bytes = fs::metadata(&file).map_or(0, |meta| meta.blocks() * 512);
             let name = file.strip_prefix(self.store()).unwrap_or(&file).display().to_string();
             sizes.push((bytes, name));

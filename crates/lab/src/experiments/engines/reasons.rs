@@ -1,4 +1,4 @@
-//! What the records of `engines` say for a map or against it.
+//! Reasons for and against a map that the records of `engines` give.
 
 use super::ID;
 use super::LARGER;
@@ -7,7 +7,7 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{CHOICE, Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::summary::Metric;
 
-/// What its records say of the rules of the verdict.
+/// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, databases)];
 
 /// (4) for databases that run with a map and without: reads of data larger than memory.

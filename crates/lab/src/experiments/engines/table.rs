@@ -8,7 +8,7 @@ use crate::record::file::RecordFile;
 use crate::show::columns::Column;
 use crate::summary::{Group, Metric, Summary};
 
-/// A row a store, a column for each of its works: medians, what is asked of them first first.
+/// A row a store, a column for each of its works: medians, the most important works first.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
     let groups: Vec<&Group<'_>> = summary.of_experiment(ID).collect();
     let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
@@ -52,7 +52,7 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
     columns
 }
 
-/// The stores that were not compiled in, a line for each reason: they never vanish from a table.
+/// The stores that were not compiled in, a line for each reason, so that none is missing from a table without a remark.
 pub(super) fn not_built(file: &RecordFile) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for skip in file.skips.iter().filter(|skip| skip.experiment == ID && !skip.contender.is_empty()) {

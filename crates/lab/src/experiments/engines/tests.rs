@@ -67,7 +67,7 @@ fn maps_are_read_again_with_other_read_ahead_by_who_may_set_it() {
     assert_eq!(varied.len(), built * 2 * config().read_ahead_kb.len());
     for spec in varied {
         assert!(spec.target.label == LARGER && [SCAN, "ycsb-c"].contains(&spec.variant.as_str()), "{spec:?}");
-        // On the database as the cells before it left it.
+        // On the database as the earlier cells left it.
         let at = cells.iter().position(|other| other == spec).unwrap();
         assert_eq!((&cells[at - 1].contender, &cells[at - 1].variant), (&spec.contender, &spec.variant));
     }
@@ -161,7 +161,7 @@ fn the_user_can_stop_a_load_and_a_mix() {
     assert!(run(&endless, &AtomicBool::new(true)).unwrap().partial);
 }
 
-/// Answers every read with what was loaded, whatever was written since.
+/// A store that answers every read with the loaded value and ignores all writes.
 struct Forgetful(Data);
 
 impl Store for Forgetful {
@@ -202,7 +202,7 @@ impl Reader for &Data {
 
     fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize> {
         let number = u64::from_be_bytes(from[..8].try_into().unwrap());
-        // One short.
+        // One entry too few.
         for number in number..number + count as u64 - 1 {
             let (key, value) = self.changed(number, 0);
             look(&key, &value)?;

@@ -1,4 +1,4 @@
-//! What one thread does with a store while it is timed. Every answer is checked.
+//! The work of one thread on a store while it is timed. Every answer is checked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use crate::mixes::{Chooser, Op};
 use crate::record::Checks;
 use crate::stores::Store;
 
-/// Entries of one scan before the thread looks whether it is to stop.
+/// Entries of one scan before the thread checks whether to stop.
 const PORTION: usize = 512;
-/// Of so many durable commits one is read back, and the last.
+/// One durable commit of this many is read back, and the last one.
 const COMMITS_PER_CHECK: u64 = 16;
-/// Loaded entries that are looked at afterwards.
+/// Loaded entries that are checked afterwards.
 const LOADED_CHECKS: u64 = 500;
 
-/// Fills the store with everything, in order.
+/// Fills the store with all entries, in order.
 pub(super) fn load(worker: &mut Worker<'_>, store: &dyn Store, data: Data) -> Result<()> {
     worker.start();
     let mut entries = data.entries();
@@ -30,7 +30,7 @@ pub(super) fn load(worker: &mut Worker<'_>, store: &dyn Store, data: Data) -> Re
     store.fill(&mut counted)
 }
 
-/// Looks at some of what was loaded.
+/// Checks some of the loaded entries.
 pub(super) fn check_loaded(store: &dyn Store, data: Data) -> Result<Checks> {
     let mut checks = Checks::default();
     let some = (0..LOADED_CHECKS).map(|check| spread(check ^ data.seed) % data.count).chain([0, data.count - 1]);
@@ -46,13 +46,13 @@ pub(super) fn check_loaded(store: &dyn Store, data: Data) -> Result<Checks> {
     Ok(checks)
 }
 
-/// Reads every entry once; answers how many there were. For warming up: wrong ones show when they are read again.
+/// Reads every entry once, to warm up; returns their number. Wrong ones show when they are read again.
 pub(super) fn read_all(store: &dyn Store, data: Data, known: u64) -> Result<usize> {
     let count = usize::try_from(known).unwrap_or(usize::MAX);
     store.reader()?.scan(&data.key(0), count, &mut |_, _| Ok(()))
 }
 
-/// Operations of a mix, for as long as the cell runs.
+/// Executes operations of a mix for as long as the cell runs.
 pub(super) fn mix(
     worker: &mut Worker<'_>,
     store: &dyn Store,
@@ -66,7 +66,7 @@ pub(super) fn mix(
         one(store, history, chooser.next(history.known()))?;
     }
     worker.start();
-    // Once at least: a cell without an answer proves nothing.
+    // At least once: a cell without an answer proves nothing.
     loop {
         let op = chooser.next(history.known());
         let started = Instant::now();
@@ -82,9 +82,9 @@ pub(super) fn mix(
     }
 }
 
-/// What an operation came to.
+/// The result of an operation.
 struct Done {
-    /// Bytes of keys and values that it asked for or gave.
+    /// Bytes of keys and values read or written.
     bytes: u64,
     /// Whether its answer was right, if it has one.
     right: Option<bool>,
@@ -114,7 +114,7 @@ fn one(store: &dyn Store, history: &History, op: Op) -> Result<Done> {
         Op::Scan(number, wanted) => {
             let known = history.known();
             let (seen, right) = range(store, history.data(), number, wanted)?;
-            // Entries that were known before must all be there.
+            // Entries that were known before must all be found.
             let enough = seen as u64 >= (wanted as u64).min(known - number);
             Ok(Done { bytes: seen as u64 * history.entry_bytes(), right: Some(right && enough) })
         }
@@ -138,7 +138,7 @@ fn put(store: &dyn Store, history: &History, number: u64, durable: bool) -> Resu
     Ok(())
 }
 
-/// Reads entries in order; answers how many, and whether each was the next one and whole.
+/// Reads entries in order; returns their number, and whether each was the next one and whole.
 fn range(store: &dyn Store, data: Data, from: u64, wanted: usize) -> Result<(usize, bool)> {
     let (mut next, mut right) = (from, true);
     let seen = store.reader()?.scan(&data.key(from), wanted, &mut |key, value| {
@@ -149,7 +149,7 @@ fn range(store: &dyn Store, data: Data, from: u64, wanted: usize) -> Result<(usi
     Ok((seen, right))
 }
 
-/// Everything in order, again and again.
+/// Scans all entries in order, again and again.
 pub(super) fn scan(worker: &mut Worker<'_>, store: &dyn Store, data: Data, known: u64) -> Result<()> {
     worker.start();
     let mut next = 0;
@@ -165,7 +165,7 @@ pub(super) fn scan(worker: &mut Worker<'_>, store: &dyn Store, data: Data, known
     }
 }
 
-/// Durable commits of one entry each.
+/// Makes durable commits of one entry each.
 pub(super) fn commit(
     worker: &mut Worker<'_>,
     store: &dyn Store,

@@ -1,5 +1,6 @@
-//! What it costs to check: a map's page must be verified at every access, as nobody tells when the kernel has read it again; a
-//! pool's page once, when the pool loads it. Data that is in memory, one word of a random page an access, one thread.
+//! The cost of checking: a map's page must be verified at every access, because the kernel may have read it again
+//! without a sign; a pool's page once, when the pool loads it. Data in memory, one word of a random page an access, one
+//! thread.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,9 +20,9 @@ use crate::workload::{self, Layout, PAGE_BYTES, first_word};
 
 /// A map without checks, as most programs have it.
 pub(super) const NO_CHECK: &str = "no-check";
-/// A map whose page is summed at every access.
+/// A map that computes the page's checksum at every access.
 pub(super) const EVERY_ACCESS: &str = "check-every-access";
-/// Memory of one's own, whose page was summed when it was loaded.
+/// Private memory whose pages were checked when they were loaded.
 pub(super) const EVERY_LOAD: &str = "check-every-load";
 /// The contenders.
 pub(super) const CONTENDERS: [&str; 3] = [NO_CHECK, EVERY_ACCESS, EVERY_LOAD];
@@ -29,10 +30,10 @@ pub(super) const CONTENDERS: [&str; 3] = [NO_CHECK, EVERY_ACCESS, EVERY_LOAD];
 /// Accesses between two readings of the clock.
 const STRIDE: u64 = 64;
 
-/// Measures one.
+/// Measures one contender.
 ///
 /// # Errors
-/// `Usage` for an unknown contender or working set; what reading says; `WrongData` when the file is not the lab's.
+/// `Usage` for an unknown contender or working set; the error of reading; `WrongData` when the file is not the lab's.
 pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let bytes = spec.params.extra.get("working_set").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
@@ -57,7 +58,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     let order = || fastrand::Rng::with_seed(spec.seed);
     let work: Work<'_> = match spec.contender.as_str() {
         EVERY_LOAD => Box::new(|worker| {
-            // As a pool does: page number to frame, frame to bytes.
+            // The indirection of a pool: page number to frame, frame to bytes.
             let table: Vec<u32> = std::hint::black_box((0..count as u32).collect());
             access(worker, &layout, first, count, order(), |page| {
                 Some(first_word(&frames[table[page] as usize * PAGE_BYTES..]))
@@ -69,8 +70,8 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
             let (path, layout) = (path.clone(), &layout);
             drop(frames);
             Box::new(move |worker| {
-                // SAFETY: the lab holds its data files for itself and writes none of them while cells run. Truncated by somebody
-                // else it would end this process, which is the cell's own.
+                // SAFETY: the lab holds its data files for itself and writes none of them while cells run. Truncation
+                // by another process would end this process, which is the cell's own.
                 let map = unsafe { MappedFile::open(&path, Protection::ReadOnly) }?;
                 let used = first as usize..first as usize + count as usize * PAGE_BYTES;
                 map.advise(Advice::Random, 0..map.len_bytes())?;
@@ -113,7 +114,7 @@ fn access(
             worker.verified(word.is_some_and(|word| layout.is_right_word(word, first + page * PAGE_BYTES as u64)));
         }
         let now = Instant::now();
-        // Faster than a clock can tell: a sample is the mean of a stride.
+        // An access is shorter than a clock reading: a sample is the mean of a stride.
         worker.latency_of_each("op", (now - before) / STRIDE as u32, STRIDE);
         before = now;
         worker.done(STRIDE, STRIDE * PAGE_BYTES as u64);
@@ -121,7 +122,7 @@ fn access(
     Ok(())
 }
 
-/// Loads the pages into memory of one's own; their checksums, and what one took, in nanoseconds.
+/// Loads the pages into private memory; returns them with their checksums and the nanoseconds that one checksum took.
 fn load(path: &Path, layout: &Layout, first: u64, count: u64) -> Result<(IoBuf, Vec<u64>, f64)> {
     let failed = |error: &std::io::Error| LabError::system(format!("read {}", path.display()), error);
     let file = File::open(path).map_err(|error| failed(&error))?;

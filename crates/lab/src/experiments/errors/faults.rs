@@ -1,6 +1,7 @@
-//! The faults, each real, each at one page of a small store: a file cut under the program, a device that fails a read, a bit
-//! that flips on disk, a stray write in memory. One scenario: make the store, let a subject read half of it, do the damage, let it
-//! read everything, repair, let it read again, and look at what is on disk with a fresh subject.
+//! The faults, each real, each at one page of a small store: a file cut under the program, a device that fails a read,
+//! a bit that flips on disk, a stray write in memory. One scenario: make the store, let a subject process read half of
+//! it, do the damage, let it read everything, repair, let it read again, and read the disk's content with a fresh
+//! subject.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -19,13 +20,13 @@ use crate::record::{CellSpec, Checks, Outcome};
 
 /// Pages of a store.
 pub(super) const PAGE_COUNT: u64 = 256;
-/// Position within the page that is hit, where the fault is smaller than a page.
+/// Position of the damage within its page, for a fault smaller than a page.
 const WITHIN: u64 = 64;
 
 /// Runs one fault against one store in `folder`, which is empty and belongs to this cell.
 ///
 /// # Errors
-/// What keeps the fault from being made: no rights, no space, no FUSE. What it does to the store is the outcome.
+/// When the fault cannot be made: no rights, no space, no FUSE. Its effect on the store is the outcome.
 pub(super) fn run(spec: &CellSpec, folder: &Path) -> Result<Outcome> {
     let way = Way::of(&spec.contender).ok_or_else(|| crate::contender::unknown(spec))?;
     let started = Instant::now();
@@ -45,7 +46,7 @@ pub(super) fn run(spec: &CellSpec, folder: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A store on disk, and who opens it.
+/// A store on disk, and the contender that opens it.
 struct Scene {
     way: Way,
     seed: u64,
@@ -53,17 +54,17 @@ struct Scene {
     store: String,
 }
 
-/// What came of a fault.
+/// The findings of one fault.
 #[derive(Debug, Default)]
 struct Found {
     asked: u64,
-    /// While the fault was there.
+    /// The answers while the fault is there.
     during: Seen,
     ending: Option<Reply>,
     /// After the repair: in the process that met the fault, and in one that opened the store anew.
     after_repair: Option<Seen>,
     after_reopening: Option<Seen>,
-    /// What another process reads from disk when the first is gone, without any repair.
+    /// The answers of another process that reads the disk after the first has ended, without any repair.
     on_disk: Option<Seen>,
     figures: BTreeMap<String, f64>,
 }
@@ -77,7 +78,7 @@ impl Scene {
         Subject::start(&Order { store: self.store.clone(), folder: folder.to_path_buf(), seed: self.seed })
     }
 
-    /// A subject that has read the first half: a process at work.
+    /// Starts a subject that has read the first half: a process at work.
     fn at_work(&self, folder: &Path) -> Result<Subject> {
         let (mut subject, opened) = self.subject(folder)?;
         wants(&opened, 0)?;
@@ -86,12 +87,12 @@ impl Scene {
         Ok(subject)
     }
 
-    /// The page that is hit: in the half not read yet. Cut inside a page, a file must end with it.
+    /// The page to damage: in the half that is not read yet. A file that is cut inside a page must end with that page.
     fn target(&self, variant: &str) -> u64 {
         if variant == TRUNCATED_INSIDE { PAGE_COUNT - 1 } else { PAGE_COUNT * 3 / 4 }
     }
 
-    /// Where on disk the page's bytes lie, old copies included: the positions of its pattern.
+    /// The positions of the page's bytes on disk, old copies included, found by its pattern.
     fn places(&self, page: u64) -> Result<Vec<u64>> {
         let path = self.file();
         let bytes =
@@ -105,7 +106,7 @@ impl Scene {
     }
 }
 
-/// The reply must be that many right pages: before the fault everything is well, or the experiment shows nothing.
+/// Requires that many right pages in a reply: without a sound store before the fault the experiment shows nothing.
 fn wants(reply: &Reply, right: u64) -> Result<()> {
     match reply {
         Reply::Seen(seen) if seen.right == right && seen.wrong + seen.errors == 0 => Ok(()),
@@ -113,7 +114,7 @@ fn wants(reply: &Reply, right: u64) -> Result<()> {
     }
 }
 
-/// Damage to the file itself, beneath whoever has it open.
+/// Damages the file itself, beneath every process that has it open.
 fn on_disk(scene: &Scene, variant: &str) -> Result<Found> {
     let path = scene.file();
     let target = scene.target(variant);
@@ -141,7 +142,7 @@ fn on_disk(scene: &Scene, variant: &str) -> Result<Found> {
     Ok(found)
 }
 
-/// Flips a bit where `place` is, on the disk, and makes sure that nobody has the old one cached.
+/// Flips a bit at `place` on the disk, and evicts the file so that no old copy stays in the page cache.
 fn flip(file: &File, place: u64) -> std::io::Result<()> {
     let mut byte = [0];
     file.read_exact_at(&mut byte, place)?;
@@ -152,12 +153,12 @@ fn flip(file: &File, place: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes a file out of the page cache as far as nobody has it mapped. A hint: what stays is as new as the disk.
+/// Evicts a file from the page cache, except for mapped pages. Only a hint: pages that stay equal the disk.
 fn evict(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
-/// A device that fails to read one page, by the lab's own file system. This process serves it and must not touch it.
+/// Makes a device fail to read one page, by the lab's own file system. This process serves it and must not touch it.
 fn read_error(scene: &Scene, folder: &Path) -> Result<Found> {
     let point = folder.join("faulty");
     std::fs::create_dir(&point).map_err(|error| LabError::system(format!("create {}", point.display()), &error))?;
@@ -176,7 +177,7 @@ fn read_error(scene: &Scene, folder: &Path) -> Result<Found> {
     Ok(found)
 }
 
-/// A write through a pointer that points into the store's pages; then what the store would write by itself; then a look from
+/// Writes through a pointer into the store's pages; then lets the store sync as it would by itself; then reads from
 /// another process.
 fn stray_write(scene: &Scene) -> Result<Found> {
     let target = scene.target(STRAY_WRITE);
@@ -195,7 +196,7 @@ fn stray_write(scene: &Scene) -> Result<Found> {
             found.figures.insert("places_hit".into(), seen.right as f64);
             found.meet(subject.ask(&Ask::Read { from: target, to: target + 1 })?);
             if found.ending.is_none() {
-                // Also of a page that was found damaged: a program writes back what it holds.
+                // Also after a page was found damaged: a program writes back its memory all the same.
                 found.meet_again(subject.ask(&Ask::Sync)?);
             }
         }
@@ -211,7 +212,7 @@ fn stray_write(scene: &Scene) -> Result<Found> {
     Ok(found)
 }
 
-/// What a reply counts for where a process that could not answer counts as one error.
+/// The counts of a reply; a process that could not answer counts as one error.
 fn found_by(reply: Reply) -> Seen {
     match reply {
         Reply::Seen(seen) => seen,
@@ -228,7 +229,7 @@ impl Found {
         }
     }
 
-    /// A second look while the fault is there.
+    /// Merges a second reply from the time of the fault.
     fn meet_again(&mut self, reply: Reply) {
         match reply {
             Reply::Seen(seen) => {
@@ -241,7 +242,8 @@ impl Found {
         }
     }
 
-    /// After the repair: the same process, and then the store opened anew, in another process where the first is gone.
+    /// Adds the answers after the repair: of the same process, then of the store opened anew, in another process where
+    /// the first is gone.
     fn recover(&mut self, scene: &Scene, mut subject: Subject, folder: &Path) -> Result<()> {
         let everything = Ask::Read { from: 0, to: PAGE_COUNT };
         if self.ending.is_none() {
@@ -260,7 +262,7 @@ impl Found {
         Ok(())
     }
 
-    /// As figures and words of the cell.
+    /// Writes the findings into the cell's figures and texts.
     fn write(self, outcome: &mut Outcome) {
         let Self { asked, during, ending, after_repair, after_reopening, on_disk, figures } = self;
         let signal = match &ending {
@@ -269,7 +271,7 @@ impl Found {
         };
         let died = ending.is_some();
         let wrong_on_disk = on_disk.as_ref().map_or(0, |seen| seen.wrong);
-        // Told before any wrong byte was believed, or went to disk unnoticed.
+        // Detected before any wrong byte was believed, or went to disk unnoticed.
         let told = during.errors > 0 || died || on_disk.as_ref().is_some_and(|seen| seen.errors > 0);
         let detected = told && during.wrong == 0 && wrong_on_disk == 0;
         let flag = |value: bool| f64::from(u8::from(value));

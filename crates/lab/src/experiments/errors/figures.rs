@@ -1,4 +1,5 @@
-//! Figures of `errors`: what became of each store under each fault, as tables, since outcomes are words; and the cost of checking.
+//! Figures of `errors`: the outcome of each fault for each store, as tables, since outcomes are words; and the cost of
+//! checking.
 
 use super::FAULTS;
 use super::ID;
@@ -6,7 +7,7 @@ use super::findings::{fate, fault_title, outcome_of, store_title};
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Summary};
 
-/// The tables of the faults: one over all of them, and what each store said.
+/// The tables of the faults: one over all of them, and one of each store's messages.
 pub(super) fn faults(summary: &Summary<'_>) -> Vec<Figure> {
     let groups: Vec<&Group<'_>> =
         summary.of_experiment(ID).filter(|group| FAULTS.contains(&group.spec.variant.as_str())).collect();

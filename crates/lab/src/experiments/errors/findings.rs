@@ -1,4 +1,4 @@
-//! Rules for `errors`: what each store made of each fault, and what it costs to notice.
+//! Rules for `errors`: the outcome of each fault for each store, and the cost of noticing.
 
 use super::ID;
 use super::methods::METHODS;
@@ -21,7 +21,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// What a fault is called.
+/// A fault's name in a sentence.
 pub(crate) fn fault_title(variant: &str) -> &'static str {
     match variant {
         READ_ERROR => "a read fails",
@@ -33,7 +33,7 @@ pub(crate) fn fault_title(variant: &str) -> &'static str {
     }
 }
 
-/// What a store made of a fault, in a few words.
+/// The outcome of a fault for a store, in a few words.
 pub(crate) fn fate(outcome: &Outcome) -> String {
     let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
     let on_disk = match outcome.figures.get("reached_disk") {
@@ -65,7 +65,7 @@ pub(crate) fn fate(outcome: &Outcome) -> String {
     met + on_disk
 }
 
-/// The one outcome of a fault's group.
+/// The outcome of a fault's group, which has one cell.
 pub(crate) fn outcome_of<'a>(group: &Group<'a>) -> Option<&'a Outcome> {
     group.good.first().map(|cell| &cell.outcome)
 }
@@ -98,7 +98,7 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     });
 }
 
-/// What a store is called where it meets faults.
+/// A store's name in the tables of faults.
 pub(crate) fn store_title(contender: &str) -> String {
     if contender == "mmap" {
         "mmap, plain".into()
@@ -107,7 +107,7 @@ pub(crate) fn store_title(contender: &str) -> String {
     }
 }
 
-/// In one or two words.
+/// The outcome of a fault in one or two words.
 pub(crate) fn short_fate(outcome: &Outcome) -> String {
     let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
     match () {

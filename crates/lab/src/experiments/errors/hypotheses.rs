@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `errors` decide.
+//! Published claims about mmap that the records of `errors` decide.
 
 use super::ID;
 use super::{BIT_FLIP, READ_ERROR, TRUNCATED};
@@ -49,7 +49,7 @@ fn signals(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab errors` measures it")
 }
 
-/// What flipped bits and failed reads do to the stores of LMDB's design.
+/// The outcome of flipped bits and failed reads for the stores of LMDB's design.
 pub(super) fn damage<'s>(records: &'s Records<'s>) -> Part<'s> {
     let mut places = Places::default();
     for (name, words) in [("wrong_answers", "wrong answers"), ("signals", "signals")] {

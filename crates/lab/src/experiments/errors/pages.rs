@@ -1,24 +1,25 @@
-//! The bytes that `errors` damages: each page knows its number and carries a checksum, so that two questions have two
-//! answers. *Is it whole?* is what a program with checksums can find out; *is it right?* is what the lab knows beside it.
+//! The pages that `errors` damages: each contains its number and a checksum, so that two questions have two answers.
+//! *Is it whole?* can be answered by a program with checksums; *is it right?* only by the lab, which can compute the
+//! content.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: usize = 4096;
-/// Bytes of a page that are looked for in memory and on disk: they stand nowhere else.
+/// Length of the part of a page that is searched for in memory and on disk: its bytes occur nowhere else.
 pub(super) const PATTERN_BYTES: usize = 32;
-/// Where they stand.
+/// Position of that part.
 const PATTERN_AT: usize = 64;
 const CHECKSUM_BYTES: usize = 8;
 
-/// The checksum of a page's content, the one that the engine uses.
+/// The checksum of a page's content, by the engine's algorithm.
 pub(super) fn checksum(content: &[u8]) -> u64 {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     digest.update(content);
     digest.finalize()
 }
 
-/// Fills `page` with what belongs to `number`: random bytes behind their checksum.
+/// Fills `page` with the content of page `number`: random bytes behind their checksum.
 pub(super) fn fill(page: &mut [u8], seed: u64, number: u64) {
     let mut chance = fastrand::Rng::with_seed(crate::machine::content::tag(seed, number));
     let (sum, content) = page.split_at_mut(CHECKSUM_BYTES.min(page.len()));
@@ -30,20 +31,20 @@ pub(super) fn fill(page: &mut [u8], seed: u64, number: u64) {
     sum.copy_from_slice(&of_content[..sum.len()]);
 }
 
-/// Whether a program that knows checksums takes `page` for page `number`.
+/// Whether a program with checksums would accept `page` as page `number`.
 pub(super) fn is_whole(page: &[u8], number: u64) -> bool {
     let Some((sum, content)) = page.split_first_chunk::<CHECKSUM_BYTES>() else { return false };
     content.starts_with(&number.to_le_bytes()) && u64::from_le_bytes(*sum) == checksum(content)
 }
 
-/// Whether `page` is what was written, byte by byte.
+/// Whether `page` has its original content, byte by byte.
 pub(super) fn is_right(page: &[u8], seed: u64, number: u64) -> bool {
     let mut wanted = vec![0; page.len()];
     fill(&mut wanted, seed, number);
     !page.is_empty() && page == wanted
 }
 
-/// What to look for when page `number` is to be found.
+/// The bytes by which page `number` is found.
 pub(super) fn pattern(seed: u64, number: u64) -> [u8; PATTERN_BYTES] {
     let mut page = [0; PATTERN_AT + PATTERN_BYTES];
     fill(&mut page, seed, number);
@@ -52,7 +53,7 @@ pub(super) fn pattern(seed: u64, number: u64) -> [u8; PATTERN_BYTES] {
     pattern
 }
 
-/// Where `pattern` stands in `bytes`.
+/// Positions of `pattern` in `bytes`.
 pub(super) fn places_of(pattern: &[u8], bytes: &[u8]) -> Vec<usize> {
     // Most of a sparse file is zeroes, and the first byte alone rules out most of the rest.
     let first = pattern.first().copied().unwrap_or(0);

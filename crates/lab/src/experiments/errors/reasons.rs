@@ -1,4 +1,4 @@
-//! What the records of `errors` say for a map or against it.
+//! Reasons for and against a map that the records of `errors` give.
 
 use super::FAULTS;
 use super::ID;
@@ -7,7 +7,7 @@ use crate::judge::claim::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, proof};
 use crate::summary::{Family, Group};
 
-/// What its records say of the rules of the verdict.
+/// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Errors, errors)];
 
 /// (3) Errors, and right answers.
@@ -22,7 +22,7 @@ fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
         let met = |map: bool| {
             let fault = |group: &&Group<'_>| FAULTS.contains(&group.spec.variant.as_str());
             let these = records.of(ID).filter(fault).filter(move |group| is_map(group) == map);
-            // A cell names what it met: what it does not name did not happen.
+            // A cell names the events that happened: an unnamed one did not.
             let count = |group| match name {
                 "signals" => signals_met(group),
                 name => figure(group, name).map(|met| met.max),

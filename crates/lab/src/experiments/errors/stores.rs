@@ -1,5 +1,5 @@
-//! The ways to keep pages whose fate under a fault is compared. Each runs in a subject process and answers for each page: these
-//! bytes, or an error. Whether bytes are right is judged by the lab, not by the store.
+//! The stores that are compared under a fault. Each runs in a subject process and returns for each page its bytes or an
+//! error. The lab judges whether bytes are right, not the store.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -22,7 +22,7 @@ pub(super) const ENGINE: &str = "data";
 const VALUE_BYTES: usize = 1024;
 const TABLE: &str = "pages";
 
-/// The ways, by the ids of their contenders.
+/// The stores, by the ids of their contenders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// A shared map, readable and writable, used as it is. No checksums.
@@ -31,17 +31,17 @@ pub(super) enum Way {
     MapReadOnly,
     /// A shared map behind a guard that turns SIGBUS into an error. No checksums.
     MapGuarded,
-    /// The same, and the checksum of a page is verified on every access.
+    /// A guarded shared map that verifies a page's checksum on every access.
     MapChecked,
-    /// Read calls into memory of one's own. No checksums.
+    /// Read calls into private memory. No checksums.
     Calls,
-    /// The same, and the checksum of a page is verified when it is loaded.
+    /// Read calls into private memory; a page's checksum is verified when it is loaded.
     CallsChecked,
     /// The engine.
     Engine,
-    /// The engine; where memory is damaged, a page that was changed and is not written yet.
+    /// The engine; damage in memory hits a page that was changed and is not written yet.
     EngineDirty,
-    /// The engine's tree over a map; whether it verifies a page's checksum at every access.
+    /// The engine's tree over a map; the flag says whether it verifies a page's checksum at every access.
     Mapped(Protocol, bool),
 }
 
@@ -84,7 +84,7 @@ impl Way {
             for number in 0..count {
                 batch.put(number.to_be_bytes(), value(seed, number));
             }
-            // SAFETY: nobody else works in the cell's folder yet.
+            // SAFETY: the cell's folder is new, and no other process uses it yet.
             let store = unsafe { mmap::Store::create(folder, &mapped_settings(protocol, checksums)) }?;
             store.write(&batch)?;
             return Ok(store.checkpoint()?);
@@ -113,16 +113,16 @@ impl Way {
         match self {
             Self::Engine | Self::EngineDirty => Ok(Box::new(EngineStore::open(folder)?)),
             Self::Mapped(protocol, checksums) => {
-                // SAFETY: the promise that nobody touches the files is broken on purpose: that is the fault whose effect is
-                // shown, in a process made to meet it.
+                // SAFETY: the requirement that no other process changes the files is broken on purpose: that is the
+                // fault, in a process made for it.
                 let store = unsafe { mmap::Store::open(folder, &mapped_settings(protocol, checksums)) }?;
                 Ok(Box::new(store))
             }
             Self::Calls | Self::CallsChecked => Ok(Box::new(CallStore::open(&path, checked)?)),
             _ => {
                 let writes = if self == Self::MapReadOnly { Protection::ReadOnly } else { Protection::Shared };
-                // SAFETY: the promise that nobody truncates the file is broken on purpose: that is the fault whose
-                // effect is shown, in a process made to meet it.
+                // SAFETY: the requirement that no other process truncates the file is broken on purpose: that is the
+                // fault, in a process made for it.
                 let map = unsafe { MappedFile::open(&path, writes) }?;
                 map.advise(Advice::Random, 0..map.len_bytes())?;
                 let guarded = matches!(self, Self::MapGuarded | Self::MapChecked);
@@ -134,7 +134,7 @@ impl Way {
 
 /// A store in a subject.
 pub(super) trait Store {
-    /// The bytes of a page, or what the store itself found wrong.
+    /// The bytes of a page, or the error that the store itself detected.
     fn read(&mut self, number: u64) -> Result<Vec<u8>>;
 
     /// Makes a page newer in memory than on disk, with the same content.
@@ -143,7 +143,7 @@ pub(super) trait Store {
         Err(LabError::new(LabErrorKind::Unsupported, "this store changes no pages"))
     }
 
-    /// Brings to disk what it would bring there sooner or later.
+    /// Writes the data to disk that the store would write there sooner or later.
     fn sync(&mut self) -> Result<()>;
 }
 
@@ -176,7 +176,7 @@ impl Store for MapStore {
     }
 }
 
-/// Pages in memory of its own, loaded by read calls: the smallest buffer pool.
+/// Pages in private memory, loaded by read calls: the smallest buffer pool.
 struct CallStore {
     file: File,
     path: PathBuf,
@@ -188,7 +188,7 @@ impl CallStore {
     fn open(path: &Path, checked: bool) -> Result<Self> {
         let open = |flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = match open(libc::O_DIRECT) {
-            // No direct I/O on this file system: the calls are the same.
+            // Without direct I/O on this file system, buffered calls take its place.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
             other => other,
         };
@@ -221,7 +221,7 @@ impl Store for CallStore {
     }
 
     fn sync(&mut self) -> Result<()> {
-        // What it holds is never written: there is nothing to bring to disk.
+        // Its pages are never written, so there is no data to sync.
         Ok(())
     }
 }
@@ -232,7 +232,7 @@ struct EngineStore {
 }
 
 fn settings() -> Settings {
-    // Without threads of its own nothing but what is asked for touches memory and disk meanwhile.
+    // Without background threads, memory and disk change only through the requested operations.
     Settings { cache_bytes: 32 << 20, log_bytes: 4 << 20, background_threads: false, ..Settings::default() }
 }
 
@@ -252,7 +252,7 @@ impl EngineStore {
 
 impl Store for EngineStore {
     fn read(&mut self, number: u64) -> Result<Vec<u8>> {
-        // A key that is not there is wrong bytes, not an error: nobody was told.
+        // A missing key counts as wrong bytes, not as an error: the program got no sign of it.
         Ok(self.table.get(number.to_be_bytes())?.unwrap_or_default())
     }
 
@@ -265,7 +265,7 @@ impl Store for EngineStore {
     }
 }
 
-/// As [`settings`]; the file no larger than needed, as all of it is searched.
+/// As [`settings`], with a file no larger than needed, because all of it is searched.
 fn mapped_settings(protocol: Protocol, checksums: bool) -> mmap::Settings {
     let background_thread = false;
     mmap::Settings {

@@ -1,7 +1,8 @@
-//! The process that meets a fault, and the handle of the one that watches: it may die of what it meets, which is an answer.
+//! The subject: the process in which a fault happens, and the handle of the process that watches it. It may die of the
+//! fault, which is a result.
 //!
-//! `nofault lab subject` reads one `Order`, then `Ask`s, one JSON line each, and answers each with a `Seen`. A subject
-//! that dies is told by the end of its answers and its exit status; one that hangs is killed.
+//! `nofault lab subject` reads one `Order`, then `Ask`s, one JSON line each, and answers each with a `Seen`. The death of
+//! a subject is recognised by the end of its answers and its exit status; a hanging subject is killed.
 //!
 //! Kept true by: a subject dies with its watcher (`child`), leaves no core, and only ever works in the folder of
 //! its cell.
@@ -23,12 +24,12 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 /// The test that stands for the subject.
 const SUBJECT_TEST: &str = "experiments::errors::tests::the_subject_of_other_tests";
-/// How long an answer may take: a page that never comes is a finding, a lab that never ends is not.
+/// How long an answer may take, so that a page that never arrives is a result and does not stop the lab.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of memory looked at in one piece.
+/// Bytes of memory that are searched in one piece.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What the subject is.
+/// The subject's store and its content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Order {
     /// Contender's id.
@@ -37,7 +38,7 @@ pub(super) struct Order {
     pub(super) seed: u64,
 }
 
-/// What it is asked.
+/// A request to the subject.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ask {
@@ -45,24 +46,24 @@ pub(super) enum Ask {
     Read { from: u64, to: u64 },
     /// Make a page newer in memory than on disk.
     Change { page: u64 },
-    /// Flip a bit of a page in memory, through a pointer that has gone astray.
+    /// Flip a bit of a page in memory, as through a stray pointer.
     Stray { page: u64 },
-    /// Bring to disk what is to go there.
+    /// Write to disk all data that the store still holds in memory.
     Sync,
     /// Close the store and open it again.
     Reopen,
 }
 
-/// What it saw.
+/// The result of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Seen {
-    /// Pages, or places in memory, that were what they must be.
+    /// Pages, or places in memory, with the expected content.
     pub(super) right: u64,
-    /// Pages handed out as good whose bytes are not what was written.
+    /// Pages that the store returned as good although their bytes differ from the written ones.
     pub(super) wrong: u64,
     /// Errors.
     pub(super) errors: u64,
-    /// The first of them.
+    /// The first error's message.
     pub(super) first_error: String,
 }
 
@@ -81,14 +82,14 @@ impl Seen {
     }
 }
 
-/// The subject's side of `nofault lab subject`.
+/// The subject's part of `nofault lab subject`.
 ///
 /// # Errors
-/// `Usage` when the input is no order; what opening its store says. What it meets afterwards are answers.
+/// `Usage` when the input is no order; the error of opening its store. Later failures are answers.
 pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let mut orders = Orders::new(input, "nofault lab subject");
-    // It may be refused: a core is at most litter.
+    // May be refused; then a core file may be left.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let order: Order = orders.first()?;
     let way = Way::of(&order.store).ok_or_else(|| orders.usage(&format!("unknown store '{}'", order.store)))?;
@@ -98,7 +99,7 @@ pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
         let mut seen = Seen::default();
         match (ask, &mut store) {
             (Ask::Reopen, _) => {
-                // The lock of the old one must be gone before the new one asks for it.
+                // The old store's lock must be released before the new one asks for it.
                 drop(store.take());
                 match way.open(&order.folder) {
                     Ok(opened) => store = Some(opened),
@@ -123,23 +124,24 @@ fn judge(store: &mut dyn Store, order: &Order, page: u64) -> Result<bool> {
     Ok(pages::is_right(&bytes, order.seed, page))
 }
 
-/// Looks for a page in all memory of this process, as a pointer that has gone astray would not need to, and flips one bit of
-/// it wherever it stands. `right` is the number of places hit.
+/// Finds a page in all memory of this process and flips one bit of it at each place, as a stray pointer would at one.
+/// `right` is the number of places hit.
 fn stray(seed: u64, page: u64) -> Seen {
     let mut seen = Seen::default();
-    // Kept inverted: the search must not find itself.
+    // Kept inverted, so that the search does not find its own pattern.
     let inverted = pages::pattern(seed, page).map(|byte| !byte);
     for address in places_in_memory(&inverted) {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(address);
-        // SAFETY: none, on purpose. This is the fault: a write to memory that other code owns. The address was mapped a moment
-        // ago; nothing else runs in this process, which exists to be damaged and whose answers are judged from outside.
+        // SAFETY: none, on purpose. This is the fault: a write to memory that other code owns. The address was mapped a
+        // moment ago; no other code runs in this process, which exists to be damaged and whose answers are judged from
+        // outside.
         unsafe { at.write_volatile(at.read_volatile() ^ 1) };
         seen.note(Ok(true));
     }
     seen
 }
 
-/// Addresses of the inverted pattern's original. Freed copies on the heap are among them, which harms nobody.
+/// Addresses of the pattern, given inverted. They include freed copies on the heap, which is harmless.
 fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
     let Ok(memory) = std::fs::File::open("/proc/self/mem") else { return Vec::new() };
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -148,7 +150,7 @@ fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
     let zeroes = vec![0; piece.len()];
     let own = piece.as_ptr() as usize..piece.as_ptr() as usize + piece.len();
     for line in maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with('r'))) {
-        // Copies on the stack are nobody's page, and the kernel's own pages are not for us.
+        // Copies on the stack are no pages of the store, and the kernel's own mappings must be left alone.
         if line.ends_with("[stack]") || line.contains("[v") {
             continue;
         }
@@ -168,7 +170,8 @@ fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
             let places = pages::places_of(inverted, &piece[..count]).into_iter().map(|place| at + place);
             let places: Vec<usize> = places.filter(|place| !own.contains(place) && !found_twice(*place, at)).collect();
             match line.split(' ').nth(1) {
-                // One pointer hits one map of a page, whatever the number of its maps: a shared one where there is one.
+                // One pointer hits one map of a page, even when the page is mapped several times: a shared one where
+                // there is one.
                 Some(rights) if line.contains('/') && (mapped.is_none() || rights.ends_with('s')) => {
                     mapped = places.first().copied().or(mapped);
                 }
@@ -181,25 +184,25 @@ fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
     found
 }
 
-/// Whether a place lies in the overlap with the next piece, which finds it as well.
+/// Whether a place lies in the overlap with the next piece, whose search finds it as well.
 fn found_twice(place: usize, piece_at: usize) -> bool {
     place >= piece_at + PIECE_BYTES
 }
 
-/// How a subject answered.
+/// The reply of a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     /// It answered.
     Seen(Seen),
-    /// It died of a signal.
+    /// A signal killed it.
     Killed(i32),
-    /// It ended by itself, with these words.
+    /// It ended by itself, with this message.
     Ended(String),
     /// It did not answer in time, and was killed.
     Hung,
 }
 
-/// A subject at work. Killed and waited for when dropped.
+/// A running subject. Killed and waited for when dropped.
 pub(super) struct Subject {
     child: Running,
     answers: mpsc::Receiver<String>,
@@ -207,10 +210,10 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Starts one, and waits until its store is open.
+    /// Starts a subject, and waits until its store is open.
     ///
     /// # Errors
-    /// `System` when it cannot be started. That it cannot open its store is a reply.
+    /// `System` when it cannot be started. A failure to open its store is a reply.
     pub(super) fn start(order: &Order) -> Result<(Self, Reply)> {
         let mut child = Running::start(this_program("subject", SUBJECT_TEST)?.stderr(Stdio::piped()))?;
         let (answers, words) = (child.lines(), child.complaints());
@@ -220,7 +223,7 @@ impl Subject {
         Ok((subject, reply))
     }
 
-    /// Asks, and waits for the answer, the end, or too long.
+    /// Sends a request, and waits for the answer, the subject's end, or the timeout.
     pub(super) fn ask(&mut self, ask: &Ask) -> Result<Reply> {
         self.child.send(ask)?;
         Ok(self.reply())
@@ -229,7 +232,7 @@ impl Subject {
     fn reply(&mut self) -> Reply {
         loop {
             match self.answers.recv_timeout(PATIENCE) {
-                // A test harness has words of its own.
+                // The test harness prints lines of its own.
                 Ok(line) => {
                     if let Ok(seen) = serde_json::from_str(&line) {
                         return Reply::Seen(seen);

@@ -1,5 +1,5 @@
-//! Every fault meets every store, in processes of their own, and what must not happen does not: an engine that hands out wrong
-//! bytes from disk, a guarded map that dies, an unguarded one that does not.
+//! Every fault with every store, in processes of their own, and the outcomes that must never occur: an engine that
+//! returns wrong bytes from disk, a guarded map that dies, an unguarded one that survives.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,13 +8,14 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::machine::data::{self, Wanted};
 
-/// No test: the process that other tests start as their subject.
+/// Not a test of its own: the process that other tests start as their subject.
 #[test]
 #[ignore = "a process that other tests start, not a test"]
 fn the_subject_of_other_tests() {
-    // On a machine with one CPU the harness has written this test's name, and has not ended the line: the first answer must not follow it.
+    // On a machine with one CPU the harness has written this test's name without a line break: the first answer must
+    // not follow it.
     println!();
-    // Run by hand it has no order, and says so.
+    // Run by hand it gets no order, and prints an error.
     if let Err(error) = subject::serve(std::io::stdin(), std::io::stdout()) {
         eprintln!("{error}");
         std::process::exit(1);
@@ -36,25 +37,25 @@ fn figure(outcome: &Outcome, name: &str) -> f64 {
     outcome.figures.get(name).copied().unwrap_or_else(|| panic!("{name} is not in {:?}", outcome.figures))
 }
 
-/// What each store must do; whatever else is in the figures is for the report.
+/// Checks the required outcome of each store; other figures are only for the report.
 fn must_hold(variant: &str, store: &str, outcome: &Outcome) {
     let is = |name: &str, value: f64| {
         assert_eq!(figure(outcome, name), value, "{variant} {store}: {name} in {outcome:?}");
     };
     is("hung", 0.0);
     match store {
-        // Dies of what it cannot be told.
+        // Dies, because a map cannot return an error.
         "mmap" if matches!(variant, TRUNCATED | READ_ERROR) => {
             is("signal", f64::from(libc::SIGBUS));
             is("error_returned", 0.0);
         }
-        // Is told nothing at all.
+        // Gets no sign of the fault at all.
         "mmap" => {
             is("signals", 0.0);
             is("detected", 0.0);
             assert!(figure(outcome, "wrong_answers") > 0.0, "{variant}: {outcome:?}");
         }
-        // A map for reading only turns the damage to data into the end of the process.
+        // A read-only map ends the process before the data is damaged.
         "mmap-readonly" => is("signal", f64::from(libc::SIGSEGV)),
         "user-cow-pwrite" | "mapped-log" | "shadow" if variant == STRAY_WRITE => {
             is("signal", f64::from(libc::SIGSEGV));

@@ -1,9 +1,9 @@
-//! Figures of `eviction`: what the parts cost, and each way to read under each way of reclaim.
+//! Figures of `eviction`: the cost of each mechanism, and each way to read under each way of reclaim.
 
 use crate::show::figures::{Figure, costs, rates, time_series};
 use crate::summary::{Group, Metric};
 
-/// The parts by the time of an operation; the rest by rate, system CPU and second by second.
+/// Single mechanisms by the time of an operation; the rest by rate, system CPU and second by second.
 pub(super) fn figures(groups: &[&Group<'_>], variant: &str, target: &str, place: &str) -> Vec<Figure> {
     if target == "memory" {
         let time = rates(groups, place, Metric::TimePerOp, "time of one operation");

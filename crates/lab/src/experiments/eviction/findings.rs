@@ -1,4 +1,4 @@
-//! Rules for `eviction`: the price of each mechanism, and which of them binds under full memory.
+//! Rules for `eviction`: the cost of each mechanism, and which of them binds under full memory.
 
 use super::ID;
 use super::{FAULTS, SHOOTDOWNS};
@@ -6,9 +6,9 @@ use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
 use crate::summary::{Group, Metric, Spread, Summary};
 
-/// From this share of the direct rate on the map is held up by the device and by nothing of its own.
+/// From this share of the direct rate on, the map counts as bound by the device.
 const DEVICE_BOUND: f64 = 0.9;
-/// From this share of a core on the one thread that evicts has no more to give.
+/// From this share of a core on, kswapd counts as saturated.
 const KSWAPD_BOUND: f64 = 80.0;
 
 /// The rules of `eviction`.
@@ -38,7 +38,7 @@ fn with<'g, 'a>(groups: &[&'g Group<'a>], contender: &str, threads: u32) -> Opti
     })
 }
 
-/// Whether anything was evicted at all: without that a cell tells nothing of reclaim.
+/// Whether any page was evicted: otherwise the cell shows nothing about reclaim.
 pub(crate) fn evicts(group: &Group<'_>) -> bool {
     group.spread(Metric::EvictedPerS).is_none_or(|rate| rate.median > 0.0)
 }
@@ -51,7 +51,8 @@ fn time(spread: Spread) -> String {
     shown(spread, Unit::Seconds)
 }
 
-/// What a fault costs on one thread and on all CPUs: in CPU time, as waiting threads of one CPU count as well.
+/// Compares the CPU time of a fault on one thread and on all CPUs. CPU time, because threads that wait on one CPU count
+/// as well.
 fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let threads = most(groups);
     for (contender, what) in [
@@ -84,7 +85,7 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     }
 }
 
-/// What it costs to take pages away, with and without CPUs that must be told.
+/// Compares the cost of unmapping pages with and without other CPUs whose TLBs must be flushed.
 fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let threads = most(groups);
     for (contender, each) in [("mmap-unmap-page", "one page a call"), ("mmap-unmap-batch", "64 pages a call")] {
@@ -114,14 +115,14 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     }
 }
 
-/// Seconds that one shootdown costs whoever sends it.
+/// Seconds that one shootdown costs its sender.
 fn price_of_a_shootdown(groups: &[&Group<'_>]) -> Option<f64> {
     let told = with(groups, "mmap-unmap-page", most(groups).max(2))?.spread(Metric::TimePerOp)?;
     let alone = with(groups, "mmap-unmap-page", 1)?.spread(Metric::TimePerOp)?;
     Some((told.median - alone.median).max(0.0))
 }
 
-/// The control: on one CPU there is nobody to be told.
+/// The control: with all threads on one CPU there are no shootdowns.
 fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let Some(pinned) = groups.iter().copied().find(|group| group.spec.params.extra.contains_key("pin")) else { return };
     let Some(free) = with(groups, &pinned.spec.contender, pinned.spec.params.threads) else { return };
@@ -154,7 +155,7 @@ fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>)
     });
 }
 
-/// Which of the three holds the map up, by what each costs a page.
+/// Finds which of the three mechanisms binds the map, by the cost of each per page.
 fn binding(
     groups: &[&Group<'_>],
     faults: &[&Group<'_>],
@@ -180,7 +181,7 @@ fn binding(
         _ => None,
     };
     let fault = with(faults, "mmap-one-map", 1).and_then(cpu);
-    // What is above a direct read and is neither of the others: finding, unmapping and freeing pages, and the fault itself.
+    // The remainder above a direct read and the two others: finding, unmapping and freeing pages, and the fault itself.
     let rest = (whole - floor - shot.unwrap_or(0.0) - contended.unwrap_or(0.0)).max(0.0);
     let kswapd = map.spread(Metric::KswapdShare).map_or(0.0, |share| share.median);
     let parts = [
@@ -227,7 +228,7 @@ fn binding(
     });
 }
 
-/// Scans evict most: what they cost a GB with and without a map, and how busy kswapd is.
+/// Scans evict most: their CPU per GB with and without a map, and the load of kswapd.
 fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().copied().find(|group| group.spec.contender == id);
     let Some(map) = find("mmap-normal").filter(|map| evicts(map)) else { return };
@@ -260,7 +261,7 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     }
 }
 
-/// The same work under kswapd and under a cgroup.
+/// Compares the same work under kswapd and under a cgroup.
 fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (work, contender, metric) in
         [("random", "mmap-random", Metric::OpsPerS), ("scan", "mmap-normal", Metric::BytesPerS)]

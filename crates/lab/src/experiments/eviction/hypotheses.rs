@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `eviction` decide.
+//! Published claims about mmap that the records of `eviction` decide.
 
 use super::ID;
 use super::findings::evicts;
@@ -95,7 +95,7 @@ fn kswapd(records: &Records<'_>) -> Decision {
     }
 }
 
-/// What a map costs where no other CPU must be told of a page that goes, against the same on all CPUs.
+/// The cost of a map where no other CPU needs a shootdown for an evicted page, against the same on all CPUs.
 fn shootdowns(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     let cpu = Metric::CpuPerOp;

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-one-map", "fault, one map", Family::Mapped),
     Method::new("mmap-own", "fault, a map a thread", Family::Mapped),

@@ -12,7 +12,7 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 pub(crate) struct Params {
     /// Length of a cell under reclaim.
     pub(crate) cell_s: f64,
-    /// Length of a cell that takes one mechanism apart (`faults`, `shootdowns`).
+    /// Length of a cell that measures a single mechanism (`faults`, `shootdowns`).
     pub(crate) part_s: f64,
     /// Thread counts under reclaim.
     pub(crate) threads: Vec<u32>,
@@ -20,16 +20,18 @@ pub(crate) struct Params {
     pub(crate) scan_threads: u32,
     /// Bytes that a cgroup leaves to page cache and process.
     pub(crate) cgroup_bytes: u64,
-    /// Bytes that the ballast leaves to everyone, so that kswapd reclaims; it leaves more where the machine needs it.
+    /// Bytes that the ballast leaves to all processes, so that kswapd reclaims; it leaves more where the machine needs
+    /// it.
     pub(crate) kswapd_bytes: u64,
-    /// Whether kswapd is made to work at all: the ballast takes nearly all of the machine's memory for a while.
+    /// Whether cells under kswapd are measured at all: the ballast takes nearly all of the machine's memory for a
+    /// while.
     pub(crate) kswapd: bool,
-    /// Bytes of the file whose cached pages are faulted in.
+    /// Bytes of the file with the cached pages that are faulted in.
     pub(crate) fault_bytes: u64,
 }
 
 impl Params {
-    /// Short, by a cgroup alone.
+    /// Short cells, under a cgroup alone.
     fn quick() -> Self {
         Self {
             cell_s: 0.6,
@@ -56,7 +58,7 @@ impl Params {
         }
     }
 
-    /// Longer, on as many threads as the paper.
+    /// Longer cells, on as many threads as the paper.
     fn paper() -> Self {
         Self {
             cell_s: 60.0,

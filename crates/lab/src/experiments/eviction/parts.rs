@@ -1,4 +1,4 @@
-//! The mechanisms one by one, over a file in memory: what a fault costs, and what it costs to take a page out of a map.
+//! The mechanisms one by one, over a file in memory: the cost of a fault, and of taking a page out of a map.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,16 +18,16 @@ use crate::record::{CellSpec, Outcome};
 use crate::summary::TIME_PER_OP;
 use crate::workload::{PAGE_BYTES, first_word};
 
-/// Pages that the kernel maps at one fault of a cached file (fault-around), so that one in so many is touched.
+/// Pages that the kernel maps at one fault of a cached file (fault-around); one page of this many is touched.
 const AROUND_PAGES: usize = 16;
 /// Windows of that size that a thread takes at a time.
 const WINDOWS_PER_TURN: u64 = 64;
-/// Maps that are kept before they are all given back at once: unmapping is not what is measured.
+/// Maps that are kept before they are all dropped at once, as unmapping is not measured.
 const MAPS_MAX: usize = 512;
-/// Pages that one call takes out of the map in a batch.
+/// Pages that one call takes out of the map in batches.
 const BATCH_PAGES: usize = 64;
 
-/// A file in memory, each page of which begins with its tag.
+/// A file in memory whose pages each begin with their tag.
 struct Pages {
     file: File,
     count: usize,
@@ -49,9 +49,9 @@ impl Pages {
     }
 
     fn map(&self) -> Result<MappedFile> {
-        // SAFETY: nobody else has this file, and it is neither written nor cut while it is mapped.
+        // SAFETY: the file belongs to this process alone, and is neither written nor cut while it is mapped.
         let map = unsafe { MappedFile::map(&self.file, Protection::ReadOnly, 0..(self.count * PAGE_BYTES) as u64) }?;
-        // Kernels without huge pages do not know it, and have small pages anyhow.
+        // Kernels without huge pages do not know the advice, and have small pages anyhow.
         let _ = map.advise(Advice::NoHugePage, 0..map.len_bytes());
         Ok(map)
     }
@@ -92,14 +92,14 @@ pub(super) fn faults(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outco
     Ok(outcome)
 }
 
-/// Where the threads of one map are: turns of windows, map after map.
+/// Progress of the threads that share one map: turns of windows, map after map.
 #[derive(Default)]
 struct Shared {
     turn: AtomicU64,
     maps: Mutex<Maps>,
 }
 
-/// The maps made so far, the latest last; the first `dropped` are gone.
+/// The maps made so far, the latest last; the first `dropped` are dropped.
 #[derive(Default)]
 struct Maps {
     dropped: u64,
@@ -107,7 +107,7 @@ struct Maps {
 }
 
 impl Shared {
-    /// The map of a turn; made by whoever is first.
+    /// The map of a turn; the first thread that needs it makes it.
     fn map_of(&self, pages: &Pages, number: u64) -> Result<Arc<MappedFile>> {
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         while maps.dropped + maps.kept.len() as u64 <= number {
@@ -162,8 +162,8 @@ fn read_cached(worker: &mut Worker<'_>, pages: &Pages, shared: &Shared) -> Resul
     Ok(())
 }
 
-/// One thread touches pages and takes them out of the map again; the others keep their CPUs in the same address space, so that
-/// each of them has to be told.
+/// One thread touches pages and takes them out of the map again; the others keep their CPUs busy in the same address
+/// space, so that each of these CPUs gets a shootdown.
 pub(super) fn shootdowns(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let batch = match spec.contender.as_str() {
         "mmap-unmap-page" => 1,
@@ -228,7 +228,7 @@ fn tell_time(outcome: &mut Outcome, threads: u32) {
     }
 }
 
-/// The calling thread, and those it starts, on one CPU; undone when dropped.
+/// Pins the calling thread, and the threads it starts, to one CPU; undone when dropped.
 pub(super) struct Pinned(CpuSet);
 
 impl Pinned {
@@ -246,7 +246,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // What was allowed before is allowed again.
+        // Restores the former set of CPUs.
         let _ = sched_setaffinity(None, &self.0);
     }
 }

@@ -5,7 +5,7 @@ use crate::format::Unit;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary};
 
-/// What reclaim does to each contender, and what it costs; every setting has its row.
+/// The rate, CPU and reclaim of each contender; every setting has a row.
 pub(super) fn columns(summary: &Summary<'_>, variants: &[&str], target: &str, title: &str) -> Vec<Column> {
     let at = |variant: &&str| {
         let mut groups = summary.at(ID, variant, target);

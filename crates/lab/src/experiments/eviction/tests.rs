@@ -1,4 +1,4 @@
-//! Every contender runs tiny, in this process, without a limit of memory, and reads what it must.
+//! Every contender runs at a tiny size, in this process, without a memory limit, and reads the expected data.
 
 use std::sync::atomic::AtomicBool;
 
@@ -60,8 +60,8 @@ fn each_touch_is_a_fault() {
     for contender in ["mmap-one-map", "mmap-own", "mmap-unmap-page"] {
         let spec = cells.iter().find(|spec| spec.contender == contender).unwrap();
         let outcome = run(&CellSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
-        // From tick to tick, as the first counters are read while the work has begun. Faults of other tests in this process
-        // count as well; fewer than touches there cannot be.
+        // From tick to tick, as the first counters are read while the work has begun. Faults of other tests in this
+        // process count as well, but there cannot be fewer faults than touches.
         let (faults, ops) = (outcome.counter("minor_faults").unwrap(), outcome.steady.unwrap().ops);
         assert!(faults > ops as f64 * 0.8, "{contender}: {faults} faults for {ops} touches");
     }

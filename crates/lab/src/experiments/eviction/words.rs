@@ -1,9 +1,9 @@
-//! What the report says of `eviction` whatever its figures are.
+//! The fixed texts of `eviction` in the report: question, method and limits, the same for all figures.
 
-/// The question that it answers, in one line.
+/// The question of the experiment, in one line.
 pub(super) const QUESTION: &str = "Which of the three bottlenecks holds up the eviction of mapped pages?";
 
-/// How it measures.
+/// The method of the experiment.
 pub(super) const METHOD: &str = "`faults` and `shootdowns` take a mechanism apart, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
      map for all, in a map for each, and as a read call; and the time to fault a page in and take it out of the map again, alone and while \
      other CPUs run threads of the same process. The others start with memory full: a cgroup makes the faulting threads evict, a \
@@ -11,7 +11,7 @@ pub(super) const METHOD: &str = "`faults` and `shootdowns` take a mechanism apar
      one (evicted, but never shot down), and direct (never evicted). A control pins all threads to one CPU. Which bottleneck binds is an \
      estimate from these prices; its rule stands with it.";
 
-/// What would change the answer.
+/// Conditions under which the answer would differ.
 pub(super) const CHANGE: &[&str] = &[
     "More CPUs: each shootdown then interrupts more of them, and more threads meet in one page table.",
     "Several NUMA nodes: each has a kswapd of its own.",

@@ -1,4 +1,5 @@
-//! Rules of `random`: what mmap gives against explicit I/O, at what CPU, what hints do, and how the fill differs from what follows.
+//! Rules of `random`: rates of mmap against explicit I/O, their CPU, the effect of hints, and the difference between
+//! filling memory and the time after it.
 
 use super::ID;
 use crate::format::{Unit, digits};
@@ -21,7 +22,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     pool::rates(summary, ID, Metric::OpsPerS, all);
 }
 
-/// What the wrong advice costs, and how much more than asked the device then reads.
+/// Compares right with wrong advice, and reports how many bytes the device then reads for each requested one.
 fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let Some(right) = groups.iter().find(|group| group.spec.contender == "mmap-random") else { return };
     for wrong in ["mmap-normal", "mmap-sequential"] {
@@ -87,7 +88,7 @@ fn phases_of(outcome: &Outcome) -> Option<Phases> {
     })
 }
 
-/// The paper's three phases: whether they appear is a question, not an expectation.
+/// Reports the rates of the paper's three phases, whether or not they appear.
 fn phases(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let Some(map) = best(of_family(groups, mapped), Metric::OpsPerS) else { return };
     let Some(cell) = map.typical() else { return };

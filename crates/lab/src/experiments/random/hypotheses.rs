@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `random` decide.
+//! Published claims about mmap that the records of `random` decide.
 
 use super::ID;
 use crate::format::{Unit, digits};
@@ -68,7 +68,8 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// The rate of a map, from what the device gives and what the primitives cost on this machine: nothing of the map's own cells.
+/// Predicts the rate of a map from the device's rate and the cost of this machine's primitives, without the map's own
+/// cells.
 fn predicted(records: &Records<'_>) -> Decision {
     let machine = &records.file.run.machine;
     let cost_s = |name: &str| {
@@ -85,7 +86,7 @@ fn predicted(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for target in ["file", "ram"] {
         let (rate, groups) = (Metric::OpsPerS, records.summary.at(ID, "", target));
-        // One request at a time, as a fault makes it: the read itself costs a map what it costs a call.
+        // One request at a time, as with a fault: the read itself costs a map as much as a call.
         let calls = groups.iter().copied().filter(|group| group.family() == Family::Direct);
         let (Some(map), Some(direct), Some(call)) =
             (best(mapped(&groups), rate), best(explicit(&groups), rate), best(calls, Metric::CpuPerOp))
@@ -97,7 +98,7 @@ fn predicted(records: &Records<'_>) -> Decision {
         else {
             continue;
         };
-        // No more CPUs can work than there are threads.
+        // No more CPUs can be busy than there are threads.
         let workers = cpus.min(f64::from(map.spec.params.threads.max(1)));
         let cost = read.median + fault + evict;
         let predicted = ceiling.median.min(workers / cost.max(1e-9));
@@ -192,7 +193,7 @@ fn collapse(records: &Records<'_>) -> Decision {
     places.decide("no cell of `random` filled its memory; `nofault lab random` measures it")
 }
 
-/// What a pool costs that caches, evicts and locks, against a map.
+/// The cost of a pool that caches, evicts and locks, against a map.
 pub(super) fn pool<'s>(records: &'s Records<'s>) -> Part<'s> {
     let mut places = Places::default();
     let cpu = Metric::CpuPerOp;

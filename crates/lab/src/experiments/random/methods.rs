@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("pool-tasks", "nofault pool, tasks", Family::Pool),
     Method::new("fio-psync", "fio psync", Family::Baseline).beside(Family::Direct),

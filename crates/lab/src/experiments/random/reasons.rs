@@ -1,4 +1,4 @@
-//! What the records of `random` say for a map or against it.
+//! Reasons for and against a map that the records of `random` give.
 
 use super::ID;
 use crate::judge::best;
@@ -6,7 +6,7 @@ use crate::judge::claim::{Records, explicit, mapped};
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, nearest, reason, threads, throughput};
 use crate::summary::{Group, Metric};
 
-/// What its records say of the rules of the verdict.
+/// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] =
     &[Evidence::second_best(Rule::Stalls, stalls), Evidence::of(Rule::Throughput, rates)];
 
@@ -16,10 +16,10 @@ fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, sequential: false })
 }
 
-/// What random reads take.
+/// The latency of random reads.
 fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    // Not the longest: whoever makes more accesses in the time meets rarer events.
+    // Not the longest access: a contender with more accesses meets rarer events.
     let slow = Metric::Latency("op", 999);
     for (variant, target) in records.summary.places(ID) {
         let groups = records.summary.at(ID, variant, target);

@@ -1,4 +1,4 @@
-//! Every contender runs tiny, in this process, on a real file, and reads what it must.
+//! Every contender runs at a tiny size, in this process, on a real file, and reads the expected data.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
@@ -26,7 +26,7 @@ fn available(folder: &std::path::Path) -> Available {
     Available { file: data(folder), fio, ..Available::default() }
 }
 
-/// The engine's database with the same content; gone with the guard.
+/// The engine's database with the same content; removed with the guard.
 fn with_pool(folder: &std::path::Path) -> (Available, PoolData) {
     let wanted = Wanted { seed: SEED, data_bytes: BLOCKS * 4096 };
     let made = PoolData::make(folder, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
@@ -57,7 +57,7 @@ fn every_planned_contender_reads_the_right_blocks_and_the_same_sample() {
     for spec in plan(&config(), &available).cells {
         let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0, "{}", spec.key());
-        // The watcher looks while workers go on: an operation may be counted a moment before its bytes.
+        // The sampling thread reads while workers go on: an operation may be counted a moment before its bytes.
         let difference = outcome.bytes.abs_diff(outcome.ops * 4096) / 4096;
         let batch = u64::from(spec.params.threads * spec.params.depth);
         assert!(difference <= 2 * batch, "{}: {difference}", spec.key());
@@ -126,10 +126,10 @@ fn the_pool_serves_what_fits_without_a_read_and_says_how_many_it_needed() {
     for spec in pools {
         let outcome = run(spec).unwrap();
         let misses = outcome.figures["pool_misses"];
-        // Every leaf once, and the few nodes above them.
+        // Every leaf once, and the few inner nodes.
         assert!(misses > 100.0 && misses < BLOCKS as f64 * 1.1, "{}: {misses}", spec.key());
     }
-    // What is not the right value is counted: the same database asked for other content.
+    // Wrong values are counted: the same database is read with another seed.
     let mut spec = cells.into_iter().find(|spec| spec.contender == "pool-tasks").unwrap();
     spec.target.content_seed = Some(SEED + 1);
     let checks = run(&spec).unwrap().checks;

@@ -1,9 +1,9 @@
-//! What the report says of `random` whatever its figures are.
+//! The fixed texts of `random` in the report: question, method and limits, the same for all figures.
 
-/// The question that it answers, in one line.
+/// The question of the experiment, in one line.
 pub(super) const QUESTION: &str = "What do random 4 KiB reads cost when the data is larger than memory?";
 
-/// How it measures.
+/// The method of the experiment.
 pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, others in each cell, as what lies below this machine may cache, from data larger \
      than the memory they may use, from a cold start on; rates are those after memory was full, latencies those of the whole \
      cell. A cell of a map or of buffered reads goes on, for at most as long again, until memory was full for half of its time. The map loads one word of each page, as the paper's \
@@ -11,7 +11,7 @@ pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, o
      be there, while timed; fio checks nothing. The ring keeps its depth filled from one thread, with registered buffers in huge \
      pages.";
 
-/// What would change the answer.
+/// Conditions under which the answer would differ.
 pub(super) const CHANGE: &[&str] = &[
     "A faster device: when the device is the limit, all contenders reach it, and only the CPU cost tells them apart.",
     "Data that fits into memory: then nothing is evicted and mmap needs no system call.",

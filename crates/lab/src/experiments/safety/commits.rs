@@ -1,4 +1,4 @@
-//! The price of each cure: durable commits beside a reader, and what is there after a process was killed at it.
+//! The cost of each cure: durable commits beside a reader, and the state after a process was killed while committing.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::record::{CellSpec, Outcome};
 
 /// Pairs put by one commit while the store is filled.
 const FILL_PAIRS: u64 = 250;
-/// Measures one store with so many writers.
+/// Measures one store with a number of writers.
 pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let [folder] = spec.target.paths.as_slice() else {
         return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));
@@ -55,7 +55,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
         cancel: context.cancel,
     };
     let mut outcome = measure::run(&plan, works, context.on_tick)?;
-    // All of it: checkpoints come in bursts, and a window without one would flatter.
+    // The whole time counts: checkpoints come in bursts, and a window without one would look too good.
     outcome.steady = None;
     note_price(&mut outcome, before, store.did(), content, &place);
     outcome.texts.insert("settings".into(), stores::settings_text(&spec.contender, size));
@@ -90,7 +90,7 @@ fn fill(store: &dyn Subject, content: Content) -> Result<()> {
     store.checkpoint()
 }
 
-/// Commits to pairs of its own, so that it knows what must be there.
+/// Commits to pairs of its own, so that their expected content is known.
 fn write(
     worker: &mut Worker<'_>,
     store: &dyn Subject,
@@ -132,7 +132,7 @@ fn read(worker: &mut Worker<'_>, store: &dyn Subject, content: Content, seed: u6
 }
 
 fn note_price(outcome: &mut Outcome, before: Did, after: Did, content: Content, place: &Path) {
-    // Those that ended after the clock did are in the bytes as well.
+    // Commits that ended after the clock stopped are in the bytes as well, so they count here.
     let commits = outcome.latency.get("op").map_or(1, |latency| latency.count.max(1)) as f64;
     let bytes = (after.bytes_written - before.bytes_written) as f64;
     let reads = outcome.figures.remove("reads").unwrap_or(0.0);
@@ -153,7 +153,7 @@ fn note_price(outcome: &mut Outcome, before: Did, after: Did, content: Content, 
     }
 }
 
-/// Memory of this process that is no file's.
+/// Memory of this process that belongs to no file.
 fn own_bytes() -> f64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -179,7 +179,8 @@ fn files_of(place: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Opens what was left, and looks for every commit that was acknowledged, to this process or to the killed one.
+/// Opens the store that the kill left, and looks up every commit that was acknowledged, to this process or to the
+/// killed one.
 fn recover(
     outcome: &mut Outcome,
     spec: &CellSpec,

@@ -1,4 +1,5 @@
-//! The content of a store, every value of which says which commit wrote it: so a reader knows each right answer.
+//! The content of a store. Every value contains the number of the commit that wrote it, so that a reader can tell which
+//! answers are right.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +33,7 @@ impl Content {
         value
     }
 
-    /// One of the pairs that belong to a writer.
+    /// Chooses one of the pairs that belong to a writer.
     pub(super) fn pair_of(self, chance: &mut fastrand::Rng, writer: u64, writers: u64) -> u64 {
         chance.u64(..(self.pairs / writers).max(1)) * writers + writer
     }
@@ -41,7 +42,7 @@ impl Content {
         self.keys_of(pair).into_iter().map(|key| (key.to_vec(), self.value(key, stamp))).collect()
     }
 
-    /// The stamp of a value that is right; `None` for one that no commit wrote.
+    /// The stamp of a right value; `None` for a value that no commit wrote.
     pub(super) fn stamp_of(self, key: [u8; 8], value: Option<&[u8]>) -> Option<u64> {
         let value = value?;
         let stamp = u64::from_le_bytes(value.get(..8)?.try_into().ok()?);

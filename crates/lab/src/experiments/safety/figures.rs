@@ -1,4 +1,4 @@
-//! What `safety` shows besides rates and latencies: the price of each cure, and the sin.
+//! Tables of `safety` besides rates and latencies: the cost of each cure, and the uncommitted pages on disk.
 
 use super::ID;
 use super::findings::{PRICES, shown, was_looked_at};
@@ -40,7 +40,7 @@ pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
     figures
 }
 
-/// What each store was set to: beside the figures so many words would make rows that nobody can read.
+/// The settings of each store, in a table of their own: beside the figures the rows would be too long.
 fn settings(groups: &[&Group<'_>]) -> Figure {
     let mut table = Table::new(&["store", "settings"]);
     for group in groups {

@@ -1,4 +1,4 @@
-//! Rules for `safety`: whether uncommitted bytes got to disk, and what preventing it costs.
+//! Rules for `safety`: whether uncommitted bytes reached the disk, and the cost of preventing it.
 
 use super::ID;
 use super::{COMMITS, SIN};
@@ -6,7 +6,7 @@ use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on};
 use crate::summary::{Group, Metric, Summary};
 
-/// What a cure costs: name, figure, unit (none: bytes).
+/// The costs of a cure: name, figure, unit (none: bytes).
 pub(crate) const PRICES: [(&str, Metric, Option<Unit>); 10] = [
     ("commits/s", Metric::OpsPerS, Some(Unit::PerSecond)),
     ("p99 of a commit", Metric::Latency("op", 990), Some(Unit::Seconds)),
@@ -52,7 +52,8 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the disk was looked at: older records count no page where the kernel had not written them in time, or the run was cut short.
+/// Whether the disk was read: older records count no page where the kernel had not written them in time, or the run was
+/// cut short.
 pub(crate) fn was_looked_at(group: &Group<'_>) -> bool {
     let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
     let found = group.spread(Metric::Figure("uncommitted_on_disk")).is_some_and(|found| found.max > 0.0);

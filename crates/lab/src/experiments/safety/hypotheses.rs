@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `safety` decide.
+//! Published claims about mmap that the records of `safety` decide.
 
 use super::ID;
 use super::findings::was_looked_at;
@@ -33,7 +33,7 @@ fn sin(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab safety` measures it")
 }
 
-/// What became of commits when a process was killed, in the stores of LMDB's design.
+/// The fate of commits when a process was killed, in the stores of LMDB's design.
 pub(super) fn kills<'s>(records: &'s Records<'s>) -> Part<'s> {
     let mut places = Places::default();
     for (name, words) in [("lost_commits", "commits lost"), ("torn_commits", "commits torn")] {

@@ -1,8 +1,8 @@
-//! What a killed process leaves, by killing one: a process of its own commits to the store and says of each commit that it was
-//! acknowledged; in the midst of that it gets SIGKILL, and everything it has said must be there.
+//! The state that a killed process leaves: a process of its own commits to the store and reports each acknowledged
+//! commit; in the midst of that it gets SIGKILL, and every reported commit must be there.
 //!
-//! Kept true by: a commit is said only after it has returned, and in one write to a pipe, so that whatever was heard was
-//! acknowledged. What was committed and could not be said any more may be there or not.
+//! Kept true by: a commit is reported only after it has returned, and in one write to a pipe, so that every report that
+//! arrived was acknowledged. A commit whose report was lost may be there or not.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -25,10 +25,10 @@ use crate::error::{LabError, LabErrorKind, Result};
 const WRITER_TEST: &str = "experiments::safety::tests::the_writer_of_other_tests";
 /// How long opening the store and its first commit may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often is looked whether it is time.
+/// Interval between two checks of the time.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// What the process that will be killed is to do.
+/// The task of the process that will be killed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     /// Contender's id.
@@ -38,7 +38,7 @@ pub(super) struct Order {
     pub(super) content: Content,
     pub(super) writers: u64,
     pub(super) seed: u64,
-    /// Above the numbers of all commits so far.
+    /// Larger than the numbers of all commits so far.
     pub(super) first_stamp: u64,
 }
 
@@ -49,10 +49,10 @@ struct Acknowledged {
     stamp: u64,
 }
 
-/// The side of `nofault lab writer`: commits until it is killed.
+/// The writer's part of `nofault lab writer`: commits until it is killed.
 ///
 /// # Errors
-/// `Usage` when the input is no order; what the store says; `System` when nobody listens any more.
+/// `Usage` when the input is no order; the store's error; `System` when the parent has closed the pipe.
 pub fn serve(input: impl Read, output: impl Write + Send) -> Result<()> {
     let order: Order = Orders::new(input, "nofault lab writer").first()?;
     let store = stores::open(&order.store, &order.folder, order.size, false)?;
@@ -91,7 +91,7 @@ fn commit_on<W: Write>(
     Ok(())
 }
 
-/// What was heard of the killed process: of each pair the newest commit that was acknowledged.
+/// The reports of the killed process: for each pair its newest acknowledged commit.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     pub(super) newest: HashMap<u64, u64>,
@@ -100,7 +100,7 @@ pub(super) struct Heard {
 
 impl Heard {
     fn note(&mut self, line: &str) {
-        // A test harness has words of its own, and the last line may be cut off.
+        // The test harness prints lines of its own, and the last line may be cut off.
         if let Ok(Acknowledged { pair, stamp }) = serde_json::from_str(line) {
             let newest = self.newest.entry(pair).or_default();
             *newest = stamp.max(*newest);
@@ -109,10 +109,10 @@ impl Heard {
     }
 }
 
-/// Starts a process as ordered, and kills it `after` its first commit.
+/// Starts a process with an order, and kills it `after` its first commit.
 ///
 /// # Errors
-/// `System` when it cannot be started, commits nothing, or ends by itself, with its own words.
+/// `System` when it cannot be started, commits nothing, or ends by itself; the message has its error output.
 pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) -> Result<Heard> {
     let mut child = Running::start(this_program("writer", WRITER_TEST)?.stderr(Stdio::piped()))?;
     let (lines, words) = (child.lines(), child.complaints());
@@ -141,13 +141,13 @@ pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) 
         let message = format!("{}: the process that was to be killed {how}: {}", order.store, said.join(" / "));
         LabError::new(LabErrorKind::System, message)
     };
-    // It fails only where there is nobody to kill any more, which its status then tells.
+    // Fails only when the process has already ended, which its status then shows.
     let _ = child.0.kill();
     let status = child.wait().map_err(|error| ended(format!("cannot be waited for ({error})")))?;
     if status.signal() != Some(libc::SIGKILL) {
         return Err(ended(format!("ended by itself ({status})")));
     }
-    // What it had said before, up to the end of the pipe.
+    // Reports that were still in the pipe.
     lines.iter().for_each(|line| heard.note(&line));
     if heard.commits == 0 && !cancel.load(Ordering::Relaxed) {
         return Err(ended("committed nothing".into()));

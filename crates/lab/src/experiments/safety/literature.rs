@@ -1,10 +1,10 @@
-//! What others measured or said of the question of `safety`.
+//! Published figures on the question of `safety`.
 
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, PAPER};
 use crate::summary::Metric;
 
-/// Their figures, to stand beside the reader's.
+/// The figures, shown beside the reader's.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &PAPER,
     variant: "",

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-shared", "mmap, shared", Family::Mapped),
     Method::new("map-private", "mmap, private", Family::Mapped),

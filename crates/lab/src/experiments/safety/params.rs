@@ -18,7 +18,7 @@ pub(crate) struct Params {
     pub(crate) value_bytes: u32,
     /// Writers that commit at the same time.
     pub(crate) writers: Vec<u32>,
-    /// Bytes of log between checkpoints, for all that have a log.
+    /// Bytes of log between checkpoints, for all stores with a log.
     pub(crate) log_bytes: u64,
     /// Also wait until the kernel writes uncommitted pages of its own accord, which takes as long as the machine's
     /// `dirty_expire_centisecs` says.

@@ -1,4 +1,4 @@
-//! What the records of `safety` say for a map or against it.
+//! Reasons for and against a map that the records of `safety` give.
 
 use super::ID;
 use crate::judge::best;
@@ -6,7 +6,7 @@ use crate::judge::claim::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, nearest, proof, reason, threads};
 use crate::summary::{Family, Group, Metric};
 
-/// What its records say of the rules of the verdict.
+/// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Updates, updates)];
 
 /// (1) Updates that are safe in transactions.

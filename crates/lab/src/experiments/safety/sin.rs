@@ -1,10 +1,10 @@
-//! The sin itself: a page that nobody committed is on disk, although it was never synced by its owner and is locked in memory.
+//! The sin itself: an uncommitted page is on disk, although its owner never synced it and it is locked in memory.
 //!
-//! The kernel says when it has written a page (`cachestat`: none is dirty or being written any more), so that nothing is read
-//! from disk before: a direct read of a dirty page would itself have it written. Then the file is read around the page
-//! cache, and the pages that carry the uncommitted bytes are counted.
+//! The kernel reports when it has written a page (`cachestat`: none is dirty or in write-back). Until then the disk is
+//! not read, because a direct read of a dirty page would itself cause the write. Then the file is read around the page
+//! cache, and the pages with the uncommitted bytes are counted.
 //!
-//! Kept true by: a disk that was not looked at, or cannot be looked at without the page cache, gives no figure.
+//! Kept true by: a disk that was not read, or cannot be read without the page cache, gives no figure.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -30,7 +30,7 @@ const PAGES: usize = 64;
 const COMMITTED: u8 = 0x11;
 const UNCOMMITTED: u8 = 0xEE;
 
-/// Stores uncommitted bytes, waits for the cause, looks at the disk.
+/// Stores uncommitted bytes, waits for the cause, reads the disk.
 pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let [folder] = spec.target.paths.as_slice() else {
         return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));
@@ -44,14 +44,14 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
 
     let private = spec.contender == "map-private";
     let protection = if private { Protection::Private } else { Protection::Shared };
-    // SAFETY: the file is the cell's own, in a folder that was made for it; nobody else changes it.
+    // SAFETY: the file is the cell's own, in a folder that was made for it; no other process changes it.
     let mut map = unsafe { MappedFile::map(&file, protection, 0..(PAGES * PAGE) as u64) }?;
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
     let locked = map.lock(0..PAGES * PAGE);
     let stored = Instant::now();
     map.guarded_mut(0..PAGES * PAGE, |bytes| bytes.fill(UNCOMMITTED))?;
     if private || spec.params.extra.get("cause").is_some_and(|cause| cause == "sync") {
-        // What any other process may do at any time: it does not know of the transaction.
+        // Any other process may call this at any time, without knowledge of the transaction.
         let other = File::open(&path).map_err(system("open a file again"))?;
         other.sync_data().map_err(system("sync a file"))?;
     } else {
@@ -79,7 +79,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     Ok(outcome)
 }
 
-/// Waits until the kernel has written all of it. It is only asked, never told.
+/// Waits until the kernel has written the whole file, without asking it to write.
 ///
 /// # Errors
 /// `Unsupported` when it has not within that time, `Interrupted` on cancel.
@@ -91,7 +91,7 @@ fn wait_until_written(file: &File, at_most: Duration, cancel: &AtomicBool) -> Re
         }
         let stat = cachestat(file, 0..(PAGES * PAGE) as u64);
         let Some((dirty, writing)) = stat.and_then(|stat| Some((stat.dirty_bytes?, stat.writeback_bytes?))) else {
-            // An older kernel does not tell: wait for as long as it may take.
+            // An older kernel has no `cachestat`: wait for as long as the write may take.
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -110,7 +110,7 @@ fn wait_until_written(file: &File, at_most: Duration, cancel: &AtomicBool) -> Re
 
 /// Pages of the file, as they are on disk, that carry the uncommitted bytes.
 fn pages_on_disk(path: &Path) -> Result<usize> {
-    // Without direct I/O it would be the page cache that is read, which has the bytes in any case.
+    // Without direct I/O the page cache would be read, which has the bytes in any case.
     let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
     let disk = PsyncDisk::open(path, &options, 1)?;
     let mut queue = disk.queue(&QueueOptions::default())?;

@@ -1,4 +1,4 @@
-//! The stores of `commits` behind one face: the engine, and its tree over a mapped file in each of the safe ways.
+//! The stores of `commits` behind one trait: the engine, and its tree over a mapped file in each of the safe ways.
 
 use std::path::Path;
 
@@ -11,19 +11,19 @@ use crate::error::{LabError, LabErrorKind, Result};
 /// Keys and values that are committed together.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a store must be able to do.
+/// The operations of a store under test.
 pub(super) trait Subject: Sync {
     /// Commits; durable when it returns.
     fn commit(&self, pairs: &Pairs) -> Result<()>;
     /// Reads one key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
-    /// Makes a checkpoint, where there is such a thing.
+    /// Makes a checkpoint, if the store has checkpoints.
     fn checkpoint(&self) -> Result<()>;
-    /// What it did so far.
+    /// Its counters so far.
     fn did(&self) -> Did;
 }
 
-/// What a store did.
+/// Counters of a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Did {
     /// Bytes handed to log and data file.
@@ -34,7 +34,7 @@ pub(super) struct Did {
     pub(super) remap_s_max: f64,
 }
 
-/// How large a store is to be.
+/// The sizes of a store.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Size {
     pub(super) data_bytes: u64,
@@ -42,12 +42,12 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Room for copies of everything.
+    /// Bytes of address space: enough for copies of everything.
     fn map_bytes(self) -> u64 {
         (self.data_bytes * 6).next_multiple_of(1 << 20).max(32 << 20)
     }
 
-    /// Twice what the data takes, so that nobody reads from disk.
+    /// Twice the size of the data, so that reads never go to disk.
     fn cache_bytes(self) -> usize {
         usize::try_from(self.data_bytes * 3).unwrap_or(usize::MAX / 2).max(32 << 20)
     }
@@ -82,11 +82,11 @@ fn engine_settings(size: Size) -> nofault::settings::Settings {
     }
 }
 
-/// Creates a store in a new folder, or opens the one that is there.
+/// Creates a store in a new folder, or opens the existing one.
 pub(super) fn open(contender: &str, folder: &Path, size: Size, new: bool) -> Result<Box<dyn Subject>> {
     if let Some(protocol) = protocol(contender) {
         let settings = map_settings(protocol, size);
-        // SAFETY: the folder is the cell's own; nobody else knows its files.
+        // SAFETY: the folder is the cell's own, so no other process opens its files.
         let opened =
             unsafe { if new { mmap::Store::create(folder, &settings) } else { mmap::Store::open(folder, &settings) } };
         return Ok(Box::new(opened?));
@@ -107,7 +107,7 @@ pub(super) fn open(contender: &str, folder: &Path, size: Size, new: bool) -> Res
     Ok(Box::new(engine))
 }
 
-/// What a store was set to, for people.
+/// The settings of a store, for people.
 pub(super) fn settings_text(contender: &str, size: Size) -> String {
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let (log, map) = (mib(size.log_bytes), mib(size.map_bytes()));

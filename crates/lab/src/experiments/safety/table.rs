@@ -1,4 +1,4 @@
-//! The terminal's table of `safety`: what each store's commits cost.
+//! The terminal's table of `safety`: the cost of each store's commits.
 
 use super::findings::{PRICES, shown};
 use crate::show::columns::Column;

@@ -4,11 +4,11 @@ use nofault_io::counters::Watch;
 
 use super::*;
 
-/// No test: the process that other tests start, and kill.
+/// Not a test of its own: the process that other tests start and kill.
 #[test]
 #[ignore = "a process that other tests start, not a test"]
 fn the_writer_of_other_tests() {
-    // Run by hand it has no order, and says so.
+    // Run by hand it gets no order, and prints an error.
     if let Err(error) = killed::serve(std::io::stdin(), std::io::stdout()) {
         eprintln!("{error}");
         std::process::exit(1);

@@ -1,4 +1,4 @@
-//! Rules of `scan`: what mmap gives against explicit I/O, what several devices add, and what bounds either.
+//! Rules of `scan`: rates of mmap against explicit I/O, the gain from several devices, and the bound of either.
 
 use super::ID;
 use crate::format::Unit;
@@ -21,7 +21,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     pool::rates(summary, ID, Metric::BytesPerS, all);
 }
 
-/// What the device gives to whoever asks best, and how much of that each other way of scanning gets.
+/// The device's best rate with any direct contender, and the share of it that each other way of scanning reaches.
 fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let metric = Metric::BytesPerS;
     let Some(top) = best(of_family(groups, |family| family.is_explicit() || family == Family::Baseline), metric) else {

@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `scan` decide.
+//! Published claims about mmap that the records of `scan` decide.
 
 use super::ID;
 use crate::judge::best;
@@ -27,7 +27,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// What several devices give to a map and to direct I/O.
+/// The gain from several devices, for a map and for direct I/O.
 fn striping(records: &Records<'_>) -> Decision {
     let metric = Metric::BytesPerS;
     let summary = records.summary;
@@ -42,7 +42,7 @@ fn striping(records: &Records<'_>) -> Decision {
         let used = [maps, map, directs, call];
         let (Some(map), Some(direct)) = (gain(maps, map), gain(directs, call)) else { continue };
         let text = format!("{striped}: mmap gains {}, direct I/O {}", times(&map), times(&direct));
-        // Devices that add no bandwidth for anybody decide nothing.
+        // Devices that add no bandwidth for any contender decide nothing.
         let outcome = match inside(&direct, 1.5, f64::INFINITY) {
             Outcome::Held => inside(&map, 0.0, 1.2),
             _ => Outcome::Undecided,

@@ -1,11 +1,11 @@
-//! What the records of `scan` say for a map or against it.
+//! Reasons for and against a map that the records of `scan` give.
 
 use super::ID;
 use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, throughput};
 use crate::summary::Metric;
 
-/// What its records say of the rules of the verdict.
+/// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, rates)];
 
 fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {

@@ -1,4 +1,4 @@
-//! Every scan runs tiny, in this process, on real files, and reads what it must.
+//! Every scan runs at a tiny size, in this process, on real files, and reads the expected data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
@@ -75,7 +75,7 @@ fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
 fn one_wrong_page_in_any_file_is_found_by_every_scan() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
-    // One page in the middle of a block, in each file, beyond the first stripe.
+    // Damage one page in the middle of a block, in each file, beyond the first stripe.
     for part in &available.stripe {
         let file = std::fs::File::options().write(true).open(&part.paths[0]).unwrap();
         file.write_all_at(&[0x55; 8], content::block_offset(300)).unwrap();

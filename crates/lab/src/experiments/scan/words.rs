@@ -1,15 +1,15 @@
-//! What the report says of `scan` whatever its figures are.
+//! The fixed texts of `scan` in the report: question, method and limits, the same for all figures.
 
-/// The question that it answers, in one line.
+/// The question of the experiment, in one line.
 pub(super) const QUESTION: &str = "How fast can a file be scanned, from one device and from several?";
 
-/// How it measures.
+/// The method of the experiment.
 pub(super) const METHOD: &str = "The data is read from front to back, again from the front until the time is over: maps and read calls by several threads, \
      each on a part of its own (128 MiB, as the paper's benchmark does), the ring and fio by one thread with large blocks and \
      many in flight. The ring and fio run with buffers in huge pages and in 4 KiB pages, as scattered pages split large requests. \
      Striped: consecutive stripes lie on consecutive files or devices. A word of each page is checked; fio checks nothing.";
 
-/// What would change the answer.
+/// Conditions under which the answer would differ.
 pub(super) const CHANGE: &[&str] = &[
     "More devices: explicit I/O can use them, mmap is bounded by page faults and by the one thread that evicts.",
     "Read-ahead: it decides how much mmap reads at a time.",

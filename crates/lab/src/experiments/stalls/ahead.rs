@@ -1,5 +1,5 @@
-//! Random pages in an order that is known some pages ahead, as a walk through leaves or a batch of keys knows it: what each
-//! work-around makes of that knowledge.
+//! Random pages in an order that is known some pages ahead, as in a scan of leaves or a batch of keys: the use that
+//! each work-around makes of that knowledge.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::measure::{self, Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 
-/// The work-arounds that touch in order.
+/// The work-arounds that touch the pages in order.
 pub(super) const CONTENDERS: [&str; 8] = [
     "mmap",
     "mmap-willneed",
@@ -30,10 +30,10 @@ pub(super) const CONTENDERS: [&str; 8] = [
     "uring-direct",
 ];
 
-/// How long a helper that is far enough ahead sleeps.
+/// Sleep of a helper that is far enough ahead.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Measures one.
+/// Measures one contender.
 pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
@@ -49,7 +49,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     let started = Instant::now();
     let mut extra_memory = 0;
     match spec.contender.as_str() {
-        // Twice the memory already evicts what was read first; all of it could take an hour.
+        // Populating twice the memory already evicts the first pages; populating all of it could take an hour.
         "mmap-populate" => {
             let bytes = spec.memory.bytes.saturating_mul(2).max(1 << 30);
             map.populate(0..map.len_bytes().min(bytes as usize))?;
@@ -93,7 +93,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     Ok(outcome)
 }
 
-/// Maps the one file of a cell, told that access is random: else read-ahead would decide everything.
+/// Maps the one file of a cell with advice RANDOM: otherwise read-ahead would decide everything.
 pub(super) fn open(layout: &Layout) -> Result<MappedFile> {
     let [path] = &layout.paths[..] else {
         return Err(LabError::new(LabErrorKind::Usage, "stalls: it works on one file"));
@@ -109,7 +109,7 @@ fn page_of(place: Place) -> std::ops::Range<usize> {
     place.offset_bytes as usize..place.offset_bytes as usize + PAGE_BYTES
 }
 
-/// Loads the word of a page and says whether it is right.
+/// Loads the word of a page and returns whether it is right.
 pub(super) fn touch(map: &MappedFile, layout: &Layout, place: Place) -> Result<bool> {
     let word = std::hint::black_box(map.guarded(page_of(place), first_word)?);
     Ok(layout.is_right_word(word, place.offset_bytes))
@@ -165,19 +165,19 @@ fn help(
             }
             std::thread::sleep(NAP);
         }
-        // Late: the thread it should help has been there.
+        // Too late: the measured thread has touched the page already.
         if index < at.load(Ordering::Relaxed) {
             if done.load(Ordering::Relaxed) {
                 return;
             }
             continue;
         }
-        // What is wrong with the page its user meets as well, and tells.
+        // An error is ignored: the measured thread meets it at the same page, and reports it.
         let _ = touch(map, layout, place);
     }
 }
 
-/// The same order over a ring: reads for all pages known ahead are under way, and the thread takes them in order.
+/// The same order over a ring: reads for all pages known ahead are in flight, and the thread takes them in order.
 fn ring_in_order(worker: &mut Worker<'_>, spec: &CellSpec, layout: &Layout, disk: &dyn Disk) -> Result<()> {
     let depth = (spec.params.depth as usize).max(1);
     let mut memory = IoBuf::zeroed(depth * PAGE_BYTES, PageKind::Huge)?;
@@ -205,7 +205,7 @@ fn ring_in_order(worker: &mut Worker<'_>, spec: &CellSpec, layout: &Layout, disk
             return Ok(());
         }
         while places.front().is_some_and(|(_, buffer)| buffer.is_none()) {
-            // In order there is nothing else to do: this wait counts, as it does for the others.
+            // In order there is no other work: this wait counts, as it does for the other contenders.
             queue.reap(1, &mut finished)?;
             for completion in finished.drain(..) {
                 if let Err(error) = &completion.result {

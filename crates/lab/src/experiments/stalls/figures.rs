@@ -1,4 +1,4 @@
-//! Figures of `stalls`: how long a thread is held, and what each work-around takes for that.
+//! Figures of `stalls`: how long a thread is held, and the resources that each work-around takes.
 
 use super::findings::price;
 use crate::format::Unit;
@@ -6,7 +6,7 @@ use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Legend, Table, tone};
 use crate::summary::{Group, Metric};
 
-/// One access in a thousand, and the longest, of each contender; the table also says what it takes.
+/// The 99.9th percentile and the longest access of each contender; the table also lists the resources it takes.
 pub(super) fn stalls(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let (tail, longest) = (Metric::Latency("op", 999), Metric::Latency("op", 1000));
     let headers = ["contender", "accesses", "p50", "p99", "p99.9", "longest", "what it takes"];

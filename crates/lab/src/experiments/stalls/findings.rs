@@ -1,4 +1,4 @@
-//! Rules for `stalls`: what each work-around makes of the waits of a mapping, and what it takes for that.
+//! Rules for `stalls`: how much each work-around shortens the waits of a mapping, and the resources it takes.
 
 use super::ID;
 use super::{AHEAD, FITS, LEAF_SCAN};
@@ -6,7 +6,7 @@ use crate::format::{Unit, bytes};
 use crate::judge::{Finding, KeyFigure, best, compare, keys, on};
 use crate::summary::{Family, Group, Metric, Summary};
 
-/// Judged by what one access in a thousand takes: the single longest of a run is one event.
+/// Contenders are judged by the 99.9th percentile: the single longest access of a run is one event.
 const TAIL: Metric = Metric::Latency("op", 999);
 const LONGEST: Metric = Metric::Latency("op", 1000);
 
@@ -32,7 +32,8 @@ fn stall(group: &Group<'_>) -> String {
     format!("{} at p99.9, {} at worst", show(TAIL), show(LONGEST))
 }
 
-/// What a work-around takes: `4 more threads, 128 MiB of memory, 0.4 s beforehand, waits of 2 ms (p99.9) apart`; empty for nothing.
+/// The resources that a work-around takes: `4 more threads, 128 MiB of memory, 0.4 s beforehand, waits of 2 ms (p99.9)
+/// apart`; empty for none.
 pub(crate) fn price(group: &Group<'_>) -> String {
     let figure = |name| group.spread(Metric::Figure(name)).map_or(0.0, |spread| spread.median);
     let mut parts = Vec::new();

@@ -1,5 +1,5 @@
-//! Data that fits: a quarter of the memory, touched at random for the whole cell, while a neighbour in the same memory reads the
-//! rest of the file through the page cache. Fitting is not staying.
+//! Data that fits: a quarter of the memory, touched at random for the whole cell, while a background load in the same
+//! memory reads the rest of the file through the page cache. Data that fits may be evicted all the same.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,15 +16,15 @@ use crate::measure::{self, Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{self, Layout, PAGE_BYTES, Place, first_word};
 
-/// What is done about it.
+/// The contenders, by their way of keeping the data in memory.
 pub(super) const CONTENDERS: [&str; 5] = ["mmap", "mmap-willneed", "mmap-populate", "mmap-mlock", "pool-frames"];
 
-/// Bytes that the neighbour reads at a time.
+/// Bytes that the background load reads at a time.
 const NEIGHBOUR_BYTES: usize = 1 << 20;
-/// Fast touches between two readings of the clock would hide the stall among them: each is timed.
+/// Touches between two clock readings: one, because a stall would be hidden among fast touches.
 const TOUCHES: u64 = 1;
 
-/// Measures one.
+/// Measures one contender.
 pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
@@ -49,7 +49,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
         }
         "pool-frames" => {
             let mut memory = IoBuf::zeroed(bytes, PageKind::Huge)?;
-            // Past the page cache, as a pool does: else it would pay twice.
+            // Past the page cache, as a pool does: otherwise the data would take memory twice.
             let direct = crate::contender::sync::Files::open(&layout, crate::contender::sync::Means::Direct)?;
             for (index, piece) in memory.chunks_mut(NEIGHBOUR_BYTES).enumerate() {
                 direct.read(&layout, 0, first + (index * NEIGHBOUR_BYTES) as u64, piece)?;
@@ -98,7 +98,8 @@ fn touches(
     Ok(())
 }
 
-/// The neighbour: reads the rest of the file front to back, again and again. Its reads are no operations of the cell.
+/// The background load: reads the rest of the file front to back, again and again. Its reads are no operations of the
+/// cell.
 fn read_beside(worker: &mut Worker<'_>, file: &File, from: u64, to: u64) -> Result<()> {
     let mut buffer = vec![0; NEIGHBOUR_BYTES];
     let mut at = from;

@@ -1,5 +1,5 @@
-//! The engine walks its tree: with the pool asking for the leaves to come, and with each leaf read when the walk comes to it. `op`
-//! is the time of one entry, of which four lie in a leaf.
+//! The engine scans its tree: with the pool prefetching the leaves to come, and with each leaf read when the scan
+//! reaches it. `op` is the time of one entry, of which four lie in a leaf.
 
 use std::time::Instant;
 
@@ -17,10 +17,10 @@ use crate::workload::PAGE_BYTES;
 const WITH: &str = "engine-scan";
 const WITHOUT: &str = "engine-scan-noprefetch";
 
-/// Both walks.
+/// Both scans.
 pub(super) const CONTENDERS: [&str; 2] = [WITH, WITHOUT];
 
-/// Measures one.
+/// Measures one contender.
 pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let ahead = match spec.contender.as_str() {
         WITH => usize::MAX,
@@ -35,7 +35,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     let work: Work<'_> = Box::new(|worker: &mut Worker<'_>| {
         worker.start();
         while worker.running() {
-            // Again from the front, should the end be reached.
+            // A range over the whole table, begun again at its end.
             let mut range = table.range::<&[u8]>(..).read_ahead_max(ahead);
             while worker.running() {
                 let started = Instant::now();

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-willneed", "mmap, MADV_WILLNEED", Family::Mapped),
     Method::new("mmap-readahead", "mmap, read-ahead calls", Family::Mapped),

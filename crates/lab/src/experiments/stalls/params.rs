@@ -12,11 +12,11 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 pub(crate) struct Params {
     /// Length of a cell.
     pub(crate) cell_s: f64,
-    /// How many pages ahead the order of accesses is known.
+    /// Number of pages ahead for which the order of accesses is known.
     pub(crate) ahead: u32,
-    /// Helper threads that touch pages ahead, or fetch what is absent.
+    /// Helper threads that touch pages ahead, or fetch absent ones.
     pub(crate) helpers: Vec<u32>,
-    /// Bytes of the engine's database that is walked, where no other experiment needs a larger one.
+    /// Bytes of the engine's database that is scanned, where no other experiment needs a larger one.
     pub(crate) scan_bytes: u64,
 }
 

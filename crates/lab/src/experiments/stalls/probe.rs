@@ -1,5 +1,5 @@
-//! Asking first: a thread with many requests asks of each page whether it is in memory, gives what is not to helper threads, and
-//! goes on with the next. It stalls only where the answer was out of date.
+//! Probing: a thread with many requests asks for each page whether it is in memory, passes absent ones to helper
+//! threads, and goes on with the next. It stalls only where the answer was out of date.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,10 +18,10 @@ use crate::measure::{self, Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place};
 
-/// The ways to ask.
+/// The contenders, by their call for the question.
 pub(super) const CONTENDERS: [&str; 2] = ["mmap-mincore", "mmap-nowait"];
 
-/// Work for helpers: pages to touch; closed when the cell ends.
+/// A queue of pages for the helpers to touch; closed when the cell ends.
 #[derive(Default)]
 struct Wanted {
     places: Mutex<(VecDeque<Place>, bool)>,
@@ -51,7 +51,7 @@ impl Wanted {
     }
 }
 
-/// Measures one.
+/// Measures one contender.
 pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
@@ -72,7 +72,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
             let (map, layout, wanted, fetched) = (&map, &layout, &wanted, fetched.clone());
             scope.spawn(move || {
                 while let Some(place) = wanted.pop() {
-                    // What is wrong with the page its user meets as well, and tells.
+                    // An error is ignored: the measured thread meets it at the same page, and reports it.
                     let _ = touch(map, layout, place);
                     if fetched.send(place).is_err() {
                         return;
@@ -106,7 +106,7 @@ fn serve(
     let mut away = 0;
     worker.start();
     while worker.running() {
-        // What has come is served first: it may be evicted again.
+        // Fetched pages are served first: they may be evicted again.
         let ready = match away >= spec.params.depth {
             true => {
                 let before = Instant::now();
@@ -140,7 +140,7 @@ fn serve(
     Ok(())
 }
 
-/// Whether a read call could take the page's first byte without waiting (`RWF_NOWAIT`).
+/// Whether a read call returns the page's first byte without waiting (`RWF_NOWAIT`).
 fn answers_at_once(file: &File, place: Place) -> Result<bool> {
     let mut byte = [0_u8];
     let mut into = [std::io::IoSliceMut::new(&mut byte)];

@@ -1,4 +1,4 @@
-//! What the records of `stalls` say for a map or against it.
+//! Reasons for and against a map that the records of `stalls` give.
 
 use super::FITS;
 use super::ID;
@@ -7,14 +7,14 @@ use crate::judge::claim::{Records, explicit, mapped};
 use crate::judge::reason::{Evidence, Reason, Rule, STALL_S, Side, Workload, reason};
 use crate::summary::{Family, Group, Metric};
 
-/// What its records say of the rules of the verdict.
+/// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] =
     &[Evidence::of(Rule::Stalls, stalls), Evidence::of(Rule::StallsInMemory, in_memory)];
 
 /// How long an access takes with the best work-around.
 fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let ahead: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == "ahead").collect();
-    // Not the longest: whoever makes more accesses in the time meets rarer events.
+    // Not the longest access: a contender with more accesses meets rarer events.
     let slow = Metric::Latency("op", 999);
     let of_map = mapped(&ahead).into_iter().filter(|group| group.spec.contender != "mmap" && !group.waits_apart());
     if let (Some(map), Some(direct)) = (best(of_map, slow), best(explicit(&ahead), slow)) {
@@ -24,7 +24,8 @@ fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     Vec::new()
 }
 
-/// (2) where the data fits: fitting is not staying, as a neighbour in the same memory reads through the page cache.
+/// (2) where the data fits: data that fits may be evicted, when a background load in the same memory reads through the
+/// page cache.
 fn in_memory(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let (mut reasons, tail) = (Vec::new(), Metric::Latency("op", 999));
     for (variant, target) in records.summary.places(ID) {

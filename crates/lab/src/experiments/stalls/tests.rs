@@ -1,4 +1,4 @@
-//! Every work-around runs tiny and reads the right bytes.
+//! Every work-around runs at a tiny size and reads the right bytes.
 
 use std::sync::atomic::AtomicBool;
 
@@ -36,7 +36,7 @@ fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let mut seen = std::collections::BTreeSet::new();
     for spec in &plan.cells {
-        // On a busy machine a thread may get no CPU in so short a time: then it gets twice as long.
+        // On a busy machine a thread may get no CPU in so short a time: it is then tried again with twice the time.
         let mut spec = spec.clone();
         let measured = loop {
             match execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {

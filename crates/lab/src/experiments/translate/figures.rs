@@ -7,7 +7,7 @@ use crate::show::charts::{Lines, Panel, Series};
 use crate::show::figures::{Figure, Table, dash, legend_of, rates};
 use crate::summary::{Group, Metric};
 
-/// Over the working set where there are several, else as bars; on one thread, and on the most.
+/// A line over the working set where there are several sizes, otherwise bars; on one thread, and on the most.
 pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
     let metric = Metric::TimePerOp;
     let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.target.data_bytes).collect();

@@ -1,4 +1,4 @@
-//! Rules for `translate`: what finding a page costs a pool, beside what it costs the hardware, and whether swizzling would pay.
+//! Rules for `translate`: the cost of finding a page in a pool, beside the hardware's, and whether swizzling would pay.
 
 use super::ID;
 use super::{ACCESS, LOOKUP};
@@ -8,7 +8,7 @@ use crate::summary::{Group, Metric, Summary};
 
 /// A swizzled lookup must take less than this share of one through the array before hints are worth their bookkeeping.
 const PAYS_BELOW: f64 = 0.9;
-/// Two times of which neither is more than this share longer are similar.
+/// Two times are similar when neither is longer than the other by more than this factor.
 const SIMILAR: f64 = 1.25;
 
 /// The rules of `translate`.
@@ -83,7 +83,7 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
     }
 }
 
-/// What the size of the map's pages is worth, and of the pool's.
+/// Compares small with huge pages, of the map and of the pool.
 fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
     for (small, huge, whose) in [("mapped", "mapped-huge", "the map"), ("array-small", "array", "the pool")] {
@@ -108,7 +108,7 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
     }
 }
 
-/// What locks and pins cost above the lookup itself, on one thread and on the most.
+/// The cost of locks and pins above the lookup itself, on one thread and on the most.
 fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
     let most = groups.iter().map(|group| group.spec.params.threads).max().unwrap_or(1);
@@ -139,7 +139,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the engine would gain by hints beside its inner nodes.
+/// Whether the engine would gain by storing hints beside its inner nodes.
 fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let sizes = sizes(groups);
     let compared = |size: &u64| {

@@ -15,7 +15,7 @@ pub(super) const PAGE_WORDS: usize = PAGE_BYTES / 8;
 /// A page, as words.
 pub(super) type Page = [u64; PAGE_WORDS];
 
-/// A huge page, and what a map must begin at to have any.
+/// Bytes of a huge page, and the alignment that a map needs to have any.
 const HUGE_BYTES: usize = 2 << 20;
 
 /// The frames of a pool.
@@ -33,19 +33,19 @@ impl Frames {
         Ok(Self(IoBuf::zeroed(count * PAGE_BYTES, PageKind::Small)?))
     }
 
-    /// All of them.
+    /// All frames.
     #[inline]
     pub(super) fn pages(&self) -> &[Page] {
         as_pages(&self.0)
     }
 
-    /// Where a frame is; stable while they live.
+    /// Address of a frame; stable while the frames live.
     pub(super) fn address(&self, frame: usize) -> *const Page {
         debug_assert!(frame < self.pages().len());
         self.0.address().cast::<Page>().wrapping_add(frame)
     }
 
-    /// All of them, to be written.
+    /// All frames, for writing.
     pub(super) fn pages_mut(&mut self) -> &mut [Page] {
         // SAFETY: words of any value are words; the buffer begins at a page, so the middle is all of it.
         let (before, pages, after) = unsafe { self.0.align_to_mut::<Page>() };
@@ -54,7 +54,7 @@ impl Frames {
     }
 }
 
-/// A file in memory that is mapped: no disk takes part, and the kernel maps its pages as those of any cached file.
+/// A mapped file in memory: no disk takes part, and the kernel maps its pages as the pages of any cached file.
 #[derive(Debug)]
 pub(super) struct MappedPages {
     file: File,
@@ -64,7 +64,7 @@ pub(super) struct MappedPages {
 }
 
 impl MappedPages {
-    /// A file of so many pages, not mapped yet.
+    /// Makes a file of `count` pages, not mapped yet.
     pub(super) fn new(count: usize, huge: bool) -> Result<Self> {
         let failed = |error: std::io::Error| LabError::system("make a file in memory", &error);
         let file = File::from(memfd_create("nofault-lab", MemfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?);
@@ -78,20 +78,20 @@ impl MappedPages {
 
     /// Writes a page of the file.
     pub(super) fn write(&self, number: usize, page: &Page) -> Result<()> {
-        // SAFETY: any eight bytes of a word are bytes.
+        // SAFETY: the bytes of a word may have any value.
         let (_, bytes, _) = unsafe { page.align_to::<u8>() };
         self.file
             .write_all_at(bytes, (number * PAGE_BYTES) as u64)
             .map_err(|error| LabError::system("write a file in memory", &error))
     }
 
-    /// Maps it, with every page in place.
+    /// Maps the file and populates every page.
     pub(super) fn map(&mut self) -> Result<()> {
         let len = (self.count * PAGE_BYTES).next_multiple_of(HUGE_BYTES);
-        // SAFETY: nobody else has this file, and it is not written or cut while it is mapped.
+        // SAFETY: the file belongs to this process alone, and is not written or cut while it is mapped.
         let map = unsafe { MappedFile::map_aligned(&self.file, Protection::ReadOnly, 0..len as u64, HUGE_BYTES) }?;
         let advice = if self.huge { Advice::HugePage } else { Advice::NoHugePage };
-        // Kernels without huge pages do not know the advice; small pages are then what there is.
+        // Kernels without huge pages do not know the advice; all pages are then small.
         let advised = map.advise(advice, 0..len);
         if self.huge {
             advised?;

@@ -1,4 +1,4 @@
-//! What others claim of mmap that the records of `translate` decide.
+//! Published claims about mmap that the records of `translate` decide.
 
 use super::ID;
 use super::LOOKUP;
@@ -52,7 +52,7 @@ fn matches(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab translate` measures it")
 }
 
-/// What a lookup costs through a hash table with locks and pins, against a map.
+/// The cost of a lookup through a hash table with locks and pins, against a map.
 pub(super) fn pool<'s>(records: &'s Records<'s>) -> Part<'s> {
     let mut places = Places::default();
     let lookups: Vec<&Group<'_>> =

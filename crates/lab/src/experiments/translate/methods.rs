@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("array", "page-table array", Family::Pool).toned("t3"),
     Method::new("hash", "hash table", Family::Pool).toned("t4"),

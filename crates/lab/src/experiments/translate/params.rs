@@ -12,11 +12,11 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 pub(crate) struct Params {
     /// Length of a cell.
     pub(crate) cell_s: f64,
-    /// Sizes of the pages that are accessed, all in memory.
+    /// Bytes of the pages that are accessed, all in memory.
     pub(crate) working_set_bytes: Vec<u64>,
     /// Thread counts; a count above the number of CPUs is left out.
     pub(crate) threads: Vec<u32>,
-    /// Also the controls: frames in small pages, and a hash table with locks and pins as the textbook has it.
+    /// Also the controls: frames in small pages, and a hash table with locks and pins as in the textbook.
     pub(crate) controls: bool,
 }
 
@@ -26,7 +26,7 @@ impl Params {
         Self { cell_s: 0.1, working_set_bytes: vec![128 * MIB], threads: vec![1], controls: false }
     }
 
-    /// From what the caches hold to far beyond them.
+    /// Working sets from the size of the caches to far beyond them.
     fn standard() -> Self {
         Self {
             cell_s: 0.3,
@@ -36,7 +36,7 @@ impl Params {
         }
     }
 
-    /// Larger, longer, on more threads.
+    /// Larger working sets, longer cells, more threads.
     fn paper() -> Self {
         Self {
             cell_s: 2.0,

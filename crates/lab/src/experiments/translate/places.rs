@@ -8,32 +8,32 @@ use std::sync::{PoisonError, RwLock};
 use super::frames::{Frames, MappedPages, Page};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// Set in a table's word when the page is in memory: what a pool must look at before it uses a frame.
+/// Set in a table's word when the page is in memory; a pool must check it before it uses a frame.
 const RESIDENT: u64 = 1 << 63;
-/// Set in a reference that is an id and no address.
+/// Set in a reference that is an id, not an address.
 const UNSWIZZLED: u64 = 1;
-/// Locks of the pinning table.
+/// Number of locks of the pinning table.
 const SHARDS: usize = 64;
 
 /// Pages that are found by reference.
 pub(super) trait Place: Sync {
     /// Pages in all.
     fn page_count(&self) -> usize;
-    /// What another page must hold to refer to this one.
+    /// The value that another page must contain to refer to this one.
     fn reference(&self, id: usize) -> u64;
-    /// Writes a page, before the first is read.
+    /// Writes a page; called before the first read.
     fn write(&mut self, id: usize, page: &Page) -> Result<()>;
-    /// Called when all are written.
+    /// Called when all pages are written.
     fn seal(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Uses a page; `None` when it is not in memory, which a pool would have to wait for.
+    /// Calls `look` with a page; `None` when it is not in memory, where a pool would have to wait.
     fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R>;
-    /// Memory of what finds the pages.
+    /// Bytes of the tables that find the pages.
     fn table_bytes(&self) -> usize;
 }
 
-/// What a missing page means here: nothing is ever evicted.
+/// The error for a missing page: here no page is ever evicted.
 pub(super) fn lost() -> LabError {
     LabError::new(LabErrorKind::System, "translate: a page that was put into memory is not found")
 }
@@ -45,7 +45,7 @@ fn shuffled(count: usize, seed: u64) -> Vec<u32> {
     frames
 }
 
-/// What leads from ids to frames; references are ids.
+/// A mapping from ids to frames; references are ids.
 trait Table: Sync {
     fn frames(&self) -> &Frames;
     fn frames_mut(&mut self) -> &mut Frames;
@@ -155,7 +155,7 @@ impl Table for Hash {
         &mut self.frames
     }
 
-    /// A slot of another id sends on to the next one; an empty one says that the page is not resident.
+    /// Probes from slot to slot: another id leads to the next one; an empty one means that the page is not resident.
     #[inline]
     fn frame(&self, id: u64) -> Option<usize> {
         let mut at = self.home(id);
@@ -174,15 +174,15 @@ impl Table for Hash {
     }
 }
 
-/// The same table behind locks, with a pin on each page in use: what keeps a page from being evicted under its reader in the
-/// textbook's buffer pool.
+/// The same table behind locks, with a pin on each page in use, which in the textbook's buffer pool keeps a page from
+/// being evicted under its reader.
 pub(super) struct Pinned {
     hash: Hash,
     locks: Vec<Lock>,
     pins: Vec<AtomicU32>,
 }
 
-/// On a cache line of its own.
+/// A lock on a cache line of its own.
 #[repr(align(128))]
 struct Lock(RwLock<()>);
 
@@ -258,8 +258,8 @@ impl Place for Swizzled {
         if reference & UNSWIZZLED != 0 {
             return None;
         }
-        // SAFETY: every reference that is handed out or stored in a page comes from `reference`, which takes the address of a
-        // page of `frames`; they live as long as `self` and nobody writes them once the work has begun.
+        // SAFETY: every reference that is returned or stored in a page comes from `reference`, which takes the address
+        // of a page of `frames`; the frames live as long as `self` and are not written once the work has begun.
         Some(look(unsafe { &*std::ptr::with_exposed_provenance::<Page>(reference as usize) }))
     }
 
@@ -299,13 +299,13 @@ impl Place for Mapped {
         Some(look(self.0.pages().get(reference as usize)?))
     }
 
-    /// The kernel's: eight bytes a mapped page, where pages are small.
+    /// The kernel's page table: eight bytes a mapped page, where pages are small.
     fn table_bytes(&self) -> usize {
         self.0.count() * 8
     }
 }
 
-/// Bytes of this process that lie in huge pages, of whatever kind; `None` where the kernel does not tell.
+/// Bytes of this process in huge pages of any kind; `None` where the kernel gives no value.
 pub(super) fn huge_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let names = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];

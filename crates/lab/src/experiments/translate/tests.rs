@@ -1,4 +1,4 @@
-//! Every contender runs tiny, in this process, and finds what it must.
+//! Every contender runs at a tiny size, in this process, and finds the expected data.
 
 use std::sync::atomic::AtomicBool;
 

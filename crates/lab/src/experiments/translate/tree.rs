@@ -1,4 +1,5 @@
-//! The work: a random cycle through all pages, and lookups in a B+tree. Both build their pages first and check what they read.
+//! The work: a random cycle through all pages, and lookups in a B+tree. Both build their pages first and check every
+//! value they read.
 
 use super::frames::{PAGE_WORDS, Page};
 use super::places::{Place, lost};
@@ -7,12 +8,12 @@ use crate::machine::content::tag;
 use crate::measure::Worker;
 use crate::workload::PAGE_BYTES;
 
-/// Operations between two looks at the clock's end.
+/// Operations between two checks whether the time is over.
 const BATCH: u64 = 256;
-/// Words of a cache line, of which a page has 64.
+/// Words of a cache line; a page has 64 lines.
 const LINE_WORDS: usize = 8;
 
-/// Where a thread goes next, and what it must find there.
+/// The next step of a thread: a page, a word in it, and the tag expected there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     reference: u64,
@@ -20,8 +21,8 @@ pub(super) struct Step {
     tag: u64,
 }
 
-/// All pages once, in random order. The record of a page lies in a line of its own choice: were it the first of each, all
-/// records would compete for the same sets of the caches.
+/// A random cycle through all pages. The record of a page lies in a line chosen at random: if it were always the first,
+/// all records would compete for the same sets of the caches.
 pub(super) struct Cycle {
     order: Vec<u32>,
     seed: u64,
@@ -46,7 +47,7 @@ impl Cycle {
         Ok(cycle)
     }
 
-    /// Where one of several threads begins: they are spread over the cycle.
+    /// The start of one of several threads: they are spread over the cycle.
     pub(super) fn start(&self, thread: u32, threads: u32) -> Step {
         self.step(self.order.len() * thread as usize / threads.max(1) as usize)
     }
@@ -83,7 +84,7 @@ pub(super) fn follow<P: Place>(worker: &mut Worker<'_>, place: &P, start: Step) 
 /// Entries of a leaf: keys of 8 bytes and values of 120, as the vmcache paper has them.
 const LEAF_ENTRIES: usize = 31;
 const VALUE_WORDS: usize = 15;
-/// Where the values begin, after the head and the keys.
+/// Position of the values, after the head and the keys.
 const VALUES_AT: usize = 32;
 /// Children of an inner node; their references begin in the middle.
 const CHILDREN: usize = 255;
@@ -97,14 +98,14 @@ pub(super) struct Tree {
     entries: u64,
 }
 
-/// What a node answers.
+/// The result of searching a node.
 enum Answer {
     Child(u64),
     Value(u64),
 }
 
 impl Tree {
-    /// Builds it over all pages of a place, full nodes from left to right.
+    /// Builds the tree over all pages of a place, full nodes from left to right.
     pub(super) fn build<P: Place>(place: &mut P, seed: u64) -> Result<Self> {
         let inner_of = |leaves: usize| {
             let mut level = leaves;
@@ -161,7 +162,8 @@ impl Tree {
     /// Looks up random keys until the time is over.
     pub(super) fn look_up<P: Place>(&self, worker: &mut Worker<'_>, place: &P, seed: u64, thread: u32) -> Result<()> {
         let mut random = fastrand::Rng::with_seed(tag(seed, u64::from(thread)));
-        // Zero as long as every value is right, which only their loads can tell: so each lookup waits for the last one.
+        // Zero as long as every value is right, which is known only when each has been loaded: so each lookup waits for
+        // the last one.
         let mut last = 0;
         worker.start();
         while worker.running() {
@@ -177,7 +179,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The first word of a key's value; `None` when there is none, or a node is not as it must be.
+    /// The first word of a key's value; `None` when there is none, or a node is malformed.
     #[inline]
     pub(super) fn find<P: Place>(&self, place: &P, key: u64) -> Result<Option<u64>> {
         let mut reference = self.root;
