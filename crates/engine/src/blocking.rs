@@ -1,5 +1,5 @@
-//! The same database for threads: every call waits on the calling thread, which submits and reaps its own reads. The names are
-//! those of [`crate::db`], without `await`.
+//! The same database for threads: every call waits on the calling thread, which submits and reaps its own reads. Each call
+//! is the one of the same name in [`crate::db`], run to its end by `driver::block_on`.
 //!
 //! ```
 //! use nofault::{Durability, blocking::Db, settings::Settings};

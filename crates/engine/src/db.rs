@@ -7,8 +7,9 @@
 //! A database belongs to the process that opened it. A process forked from that one must not call it; it may drop the inherited
 //! handles, which does nothing.
 //!
-//! Below this file: `wait` repeats an attempt until all pages that it needs are in memory; `core` implements each
-//! call over any store and log. This file is the public face of `core`.
+//! Below this file, from the bottom up: `wait` says how a call waits, `loader` repeats an attempt until all pages that it
+//! needs are in memory; `reader`, `many` and `scan` read, `commit` and `large` write, over any store and log; `core` puts
+//! the parts together, `open` and `owner` open and close them. This file, `table` and `views` are the public face.
 
 mod backup;
 mod batch;
@@ -257,7 +258,7 @@ impl Db {
 
     /// A snapshot of the newest visible commit. It lasts as long as the returned value lives. No I/O.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { db: self.clone(), held: Arc::new(self.core.store.snapshot()) }
+        Snapshot { db: self.clone(), pages: Arc::new(self.core.store.snapshot()) }
     }
 
     /// Begins a serializable transaction. No I/O. Dropping it undoes everything.
@@ -341,9 +342,9 @@ impl Db {
         pace: Pace,
         mut go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
     ) -> Result<Compaction> {
-        let (db, wanted) = (self.clone(), compact::Wanted::default());
-        let heard = wanted.heard();
-        let mut go_on = move |so_far: &Compaction| heard.is_wanted() && go_on(so_far);
+        let (db, cancel) = (self.clone(), compact::CancelOnDrop::default());
+        let flag = cancel.flag();
+        let mut go_on = move |so_far: &Compaction| flag.goes_on() && go_on(so_far);
         thread::run("nofault-compact", move || compact::compact(&db, pace, &mut go_on)).await?
     }
 

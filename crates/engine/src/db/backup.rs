@@ -33,7 +33,7 @@ pub(super) fn backup(db: &Db, path: &Path) -> Result<()> {
 
 /// Never given up: a backup is worth the old pages it keeps.
 fn essential_snapshot(db: &Db) -> Snapshot {
-    Snapshot { db: db.clone(), held: Arc::new(db.core.store.essential_snapshot()) }
+    Snapshot { db: db.clone(), pages: Arc::new(db.core.store.essential_snapshot()) }
 }
 
 fn copy(snapshot: &Snapshot, directory: &Arc<dyn Directory>, settings: &Settings) -> Result<()> {

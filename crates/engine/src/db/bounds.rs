@@ -1,4 +1,4 @@
-//! From the ways a caller says a range to the one way the tree knows: from a key on, below a key.
+//! Converts the bounds that a caller gives into the range of the tree: from a first key on, below an end.
 
 use std::ops::{Bound, RangeBounds};
 

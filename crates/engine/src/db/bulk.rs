@@ -43,7 +43,7 @@ enum Step {
     /// There is more to do once this is there.
     Wait(Wait),
     /// There will not be a load.
-    Stopped(Stopped),
+    Stopped(StopCause),
     /// The root is written.
     Done,
 }
@@ -58,14 +58,14 @@ impl From<Wait> for Step {
 }
 
 /// Why a load is taken back.
-enum Stopped {
+enum StopCause {
     /// The caller's entries are wrong, or a page could not be written.
     Failed(Error),
     /// The caller's iterator panicked with this.
     Panicked(Box<dyn Any + Send>),
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for StopCause {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -107,8 +107,8 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
             section.give_up();
             drop(section);
             match stopped {
-                Stopped::Failed(error) => return Err(error),
-                Stopped::Panicked(why) => resume_unwind(why),
+                StopCause::Failed(error) => return Err(error),
+                StopCause::Panicked(why) => resume_unwind(why),
             }
         }
         load.make_durable(&mut section, checkpoint).await?;
@@ -146,7 +146,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         &mut self,
         section: &mut Exclusive<S, L>,
         mut entries: impl Iterator<Item = (K, V)>,
-    ) -> std::result::Result<(), Stopped> {
+    ) -> std::result::Result<(), StopCause> {
         let (core, tree) = (self.core, self.tree);
         let inline_max = inline_value_bytes_max(core.store.page_bytes());
         let portion = (PORTION_BYTES / core.store.page_bytes()).min(core.store.edit_frames_max() / 2).max(1);
@@ -263,7 +263,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
 }
 
 /// Takes the caller's next entry. A panic in it is caught, so that half-published pages can be taken back first.
-fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, Stopped> {
+fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, StopCause> {
     // Nothing of ours is changed inside, and the caller's iterator is not used again.
-    catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(Stopped::Panicked)
+    catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(StopCause::Panicked)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use super::loader::Loader;
-use super::node_check::{Expected, Value, check_node};
+use super::node_check::{ExpectedNode, Value, check_node};
 use super::tables::{FixedTables, Tables, in_catalog, is_damage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
@@ -111,7 +111,7 @@ impl<S: Store> Catalog<S> {
     pub(super) async fn read(&self, snapshot: &S::Snapshot) -> Result<Entries> {
         let mut entries = Entries::default();
         let mut seen = FxHashSet::default();
-        let mut todo = vec![Expected::root(CATALOG)];
+        let mut todo = vec![ExpectedNode::root(CATALOG)];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
             let read = || Ok(self.loader.store().view(snapshot).page(page)?.to_vec());

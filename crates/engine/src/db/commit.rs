@@ -155,7 +155,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         let record = encode(&commit.ops);
         let pages: usize = commit.ops.iter().map(|op| op.frames(self.page_bytes())).sum();
         let (pages, claim) = (pages + INNER_PAGES, claim_of(&commit.ops));
-        // Room in the data file. A commit that waits for others has none, or it would take it from the one that is first.
+        // Room in the data file. A commit that waits for others has none: the commit before it may need that room.
         let mut room = None;
         let mut pins = PinBudget::default();
         let (mut turn, mut precedence) = (None, None);

@@ -1,7 +1,7 @@
-//! Finds the pages that a commit will touch, and loads those that are missing, before the commit enters its section.
+//! Finds the pages that a commit will touch, and loads the missing ones, before the commit enters its section.
 //!
-//! Other commits may publish meanwhile, so that some of the pages found are new and some old; what looks like damage then
-//! is looked at again while nothing is published.
+//! Other commits may publish meanwhile, so that some of the pages found are new and some old; apparent damage is then
+//! checked again while nothing is published.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl<S: Store, L: CommitLog> CommitPages<S, L> {
         }
     }
 
-    /// Loads a page that a change needs beyond those that were looked for. An unreadable page is noted first and an
+    /// Loads a page that a change needs beyond the pages that the search found. An unreadable page is noted first and an
     /// error only the second time: it may be a neighbouring node, which the change does not need.
     pub(super) async fn load_encountered(
         &self,

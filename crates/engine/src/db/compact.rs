@@ -1,4 +1,4 @@
-//! Compaction: lists the pages of each table in key order and moves those that are scattered next to each other.
+//! Compaction: lists the pages of each table in key order and moves scattered pages next to each other.
 //! `buffer_pool::moves` describes how a page is moved without readers noticing.
 //!
 //! The leaves below one parent after the other, and the pages of values that leaves refer to, are looked up in short
@@ -88,25 +88,25 @@ impl Compaction {
 
 /// Asks the compaction to end when it is dropped; the future of the caller holds it.
 #[derive(Debug, Default)]
-pub(super) struct Wanted(Heard);
+pub(super) struct CancelOnDrop(CancelFlag);
 
-/// The side of `Wanted` that the compacting thread checks.
+/// The side of `CancelOnDrop` that the compacting thread checks.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Heard(Arc<AtomicBool>);
+pub(super) struct CancelFlag(Arc<AtomicBool>);
 
-impl Wanted {
-    pub(super) fn heard(&self) -> Heard {
+impl CancelOnDrop {
+    pub(super) fn flag(&self) -> CancelFlag {
         self.0.clone()
     }
 }
 
-impl Heard {
-    pub(super) fn is_wanted(&self) -> bool {
+impl CancelFlag {
+    pub(super) fn goes_on(&self) -> bool {
         !self.0.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Wanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
     }
@@ -243,7 +243,7 @@ impl Walk<'_> {
     fn put_together(&mut self, pages: &[PageId]) -> Result<bool> {
         let started = Instant::now();
         let mut of_list = self.db.owner.put_together(&mut self.mover, pages)?;
-        // First the blocks that a checkpoint frees, then those that moving other pages away frees.
+        // First the blocks that a checkpoint frees, then the blocks that other pages leave when they are moved away.
         for only_checkpoint in [true, false] {
             let may_help = if only_checkpoint { self.mover.has_pending() } else { self.may_empty };
             if of_list.without_room == 0 || !may_help {

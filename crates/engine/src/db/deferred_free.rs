@@ -76,13 +76,13 @@ struct Step {
 
 /// The pages of values that a leaf refers to.
 #[derive(Debug, Default)]
-struct Referred {
+struct References {
     long: Vec<OverflowRef>,
     /// Pages of values, and how many of their values.
     packed: BTreeMap<PageId, u16>,
 }
 
-impl Referred {
+impl References {
     fn of(tree: Tree, leaf: PageId, body: &[u8]) -> Result<Self> {
         let node = Node::open(leaf, body)?;
         if node.table() != tree.table.0 || node.level() != 0 {
@@ -236,7 +236,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
             leaves.push(leaf);
             let read = || Ok(self.store().tip().page(leaf)?.to_vec());
             let body = self.reader.loader.attempt(read).await;
-            let found = body.and_then(|body| Referred::of(tree, leaf, &body));
+            let found = body.and_then(|body| References::of(tree, leaf, &body));
             let Some(found) = unless_damaged(found, &mut damaged)? else {
                 foreign = self.is_foreign(tree, leaf).await?.then_some(leaf);
                 break;

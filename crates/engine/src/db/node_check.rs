@@ -1,5 +1,5 @@
-//! Checks one node of a tree against what its parent says of it. Walks of the catalog and of all tables use this where
-//! they must go on past damage.
+//! Checks one node of a tree against the level and the bounds that its parent gives it. Walks of the catalog and of all
+//! tables use this, because they go on past damage.
 
 use crate::error::Result;
 use crate::format::PageId;
@@ -7,14 +7,14 @@ use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::tree::Tree;
 
 /// A node still to be checked, with the level and the bounds that its parent gives it.
-pub(super) struct Expected {
+pub(super) struct ExpectedNode {
     pub(super) page: PageId,
     level: Option<u8>,
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
 }
 
-impl Expected {
+impl ExpectedNode {
     /// The root of a tree.
     pub(super) fn root(tree: Tree) -> Self {
         Self { page: tree.root, level: None, lower: Vec::new(), upper: None }
@@ -31,9 +31,9 @@ pub(super) enum Value {
 /// Checks one node and lists its children or its entries.
 pub(super) fn check_node(
     tree: Tree,
-    expected: &Expected,
+    expected: &ExpectedNode,
     body: &[u8],
-    todo: &mut Vec<Expected>,
+    todo: &mut Vec<ExpectedNode>,
     entries: &mut Vec<(Vec<u8>, Value)>,
 ) -> Result<()> {
     let node = Node::open(expected.page, body)?;
@@ -62,7 +62,7 @@ pub(super) fn check_node(
     for index in (0..=node.count()).rev() {
         let lower = if index == 0 { expected.lower.clone() } else { node.key(index - 1)? };
         let upper = if index == node.count() { expected.upper.clone() } else { Some(node.key(index)?) };
-        todo.push(Expected { page: node.child(index)?, level: Some(node.level() - 1), lower, upper });
+        todo.push(ExpectedNode { page: node.child(index)?, level: Some(node.level() - 1), lower, upper });
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ fn refuse_occupied(folder: &Folder) -> Result<()> {
     let is_ours = |name: &str, kind: EntryKind| match kind {
         EntryKind::Folder => !names::is_reserved(name),
         EntryKind::File if name == LOCK => folder.is_signature(LOCK),
-        // Parts of an unfinished creation, should this folder be one of those that it was to be striped over.
+        // Parts of an unfinished creation, in case it was to be striped over this folder.
         EntryKind::File => names::is_reserved(name) || (contents == Contents::Unfinished && names::is_part(name)),
         EntryKind::Link | EntryKind::Other => false,
     };
@@ -123,7 +123,7 @@ pub(super) fn create_in(
     open_in(directory, settings, purpose, Some(locks))
 }
 
-/// Opens a database, the one that was created with `locks` or another one: loads the page table, replays the log, starts the threads.
+/// Opens a database; `locks` are the locks of its creation, if it has just been created. Loads the page table, replays the log, starts the threads.
 /// Blocks.
 pub(super) fn open_in(
     directory: &Arc<dyn Directory>,

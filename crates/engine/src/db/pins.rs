@@ -6,7 +6,7 @@
 //! Kept true by:
 //! 1. An operation has one [`PinBudget`], which releases its pins before it waits for permits. So no operation waits for permits
 //!    while it holds some, and each that has them goes on.
-//! 2. The budget itself counts rounds that ask for no page that is new to the operation: those pages had been evicted again. After
+//! 2. The budget itself counts rounds that ask for no page that is new to the operation: its pages had been evicted again. After
 //!    [`IDLE_ROUNDS_BEFORE_RESERVE`] of them the operation takes the reserve: permits that one operation at a time has to itself. With
 //!    them it keeps its pages from round to round, the oldest leaving when there is no permit for the next.
 //! 3. The reserve is given back when all of it is in use and the operation has come to new pages since it took it.

@@ -172,7 +172,7 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// What `look` finds in the newest visible commit, after a first look.
+    /// The result of `look` on a key in the newest visible commit, after a first look.
     async fn look_after<R>(
         &self,
         tree: Tree,
@@ -217,7 +217,7 @@ impl<S: Store> Reader<S> {
         self.look_at(snapshot, tree, key, |held| held.is_some()).await
     }
 
-    /// What `look` finds in a snapshot.
+    /// The result of `look` on a key in a snapshot.
     async fn look_at<R>(
         &self,
         snapshot: &S::Snapshot,

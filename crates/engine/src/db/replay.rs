@@ -34,24 +34,24 @@ use crate::wal::RecordIter;
 const OPS_AT_ONCE: usize = 1024;
 const OP_BYTES_AT_ONCE: usize = 256 << 10;
 
-/// Pages that a lot changes besides those of its keys and for its bytes.
+/// Pages that a lot changes besides the pages of its keys and the pages for its bytes.
 const EXTRA_PAGES: usize = 16;
 
 /// A replay of the log, with the records gathered so far.
 pub(super) struct Replay<S: Store, L: CommitLog> {
     core: Arc<Core<S, L>>,
     tables: FxHashMap<TableId, Tree>,
-    hidden: Option<Hidden>,
+    hidden: Option<HiddenTables>,
     bytes_max: usize,
     changes_max: usize,
     /// The gathered records as they are in the log, the positions of their changes, and the youngest commit.
     bytes: Vec<u8>,
-    changes: Vec<Gathered>,
+    changes: Vec<PendingChange>,
     last: Option<CommitSeq>,
 }
 
 /// How tables are dealt with that a damaged page of the catalog hides.
-struct Hidden {
+struct HiddenTables {
     /// The other ones, by their names.
     tables: BTreeMap<Vec<u8>, Tree>,
     /// The damage.
@@ -62,7 +62,7 @@ struct Hidden {
     stopped: bool,
 }
 
-impl Hidden {
+impl HiddenTables {
     /// A record cannot be replayed in full.
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.stopped, true) {
@@ -76,7 +76,7 @@ impl Hidden {
 
 /// A change of a key, by where it lies among the gathered bytes.
 #[derive(Debug, Clone, Copy)]
-struct Gathered {
+struct PendingChange {
     table: TableId,
     /// The first bytes of the key after the prefix that all gathered keys of the table share: enough for most
     /// comparisons. Set before sorting.
@@ -88,7 +88,7 @@ struct Gathered {
     value_len: Option<usize>,
 }
 
-impl Gathered {
+impl PendingChange {
     fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[self.start..self.start + self.key_len]
     }
@@ -117,7 +117,7 @@ fn head_of(key: &[u8]) -> u64 {
 }
 
 /// Sets the `head` of each change: the bytes of its key after the prefix that all keys of the table share.
-fn set_heads(changes: &mut [Gathered], bytes: &[u8]) {
+fn set_heads(changes: &mut [PendingChange], bytes: &[u8]) {
     let mut shared: FxHashMap<TableId, &[u8]> = FxHashMap::default();
     for change in &*changes {
         let key = change.key(bytes);
@@ -147,10 +147,10 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         tables.extend(entries.iter().map(|(_, tree)| (tree.table, *tree)));
         let hidden = damage.into_iter().next().map(|error| {
             let tables = entries.into_iter().filter(|(key, _)| is_name(key)).collect();
-            Hidden { tables, error, stop_checkpoints, stopped: false }
+            HiddenTables { tables, error, stop_checkpoints, stopped: false }
         });
         let bytes_max = memory_bytes_max / 3 * 2;
-        let changes_max = (memory_bytes_max / 3 / size_of::<Gathered>()).max(1);
+        let changes_max = (memory_bytes_max / 3 / size_of::<PendingChange>()).max(1);
         // Reserved at once, so that growing never holds the old and the new memory together; unused memory is never
         // touched.
         let (bytes, changes) = (Vec::with_capacity(bytes_max), Vec::with_capacity(changes_max));
@@ -170,7 +170,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             }
         }
         self.apply()?;
-        if let Some(Hidden { tables, error, stopped: true, .. }) = self.hidden {
+        if let Some(HiddenTables { tables, error, stopped: true, .. }) = self.hidden {
             self.core.commits.poison(&error);
             self.core.tables.fix(FixedTables { tables, error });
         }
@@ -200,7 +200,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             }
             known = Some(table);
             let key_at = self.bytes.len() - rest.len() - value_len.unwrap_or(0) - key.len();
-            self.changes.push(Gathered { table, head: 0, start: key_at, key_len: key.len(), value_len });
+            self.changes.push(PendingChange { table, head: 0, start: key_at, key_len: key.len(), value_len });
         }
         self.last = Some(seq);
         // On a disk that is nearly full a few at a time: a checkpoint can be made between two lots, and not within one.
@@ -288,8 +288,8 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             let bytes = &self.bytes;
             set_heads(&mut self.changes, bytes);
             let pages = self.pages(self.changes.len());
-            // Of one key the youngest first: that is the one kept.
-            let by_key = |a: &Gathered, b: &Gathered| a.compare(b, bytes).then(b.start.cmp(&a.start));
+            // Of one key the youngest change first, because the first one is kept.
+            let by_key = |a: &PendingChange, b: &PendingChange| a.compare(b, bytes).then(b.start.cmp(&a.start));
             self.changes.sort_unstable_by(by_key);
             self.changes.dedup_by(|older, younger| older.compare(younger, bytes).is_eq());
             // Every commit found room when it was made, so there is room now, at the latest after a checkpoint of the
@@ -305,7 +305,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
 
 /// The changes as lists of ops, none of them long.
 fn portions<'r>(
-    mut changes: &'r [Gathered],
+    mut changes: &'r [PendingChange],
     bytes: &'r [u8],
     tables: &'r FxHashMap<TableId, Tree>,
 ) -> impl Iterator<Item = Result<Vec<Op>>> + 'r {
@@ -330,11 +330,11 @@ fn portions<'r>(
 mod tests {
     use super::*;
 
-    fn gathered(parts: &[(u64, &[u8])], bytes: &mut Vec<u8>) -> Vec<Gathered> {
+    fn gathered(parts: &[(u64, &[u8])], bytes: &mut Vec<u8>) -> Vec<PendingChange> {
         let one = |(table, key): &(u64, &[u8])| {
             let start = bytes.len();
             bytes.extend_from_slice(key);
-            Gathered { table: TableId(*table), head: 0, start, key_len: key.len(), value_len: None }
+            PendingChange { table: TableId(*table), head: 0, start, key_len: key.len(), value_len: None }
         };
         parts.iter().map(one).collect()
     }

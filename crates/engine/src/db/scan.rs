@@ -64,19 +64,19 @@ pub(crate) struct Scan<S: Store> {
     values_at_once: usize,
     /// How many leaves ahead to ask for at most.
     leaves_max: usize,
-    asked: Asked,
+    read_ahead: ReadAhead,
     /// While it is a long one.
     walk: Option<S::Walk>,
 }
 
 /// How far ahead of a scan pages were asked for.
 #[derive(Debug)]
-struct Asked {
+struct ReadAhead {
     /// The farthest leaf.
     leaf: Option<PageId>,
     /// The farthest leaf for which the pages of values were requested.
     values_of: Option<PageId>,
-    /// Pages that one leaf takes: itself and those with its values.
+    /// Pages that one leaf takes: itself and the pages of its values.
     pages_a_leaf: usize,
     /// Leaves that the scan will pass before there is anything to ask for.
     idle_leaves: usize,
@@ -84,7 +84,7 @@ struct Asked {
     read_pages: usize,
 }
 
-impl Asked {
+impl ReadAhead {
     /// Nothing yet.
     fn new(read_pages: usize) -> Self {
         Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages }
@@ -150,7 +150,7 @@ impl<S: Store> Scan<S> {
         range: KeyRange,
         direction: Direction,
     ) -> Self {
-        let asked = Asked::new(ASKED_AT_ONCE_BYTES / reader.loader.store().page_bytes());
+        let read_ahead = ReadAhead::new(ASKED_AT_ONCE_BYTES / reader.loader.store().page_bytes());
         let rest = (!is_younger(tree, &*snapshot)).then_some(range);
         Self {
             reader,
@@ -168,7 +168,7 @@ impl<S: Store> Scan<S> {
             distance: 0,
             values_at_once: VALUES_AT_ONCE_FIRST,
             leaves_max: usize::MAX,
-            asked,
+            read_ahead,
             walk: None,
         }
     }
@@ -282,7 +282,17 @@ impl<S: Store> Scan<S> {
         self.usable = 0;
         self.given = 0;
         let Self {
-            reader, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, walk, ..
+            reader,
+            snapshot,
+            tree,
+            chunk,
+            read_ahead,
+            distance,
+            values_at_once,
+            leaves_max,
+            direction,
+            walk,
+            ..
         } = self;
         let most = Portion { bytes: self.portion_bytes, ..Portion::ALL };
         let loader = &*reader.loader;
@@ -292,9 +302,9 @@ impl<S: Store> Scan<S> {
         // Pages after a leaf are named when the scan reaches it and may request more, and wherever the scan has to
         // wait.
         if !self.inside_leaf {
-            asked.idle_leaves = asked.idle_leaves.saturating_sub(1);
+            read_ahead.idle_leaves = read_ahead.idle_leaves.saturating_sub(1);
         }
-        let mut names_ahead = !self.inside_leaf && asked.idle_leaves == 0;
+        let mut names_ahead = !self.inside_leaf && read_ahead.idle_leaves == 0;
         chunk.own_max = (*values_at_once).min(window);
         let mut pins = PinBudget::default();
         let rest = loop {
@@ -308,7 +318,7 @@ impl<S: Store> Scan<S> {
             let mut waits = vec![wait];
             if matches!(waits[0], Wait::Miss(_)) {
                 if !chunk.own.is_empty() {
-                    // As many of those that the leaf needs together as the scan has shown to be worth it.
+                    // The pages that the leaf needs, as many together as `values_at_once` allows.
                     let own = &chunk.own[..chunk.own.len().min(chunk.own_max)];
                     let wait_for = |page: &PageId| Wait::Miss(Missing { page: *page, at });
                     if walk.is_some() {
@@ -318,12 +328,12 @@ impl<S: Store> Scan<S> {
                     } else {
                         waits = own.iter().map(wait_for).collect();
                     }
-                    asked.pages_a_leaf = asked.pages_a_leaf.max(chunk.own.len() + 1);
+                    read_ahead.pages_a_leaf = read_ahead.pages_a_leaf.max(chunk.own.len() + 1);
                 }
                 // Requests for later leaves go out in the same submission.
                 let view = loader.store().view(snapshot);
                 let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
-                let pages = asked.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);
+                let pages = read_ahead.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);
                 loader.prefetch(&pages, at);
             }
             waited = true;
@@ -340,7 +350,7 @@ impl<S: Store> Scan<S> {
             }
             yield_sometimes().await;
         }
-        let ahead_pages = (*distance).min(leaves_max.saturating_mul(asked.pages_a_leaf));
+        let ahead_pages = (*distance).min(leaves_max.saturating_mul(read_ahead.pages_a_leaf));
         let ahead_bytes = ahead_pages * loader.store().page_bytes();
         if ahead_bytes >= BESIDE_FROM_BYTES {
             walk.get_or_insert_with(|| loader.store().walk());
@@ -351,7 +361,7 @@ impl<S: Store> Scan<S> {
             let pages = {
                 let view = loader.store().view(snapshot);
                 let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
-                asked.next(&chunk.ahead, *distance, *leaves_max, name)
+                read_ahead.next(&chunk.ahead, *distance, *leaves_max, name)
             };
             if !pages.is_empty() {
                 loader.prefetch(&pages, at);
@@ -379,38 +389,42 @@ mod tests {
         range.map(PageId).collect()
     }
 
-    fn asked() -> Asked {
-        Asked::new(64)
+    fn read_ahead() -> ReadAhead {
+        ReadAhead::new(64)
     }
 
     #[test]
     fn leaves_are_asked_for_again_when_half_of_them_are_used_up() {
-        let mut asked = asked();
+        let mut read_ahead = read_ahead();
         let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
-        assert_eq!(asked.next(&ids(1..100), 8, usize::MAX, none), ids(1..9));
+        assert_eq!(read_ahead.next(&ids(1..100), 8, usize::MAX, none), ids(1..9));
         for first in 2..5 {
-            assert_eq!(asked.next(&ids(first..100), 8, usize::MAX, none), [], "from {first}");
+            assert_eq!(read_ahead.next(&ids(first..100), 8, usize::MAX, none), [], "from {first}");
         }
-        assert_eq!(asked.next(&ids(5..100), 8, usize::MAX, none), ids(9..13));
-        assert_eq!(asked.next(&ids(9..13), 8, usize::MAX, none), [], "there are no more");
-        assert_eq!(asked.next(&ids(9..100), 8, 0, none), [], "none are wanted");
+        assert_eq!(read_ahead.next(&ids(5..100), 8, usize::MAX, none), ids(9..13));
+        assert_eq!(read_ahead.next(&ids(9..13), 8, usize::MAX, none), [], "there are no more");
+        assert_eq!(read_ahead.next(&ids(9..100), 8, 0, none), [], "none are wanted");
     }
 
     #[test]
     fn a_long_distance_is_filled_up_again_in_small_parts() {
-        let mut asked = asked();
+        let mut read_ahead = read_ahead();
         let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
-        assert_eq!(asked.next(&ids(1..5000), 2048, usize::MAX, none), ids(1..2049));
-        assert_eq!(asked.idle_leaves, 256, "an eighth");
-        assert_eq!(asked.next(&ids(256..5000), 2048, usize::MAX, none), []);
-        assert_eq!(asked.next(&ids(257..5000), 2048, usize::MAX, none), ids(2049..2305));
-        assert_eq!(asked.next(&ids(321..5000), 256, usize::MAX, none), [], "less far than what was asked for already");
-        assert_eq!(asked.idle_leaves, 2305 - 321 + 64 - 256, "a large read is the least");
+        assert_eq!(read_ahead.next(&ids(1..5000), 2048, usize::MAX, none), ids(1..2049));
+        assert_eq!(read_ahead.idle_leaves, 256, "an eighth");
+        assert_eq!(read_ahead.next(&ids(256..5000), 2048, usize::MAX, none), []);
+        assert_eq!(read_ahead.next(&ids(257..5000), 2048, usize::MAX, none), ids(2049..2305));
+        assert_eq!(
+            read_ahead.next(&ids(321..5000), 256, usize::MAX, none),
+            [],
+            "less far than what was asked for already"
+        );
+        assert_eq!(read_ahead.idle_leaves, 2305 - 321 + 64 - 256, "a large read is the least");
     }
 
     #[test]
     fn values_are_asked_for_as_far_as_their_leaves_are_there_and_leaves_twice_as_far() {
-        let mut asked = Asked { pages_a_leaf: 4, ..asked() };
+        let mut read_ahead = ReadAhead { pages_a_leaf: 4, ..read_ahead() };
         let values = |leaf: u64| ids(leaf * 1000..leaf * 1000 + 3);
         let there = |most: u64| {
             move |leaf: PageId, into: &mut Vec<PageId>| {
@@ -418,14 +432,18 @@ mod tests {
                 leaf.0 <= most
             }
         };
-        assert_eq!(asked.next(&ids(1..100), 3, usize::MAX, there(9)), ids(1..2), "not far enough for a whole leaf");
-        let first = asked.next(&ids(1..100), 16, usize::MAX, there(2));
-        assert_eq!(first, [values(1), values(2), ids(2..9)].concat(), "of four leaves two are there");
-        let second = asked.next(&ids(2..100), 16, usize::MAX, there(9));
-        assert_eq!(second, [values(3), values(4), values(5)].concat(), "no leaf before half of them are used up");
-        assert_eq!(asked.next(&ids(3..100), 16, usize::MAX, there(9)), []);
         assert_eq!(
-            asked.next(&ids(5..100), 16, usize::MAX, there(20)),
+            read_ahead.next(&ids(1..100), 3, usize::MAX, there(9)),
+            ids(1..2),
+            "not far enough for a whole leaf"
+        );
+        let first = read_ahead.next(&ids(1..100), 16, usize::MAX, there(2));
+        assert_eq!(first, [values(1), values(2), ids(2..9)].concat(), "of four leaves two are there");
+        let second = read_ahead.next(&ids(2..100), 16, usize::MAX, there(9));
+        assert_eq!(second, [values(3), values(4), values(5)].concat(), "no leaf before half of them are used up");
+        assert_eq!(read_ahead.next(&ids(3..100), 16, usize::MAX, there(9)), []);
+        assert_eq!(
+            read_ahead.next(&ids(5..100), 16, usize::MAX, there(20)),
             [values(6), values(7), values(8), ids(9..13)].concat()
         );
     }

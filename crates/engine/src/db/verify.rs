@@ -3,7 +3,7 @@
 //! Memory: a bit for each page that exists (the page table has 64 bits for each), and the references to one page of
 //! values. Values were packed in the order of their keys, so all references to one page follow one another; references
 //! that come apart are damage. A node that cannot be read may have held further references to the page of values before
-//! it and to the one after it: those two may have more values in use than the other leaves refer to.
+//! it and to the one after it: both may have more values in use than the other leaves refer to.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Db;
 use super::loader::Loader;
-use super::node_check::{Expected, Value, check_node};
+use super::node_check::{ExpectedNode, Value, check_node};
 use super::overflow;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
@@ -187,7 +187,7 @@ impl<S: Store> Verifier<'_, S> {
         let mut values: Option<ValuesPage> = None;
         // Nodes that could not be read so far, and up to the last reference to a page of values.
         let (mut unread, mut unread_before) = (0, 0);
-        let mut todo = vec![Expected::root(tree)];
+        let mut todo = vec![ExpectedNode::root(tree)];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
             let body = match self.read(page).await {

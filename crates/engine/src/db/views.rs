@@ -46,13 +46,13 @@ use crate::wal::Log;
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) db: Db,
-    pub(super) held: Arc<buffer_pool::Snapshot>,
+    pub(super) pages: Arc<buffer_pool::Snapshot>,
 }
 
 impl Snapshot {
     /// The number of the newest commit in this snapshot.
     pub fn commit(&self) -> CommitSeq {
-        self.held.seq()
+        self.pages.seq()
     }
 
     /// The value of a key as of this snapshot.
@@ -60,7 +60,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Table::get`]; `SnapshotTooOld` when the pool invalidated the snapshot; `InvalidCall` for a table of another database.
     pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.db.core.reader.get_at(&self.held, self.db.tree_of(table)?, key.as_ref()).await
+        self.db.core.reader.get_at(&self.pages, self.db.tree_of(table)?, key.as_ref()).await
     }
 
     /// Whether a key has a value as of this snapshot. See [`Table::contains_key`].
@@ -68,7 +68,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub async fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.db.core.reader.contains_at(&self.held, self.db.tree_of(table)?, key.as_ref()).await
+        self.db.core.reader.contains_at(&self.pages, self.db.tree_of(table)?, key.as_ref()).await
     }
 
     /// Reads many keys as of this snapshot. See [`Table::get_many`].
@@ -76,7 +76,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        get_many_at(&self.db.core.reader, &self.held, self.db.tree_of(table)?, keys).await
+        get_many_at(&self.db.core.reader, &self.pages, self.db.tree_of(table)?, keys).await
     }
 
     /// Walks the keys in `range` as of this snapshot.
@@ -100,7 +100,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Db::table_names`].
     pub(crate) async fn table_names(&self) -> Result<Vec<String>> {
-        let TableList { names, damage } = self.db.core.catalog.list(&self.held).await?;
+        let TableList { names, damage } = self.db.core.catalog.list(&self.pages).await?;
         damage.into_iter().next().map_or(Ok(names), Err)
     }
 
@@ -112,14 +112,14 @@ impl Snapshot {
         if let Some(answer) = self.db.core.tables.fixed_table(name.as_bytes()) {
             return Ok(Table { db: self.db.clone(), tree: answer?, name: name.into() });
         }
-        let found = self.db.core.reader.get_at(&self.held, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
+        let found = self.db.core.reader.get_at(&self.pages, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no table {name:?} in this snapshot"));
         let tree = table_of(name.as_bytes(), &Found::Inline(found.ok_or_else(missing)?))?;
         Ok(Table { db: self.db.clone(), tree, name: name.into() })
     }
 
     pub(super) fn scan(&self, tree: Tree, range: KeyRange) -> Range {
-        Range::new(&self.db, self.held.clone(), tree, range)
+        Range::new(&self.db, self.pages.clone(), tree, range)
     }
 }
 
@@ -190,8 +190,8 @@ impl Range {
         Ok(self.scan.show())
     }
 
-    /// The next key and its value, if no page is missing for them: what a blocking call asks for first, as making a
-    /// future would cost as much as the entry.
+    /// The next key and its value, if no page is missing for them. A blocking call asks for this first,
+    /// because a future would cost as much as the entry.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Entry> {
         self.scan.take()

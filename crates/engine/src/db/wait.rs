@@ -1,6 +1,6 @@
 //! How a call waits: for tickets of the store and of the log, and for other tasks to run.
 //!
-//! The same code serves tasks and blocking calls: who polls decides how a wait is done (see [`driver`](crate::driver)).
+//! The same code serves tasks and blocking calls: the poll decides how a wait is done (see [`driver`](crate::driver)).
 //! For an executor waiting is `Pending`. In a blocking call it happens inside the poll, on the calling thread, which
 //! submits and reaps its own reads.
 //!
@@ -20,7 +20,7 @@ use crate::pages::{Store, Ticket};
 const HITS_BEFORE_YIELD: u32 = 128;
 
 /// A call that is answered from memory in nearly every case: either its answer, or the future that waits for it.
-/// Looking first and making a future only for what is left keeps a blocking call as short as a function call.
+/// A first attempt without a future keeps a blocking call as short as a function call.
 pub(crate) enum Call<T, F> {
     /// Answered by the first attempt.
     Done(T),
@@ -55,7 +55,7 @@ impl<T, F: Future<Output = T>> Call<T, F> {
 /// # Errors
 /// The error of the ticket.
 pub(crate) async fn ready<S: Store>(store: &S, ticket: &mut S::Ticket) -> Result<()> {
-    Batched { store, ticket, sent_before: None, submitted: false }.await
+    BatchedRead { store, ticket, sent_before: None, submitted: false }.await
 }
 
 /// Waits for a ticket that needs no submission: a ticket of the log, or a ticket with reads already submitted.
@@ -72,7 +72,7 @@ pub(crate) async fn ready_sent<T: Ticket>(ticket: &mut T) -> Result<()> {
     .await
 }
 
-struct Batched<'a, S: Store> {
+struct BatchedRead<'a, S: Store> {
     store: &'a S,
     ticket: &'a mut S::Ticket,
     /// Submissions before the first poll: any since then had its reads.
@@ -80,7 +80,7 @@ struct Batched<'a, S: Store> {
     submitted: bool,
 }
 
-impl<S: Store> Batched<'_, S> {
+impl<S: Store> BatchedRead<'_, S> {
     /// Makes sure that its reads are sent.
     fn submit(&mut self) {
         let submitted = std::mem::replace(&mut self.submitted, true);
@@ -90,13 +90,13 @@ impl<S: Store> Batched<'_, S> {
     }
 }
 
-impl<S: Store> Future for Batched<'_, S> {
+impl<S: Store> Future for BatchedRead<'_, S> {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         if blocks(context) {
-            // Waiting submits what is queued.
+            // Waiting submits the queued reads.
             this.submitted = true;
             return Poll::Ready(this.ticket.wait());
         }
@@ -117,7 +117,7 @@ impl<S: Store> Future for Batched<'_, S> {
     }
 }
 
-impl<S: Store> Drop for Batched<'_, S> {
+impl<S: Store> Drop for BatchedRead<'_, S> {
     fn drop(&mut self) {
         // The task may go between its first and its second poll, and others may have joined its reads.
         self.submit();
