@@ -57,7 +57,7 @@ pub(crate) struct VerdictArguments {
     result: Option<PathBuf>,
     #[command(flatten)]
     said: WorkloadFlags,
-    /// Threads that use it at the same time.
+    /// Threads that use the database at the same time.
     #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
     /// Ask nothing: properties without a flag are assumed, and named.

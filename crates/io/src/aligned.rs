@@ -28,7 +28,7 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The kind of memory pages that a region consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PageKind {
-    /// Ordinary pages.
+    /// Pages of the usual size, 4 KiB on most machines.
     #[default]
     Small,
     /// Transparent huge pages (`MADV_HUGEPAGE`); ordinary pages where the kernel has no huge ones to give, and for memory that does not
@@ -143,7 +143,7 @@ impl IoBuf {
         self.start.as_ptr()
     }
 
-    /// Cuts it in two: the first `at_bytes` bytes, and the rest.
+    /// Cuts the buffer in two: the first `at_bytes` bytes, and the rest.
     ///
     /// # Panics
     /// When `at_bytes` exceeds its length: a caller's mistake, as with `split_at` of a slice.
@@ -215,7 +215,7 @@ impl fmt::Debug for IoBuf {
 /// `bytes` must return the same address, length and content on every call until the value is dropped, regardless of
 /// other threads, and moving the value must not move the bytes.
 pub unsafe trait StableBytes: Send + Sync + 'static {
-    /// The bytes.
+    /// The bytes, at the same address for as long as the value lives.
     fn bytes(&self) -> &[u8];
 }
 

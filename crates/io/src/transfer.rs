@@ -49,7 +49,7 @@ enum Memory {
 // and stay in place when the operation moves; nothing is dereferenced here.
 unsafe impl Send for Transfer {}
 
-/// The next request to the kernel.
+/// The next request of a transfer to the kernel.
 pub(crate) enum Piece<'a> {
     /// Fill this memory.
     Read { start: *mut u8, len_bytes: u32 },

@@ -237,9 +237,9 @@ pub(crate) enum Limited {
     /// None.
     #[default]
     Nothing,
-    /// Some: the others are measured where memory cannot be limited.
+    /// Some of them: the others are measured where memory cannot be limited.
     Some,
-    /// All: the experiment is left out where memory cannot be limited.
+    /// All of them: the experiment is left out where memory cannot be limited.
     All,
 }
 

@@ -12,7 +12,7 @@ pub enum Unit {
     Seconds,
     /// Percent.
     Percent,
-    /// A ratio, shown with a multiplication sign.
+    /// A ratio, printed with a multiplication sign.
     Ratio,
     /// A plain count.
     Count,

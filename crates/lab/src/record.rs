@@ -46,7 +46,7 @@ pub struct RunInfo {
     pub started_unix_ms: u64,
     /// The effective configuration: a record file is itself a runnable configuration.
     pub config: Config,
-    /// The machine.
+    /// The machine on which the run was made.
     pub machine: MachineInfo,
     /// Biases of this machine that were found, in words, each with the lab's countermeasure.
     pub biases: Vec<String>,

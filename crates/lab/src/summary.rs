@@ -23,11 +23,11 @@ pub use titles::{is_plain, parameters, target_title};
 pub struct Spread {
     /// The median.
     pub median: f64,
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
-    /// How many repeats.
+    /// Number of repeats.
     pub count: usize,
 }
 

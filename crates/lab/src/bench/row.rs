@@ -71,9 +71,9 @@ pub struct Baseline {
 pub struct Spread {
     /// The median.
     pub median: f64,
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
     /// Number of measurements.
     pub count: usize,

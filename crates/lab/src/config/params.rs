@@ -12,7 +12,7 @@ use super::{Config, ExperimentId, Preset};
 
 /// The parameters of an experiment.
 pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
-    /// The experiment, which the section is named after.
+    /// The experiment, whose name is the name of the section.
     const OF: ExperimentId;
 
     /// The meaning of the command line's flags for it.

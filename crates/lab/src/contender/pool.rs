@@ -42,8 +42,8 @@ pub fn is_pool(contender: &str) -> bool {
     ["pool", "pool-tasks", "pool-get-many", "pool-frames", "async-pool"].contains(&contender)
 }
 
-/// Memory setting for the engine under a limit. The engine may use 1.3 times its setting plus 64 MiB; under a small
-/// limit the setting is half of it.
+/// Memory setting for the engine under a limit, chosen so that its use, up to 1.3 times the setting plus 64 MiB, stays
+/// within the limit. At least a third of the limit and 16 MiB; 256 MiB without a limit.
 pub fn cache_bytes(limit: MemoryLimit) -> u64 {
     if limit.method == MemoryMethod::None {
         return 256 << 20;

@@ -113,7 +113,7 @@ fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("access");
 
-/// The experiment.
+/// The experiment `access`, as the registry lists it.
 pub(crate) struct Access;
 
 impl Experiment for Access {

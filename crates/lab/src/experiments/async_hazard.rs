@@ -94,7 +94,7 @@ enum Spread {
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("async");
 
-/// The experiment.
+/// The experiment `async`, as the registry lists it.
 pub(crate) struct AsyncHazard;
 
 impl Experiment for AsyncHazard {

@@ -77,7 +77,7 @@ const READER_S_PER_MILLION: f64 = 30.0;
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("claims");
 
-/// The experiment.
+/// The experiment `claims`, as the registry lists it.
 pub(crate) struct Claims;
 
 impl Experiment for Claims {

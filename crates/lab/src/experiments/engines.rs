@@ -77,7 +77,7 @@ const LOAD_BYTES_PER_S: f64 = 60e6;
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("engines");
 
-/// The experiment.
+/// The experiment `engines`, as the registry lists it.
 pub(crate) struct Engines;
 
 impl Experiment for Engines {
@@ -298,7 +298,7 @@ fn cell(
     }
 }
 
-/// Memory by which caches are sized: the cell's limit where there is one, otherwise the setting.
+/// Memory by which caches are sized: the setting, or the cell's limit where that is smaller.
 fn budget(engines: &params::Params, memory: MemoryLimit, larger: bool) -> u64 {
     match memory.method {
         MemoryMethod::None if !larger => engines.fit_memory_bytes,

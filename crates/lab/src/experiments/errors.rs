@@ -116,7 +116,7 @@ fn stores(variant: &str, preset: Preset) -> &'static [&'static str] {
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("errors");
 
-/// The experiment.
+/// The experiment `errors`, as the registry lists it.
 pub(crate) struct Errors;
 
 impl Experiment for Errors {

@@ -49,7 +49,7 @@ const SCAN_BLOCK_BYTES: u64 = 1 << 20;
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("eviction");
 
-/// The experiment.
+/// The experiment `eviction`, as the registry lists it.
 pub(crate) struct Eviction;
 
 impl Experiment for Eviction {

@@ -38,7 +38,7 @@ const _: () = assert!(PAGE_BYTES == 4096, "as OTHER_BLOCKS says");
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("random");
 
-/// The experiment.
+/// The experiment `random`, as the registry lists it.
 pub(crate) struct Random;
 
 impl Experiment for Random {

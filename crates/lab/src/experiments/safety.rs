@@ -41,9 +41,9 @@ use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric, Summary};
 
-/// Uncommitted bytes on disk.
+/// The variant that finds uncommitted bytes on disk.
 pub const SIN: &str = "sin";
-/// The cost of preventing it.
+/// The variant that measures the cost of preventing uncommitted bytes on disk.
 pub const COMMITS: &str = "commits";
 /// The stores, in the order of the report.
 pub const STORES: [&str; 7] =
@@ -60,7 +60,7 @@ const KERNEL_S_MAX: f64 = 60.0;
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("safety");
 
-/// The experiment.
+/// The experiment `safety`, as the registry lists it.
 pub(crate) struct Safety;
 
 impl Experiment for Safety {

@@ -38,7 +38,7 @@ const PART_BYTES: u64 = 128 << 20;
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("scan");
 
-/// The experiment.
+/// The experiment `scan`, as the registry lists it.
 pub(crate) struct Scan;
 
 impl Experiment for Scan {

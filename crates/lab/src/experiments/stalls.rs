@@ -56,14 +56,14 @@ pub const FITS: &str = "fits";
 /// The engine's scan of its leaves.
 pub const LEAF_SCAN: &str = "leaf-scan";
 
-/// Divisor of the memory: the part that `mmap-mlock` locks, and the working set of `fits` within that part.
+/// Divisors of the memory: for the part that `mmap-mlock` locks, and for the working set of `fits`.
 const LOCKED_SHARE: u64 = 2;
 const WORKING_SHARE: u64 = 4;
 
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("stalls");
 
-/// The experiment.
+/// The experiment `stalls`, as the registry lists it.
 pub(crate) struct Stalls;
 
 impl Experiment for Stalls {

@@ -66,7 +66,7 @@ const CONTENDERS: [(&str, bool); 7] = [
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("translate");
 
-/// The experiment.
+/// The experiment `translate`, as the registry lists it.
 pub(crate) struct Translate;
 
 impl Experiment for Translate {

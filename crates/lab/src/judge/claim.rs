@@ -21,7 +21,7 @@ pub struct Claim {
     pub hypothesis: &'static str,
     /// The author of the claim, and where it stands.
     pub source: &'static str,
-    /// Whose records decide.
+    /// The experiment with the deciding records.
     pub experiment: ExperimentId,
     /// The deciding rule in words.
     pub rule: &'static str,
@@ -310,7 +310,7 @@ pub(crate) fn figure(group: &Group<'_>, name: &str) -> Option<Spread> {
     Spread::of(group.good.iter().filter_map(|cell| cell.outcome.figures.get(name).copied()))
 }
 
-/// An extra parameter.
+/// The value of an extra parameter of a group.
 pub(crate) fn extra<'g>(group: &'g Group<'_>, name: &str) -> Option<&'g str> {
     group.spec.params.extra.get(name).map(String::as_str)
 }

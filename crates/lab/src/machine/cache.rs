@@ -16,7 +16,7 @@ use crate::error::Result;
 pub struct Prepared {
     /// The method in words, for the record.
     pub method: String,
-    /// Bytes of the paths in the page cache afterwards; `None` where the kernel does not tell.
+    /// Bytes of the paths in the page cache afterwards; `None` where the kernel gives no count.
     pub resident_bytes: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<(Prepared, Vec<Fil
     Ok((checked(format!("{} read through the page cache", human_bytes(read_bytes)), paths), held))
 }
 
-/// Bytes of a file, of all files in a folder, or of a block device in the page cache. `None` where the kernel does not tell (a foreign file, or neither
+/// Bytes of a file, of all files in a folder, or of a block device in the page cache. `None` where the kernel gives no count (a foreign file, or neither
 /// cachestat nor mincore).
 pub fn residency(path: &Path) -> Option<u64> {
     if path.is_dir() {

@@ -8,7 +8,7 @@ use crate::format::Unit;
 const WIDE_PX: f64 = 780.0;
 const NARROW_PX: f64 = 340.0;
 
-/// One row a contender.
+/// A chart with a row for each contender.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows {
     /// Label of the value axis: `reads per second`.

@@ -19,7 +19,7 @@ use crate::workload::{Layout, Place, first_word};
 /// The way to reach a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// A shared map, advised.
+    /// A shared map with this advice.
     Map(Advice),
     /// System calls.
     Calls(Means),
@@ -29,9 +29,9 @@ pub(super) enum Way {
 
 /// A file that is read one block at a time.
 pub(super) enum Source {
-    /// Touched.
+    /// A map whose pages are touched.
     Map(Maps),
-    /// Read into a buffer.
+    /// Files that are read by calls into a buffer.
     Calls(Files, IoBuf),
 }
 

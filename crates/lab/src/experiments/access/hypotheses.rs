@@ -5,7 +5,7 @@ use crate::format::Unit;
 use crate::judge::claim::{Claim, Decision, Records, Test, at_least, inside, is};
 use crate::summary::{Family, Metric};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "batching-decides",

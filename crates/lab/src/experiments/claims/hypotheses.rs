@@ -7,7 +7,7 @@ use crate::judge::claim::{
 };
 use crate::summary::{Group, Metric, Spread};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "cached-2x-faster",

@@ -4,7 +4,7 @@ use super::ID;
 use crate::judge::claim::{Claim, Decision, Places, Records, Test, extra, inside, of_variant, times};
 use crate::summary::{Group, Metric, target_title};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
     id: "sqlite-gains-from-mmap",
     hypothesis: "SQLite reads faster with mmap_size set.",

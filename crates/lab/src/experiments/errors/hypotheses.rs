@@ -6,7 +6,7 @@ use crate::format::digits;
 use crate::judge::claim::{Claim, Decision, Outcome, Part, Places, Records, Test, figure, is_shadow, of_variant};
 use crate::summary::{Family, Group};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "errors-become-signals",

@@ -9,7 +9,7 @@ use crate::judge::claim::{
 use crate::record::MemoryMethod;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "shootdowns-dominate",

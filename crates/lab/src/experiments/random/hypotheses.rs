@@ -9,7 +9,7 @@ use crate::judge::claim::{
 };
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "half-of-direct",

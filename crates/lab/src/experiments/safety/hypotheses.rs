@@ -5,7 +5,7 @@ use super::findings::was_looked_at;
 use crate::format::digits;
 use crate::judge::claim::{Claim, Decision, Outcome, Part, Places, Records, Test, figure, is_shadow, of_variant};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
     id: "uncommitted-reaches-disk",
     hypothesis: "A page that a transaction changed in a shared map can be on the disk before the transaction commits.",

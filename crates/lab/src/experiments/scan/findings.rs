@@ -61,7 +61,8 @@ fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     });
 }
 
-/// Large requests into buffers of scattered small pages: the block layer must split them.
+/// Compares large requests into buffers of huge pages and of small ones. The block layer must split a request over
+/// scattered small pages.
 fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let small_buffers = |group: &&Group<'_>| group.spec.params.extra.get("buffers").is_some_and(|kind| kind == "small");
     for small in of_family(groups, |family| family == Family::Ring).filter(small_buffers) {

@@ -7,7 +7,7 @@ use crate::judge::claim::{
 };
 use crate::summary::{Group, Metric};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "scan-below-half",

@@ -9,7 +9,7 @@ use crate::judge::claim::{
 };
 use crate::summary::{Family, Group, Metric};
 
-/// The claims.
+/// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
     id: "pool-matches-map-in-memory",
     hypothesis: "In memory a well-made buffer pool is about as fast as mmap.",
