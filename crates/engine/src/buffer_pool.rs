@@ -6,7 +6,7 @@
 //! | part | purpose |
 //! |---|---|
 //! | `word_array` | maps a page id to its frame or block with one load |
-//! | `free_frames`, `frames` | the frames' memory, and the only `unsafe` of the read path |
+//! | `free_frames`, `usage_counts`, `frames` | the frames' memory, and the only `unsafe` of the read path |
 //! | `epochs`, `chunked_queue` | delays reclamation of memory that a reader may be looking at; lists of what waits for it |
 //! | `stats`, `writer_signal` | counters; how the background writer is woken |
 //! | `waiter` | the state of an operation that waits for pages and frames |
@@ -58,6 +58,7 @@ mod shard;
 mod snapshot;
 mod stats;
 mod ticket;
+mod usage_counts;
 mod versions;
 mod view;
 mod waiter;
@@ -421,7 +422,7 @@ impl Store for Pager {
     }
 
     fn sent(&self) -> usize {
-        self.reads.scheduler().lined_up()
+        self.reads.scheduler().staged().lined_up()
     }
 
     fn claim_room(&self, pages: usize, claim: Claim) -> Option<Room> {

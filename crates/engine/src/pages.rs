@@ -1,4 +1,4 @@
-//! Defines the interface between the users of pages (tree, transactions) and the keepers of pages (pager, log).
+//! Defines the interface between the users of pages (tree, transactions) and the stores of pages (buffer pool, log).
 //!
 //! **A miss is a value.** The lookup does not wait: [`Pages::page`] returns either a page in memory
 //! or a [`Wait`], which names the missing resource. A caller that receives a `Wait` drops everything it holds, passes the
@@ -9,7 +9,7 @@
 //! under a commit number. A [`View`](Store::View) shows the tree as of one commit, inner pages and leaves alike: of each
 //! page, the newest version that is not younger than the view.
 //!
-//! **Bodies.** All slices are page *bodies*: the bytes after the page header, which belongs to the pager.
+//! **Bodies.** All slices are page *bodies*: the bytes after the page header, which belongs to the buffer pool.
 //!
 //! Invariants:
 //! 1. A store never does I/O in `page`, `edit`, `allocate`, `free`, `reserve`, `publish`, `append`; they never block on a device.

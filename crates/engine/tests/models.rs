@@ -70,7 +70,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// `buffer_pool::lane` and `buffer_pool::ticket`: many who miss one page share one read; whoever has the queue completes it for all, and
+/// `buffer_pool::reads` and `buffer_pool::waiter`: many who miss one page share one read; whoever has the queue completes it for all, and
 /// hands the queue on; the page is born pinned for those who wait and cannot be evicted before they have gone.
 #[test]
 fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {

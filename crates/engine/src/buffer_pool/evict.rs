@@ -228,7 +228,7 @@ impl Evictor {
                 let frame = self.versions.frames().frame(index);
                 if !frame.is_published()
                     || frame.page() != page
-                    || self.versions.frames().usage(index) > PROBATION_USES_MAX
+                    || self.versions.frames().usage().get(index) > PROBATION_USES_MAX
                 {
                     // Evicted already, or used again: from now on the clock decides.
                     continue;

@@ -11,18 +11,16 @@
 //! could be found, or it never was in any.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nofault_io::aligned::{IoBuf, PageKind, Region};
 use nofault_io::prefetch::prefetch_read;
 
 use super::free_frames::FreeFrames;
+use super::usage_counts::UsageCounts;
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, Location, PageId};
-
-/// Highest usage count: the rounds of the clock that a frame survives without being used again.
-const USAGE_MAX: u8 = 3;
 
 /// A frame, and the metadata of the page version in it. A hit does not touch this struct: the page's address follows from the
 /// frame's number, its commit stands in its header, and its usage count is in a separate array.
@@ -65,6 +63,12 @@ impl Frame {
         self.disk.store(at.to_word(), Ordering::Relaxed);
     }
 
+    /// Changes the place of a clean page. Under the lock of the page's shard.
+    pub(crate) fn set_moved(&self, at: Location) {
+        debug_assert!(self.disk().is_some(), "a dirty page was moved");
+        self.set_disk(at);
+    }
+
     /// Block near which it should be written.
     pub(crate) fn near(&self) -> Option<u64> {
         self.near.load(Ordering::Relaxed).checked_sub(1)
@@ -86,7 +90,7 @@ impl Frame {
     /// Removes a pin, under the lock of the page's shard. Returns true when the frame is doomed and this was its last pin.
     pub(crate) fn unpin(&self) -> bool {
         let before = self.pins.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "unpinned a frame that nobody pinned");
+        debug_assert!(before > 0, "unpinned a frame that is not pinned");
         before == 1 && self.doomed.load(Ordering::Relaxed)
     }
 
@@ -146,8 +150,7 @@ impl OwnedRun {
 /// All frames of a pool.
 pub(crate) struct Frames {
     all: Box<[Frame]>,
-    /// The usage count of each frame: sixty-four to a cache line, because every hit reads one.
-    usage: Box<[AtomicU8]>,
+    usage: UsageCounts,
     free: Mutex<FreeFrames>,
     region: Region,
     page_bytes: usize,
@@ -184,7 +187,7 @@ impl Frames {
         (0..count as u32).rev().for_each(|index| free.put(index));
         Ok(Self {
             all,
-            usage: (0..count).map(|_| AtomicU8::new(0)).collect(),
+            usage: UsageCounts::new(count),
             free: Mutex::new(free),
             region,
             page_bytes,
@@ -240,28 +243,10 @@ impl Frames {
         prefetch_read(&raw const self.all[index as usize]);
     }
 
-    /// How often it was used lately.
-    pub(crate) fn usage(&self, index: u32) -> u8 {
-        self.usage[index as usize].load(Ordering::Relaxed)
-    }
-
-    /// Notes a use. A store only when it changes something, so that hot frames stay shared in every core's cache.
-    pub(crate) fn touch(&self, index: u32) {
-        let of_frame = &self.usage[index as usize];
-        let usage = of_frame.load(Ordering::Relaxed);
-        if usage < USAGE_MAX {
-            of_frame.store(usage + 1, Ordering::Relaxed);
-        }
-    }
-
-    /// Lowers the usage count by one, as the clock's hand passes, and returns whether it was zero already.
-    pub(crate) fn lower_usage(&self, index: u32) -> bool {
-        let of_frame = &self.usage[index as usize];
-        let usage = of_frame.load(Ordering::Relaxed);
-        if usage > 0 {
-            of_frame.store(usage - 1, Ordering::Relaxed);
-        }
-        usage == 0
+    /// How often each frame was used lately.
+    #[inline]
+    pub(crate) fn usage(&self) -> &UsageCounts {
+        &self.usage
     }
 
     /// A frame for a page to be read. `None` when only the writers' reserve is left.
@@ -349,12 +334,6 @@ impl Frames {
         self.dirty.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Changes the place of a clean frame's page. Under the lock of its page's shard.
-    pub(crate) fn set_moved(&self, index: u32, at: Location) {
-        debug_assert!(self.frame(index).disk().is_some(), "a dirty page was moved");
-        self.frame(index).set_disk(at);
-    }
-
     /// Gives private copies back.
     pub(crate) fn give_back_private(&self, frames: Vec<OwnedFrame>) {
         self.private.fetch_sub(frames.len(), Ordering::Relaxed);
@@ -397,7 +376,7 @@ impl Frames {
         frame.disk.store(facts.disk.map_or(0, Location::to_word), Ordering::Relaxed);
         frame.near.store(facts.near.map_or(0, |block| block + 1), Ordering::Relaxed);
         frame.pins.store(facts.pins, Ordering::Relaxed);
-        self.usage[owned.index as usize].store(u8::from(facts.hot), Ordering::Relaxed);
+        self.usage.reset(owned.index, facts.hot);
         frame.doomed.store(false, Ordering::Relaxed);
         // SAFETY: the caller owned the frame until now, so no other thread can reach this cell.
         unsafe { *frame.buffer.get() = Some(owned.buffer) };

@@ -148,7 +148,7 @@ impl PageTable {
         if let Some(version) = shard.version_at(id, at) {
             return match version.place {
                 Place::Frame(frame) => {
-                    self.frames().touch(frame);
+                    self.frames().usage().touch(frame);
                     Lookup::Frame(frame)
                 }
                 Place::Disk(_) | Place::Loading(_) => Lookup::NotInMemory,
@@ -287,7 +287,7 @@ impl PageTable {
     /// Returns it pinned, as dirty, if it only has to be written first.
     pub(super) fn try_evict(&self, index: u32, if_unused: bool) -> Option<Evicted> {
         let frame = self.frames().frame(index);
-        if !frame.is_published() || frame.pins() > 0 || (if_unused && !self.frames().lower_usage(index)) {
+        if !frame.is_published() || frame.pins() > 0 || (if_unused && !self.frames().usage().lower(index)) {
             return None;
         }
         let page = frame.page();
@@ -405,7 +405,7 @@ impl PageTable {
                 true
             }
             Entry::Resident(index) if self.disk_of(index) == Some(from) => {
-                self.frames().set_moved(index, to);
+                self.frames().frame(index).set_moved(to);
                 true
             }
             _ => false,

@@ -74,7 +74,7 @@ fn take_frame(versions: &Versions, reserved: &mut Vec<OwnedFrame>, held: usize) 
 fn newest<'g>(versions: &'g Versions, _protects: &'g Guard, id: PageId) -> Attempt<(u32, &'g [u8])> {
     match versions.pages().entry(id) {
         Entry::Resident(frame) => {
-            versions.frames().touch(frame);
+            versions.frames().usage().touch(frame);
             // SAFETY: found under the guard, which lives as long as the slice.
             Ok((frame, unsafe { versions.frames().bytes(frame) }))
         }

@@ -17,7 +17,8 @@
 //! | `scratch`, `device` | memory for runs; the places at the device |
 //! | `completed` | reads that the device is done with |
 //! | `in_flight` | groups reads into operations, and holds them until they complete |
-//! | `scheduler` | staged reads, the queue and its next holder, and the counts of all reads |
+//! | `staged` | reads that wait for a thread that sends them |
+//! | `scheduler` | the queue and its next holder, and the counts of all reads |
 //! | `completion_demand` | decides which thread takes completions |
 //! | `installer` | checks completed reads, installs their pages, wakes the waiters |
 //! | `standstill` | ends waits for frames when no frame can become free |
@@ -35,6 +36,7 @@ mod in_flight;
 mod installer;
 mod scheduler;
 mod scratch;
+mod staged;
 mod standstill;
 mod state;
 
@@ -71,7 +73,7 @@ const COMPLETIONS_AT_ONCE: usize = 4;
 /// Most milliseconds that a blocking waiter sleeps, relying on other threads, before it checks the queue itself.
 const PARKED_MS: usize = 100;
 
-/// The reads of a pool: the one owner of every read.
+/// The reads of a pool, and the owner of every one of them.
 pub(super) struct Reads {
     versions: Arc<Versions>,
     evictor: Arc<Evictor>,
@@ -182,7 +184,7 @@ impl Reads {
         if count > 0 {
             self.versions.counters().misses.fetch_add(count as u64, Ordering::Relaxed);
             self.scheduler.begin(count);
-            self.scheduler.stage(reads);
+            self.scheduler.staged().add(reads);
         }
     }
 
@@ -207,7 +209,7 @@ impl Reads {
 
     /// Submits staged reads if they are a batch, and returns whether they were.
     pub(super) fn submit_batch(&self) -> bool {
-        let is_batch = self.scheduler.has_batch();
+        let is_batch = self.scheduler.staged().are_batch();
         if is_batch {
             self.submit();
         }

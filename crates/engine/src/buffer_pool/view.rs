@@ -43,7 +43,7 @@ impl<'a> View<'a> {
             // Its header says the same as the frame does, and its line is needed anyway.
             let page = self.whole(index);
             if page_commit(page) <= self.at {
-                self.pages.frames().touch(index);
+                self.pages.frames().usage().touch(index);
                 self.hits.hit();
                 return Ok(page);
             }

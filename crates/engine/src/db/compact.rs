@@ -1,5 +1,5 @@
 //! Compaction: lists the pages of each table in key order and moves scattered pages next to each other.
-//! `buffer_pool::moves` describes how a page is moved without readers noticing.
+//! `buffer_pool::relocate` describes how a page is moved without readers noticing.
 //!
 //! The leaves below one parent after the other, and the pages of values that leaves refer to, are looked up in short
 //! snapshots and passed on as page numbers. When they are moved, some may already be freed or belong to another table:

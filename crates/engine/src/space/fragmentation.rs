@@ -45,7 +45,7 @@ impl Pages {
             let now = left.min(per_checkpoint);
             left -= now;
             let mut chosen: Vec<usize> = (0..now).map(|_| random.usize(0..self.place.len())).collect();
-            // As the pager writes: in the order of old places, each page once.
+            // As the buffer pool writes: in the order of old places, each page once.
             chosen.sort_by_key(|page| self.place[*page]);
             chosen.dedup();
             for page in chosen {
@@ -58,7 +58,7 @@ impl Pages {
         }
     }
 
-    /// Relocates all pages in the order of keys, as `buffer_pool::moves` does: a checkpoint after every sixteenth of the pages, the
+    /// Relocates all pages in the order of keys, as `buffer_pool::relocate` does: a checkpoint after every sixteenth of the pages, the
     /// file no longer than nine eighths of the blocks in use and a few groups. Returns how many pages moved into rows, how many
     /// moved to make room, and how many found no room.
     fn compact(&mut self) -> (usize, usize, usize) {

@@ -52,12 +52,12 @@ impl DirectReads {
     /// taking the queue and without another thread that has to wake this one.
     pub(super) fn read_here(&self, waiter: &Arc<Waiter>) -> bool {
         let Some(page) = waiter.only_read() else { return false };
-        let Some(mut read) = self.scheduler.take_staged(page) else { return false };
+        let Some(mut read) = self.scheduler.staged().take(page) else { return false };
         if read.frame.is_none() {
             read.frame = self.evictor.frame_for_read();
         }
         let Some(owned) = read.frame.take_if(|_| self.scheduler.device().enter()) else {
-            self.scheduler.put_staged(read);
+            self.scheduler.staged().put_back(read);
             return false;
         };
         // All waiters for the page receive an error, this thread's waiter among them.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
+use super::completed::CompletedRead;
 use super::in_flight::{ReadQueue, Sent};
 use super::installer::Installer;
 use super::scheduler::Scheduler;
@@ -160,8 +161,8 @@ impl Dispatcher {
     }
 
     /// Gives frames to reads and submits them, as far as there is room at the device. Returns how many operations were started.
-    fn start_staged(&self, queue: &mut ReadQueue, completed: &mut Vec<super::completed::CompletedRead>) -> usize {
-        self.scheduler.line_up(queue);
+    fn start_staged(&self, queue: &mut ReadQueue, completed: &mut Vec<CompletedRead>) -> usize {
+        self.scheduler.staged().line_up(queue);
         let page_bytes = self.versions.frames().page_bytes();
         let device = self.scheduler.device();
         let mut started = 0;

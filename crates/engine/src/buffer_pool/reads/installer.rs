@@ -135,7 +135,7 @@ impl Installer {
         }
         self.versions.frame_waits().return_frames(frames);
         if !again.is_empty() {
-            self.scheduler.stage(again.into_iter());
+            self.scheduler.staged().add(again.into_iter());
         }
         wake_all(wake);
     }

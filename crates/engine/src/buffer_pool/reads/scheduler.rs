@@ -12,21 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use super::completed::CompletedRun;
 use super::device::DevicePlaces;
 use super::in_flight::ReadQueue;
-use super::state::{Read, ReadState};
+use super::staged::StagedReads;
 use crate::buffer_pool::waiter::Waiter;
-use crate::format::PageId;
-
-/// Staged reads of tasks that go out without waiting for more. Twice as many save no CPU.
-const BATCH: usize = 8;
-/// Staged reads that a blocking waiter looks through for its own.
-const LOOK_BACK: usize = 64;
 
 /// The reads of a pool, from the request to the completion.
 pub(crate) struct Scheduler {
-    /// Reads that no thread has put in line yet.
-    staged: Mutex<VecDeque<Read>>,
-    /// How often the staged reads, all of them, were put in line. Counted under their lock.
-    lined_up: AtomicUsize,
+    staged: StagedReads,
     queue: Mutex<ReadQueue>,
     /// Completed runs that are not taken apart yet. The thread that put them there takes them apart, and waiting threads help.
     completed_runs: Mutex<VecDeque<CompletedRun>>,
@@ -49,8 +40,7 @@ impl Scheduler {
     /// With so many operations at the device at most.
     pub(super) fn new(queue: ReadQueue, at_device_max: usize) -> Self {
         Self {
-            staged: Mutex::default(),
-            lined_up: AtomicUsize::new(0),
+            staged: StagedReads::default(),
             queue: Mutex::new(queue),
             completed_runs: Mutex::default(),
             in_line: AtomicUsize::new(0),
@@ -67,50 +57,14 @@ impl Scheduler {
         &self.device
     }
 
-    fn staged(&self) -> MutexGuard<'_, VecDeque<Read>> {
-        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The reads that no thread has put in line yet.
+    pub(crate) fn staged(&self) -> &StagedReads {
+        &self.staged
     }
 
     /// Counts reads that were begun and are nowhere yet.
     pub(super) fn begin(&self, count: usize) {
         self.in_flight.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// Stages reads: the next thread that has the queue puts them in line.
-    pub(super) fn stage(&self, reads: impl Iterator<Item = Read>) {
-        self.staged().extend(reads.map(|read| read.into_state(ReadState::Staged)));
-    }
-
-    /// Takes back the staged read of a page, if it is one of the last.
-    pub(super) fn take_staged(&self, page: PageId) -> Option<Read> {
-        let mut staged = self.staged();
-        let from = staged.len().saturating_sub(LOOK_BACK);
-        let at = (from..staged.len()).rev().find(|at| staged[*at].page() == page)?;
-        staged.remove(at)
-    }
-
-    /// Stages a read again that [`Scheduler::take_staged`] returned.
-    pub(super) fn put_staged(&self, read: Read) {
-        self.staged().push_front(read);
-    }
-
-    /// Whether the staged reads are as many as go out without waiting for more.
-    pub(super) fn has_batch(&self) -> bool {
-        self.staged().len() >= BATCH
-    }
-
-    /// Puts the staged reads in line, all of them.
-    pub(super) fn line_up(&self, queue: &mut ReadQueue) {
-        let mut staged = self.staged();
-        if !staged.is_empty() {
-            queue.line_up(&mut staged);
-            self.lined_up.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// How often the staged reads were put in line.
-    pub(crate) fn lined_up(&self) -> usize {
-        self.lined_up.load(Ordering::Relaxed)
     }
 
     /// Waits for the queue.
@@ -219,6 +173,6 @@ impl Scheduler {
 
     /// Whether there are reads that are not at the device yet.
     pub(super) fn has_unsent(&self) -> bool {
-        self.in_line.load(Ordering::Relaxed) > 0 || self.is_stuck() || !self.staged().is_empty()
+        self.in_line.load(Ordering::Relaxed) > 0 || self.is_stuck() || !self.staged.is_empty()
     }
 }
