@@ -1,6 +1,6 @@
 //! The buffer pool: keeps pages in memory, reads and evicts them, and gives each view its versions.
 //!
-//! [`Pager`] puts the parts together and hands parts, not itself, to those that use them. Each part owns its data and its locks, and
+//! [`BufferPool`] puts the parts together and hands parts, not itself, to those that use them. Each part owns its data and its locks, and
 //! uses only parts above it in this table:
 //!
 //! | part | purpose |
@@ -111,7 +111,7 @@ pub(crate) const FRAMES_MIN: usize = 32;
 
 /// How a pool is set up.
 #[derive(Debug, Clone)]
-pub(crate) struct PagerOptions {
+pub(crate) struct PoolOptions {
     /// Bytes of memory for frames, and for everything else the pool keeps as far as it is known at the start.
     pub(crate) cache_bytes: u64,
     /// Bytes of it that other parts of the database have taken.
@@ -128,7 +128,7 @@ pub(crate) struct PagerOptions {
 
 /// The pool. Clones are handles of one.
 #[derive(Clone)]
-pub(crate) struct Pager {
+pub(crate) struct BufferPool {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
     evictor: Arc<Evictor>,
@@ -142,20 +142,20 @@ fn frame_memory_bytes(page_bytes: usize) -> u64 {
     (page_bytes + page_bytes / 16 + size_of::<Frame>() + 64) as u64 + ProbationaryQueue::bytes_max(1)
 }
 
-impl Pager {
+impl BufferPool {
     /// Memory below which there can be no pool with this page table.
     pub(crate) fn bytes_min(page_bytes: usize, map: &BlockMap) -> u64 {
         frame_memory_bytes(page_bytes) * FRAMES_MIN as u64 + map.memory_bytes() * 2
     }
 
     /// Opens a pool over `disk` with the page table `map` as of `commit`; `space` has every block marked that the map names.
-    /// Starts no threads: see [`Pager::start_background_threads`].
+    /// Starts no threads: see [`BufferPool::start_background_threads`].
     ///
     /// # Errors
     /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or the disk's error when it opens queues.
     pub(crate) fn new(
         disk: &Arc<dyn Disk>,
-        options: &PagerOptions,
+        options: &PoolOptions,
         map: BlockMap,
         mut space: Space,
         commit: CommitSeq,
@@ -314,7 +314,7 @@ impl Pager {
     }
 }
 
-impl Store for Pager {
+impl Store for BufferPool {
     type View<'a> = View<'a>;
     type Edits<'a> = PrivateCopies<'a>;
     type Snapshot = Snapshot;

@@ -28,7 +28,9 @@ use nofault_io::disk::Disk;
 use crate::background;
 use crate::bell::Bell;
 use crate::blocks::read_once;
-use crate::buffer_pool::{CheckpointPlace, GroupsToEmpty, NodeToWrite, Pager, RelocationOutcome, Relocator, Snapshot};
+use crate::buffer_pool::{
+    BufferPool, CheckpointPlace, GroupsToEmpty, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CONVERSION_OFFSET, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
@@ -45,7 +47,7 @@ const PAGES_AT_ONCE: usize = 2048;
 
 /// Makes checkpoints of one database.
 pub(crate) struct Checkpointer {
-    pager: Pager,
+    pool: BufferPool,
     log: Log,
     /// The superblock in force. Held during a checkpoint: one at a time.
     current: Mutex<Superblock>,
@@ -53,8 +55,8 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(crate) fn new(pager: Pager, log: Log, current: Superblock) -> Self {
-        Self { pager, log, current: Mutex::new(current), made: AtomicU64::new(0) }
+    pub(crate) fn new(pool: BufferPool, log: Log, current: Superblock) -> Self {
+        Self { pool, log, current: Mutex::new(current), made: AtomicU64::new(0) }
     }
 
     /// Makes a checkpoint of the visible commit and returns that commit. Blocks; needs no lock of its callers.
@@ -65,7 +67,7 @@ impl Checkpointer {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         // Matters most after a failed sync: the writes that it covered are lost, and a second sync would not report them.
         self.log.check()?;
-        let snapshot = self.pager.essential_snapshot();
+        let snapshot = self.pool.essential_snapshot();
         let commit = snapshot.seq();
         if commit < current.commit {
             // Would be a step back: the pages on disk are of a later commit by now.
@@ -86,7 +88,7 @@ impl Checkpointer {
         self.log.flush()?;
         let is_saved = {
             let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            !self.log.has_records() && self.pager.visible() <= current.commit
+            !self.log.has_records() && self.pool.visible() <= current.commit
         };
         if is_saved { Ok(()) } else { self.checkpoint().map(drop) }
     }
@@ -123,15 +125,15 @@ impl Checkpointer {
             compatible_features: current.compatible_features & FEATURES_COMPATIBLE,
             ..*current
         };
-        let next = write_table(&self.pager, next)?;
+        let next = write_table(&self.pool, next)?;
         self.switch(&next)?;
         *current = next;
         // Forgets them only now: after a failure the next checkpoint, which may be of an earlier commit, must look at all of them
         // again, or it would name pages that do not exist as of that commit.
-        self.pager.metadata().forget_changed(commit);
+        self.pool.metadata().forget_changed(commit);
         drop(registered);
-        self.pager.reclaim();
-        while self.pager.metadata().lock().space.checkpoint_durable() > 0 {}
+        self.pool.reclaim();
+        while self.pool.metadata().lock().space.checkpoint_durable() > 0 {}
         // Done before the next checkpoint begins, which adds to the blocks that `checkpoint_durable` frees and has a later anchor.
         self.log.recycle(anchor);
         self.made.fetch_add(1, Ordering::Relaxed);
@@ -187,11 +189,11 @@ impl Checkpointer {
 
     /// Whether a checkpoint is due: half the log is used, many blocks wait to be free, or the list of changed pages is long.
     pub(crate) fn is_due(&self) -> bool {
-        if self.pager.has_many_changed() {
+        if self.pool.has_many_changed() {
             return true;
         }
         let blocks = {
-            let metadata = self.pager.metadata().lock();
+            let metadata = self.pool.metadata().lock();
             (metadata.space.deferred_blocks(), metadata.space.used_blocks())
         };
         self.log.wants_checkpoint() || (blocks.0 > 4096 && blocks.0 > blocks.1 / 4)
@@ -201,14 +203,14 @@ impl Checkpointer {
     /// the changed pages at a time, in order: pages that commits add meanwhile do no harm, before or after the current position.
     fn write_pages(&self, commit: CommitSeq) -> Result<()> {
         // Pages with later numbers are new since then.
-        let (mut next, end) = (Some(PageId(0)), self.pager.metadata().pages_end());
+        let (mut next, end) = (Some(PageId(0)), self.pool.metadata().pages_end());
         let mut lot: Vec<PageId> = Vec::new();
         loop {
             while lot.len() < PAGES_AT_ONCE
                 && let Some(from) = next
             {
                 let mut pages;
-                (pages, next) = self.pager.metadata().changed_between(from, end);
+                (pages, next) = self.pool.metadata().changed_between(from, end);
                 lot.append(&mut pages);
             }
             if lot.is_empty() {
@@ -216,22 +218,22 @@ impl Checkpointer {
             }
             let mut dirty = Vec::new();
             // A dirty page stays in the lot, and is on disk when the next round looks at it again.
-            lot.retain(|page| match self.pager.checkpoint_place(*page, commit) {
+            lot.retain(|page| match self.pool.checkpoint_place(*page, commit) {
                 CheckpointPlace::Dirty(item) => {
                     dirty.push(item);
                     true
                 }
                 CheckpointPlace::OnDisk(at) => {
-                    self.pager.take_over(*page, Some(at));
+                    self.pool.take_over(*page, Some(at));
                     false
                 }
                 CheckpointPlace::Absent => {
-                    self.pager.take_over(*page, None);
+                    self.pool.take_over(*page, None);
                     false
                 }
             });
             if !dirty.is_empty() {
-                self.pager.writer().write_frames(dirty)?;
+                self.pool.writer().write_frames(dirty)?;
             }
         }
     }
@@ -244,11 +246,11 @@ impl Checkpointer {
                 format!("a checkpoint failed half-way ({error}); reads go on, reopen the database to write again");
             Error::new(ErrorKind::Poisoned, what)
         };
-        self.pager.writer().sync_data().map_err(poison)?;
-        self.pager.metadata().lock().space.checkpoint_begins();
+        self.pool.writer().sync_data().map_err(poison)?;
+        self.pool.metadata().lock().space.checkpoint_begins();
         let first = (next.sequence % 2) as usize;
         // One slot at a time: while one is written the other is intact.
-        [first, 1 - first].into_iter().try_for_each(|slot| write_superblock(&self.pager, next, slot)).map_err(poison)
+        [first, 1 - first].into_iter().try_for_each(|slot| write_superblock(&self.pool, next, slot)).map_err(poison)
     }
 }
 
@@ -256,30 +258,30 @@ impl Checkpointer {
 ///
 /// # Errors
 /// When the write fails: then the slot may hold anything.
-pub(crate) fn write_superblock(pager: &Pager, superblock: &Superblock, slot: usize) -> Result<()> {
+pub(crate) fn write_superblock(pool: &BufferPool, superblock: &Superblock, slot: usize) -> Result<()> {
     let offset = SUPERBLOCK_OFFSETS.get(slot).copied().unwrap_or(CONVERSION_OFFSET);
     let mut sector = IoBuf::zeroed(SUPERBLOCK_BYTES, PageKind::Small)
         .map_err(|error| Error::from_io("take memory for a superblock", error))?;
     superblock.encode(slot, &mut sector);
-    pager.writer().write_superblock(offset, sector)
+    pool.writer().write_superblock(offset, sector)
 }
 
 /// Writes the changed nodes of the page table, from the leaves up. Returns the superblock with the new root in it.
-fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> {
-    let leaves = pager.metadata().lock().map.take_dirty_leaves();
+fn write_table(pool: &BufferPool, mut superblock: Superblock) -> Result<Superblock> {
+    let leaves = pool.metadata().lock().map.take_dirty_leaves();
     let mut level = 0;
     let mut changed: Vec<u64> = leaves.iter().copied().collect();
     let (levels, page_count) = {
-        let metadata = pager.metadata().lock();
+        let metadata = pool.metadata().lock();
         (metadata.map.levels(), metadata.map.page_count())
     };
     let outcome = (|| {
         let mut root = None;
         while !changed.is_empty() && level < levels {
             for part in changed.chunks(BATCH) {
-                root = write_nodes(pager, level, part)?;
+                root = write_nodes(pool, level, part)?;
             }
-            let per_node = entries_per_node(pager.page_bytes());
+            let per_node = entries_per_node(pool.page_bytes());
             changed.iter_mut().for_each(|index| *index /= per_node);
             changed.dedup();
             level += 1;
@@ -298,29 +300,29 @@ fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> 
         }
         Err(error) => {
             // The inner nodes above the written ones are stale now; the next checkpoint rewrites them, from the leaves up.
-            pager.metadata().lock().map.mark_dirty(leaves);
+            pool.metadata().lock().map.mark_dirty(leaves);
             Err(error)
         }
     }
 }
 
 /// Writes nodes of one level. Returns the place and checksum of the last of them: on the top level that is the root.
-fn write_nodes(pager: &Pager, level: u32, indexes: &[u64]) -> Result<Option<(Location, u64)>> {
+fn write_nodes(pool: &BufferPool, level: u32, indexes: &[u64]) -> Result<Option<(Location, u64)>> {
     let mut nodes = Vec::with_capacity(indexes.len());
     let mut checksums = Vec::with_capacity(indexes.len());
     for index in indexes {
         let node = NodeId { level, index: *index };
-        let mut buffer = IoBuf::zeroed(pager.page_bytes(), PageKind::Small)
+        let mut buffer = IoBuf::zeroed(pool.page_bytes(), PageKind::Small)
             .map_err(|error| Error::from_io("take memory for a page-table node", error))?;
         let (entries, near) = {
-            let metadata = pager.metadata().lock();
+            let metadata = pool.metadata().lock();
             (metadata.map.entries(node), metadata.map.node(node).map(|at| at.block))
         };
-        checksums.push(encode_node(pager.file_id(), node, entries.into_iter(), &mut buffer));
+        checksums.push(encode_node(pool.file_id(), node, entries.into_iter(), &mut buffer));
         nodes.push(NodeToWrite { near, buffer });
     }
-    let blocks = pager.writer().write_nodes(nodes)?;
-    let mut metadata = pager.metadata().lock();
+    let blocks = pool.writer().write_nodes(nodes)?;
+    let mut metadata = pool.metadata().lock();
     let mut last = None;
     for ((index, block), checksum) in indexes.iter().zip(blocks).zip(checksums) {
         let at = node_location(block, checksum);

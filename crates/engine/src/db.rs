@@ -75,7 +75,7 @@ pub use self::table::Table;
 use self::tables::in_catalog;
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
-use crate::buffer_pool::Pager;
+use crate::buffer_pool::BufferPool;
 pub use crate::buffer_pool::{PoolStats, ReaderInfo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{Durability, Store};
@@ -86,7 +86,7 @@ use crate::txn::Op;
 use crate::wal::Log;
 pub use crate::wal::LogStats;
 
-type TheCore = Core<Pager, Log>;
+type TheCore = Core<BufferPool, Log>;
 
 /// A database. Cloning gives another handle to the same database; it is closed when the last handle, and everything
 /// obtained from it, is gone, and the large commits that outlive their dropped futures have ended. Commits that were

@@ -21,7 +21,7 @@ use nofault_io::disk::{Directory, Disk, FileLock};
 
 use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, STRIPES};
 use crate::blocks::{BlockReader, read_once};
-use crate::buffer_pool::{BlockMap, PAGES_MAX, Pager, PagerOptions};
+use crate::buffer_pool::{BlockMap, BufferPool, PAGES_MAX, PoolOptions};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -85,7 +85,7 @@ impl Locks {
 /// A database that has been opened. The records must be replayed, in order, before anything else is done with it.
 pub(crate) struct Opened {
     /// Its pages, as of commit `base`.
-    pub(crate) pager: Pager,
+    pub(crate) pool: BufferPool,
     /// The cache that buffers beside the pool are shared out of: never less than an empty database needs.
     pub(crate) cache_bytes: usize,
     /// Its log, ready to go on after the last record.
@@ -163,17 +163,17 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         log_anchor_checksum: anchor.checksum,
         compatible_features: FEATURES_COMPATIBLE,
     };
-    let space = Pager::new_space(settings.page_bytes, FILE_BYTES_MAX);
-    let pager = Pager::new(
+    let space = BufferPool::new_space(settings.page_bytes, FILE_BYTES_MAX);
+    let pool = BufferPool::new(
         &disk,
-        &pager_options(settings, &superblock),
+        &pool_options(settings, &superblock),
         BlockMap::new(settings.page_bytes),
         space,
         CommitSeq(0),
     )?;
-    pager.writer().complete_last_group()?;
-    txn::create_catalog(&pager)?;
-    Checkpointer::new(pager, log, superblock).checkpoint()?;
+    pool.writer().complete_last_group()?;
+    txn::create_catalog(&pool)?;
+    Checkpointer::new(pool, log, superblock).checkpoint()?;
     // All files are whole and durable; now their names: first the temporary ones, by which the next creation recognises
     // the files of an unfinished one, and last the name that makes them a database.
     directory.sync().map_err(failed("sync the folder"))?;
@@ -242,14 +242,14 @@ pub(crate) fn open(
         locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
     }
     let superblock = *in_force.superblock();
-    let mut space = Pager::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
+    let mut space = BufferPool::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
     let map = reader.page_table(&superblock, &mut space)?;
     drop(reader);
     let cache_bytes = memory::shared_out_bytes(settings, superblock.page_bytes as usize);
-    let mut pool = pager_options(settings, &superblock);
-    pool.spent_bytes = memory::spent_bytes(cache_bytes);
-    pool.cache_bytes = memory::pool_cache_bytes(cache_bytes, pool.page_bytes, &map);
-    let pager = Pager::new(&disk, &pool, map, space, superblock.commit)?;
+    let mut options = pool_options(settings, &superblock);
+    options.spent_bytes = memory::spent_bytes(cache_bytes);
+    options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &map);
+    let pool = BufferPool::new(&disk, &options, map, space, superblock.commit)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
     let anchor = Anchor {
         position: superblock.log_anchor,
@@ -262,10 +262,10 @@ pub(crate) fn open(
     // A process that created or moved the files may have ended before their names were durable. Nothing is acknowledged until they are.
     directory.sync().map_err(|error| Error::from_io("sync the folder", error))?;
     let repairs = in_force.repairs.clone();
-    let superblock = in_force.make_durable(&pager)?;
-    let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
-    pager.writer().complete_last_group()?;
-    Ok(Opened { pager, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
+    let superblock = in_force.make_durable(&pool)?;
+    let checkpointer = Arc::new(Checkpointer::new(pool.clone(), log.clone(), superblock));
+    pool.writer().complete_last_group()?;
+    Ok(Opened { pool, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
 }
 
 /// Why a file of a database cannot be opened.
@@ -293,12 +293,12 @@ fn unusable(directory: &dyn Directory, name: &str, error: nofault_io::error::Err
 /// Largest data file: the pages that the largest page table can name at a small page size.
 const FILE_BYTES_MAX: u64 = 1 << 56;
 
-fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
+fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
     let snapshot_bytes_max = match settings.snapshot_bytes_max {
         0 => 4_u64.saturating_mul(settings.cache_bytes as u64),
         chosen => chosen,
     };
-    PagerOptions {
+    PoolOptions {
         cache_bytes: settings.cache_bytes as u64,
         spent_bytes: memory::spent_bytes(settings.cache_bytes),
         page_bytes: superblock.page_bytes as usize,

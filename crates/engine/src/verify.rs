@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use nofault_io::disk::Disk;
 
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader, read_once};
-use crate::buffer_pool::Pager;
+use crate::buffer_pool::BufferPool;
 use crate::error::{Error, Result};
 use crate::format::node::{KIND_NODE, Node};
 use crate::format::{HEADER_BYTES, Location, NodeId, PageId, TableId, check_page, decode_node};
@@ -37,33 +37,37 @@ pub(crate) struct BlockReport {
 ///
 /// # Errors
 /// When reading is impossible altogether; damage in single blocks is in the report.
-pub(crate) fn verify_blocks(pager: &Pager, disk: &dyn Disk, progress: &mut dyn FnMut(u64, u64)) -> Result<BlockReport> {
+pub(crate) fn verify_blocks(
+    pool: &BufferPool,
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<BlockReport> {
     let mut reader = BlockReader::open(disk)?;
     let mut report = BlockReport::default();
-    let nodes: Vec<NodeId> = pager.metadata().lock().map.node_places().map(|(node, _)| node).collect();
+    let nodes: Vec<NodeId> = pool.metadata().lock().map.node_places().map(|(node, _)| node).collect();
     for window in nodes.chunks(BLOCKS_AT_A_TIME) {
-        let place = |node: &NodeId| pager.metadata().lock().map.node(*node);
-        let check = |node: &NodeId, at, block: &[u8]| decode_node(pager.file_id(), *node, at, block).map(drop);
-        report.nodes_checked += check_window(pager, (&mut reader, disk), window, place, check, &mut report.problems)?;
+        let place = |node: &NodeId| pool.metadata().lock().map.node(*node);
+        let check = |node: &NodeId, at, block: &[u8]| decode_node(pool.file_id(), *node, at, block).map(drop);
+        report.nodes_checked += check_window(pool, (&mut reader, disk), window, place, check, &mut report.problems)?;
     }
-    let page_count = pager.metadata().lock().map.page_count();
+    let page_count = pool.metadata().lock().map.page_count();
     let mut next = PageId(0);
     loop {
         // Those that exist: their numbers may be few and far apart.
         let window: Vec<PageId> = {
-            let metadata = pager.metadata().lock();
+            let metadata = pool.metadata().lock();
             metadata.map.pages_from(next).map(|(page, _)| page).take(BLOCKS_AT_A_TIME).collect()
         };
         let Some(last) = window.last() else { break };
         next = PageId(last.0 + 1);
-        let place = |page: &PageId| pager.metadata().lock().map.get(*page);
+        let place = |page: &PageId| pool.metadata().lock().map.get(*page);
         let rooted = &mut report.rooted;
         let check = |page: &PageId, at, block: &[u8]| {
-            check_page(pager.file_id(), *page, at, block)?;
+            check_page(pool.file_id(), *page, at, block)?;
             rooted.extend(root_of(*page, &block[HEADER_BYTES..]));
             Ok(())
         };
-        report.pages_checked += check_window(pager, (&mut reader, disk), &window, place, check, &mut report.problems)?;
+        report.pages_checked += check_window(pool, (&mut reader, disk), &window, place, check, &mut report.problems)?;
         progress(next.0, page_count);
     }
     Ok(report)
@@ -80,23 +84,23 @@ fn root_of(page: PageId, body: &[u8]) -> Option<TableId> {
 
 /// Checks the blocks of `window`. A block that is not right is read again, past the queue, before that counts: one bad read is no damage.
 fn check_window<T>(
-    pager: &Pager,
+    pool: &BufferPool,
     (reader, disk): (&mut BlockReader, &dyn Disk),
     window: &[T],
     place: impl Fn(&T) -> Option<Location>,
     mut check: impl FnMut(&T, Location, &[u8]) -> Result<()>,
     problems: &mut Vec<Error>,
 ) -> Result<u64> {
-    let page_bytes = pager.page_bytes();
+    let page_bytes = pool.page_bytes();
     let mut held = Vec::new();
     for item in window {
         if let Some(at) = place(item) {
-            pager.metadata().lock().space.hold(at.block);
+            pool.metadata().lock().space.hold(at.block);
             // Looked up again: a checkpoint may have moved it between the look and the hold.
             if place(item) == Some(at) {
                 held.push((item, at));
             } else {
-                pager.metadata().lock().space.let_go(at.block);
+                pool.metadata().lock().space.let_go(at.block);
             }
         }
     }
@@ -122,7 +126,7 @@ fn check_window<T>(
         held.len() as u64
     });
     for (_, at) in &held {
-        pager.metadata().lock().space.let_go(at.block);
+        pool.metadata().lock().space.let_go(at.block);
     }
     checked
 }

@@ -23,18 +23,18 @@ use crate::pages::{Attempt, Edits as _, Pages, Ticket as _};
 
 const PAGE: usize = 512;
 
-fn pool(world: &SimWorld, frames: usize) -> Pager {
+fn pool(world: &SimWorld, frames: usize) -> BufferPool {
     let directory: Arc<dyn Directory> = world.directory();
     let disk: Arc<dyn Disk> = directory.create("data").unwrap();
     pool_on(&disk, frames, 128)
 }
 
-fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> Pager {
-    pool_with(disk, &PagerOptions { reads_in_flight_max, ..options(frames) })
+fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> BufferPool {
+    pool_with(disk, &PoolOptions { reads_in_flight_max, ..options(frames) })
 }
 
-fn options(frames: usize) -> PagerOptions {
-    PagerOptions {
+fn options(frames: usize) -> PoolOptions {
+    PoolOptions {
         cache_bytes: frames as u64 * frame_memory_bytes(PAGE) + 2 * BlockMap::new(PAGE).memory_bytes(),
         spent_bytes: 0,
         page_bytes: PAGE,
@@ -44,12 +44,12 @@ fn options(frames: usize) -> PagerOptions {
     }
 }
 
-fn pool_with(disk: &Arc<dyn Disk>, options: &PagerOptions) -> Pager {
-    Pager::new(disk, options, BlockMap::new(PAGE), Pager::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
+fn pool_with(disk: &Arc<dyn Disk>, options: &PoolOptions) -> BufferPool {
+    BufferPool::new(disk, options, BlockMap::new(PAGE), BufferPool::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }
 
 /// Runs an attempt until it is done, waiting on this thread as a blocking driver does.
-fn run<T>(pool: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
+fn run<T>(pool: &BufferPool, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
     let (mut _held, mut alone) = (None, false);
     loop {
         match attempt() {
@@ -85,7 +85,7 @@ fn value(body: &[u8]) -> u64 {
 }
 
 /// Publishes a commit that sets these pages, and allocates the missing ones. Returns the new ids.
-fn commit(pool: &Pager, seq: u64, sets: &[(PageId, u64)], new: &[u64], frees: &[PageId]) -> Result<Vec<PageId>> {
+fn commit(pool: &BufferPool, seq: u64, sets: &[(PageId, u64)], new: &[u64], frees: &[PageId]) -> Result<Vec<PageId>> {
     run(pool, || {
         let mut edits = pool.edits();
         edits.reserve(sets.len() + new.len())?;

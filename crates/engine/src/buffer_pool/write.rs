@@ -301,7 +301,7 @@ impl Writer {
 mod tests {
     use nofault_sim::{SimOptions, SimWorld};
 
-    use super::super::{BlockMap, CheckpointPlace, Pager, PagerOptions};
+    use super::super::{BlockMap, BufferPool, CheckpointPlace, PoolOptions};
     use super::*;
     use crate::buffer_pool::versions::NEWEST;
     use crate::format::{CommitSeq, PageId};
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn what_is_named_twice_is_written_and_counted_once() {
         let disk = SimWorld::new(1, SimOptions::calm()).directory().create("data").unwrap();
-        let options = PagerOptions {
+        let options = PoolOptions {
             cache_bytes: 1 << 20,
             spent_bytes: 0,
             page_bytes: 512,
@@ -319,7 +319,8 @@ mod tests {
             reads_in_flight_max: 8,
         };
         let pool =
-            Pager::new(&disk, &options, BlockMap::new(512), Pager::new_space(512, 1 << 30), CommitSeq(0)).unwrap();
+            BufferPool::new(&disk, &options, BlockMap::new(512), BufferPool::new_space(512, 1 << 30), CommitSeq(0))
+                .unwrap();
         let mut edits = pool.edits();
         let pages: Vec<PageId> = (0..3).map(|_| edits.allocate(PageId(0)).ok().unwrap().0).collect();
         pool.publish(edits, CommitSeq(1));

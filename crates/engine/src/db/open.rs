@@ -133,16 +133,16 @@ pub(super) fn open_in(
 ) -> Result<Db> {
     // Declared first, so that it is dropped last, should anything go wrong.
     let open_locks;
-    let Opened { pager, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
+    let Opened { pool, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
         recovery::open(directory, settings, purpose, locks)?;
     open_locks = OpenLocks::new(locks);
-    let (store, log) = (Arc::new(pager.clone()), Arc::new(log));
+    let (store, log) = (Arc::new(pool.clone()), Arc::new(log));
     let visibility = Arc::new(Visibility::new(store.clone(), base));
     let hook = visibility.clone();
     log.set_hook(Box::new(move |seq| hook.durable(seq)));
     // Weak: the log's hooks keep the pool.
     let writing = Arc::downgrade(&log);
-    pager.learn_of_log_writes(Box::new(move || writing.upgrade().is_some_and(|log| log.is_writing())));
+    pool.learn_of_log_writes(Box::new(move || writing.upgrade().is_some_and(|log| log.is_writing())));
     let cleared_up = store.clone();
     log.set_afterwards(Box::new(move || cleared_up.clear_up()));
     let recent_bytes_max = recovery::recent_commits_bytes(cache_bytes);
@@ -155,10 +155,10 @@ pub(super) fn open_in(
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
     Replay::new(core.clone(), catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes)).run(records)?;
     let threads = if settings.background_threads {
-        let pool = pager.start_background_threads()?;
+        let pool_threads = pool.start_background_threads()?;
         let log = core.log.start_writer()?;
         let checkpoints = Background::start(checkpointer.clone())?;
-        Some(Threads { freeing: FreeingThread::start(core.dropped.clone())?, checkpoints, log, pool })
+        Some(Threads { freeing: FreeingThread::start(core.dropped.clone())?, checkpoints, log, pool: pool_threads })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
         core.waits.make_room_by(Box::new(move |len_bytes| log.make_space(len_bytes, || checkpointer.checkpoint())));
@@ -166,7 +166,7 @@ pub(super) fn open_in(
     };
     let without_threads = threads.is_none();
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
-    let owner = Arc::new(Owner::new((checkpointer, disk, pager), repairs, memory, threads, open_locks));
+    let owner = Arc::new(Owner::new((checkpointer, disk, pool), repairs, memory, threads, open_locks));
     if without_threads {
         owner.free_dropped(&core.dropped);
     }

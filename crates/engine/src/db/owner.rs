@@ -9,7 +9,7 @@ use nofault_io::disk::{Disk, DiskInfo};
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
 use crate::background;
-use crate::buffer_pool::{BackgroundThreads, GroupsToEmpty, Pager, RelocationOutcome, Relocator};
+use crate::buffer_pool::{BackgroundThreads, BufferPool, GroupsToEmpty, RelocationOutcome, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::Result;
@@ -25,7 +25,7 @@ use crate::wal::{Log, WalWriter};
 pub(super) struct Owner {
     checkpointer: Arc<Checkpointer>,
     disk: Arc<dyn Disk>,
-    pager: Pager,
+    pool: BufferPool,
     /// Descriptions of the damage that opening found and repaired.
     repairs: Vec<String>,
     pub(super) memory: Memory,
@@ -69,14 +69,14 @@ pub(super) struct Threads {
 
 impl Owner {
     pub(super) fn new(
-        (checkpointer, disk, pager): (Arc<Checkpointer>, Arc<dyn Disk>, Pager),
+        (checkpointer, disk, pool): (Arc<Checkpointer>, Arc<dyn Disk>, BufferPool),
         repairs: Vec<String>,
         memory: Memory,
         threads: Option<Threads>,
         locks: OpenLocks,
     ) -> Self {
         let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
-        Self { checkpointer, disk, pager, repairs, memory, threads, freeing, locks: Some(locks), process }
+        Self { checkpointer, disk, pool, repairs, memory, threads, freeing, locks: Some(locks), process }
     }
 
     /// Notes that the database is open for as long as this owner lives, and returns the source of guards for work that may
@@ -117,7 +117,7 @@ impl Owner {
 
     /// Frees the pages of dropped tables: wakes the thread that does so, or without threads does it here. Errors are
     /// not reported: the next drop or opening tries again, and only disk space depends on it.
-    pub(super) fn free_dropped(&self, dropped: &DroppedTables<Pager, Log>) {
+    pub(super) fn free_dropped(&self, dropped: &DroppedTables<BufferPool, Log>) {
         if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
             return threads.freeing.wake();
         }
@@ -134,7 +134,7 @@ impl Owner {
     }
 
     pub(super) fn mover(&self) -> Result<Relocator> {
-        self.pager.relocator(&*self.disk)
+        self.pool.relocator(&*self.disk)
     }
 
     pub(super) fn put_together(&self, mover: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
@@ -152,7 +152,7 @@ impl Owner {
 
     /// Checks the superblocks, and all blocks of the page table and of pages.
     pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
-        let mut report = verify_blocks(&self.pager, &*self.disk, &mut |_, _| {})?;
+        let mut report = verify_blocks(&self.pool, &*self.disk, &mut |_, _| {})?;
         report.problems.splice(0..0, self.checkpointer.check_superblocks(&*self.disk));
         Ok(report)
     }

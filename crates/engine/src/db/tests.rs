@@ -26,7 +26,7 @@ use super::scan::Scan;
 use super::transaction::TransactionState;
 use super::verify::verify_tables;
 use super::write_set::WriteSet;
-use crate::buffer_pool::{BlockMap, Pager, PagerOptions};
+use crate::buffer_pool::{BlockMap, BufferPool, PoolOptions};
 use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
@@ -88,15 +88,15 @@ fn new_core(hardship: Hardship) -> TestCore<MemoryStore> {
 }
 
 /// A pool of few frames on a simulated disk.
-fn new_pager(hardship: Hardship) -> Pager {
-    new_pager_in(hardship).0
+fn new_pool(hardship: Hardship) -> BufferPool {
+    new_pool_in(hardship).0
 }
 
-fn new_pager_in(hardship: Hardship) -> (Pager, SimWorld) {
+fn new_pool_in(hardship: Hardship) -> (BufferPool, SimWorld) {
     let world = SimWorld::new(1, SimOptions::default());
     let directory: Arc<dyn Directory> = world.directory();
     let disk = directory.create("data").unwrap();
-    let options = PagerOptions {
+    let options = PoolOptions {
         spent_bytes: 0,
         cache_bytes: (hardship.frames_max * (hardship.page_bytes + 256)) as u64,
         page_bytes: hardship.page_bytes,
@@ -104,9 +104,9 @@ fn new_pager_in(hardship: Hardship) -> (Pager, SimWorld) {
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
     };
-    let space = Pager::new_space(hardship.page_bytes, 1 << 30);
-    let pager = Pager::new(&disk, &options, BlockMap::new(hardship.page_bytes), space, CommitSeq(0)).unwrap();
-    (pager, world)
+    let space = BufferPool::new_space(hardship.page_bytes, 1 << 30);
+    let pool = BufferPool::new(&disk, &options, BlockMap::new(hardship.page_bytes), space, CommitSeq(0)).unwrap();
+    (pool, world)
 }
 
 fn core_over<S: Store>(store: S, hardship: Hardship) -> TestCore<S> {
@@ -301,7 +301,7 @@ proptest! {
 
     #[test]
     fn a_database_in_a_tiny_pool_does_what_a_map_does(hardship in hardships(), steps in steps()) {
-        follows_the_model(Hardship { mode: Mode::Blocking, ..hardship }, steps, new_pager);
+        follows_the_model(Hardship { mode: Mode::Blocking, ..hardship }, steps, new_pool);
     }
 
     /// Futures are dropped after any number of polls: each commit is there completely or not at all.

@@ -11,7 +11,7 @@ use super::scan::{Entry, Scan};
 use super::tables::in_catalog;
 use super::transaction;
 use super::{Db, Table};
-use crate::buffer_pool::{self, Pager};
+use crate::buffer_pool::{self, BufferPool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Durability, Snapshot as _};
@@ -147,7 +147,7 @@ impl Snapshot {
 /// # }
 /// ```
 pub struct Range {
-    scan: Scan<Pager>,
+    scan: Scan<BufferPool>,
     _owner: Arc<Owner>,
 }
 
@@ -239,7 +239,7 @@ impl Range {
 /// ```
 pub struct Transaction {
     pub(super) db: Db,
-    pub(super) inner: transaction::TransactionState<Pager, Log>,
+    pub(super) inner: transaction::TransactionState<BufferPool, Log>,
 }
 
 impl Transaction {
@@ -332,7 +332,7 @@ impl Transaction {
 /// # }
 /// ```
 pub struct TransactionRange<'t> {
-    scan: transaction::TransactionScan<'t, Pager>,
+    scan: transaction::TransactionScan<'t, BufferPool>,
 }
 
 impl TransactionRange<'_> {

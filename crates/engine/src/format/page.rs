@@ -1,4 +1,4 @@
-//! The header every page starts with. It belongs to the pager: tree code sees only the *body*, the bytes after it.
+//! The header every page starts with. It belongs to the buffer pool: tree code sees only the *body*, the bytes after it.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

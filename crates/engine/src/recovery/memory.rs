@@ -4,7 +4,7 @@
 //! pool that works, even if that is more. A database may have outgrown the setting that it was filled with, and its
 //! data must stay readable all the same.
 
-use crate::buffer_pool::{BlockMap, Pager};
+use crate::buffer_pool::{BlockMap, BufferPool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, Tag};
 use crate::settings::Settings;
@@ -42,7 +42,7 @@ fn least_bytes(page_bytes: usize) -> usize {
     let somewhere = Location { block: crate::format::BlockId(0), tag: Tag::of(0) };
     first.set(PageId::CATALOG_ROOT, Some(somewhere));
     first.set_node(NodeId { level: 0, index: 0 }, somewhere);
-    let needed = |cache_bytes: usize| (Pager::bytes_min(page_bytes, &first) + spent_bytes(cache_bytes)) as usize;
+    let needed = |cache_bytes: usize| (BufferPool::bytes_min(page_bytes, &first) + spent_bytes(cache_bytes)) as usize;
     let mut least = 0;
     // More cache makes larger buffers: a tenth of it, so this ends.
     while needed(least) > least {
@@ -76,5 +76,5 @@ pub(super) fn shared_out_bytes(settings: &Settings, page_bytes: usize) -> usize 
 /// The cache that a pool with this page table gets: the bytes that are shared out, or more where the table leaves too
 /// little of them for the smallest pool.
 pub(super) fn pool_cache_bytes(shared_out_bytes: usize, page_bytes: usize, map: &BlockMap) -> u64 {
-    (shared_out_bytes as u64).max(Pager::bytes_min(page_bytes, map) + spent_bytes(shared_out_bytes))
+    (shared_out_bytes as u64).max(BufferPool::bytes_min(page_bytes, map) + spent_bytes(shared_out_bytes))
 }

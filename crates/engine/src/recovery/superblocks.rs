@@ -9,7 +9,7 @@
 
 use nofault_io::aligned::{IoBuf, PageKind};
 
-use crate::buffer_pool::Pager;
+use crate::buffer_pool::BufferPool;
 use crate::checkpoint::write_superblock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -159,20 +159,20 @@ impl InForce {
     ///
     /// # Errors
     /// The error of the disk: then nothing may be written to this database.
-    pub(super) fn make_durable(self, pager: &Pager) -> Result<Superblock> {
+    pub(super) fn make_durable(self, pool: &BufferPool) -> Result<Superblock> {
         let Whole { superblock, sector, version } = self.whole;
-        pager.writer().write_superblock(SUPERBLOCK_OFFSETS[self.slot], sector)?;
+        pool.writer().write_superblock(SUPERBLOCK_OFFSETS[self.slot], sector)?;
         if version >= VERSION_MIRRORED {
-            write_superblock(pager, &superblock, 1 - self.slot)?;
+            write_superblock(pool, &superblock, 1 - self.slot)?;
             return Ok(superblock);
         }
         let superblock = superblock.converted();
         for slot in [CONVERSION_SLOT, 1 - self.slot, self.slot] {
-            write_superblock(pager, &superblock, slot)?;
+            write_superblock(pool, &superblock, slot)?;
         }
         let nothing = IoBuf::zeroed(SUPERBLOCK_BYTES, PageKind::Small)
             .map_err(|error| Error::from_io("take memory for a superblock", error))?;
-        pager.writer().write_superblock(CONVERSION_OFFSET, nothing)?;
+        pool.writer().write_superblock(CONVERSION_OFFSET, nothing)?;
         Ok(superblock)
     }
 }

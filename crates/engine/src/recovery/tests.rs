@@ -46,14 +46,14 @@ struct Numbers {
     next: u64,
 }
 
-fn run<T>(pager: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
+fn run<T>(pool: &BufferPool, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
     let mut _held = None;
     loop {
         match attempt() {
             Ok(answer) => return Ok(answer),
             Err(Wait::Failed(error)) => return Err(error),
             Err(wait) => {
-                let mut ticket = pager.request(&[wait], Permit::any());
+                let mut ticket = pool.request(&[wait], Permit::any());
                 ticket.wait()?;
                 _held = Some(ticket);
             }
@@ -78,14 +78,14 @@ impl Numbers {
 
     fn open_in(directory: &Arc<dyn Directory>) -> Result<Self> {
         let mut opened = open(directory, &settings(), Purpose::Use, None)?;
-        let pager = opened.pager.clone();
-        opened.log.set_hook(Box::new(move |commit| pager.set_visible(commit)));
+        let pool = opened.pool.clone();
+        opened.log.set_hook(Box::new(move |commit| pool.set_visible(commit)));
         let mut next = opened.base.0 + 1;
         for record in opened.records.by_ref() {
             let (commit, record) = record?;
             assert_eq!(commit.0, next, "commits come in order");
-            apply(&opened.pager, commit, &decode(&record))?;
-            opened.pager.set_visible(commit);
+            apply(&opened.pool, commit, &decode(&record))?;
+            opened.pool.set_visible(commit);
             next += 1;
         }
         Ok(Self { opened, next })
@@ -107,15 +107,15 @@ impl Numbers {
             }
         };
         self.next += 1;
-        apply(&self.opened.pager, commit, sets)?;
+        apply(&self.opened.pool, commit, sets)?;
         Ok(position)
     }
 
     fn value(&self, key: u64) -> Result<u64> {
-        if self.opened.pager.visible() == CommitSeq(0) {
+        if self.opened.pool.visible() == CommitSeq(0) {
             return Ok(0);
         }
-        run(&self.opened.pager, || self.opened.pager.latest().page(PageId(key + 1)).map(number))
+        run(&self.opened.pool, || self.opened.pool.latest().page(PageId(key + 1)).map(number))
     }
 
     fn state(&self) -> Result<Vec<u64>> {
@@ -129,30 +129,30 @@ fn number(body: &[u8]) -> u64 {
 }
 
 /// The first commit creates the pages; each sets some.
-fn apply(pager: &Pager, commit: CommitSeq, sets: &[(u64, u64)]) -> Result<()> {
+fn apply(pool: &BufferPool, commit: CommitSeq, sets: &[(u64, u64)]) -> Result<()> {
     if commit == CommitSeq(1) {
         // In chunks, as a commit larger than the pool would be.
         for chunk in 0..KEYS / 10 {
-            run(pager, || {
-                let mut edits = pager.edits();
+            run(pool, || {
+                let mut edits = pool.edits();
                 edits.reserve(10)?;
                 for key in chunk * 10..chunk * 10 + 10 {
                     let (page, body) = edits.allocate(PageId(key))?;
                     body.fill(0);
                     assert_eq!(page, PageId(key + 1));
                 }
-                pager.publish(edits, commit);
+                pool.publish(edits, commit);
                 Ok(())
             })?;
         }
     }
-    run(pager, || {
-        let mut edits = pager.edits();
+    run(pool, || {
+        let mut edits = pool.edits();
         edits.reserve(sets.len())?;
         for (key, value) in sets {
             edits.edit(PageId(key + 1))?[..8].copy_from_slice(&value.to_le_bytes());
         }
-        pager.publish(edits, commit);
+        pool.publish(edits, commit);
         Ok(())
     })
 }
@@ -189,10 +189,10 @@ fn history(world: &SimWorld, seed: u64, steps: usize, promises: &mut Promises) -
             0 => drop(numbers.opened.checkpointer.checkpoint()?),
             1 => {
                 let key = random.u64(0..KEYS);
-                let expected = promises.states[numbers.opened.pager.visible().0 as usize][key as usize];
+                let expected = promises.states[numbers.opened.pool.visible().0 as usize][key as usize];
                 assert_eq!(numbers.value(key)?, expected, "{world}");
             }
-            2 if snapshots.len() < 3 => snapshots.push(numbers.opened.pager.snapshot()),
+            2 if snapshots.len() < 3 => snapshots.push(numbers.opened.pool.snapshot()),
             3 => drop(snapshots.pop()),
             4 if random.u32(0..4) == 0 => {
                 snapshots.clear();
@@ -221,7 +221,7 @@ fn check_promises(world: &SimWorld, promises: &Promises) -> bool {
         let state = numbers.state().unwrap_or_else(|error| panic!("{error}: {world}"));
         assert!(state == promises.states[survived as usize], "commit {survived} is not what it was: {world}");
     }
-    let report = verify_blocks(&numbers.opened.pager, &*numbers.opened.disk, &mut |_, _| {}).unwrap();
+    let report = verify_blocks(&numbers.opened.pool, &*numbers.opened.disk, &mut |_, _| {}).unwrap();
     assert!(report.problems.is_empty(), "{:?}: {world}", report.problems);
     true
 }
@@ -306,7 +306,7 @@ fn right_or_corrupt(world: &SimWorld, state: &[u64]) -> usize {
             }
         }
     }
-    let report = verify_blocks(&numbers.opened.pager, &*numbers.opened.disk, &mut |_, _| {}).unwrap();
+    let report = verify_blocks(&numbers.opened.pool, &*numbers.opened.disk, &mut |_, _| {}).unwrap();
     assert!(corrupt == 0 || !report.problems.is_empty(), "verify missed what reading found: {world}");
     corrupt
 }
@@ -337,7 +337,7 @@ fn swapped_and_stale_pages_are_found_although_their_checksums_are_right() {
     let (world, state) = settled_world(6);
     let places: Vec<u64> = {
         let numbers = Numbers::open(&world).unwrap();
-        let metadata = numbers.opened.pager.metadata().lock();
+        let metadata = numbers.opened.pool.metadata().lock();
         metadata.map.pages_from(PageId(0)).skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
     };
     let bytes = world.read_file("data").unwrap();
@@ -523,15 +523,15 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
         let position = numbers.commit(&sets(2)).unwrap();
         numbers.opened.log.durable(position).wait().unwrap();
         let later = numbers.commit(&sets(3)).unwrap();
-        let Opened { pager, log, checkpointer, .. } = &numbers.opened;
+        let Opened { pool, log, checkpointer, .. } = &numbers.opened;
         let outcome = std::thread::scope(|scope| {
             // The first checkpoint is of commit 2, and commit 3 is there for the second.
-            let metadata = pager.metadata().lock();
+            let metadata = pool.metadata().lock();
             let first = scope.spawn(|| checkpointer.checkpoint());
-            wait_until("the first begins", || !pager.readers().is_empty());
+            wait_until("the first begins", || !pool.readers().is_empty());
             log.durable(later).wait().unwrap();
             // It goes on until its superblock is durable, and not to the blocks that it frees.
-            let dead_versions = pager.hold_dead_versions();
+            let dead_versions = pool.hold_dead_versions();
             drop(metadata);
             let base = || open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap().base;
             wait_until("the first is durable", || base() == CommitSeq(2));
@@ -550,7 +550,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             second.join().unwrap()
         });
         let durable = open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap();
-        let (named, metadata) = (durable.pager.metadata().lock(), pager.metadata().lock());
+        let (named, metadata) = (durable.pool.metadata().lock(), pool.metadata().lock());
         let pages = named.map.pages_from(PageId(0)).map(|(_, at)| at.block);
         for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {
             assert!(

@@ -232,7 +232,7 @@ mod threads {
     const LARGE: usize = 4096;
 
     /// Waits as an executor does: polls, sleeps until woken.
-    fn run_polled<T>(pool: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
+    fn run_polled<T>(pool: &BufferPool, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut _held = None;
         loop {
@@ -267,7 +267,7 @@ mod threads {
         let folder = tempfile::tempdir().unwrap();
         let directory = Folder::open(folder.path(), backend).unwrap();
         let disk = directory.create("data").unwrap();
-        let options = PagerOptions {
+        let options = PoolOptions {
             cache_bytes: (96 * (LARGE + LARGE / 16 + 256)) as u64,
             spent_bytes: 0,
             page_bytes: LARGE,
@@ -276,7 +276,8 @@ mod threads {
             reads_in_flight_max: 128,
         };
         let pool =
-            Pager::new(&disk, &options, BlockMap::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();
+            BufferPool::new(&disk, &options, BlockMap::new(LARGE), BufferPool::new_space(LARGE, 1 << 30), CommitSeq(0))
+                .unwrap();
         let _keeper = keeper.then(|| pool.start_background_threads().unwrap());
         for pair in 0..PAIRS {
             run(&pool, || {

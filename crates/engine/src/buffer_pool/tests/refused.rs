@@ -76,14 +76,14 @@ impl Queue for LateQueue {
 }
 
 /// Where a page is that is not in memory.
-fn location_of(pool: &Pager, page: PageId) -> Location {
+fn location_of(pool: &BufferPool, page: PageId) -> Location {
     match pool.versions.pages().entry(page) {
         Entry::OnDisk(at) => at,
         other => panic!("{other:?}"),
     }
 }
 
-fn evict_all(pool: &Pager) {
+fn evict_all(pool: &BufferPool) {
     for _ in 0..20 {
         pool.evictor.make_room(64);
     }
@@ -210,7 +210,7 @@ const REFUSALS: [(Refuse, &str); 2] = [
 ];
 
 /// Some pages on disk, under a queue that refuses from now on.
-fn pool_that_is_refused(refuse: Refuse) -> (Pager, Vec<PageId>, Arc<AtomicBool>) {
+fn pool_that_is_refused(refuse: Refuse) -> (BufferPool, Vec<PageId>, Arc<AtomicBool>) {
     let world = SimWorld::new(1, SimOptions::calm());
     let refuses = Arc::new(AtomicBool::new(false));
     let disk = refuse(world.directory().create("data").unwrap(), Arc::clone(&refuses));
@@ -221,13 +221,13 @@ fn pool_that_is_refused(refuse: Refuse) -> (Pager, Vec<PageId>, Arc<AtomicBool>)
     (pool, pages, refuses)
 }
 
-fn ask_for(pool: &Pager, pages: &[PageId]) -> Ticket {
+fn ask_for(pool: &BufferPool, pages: &[PageId]) -> Ticket {
     let waits: Vec<Wait> = pages.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
     pool.request(&waits, Permit::any())
 }
 
 /// After the refusals everything is as it was.
-fn recovers(pool: &Pager, pages: &[PageId], refuses: &AtomicBool) {
+fn recovers(pool: &BufferPool, pages: &[PageId], refuses: &AtomicBool) {
     refuses.store(false, Ordering::Relaxed);
     for (page, wanted) in pages.iter().zip(10..) {
         assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), wanted);

@@ -11,7 +11,7 @@ use super::*;
 
 /// A pool in which no frame can leave: tickets pin some pages, and the others are dirty on a disk that has stopped.
 struct Stopped {
-    pool: Pager,
+    pool: BufferPool,
     pages: Vec<PageId>,
     pinned: Vec<Ticket>,
     _world: SimWorld,
@@ -49,7 +49,7 @@ fn stopped() -> Stopped {
 }
 
 /// Tasks that wait for a page or, the last one, for more frames than the reserve has.
-fn tasks(pool: &Pager, pages: &[PageId]) -> Vec<Ticket> {
+fn tasks(pool: &BufferPool, pages: &[PageId]) -> Vec<Ticket> {
     let waits = [miss(pages[0]), miss(pages[0]), miss(pages[1]), Wait::Full { frames: 8 }];
     let mut tasks: Vec<Ticket> = waits.into_iter().map(|wait| pool.request(&[wait], Permit::any())).collect();
     pool.submit();

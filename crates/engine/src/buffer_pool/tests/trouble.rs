@@ -20,7 +20,7 @@ fn freeing_what_does_not_exist_changes_nothing() {
     assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [PageId(1)], "no id was given back that nobody had");
 }
 
-fn all_are_there(pool: &Pager, pages: &[PageId], values: &[u64]) {
+fn all_are_there(pool: &BufferPool, pages: &[PageId], values: &[u64]) {
     for (page, wanted) in pages.iter().zip(values) {
         assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), *wanted, "page {page}");
     }

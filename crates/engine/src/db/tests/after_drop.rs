@@ -8,7 +8,7 @@ use super::*;
 fn many_keys_of_a_dropped_table_are_not_found_where_loading_its_pages_meets_damage() {
     for mode in [Mode::Blocking, Mode::Async] {
         let hard = Hardship { frames_max: 40, ..easy() };
-        let (store, world) = new_pager_in(hard);
+        let (store, world) = new_pool_in(hard);
         let core = core_over(store, hard);
         let tree = new_table(&core, Mode::Blocking, "t");
         (0..600).for_each(|number| put(&core, tree, &format!("k{number:05}"), &"v".repeat(100)));

@@ -7,7 +7,7 @@ use crate::txn::precedence::Claimed;
 type Waiting<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), CommitError>> + 'a>>>;
 
 /// Commits of one key each that have come as far as they can while others are before them.
-fn waiting(core: &TestCore<Pager>, tree: Tree) -> Waiting<'_> {
+fn waiting(core: &TestCore<BufferPool>, tree: Tree) -> Waiting<'_> {
     let mut commits: Waiting<'_> = Vec::new();
     for number in 0..5_u8 {
         let op = Op::Put { tree, key: vec![number], value: vec![number] };
@@ -22,7 +22,7 @@ fn waiting(core: &TestCore<Pager>, tree: Tree) -> Waiting<'_> {
 
 #[test]
 fn a_commit_that_waits_for_its_turn_or_for_precedence_has_no_blocks_set_aside() {
-    let core = core_over(new_pager(easy()), easy());
+    let core = core_over(new_pool(easy()), easy());
     let tree = new_table(&core, Mode::Blocking, "t");
     put(&core, tree, "a", "1");
     let spare = core.store.spare_pages();
@@ -45,7 +45,7 @@ fn a_commit_that_waits_for_its_turn_or_for_precedence_has_no_blocks_set_aside() 
 
 #[test]
 fn deferred_freeing_that_waits_for_its_turn_has_no_blocks_set_aside() {
-    let core = core_over(new_pager(easy()), easy());
+    let core = core_over(new_pool(easy()), easy());
     let tree = new_table(&core, Mode::Blocking, "t");
     put(&core, tree, "a", "1");
     let drop_table = Op::DropTable { tree, name: b"t".to_vec() };
@@ -63,7 +63,7 @@ fn deferred_freeing_that_waits_for_its_turn_has_no_blocks_set_aside() {
 
 #[test]
 fn blocks_that_are_set_aside_for_one_commit_are_not_promised_to_another() {
-    let core = core_over(new_pager(easy()), easy());
+    let core = core_over(new_pool(easy()), easy());
     assert!(core.store.grow().unwrap(), "the disk is not full");
     // Most of them: so many new pages also need nodes of the page table.
     let blocks = core.store.spare_pages() as usize / 4 * 3;

@@ -133,7 +133,7 @@ fn while_a_superblock_is_written_the_one_before_keeps_its_blocks_and_its_log() {
                 Err(other) => panic!("{other:?}"),
             }
         };
-        apply(&numbers.opened.pager, CommitSeq(numbers.next), &[(7, value)]).unwrap();
+        apply(&numbers.opened.pool, CommitSeq(numbers.next), &[(7, value)]).unwrap();
         numbers.opened.log.durable(position).wait().unwrap();
         promises.acknowledged = numbers.next;
         numbers.next += 1;
@@ -161,8 +161,7 @@ fn while_a_superblock_is_written_the_one_before_keeps_its_blocks_and_its_log() {
         let free: Vec<_> = Numbers::open(&cuts[0].restart(0)).map_or_else(
             |_| Vec::new(),
             |durable| {
-                let (named, metadata) =
-                    (durable.opened.pager.metadata().lock(), numbers.opened.pager.metadata().lock());
+                let (named, metadata) = (durable.opened.pool.metadata().lock(), numbers.opened.pool.metadata().lock());
                 let pages = named.map.pages_from(PageId(0)).map(|(_, at)| at.block);
                 let named = pages.chain(named.map.node_places().map(|(_, at)| at.block));
                 named.filter(|block| !metadata.space.is_used(*block)).collect()

@@ -20,7 +20,7 @@ fn forged_with(path: &[NodeId], entries_last: usize, change: impl FnOnce(&mut Su
     let found = [0, 1].map(|slot| Superblock::decode(slot, sector(slot)).unwrap());
     let slot = usize::from(found[1].sequence > found[0].sequence);
     let mut superblock = found[slot];
-    let mut below = Numbers::open(&world).unwrap().opened.pager.metadata().lock().map.get(PageId(0)).unwrap();
+    let mut below = Numbers::open(&world).unwrap().opened.pool.metadata().lock().map.get(PageId(0)).unwrap();
     let per_node = entries_per_node(PAGE) as usize;
     for (at, node) in path.iter().enumerate().rev() {
         let mut entries = vec![0; per_node];
@@ -57,7 +57,7 @@ fn a_page_table_as_high_as_its_pages_need_is_followed_and_no_other() {
     // A control: without a fault a database made in this way opens.
     let sound = forged(&[node(0, 0)], |superblock| (superblock.table_levels, superblock.page_count) = (1, 1));
     let directory: Arc<dyn Directory> = sound.directory();
-    assert_eq!(open(&directory, &settings(), Purpose::Use, None).unwrap().pager.metadata().lock().map.page_count(), 1);
+    assert_eq!(open(&directory, &settings(), Purpose::Use, None).unwrap().pool.metadata().lock().map.page_count(), 1);
     let tower: Vec<NodeId> = (0..8).rev().map(|level| node(level, 0)).collect();
     let high = forged(&tower, |superblock| (superblock.table_levels, superblock.page_count) = (8, 1));
     refused(&high, "a page table of impossible size");
