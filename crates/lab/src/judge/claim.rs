@@ -12,10 +12,10 @@ use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary, target_title};
 
-/// A hypothesis.
+/// A claim about mmap that records can confirm or refute.
 #[derive(Debug)]
 pub struct Claim {
-    /// Stable name.
+    /// Stable id, by which reports and records name it.
     pub id: &'static str,
     /// The claim, in one sentence.
     pub hypothesis: &'static str,
@@ -36,9 +36,9 @@ pub(crate) enum Test {
     Ratio(Ratio),
     /// A rule of its own.
     Own(fn(&Records<'_>) -> Decision),
-    /// By the parts that several experiments decide, each from its own records.
+    /// The joint decision of several experiments, each from its own records.
     Together {
-        /// Whether it takes every part to hold, where one is enough to refute it.
+        /// Whether every part must hold. One part is always enough to refute it.
         every: bool,
         /// The call that measures it, for records that lack it.
         missing: &'static str,
@@ -62,7 +62,7 @@ pub(crate) type Pick = fn(&Group<'_>) -> bool;
 /// A comparison of two sides.
 #[derive(Debug)]
 pub(crate) struct Ratio {
-    /// Variants of the experiment in which both sides are looked for, each by itself.
+    /// Variants of the experiment; the two sides are compared in each of them separately.
     pub(crate) variants: &'static [&'static str],
     /// The compared metric.
     pub(crate) metric: Metric,
@@ -148,7 +148,7 @@ pub(crate) struct Records<'s> {
 }
 
 impl<'s> Records<'s> {
-    /// The groups of an experiment. A method that is not known here is on no side.
+    /// The groups of an experiment. A group with an unknown method belongs to no side.
     pub(crate) fn of(&self, experiment: ExperimentId) -> impl Iterator<Item = &'s Group<'s>> {
         self.summary.groups.iter().filter(move |group| group.method.is_some() && group.spec.experiment == experiment)
     }
@@ -174,7 +174,7 @@ fn together(parts: Vec<Part<'_>>, every: bool, missing: &str) -> Decision {
             false => all.join(part.places),
         }
     }
-    // One part may refute it; to hold it takes all.
+    // One part may refute it; all of them are needed to confirm it.
     if every && !all.is_empty() && !all.outcomes.contains(&Outcome::DidNotHold) {
         for (experiment, what) in untried {
             let text = format!("{what} were not tried (`nofault lab {experiment} --preset standard`)");
@@ -209,7 +209,7 @@ impl Ratio {
     }
 }
 
-/// A ratio of at least `low`, in each of these variants.
+/// The test that a ratio is at least `low`, in each of these variants.
 pub(crate) const fn at_least(
     variants: &'static [&'static str],
     metric: Metric,
@@ -221,7 +221,7 @@ pub(crate) const fn at_least(
     Test::Ratio(Ratio { variants, metric, of, over, low, high: f64::INFINITY, missing })
 }
 
-/// A ratio of at most `high`, in each of these variants.
+/// The test that a ratio is at most `high`, in each of these variants.
 pub(crate) const fn at_most(
     variants: &'static [&'static str],
     metric: Metric,
@@ -233,7 +233,7 @@ pub(crate) const fn at_most(
     Test::Ratio(Ratio { variants, metric, of, over, low: 0.0, high, missing })
 }
 
-/// Places decided one by one, and the words for each.
+/// The decisions of one claim, place by place, with their texts and groups.
 #[derive(Debug, Default)]
 pub(crate) struct Places<'s> {
     outcomes: Vec<Outcome>,
@@ -242,14 +242,14 @@ pub(crate) struct Places<'s> {
 }
 
 impl<'s> Places<'s> {
-    /// Adds a place.
+    /// Adds the decision of a place.
     pub(crate) fn add(&mut self, outcome: Outcome, text: String, used: &[&'s Group<'s>]) {
         self.outcomes.push(outcome);
         self.texts.push(text);
         self.used.extend(used);
     }
 
-    /// Whether nothing was decided anywhere.
+    /// Whether there is no decision for any place.
     fn is_empty(&self) -> bool {
         self.outcomes.is_empty()
     }
@@ -269,7 +269,7 @@ impl<'s> Places<'s> {
     }
 }
 
-/// A claim of two halves: it holds where both do.
+/// The outcome of a claim of two halves: it holds where both do.
 pub(crate) fn both(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
         (Outcome::Held, Outcome::Held) => Outcome::Held,
@@ -278,7 +278,8 @@ pub(crate) fn both(one: Outcome, other: Outcome) -> Outcome {
     }
 }
 
-/// Whether a spread lies within bounds, outside, or across one of them. One run has no spread.
+/// Whether a spread lies within the bounds, outside, or across one of them. A single run is undecided, as it has no
+/// spread.
 pub(crate) fn inside(ratio: &Spread, low: f64, high: f64) -> Outcome {
     match ratio {
         Spread { count: ..2, .. } => Outcome::Undecided,
@@ -288,7 +289,7 @@ pub(crate) fn inside(ratio: &Spread, low: f64, high: f64) -> Outcome {
     }
 }
 
-/// `mmap RANDOM 54.8 K/s, pread O_DIRECT 77.0 K/s: 0.71× (0.68 to 0.75)`.
+/// Formats a comparison: `mmap RANDOM 54.8 K/s, pread O_DIRECT 77.0 K/s: 0.71× (0.68 to 0.75)`.
 pub(crate) fn against(a: &Group<'_>, b: &Group<'_>, metric: Metric, ratio: &Spread) -> String {
     let show = |group: &Group<'_>| {
         let value = group.spread(metric).map_or("–".to_owned(), |spread| metric.unit().show(spread.median));
@@ -297,7 +298,7 @@ pub(crate) fn against(a: &Group<'_>, b: &Group<'_>, metric: Metric, ratio: &Spre
     format!("{}, {}: {}", show(a), show(b), times(ratio))
 }
 
-/// `0.71× (0.68× to 0.75×)`.
+/// Formats a ratio: `0.71× (0.68× to 0.75×)`.
 pub(crate) fn times(ratio: &Spread) -> String {
     match ratio.count {
         ..2 => format!("{}, one run", Unit::Ratio.show(ratio.median)),
@@ -315,7 +316,7 @@ pub(crate) fn extra<'g>(group: &'g Group<'_>, name: &str) -> Option<&'g str> {
     group.spec.params.extra.get(name).map(String::as_str)
 }
 
-/// An extra parameter that is a number.
+/// The value of an extra parameter that is a number.
 pub(crate) fn count_of(group: &Group<'_>, name: &str) -> Option<f64> {
     extra(group, name)?.parse().ok()
 }
@@ -330,17 +331,17 @@ pub(crate) fn is_explicit(group: &Group<'_>) -> bool {
     group.family().is_explicit()
 }
 
-/// Whether a group is of a method.
+/// Whether a group was measured with a method.
 pub(crate) fn is(group: &Group<'_>, method: &str) -> bool {
     group.spec.contender == method
 }
 
-/// The mapped ones.
+/// The groups that read through a map.
 pub(crate) fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
     groups.iter().copied().filter(|group| group.pages_through_a_map()).collect()
 }
 
-/// The explicit ones.
+/// The groups that read around the page cache, by the lab's own code.
 pub(crate) fn explicit<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
     groups.iter().copied().filter(|group| group.family().is_explicit()).collect()
 }
@@ -350,7 +351,7 @@ pub(crate) fn of_variant<'s>(records: &'s Records<'_>, experiment: ExperimentId,
     records.of(experiment).filter(|group| group.spec.variant == variant).collect()
 }
 
-/// From this share of a map's cost on a pool costs as much.
+/// From this share of a map's cost on, a pool counts as equally expensive.
 pub(crate) const POOL_COSTS: f64 = 0.9;
 
 /// The stores of LMDB's design.

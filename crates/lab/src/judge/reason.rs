@@ -33,7 +33,8 @@ pub(crate) enum Rule {
     Throughput,
     /// (3) Errors, and right answers.
     Errors,
-    /// (2) where the data fits: fitting is not staying, as a neighbour in the same memory reads through the page cache.
+    /// (2) where the data fits: data that fits may be evicted, when a background load in the same memory reads through
+    /// the page cache.
     StallsInMemory,
     /// (5) In memory: an access through a map against one through a pool.
     InMemory,
@@ -72,7 +73,7 @@ impl Rule {
     }
 }
 
-/// That an experiment's records bear on a rule, and how.
+/// The connection between an experiment's records and a rule.
 pub(crate) struct Evidence {
     /// The rule.
     pub(crate) rule: Rule,
@@ -139,7 +140,7 @@ impl Workload {
         }
     }
 
-    /// In words.
+    /// The description in words.
     pub fn words(&self) -> String {
         let said = |value: Option<bool>, yes: &str, no: &str| match value {
             Some(true) => Some(yes.to_owned()),
@@ -232,7 +233,8 @@ pub(crate) fn is_home(group: &Group<'_>) -> bool {
     !group.spec.target.label.starts_with("ram")
 }
 
-/// `a` is the map. The better side by a comparison that is borne out and matters.
+/// Makes a reason from the comparison of `a`, the map, with `b`: for the better side, when the repeats confirm the
+/// difference and it matters.
 pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str) -> Option<Reason> {
     let comparison = compare(a, b, metric)?;
     let gain = if metric.more_is_better() { comparison.ratio.median } else { 1.0 / comparison.ratio.median };
@@ -280,13 +282,13 @@ pub(crate) fn threads(group: &Group<'_>) -> u32 {
     group.spec.params.threads.max(1)
 }
 
-/// Requests that a group has under way at once: its threads, of which each waits for its own, or a ring's depth, which takes no threads.
-/// So many users at a time are served by either.
+/// Requests that a group has in flight at once: its threads, each of which waits for its own, or a ring's depth, which
+/// takes no threads. Either serves that many concurrent users.
 fn in_flight(group: &Group<'_>) -> u32 {
     threads(group).saturating_mul(group.spec.params.depth.max(1))
 }
 
-/// How far two counts are apart: 2 for twice as many and for half.
+/// The factor between two counts: 2 for twice as many and for half.
 fn factor(a: u32, b: u32) -> f64 {
     let (a, b) = (f64::from(a.max(1)), f64::from(b.max(1)));
     (a / b).max(b / a)
@@ -333,7 +335,7 @@ pub(crate) struct Reading {
     pub(crate) sequential: bool,
 }
 
-/// (4) High throughput on fast storage: rates, and the CPU for them, which a slow device hides in the rates.
+/// (4) High throughput on fast storage: compares rates, and the CPU for them, which a slow device hides in the rates.
 pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &Reading) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let Reading { experiment: id, rate, cpu, words: [what, per], sequential: scans } = *reading;

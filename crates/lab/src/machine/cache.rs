@@ -144,7 +144,7 @@ mod tests {
         assert!(cold.method.contains("0 bytes resident"), "{}", cold.method);
         let some = make_warm(&[&path], MIB).unwrap().0;
         assert!(some.method.starts_with("1 MiB read"), "{}", some.method);
-        // Anybody on the machine may drop caches meanwhile, as the test below does.
+        // Any process on the machine may drop caches meanwhile, as the test below does.
         let warm = || make_warm(&[&path], 100 * MIB).unwrap().0;
         assert!((0..10).any(|_| warm().resident_bytes == Some(8 * MIB)), "{}", warm().method);
     }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(files_of(&folder.path().join("one")), [folder.path().join("one")]);
         let cold = make_cold(&[folder.path()], Means::Advise).unwrap();
         let resident = residency(folder.path());
-        // Anybody on the machine may read them meanwhile, and a file system may keep them.
+        // Any process on the machine may read them meanwhile, and a file system may keep them.
         println!("{}; now {resident:?}", cold.method);
         assert!(resident.is_none_or(|bytes| bytes <= 2 * MIB));
     }

@@ -223,7 +223,7 @@ mod tests {
         let Some(device) = ram() else { return };
         let path = device.path();
         let read_bytes = 4 << 20;
-        // Anybody on the machine may drop caches meanwhile.
+        // Any process on the machine may drop caches meanwhile.
         let stays = (0..10).any(|_| {
             let (warm, _held) = cache::make_warm(&[&path], read_bytes).unwrap();
             warm.resident_bytes.is_none_or(|bytes| bytes >= read_bytes)

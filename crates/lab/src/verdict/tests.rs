@@ -9,7 +9,7 @@ use crate::record::{
     Cell, CellSpec, Checks, End, ExperimentId, MachineInfo, MemoryLimit, Outcome, Params, RunInfo, SCHEMA, Target,
 };
 
-/// A file with so many reads a second, over three repeats, by contender.
+/// Records of the given reads a second by contender, with three repeats each.
 pub(crate) fn file(experiment: ExperimentId, variant: &str, rates: &[(&str, f64)]) -> RecordFile {
     let mut file = empty();
     rates.iter().for_each(|(contender, rate)| add(&mut file, (experiment, variant), contender, (2, 1), *rate, |_| ()));

@@ -51,7 +51,7 @@ fn one_at_a_time(family: Family) -> bool {
     matches!(family, Family::Mapped | Family::Buffered | Family::Direct)
 }
 
-/// How long one synchronous direct read takes.
+/// Decides by the time of one synchronous direct read.
 fn one_thread(records: &Records<'_>) -> Decision {
     let groups = records.summary.at(ID, "read", "file");
     let metric = Metric::Latency("op", 500);

@@ -10,7 +10,7 @@ use crate::summary::{Group, Metric, is_plain};
 /// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Stalls, stalls)];
 
-/// How late a timer is beside tasks that wait for cold data.
+/// Reasons from the lateness of a timer beside tasks that wait for cold data.
 fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let tasks: Vec<&Group<'_>> = records
         .of(ID)

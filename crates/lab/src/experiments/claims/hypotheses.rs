@@ -91,7 +91,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Cached data: a map against read calls, by size.
+/// Compares a map with read calls on cached data, by size.
 fn cached(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::CACHED_READ);
     let metric = Metric::BytesPerS;
@@ -115,7 +115,7 @@ fn cached(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Mapping calls against threads.
+/// Compares the gain in rate from more threads for mapping calls with the gain for read calls.
 fn calls(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::MAP_CALLS);
     let metric = Metric::OpsPerS;
@@ -153,7 +153,7 @@ fn calls(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// The time to map anew against the copies.
+/// Decides whether the time to map anew grows with the number of copies.
 fn remap(records: &Records<'_>) -> Decision {
     let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, ID, super::PRIVATE_REMAP)
         .into_iter()
@@ -201,7 +201,7 @@ fn pairs<'a>(
     })
 }
 
-/// Uncached buffered reads against direct ones.
+/// Compares uncached buffered reads with direct ones.
 fn dontcache(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::UNCACHED_READ);
     let mut places = Places::default();
@@ -216,7 +216,7 @@ fn dontcache(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims --preset standard` measures it where the kernel has RWF_DONTCACHE (6.14)")
 }
 
-/// Commits through a map against write calls.
+/// Compares commits through a map with write calls.
 fn writable(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::MAP_COMMIT);
     let mut places = Places::default();
@@ -230,7 +230,7 @@ fn writable(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims --preset standard` measures it")
 }
 
-/// The growth of each store that a held reader causes.
+/// Decides by the growth of each store that a held reader causes.
 fn readers(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::LONG_READER);
     let mut places = Places::default();

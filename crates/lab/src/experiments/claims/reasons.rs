@@ -10,7 +10,7 @@ use crate::summary::{Group, Metric};
 /// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, cached)];
 
-/// Cached data in the smallest units.
+/// Reasons from reads of cached data in the smallest units.
 fn cached(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     // No access waits for a device, so more threads than CPUs do as much as one a CPU.

@@ -14,7 +14,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Own(sqlite),
 }];
 
-/// SQLite with a map and without.
+/// Compares SQLite with a map and without.
 fn sqlite(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, "ycsb-c");
     let metric = Metric::OpsPerS;

@@ -10,10 +10,10 @@ use crate::summary::Metric;
 /// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, databases)];
 
-/// (4) for databases that run with a map and without: reads of data larger than memory.
+/// (4) Reasons from databases that run with a map and without: reads of data larger than memory.
 fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let groups = records.summary.at(ID, "ycsb-c", LARGER);
-    // At its best: read-ahead may have been varied.
+    // At its best, as read-ahead may have been varied.
     let of = |id: &str, wanted: Option<u32>| {
         let own = groups.iter().copied().filter(|group| group.spec.contender == id).collect();
         best(nearest(own, wanted, threads), Metric::OpsPerS)

@@ -28,7 +28,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Signals and errors.
+/// Decides by the signals and errors that the stores got.
 fn signals(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for variant in [TRUNCATED, READ_ERROR] {
@@ -68,8 +68,8 @@ pub(super) fn damage<'s>(records: &'s Records<'s>) -> Part<'s> {
     Part { experiment: ID, what: "flipped bits and failed reads", places }
 }
 
-/// Signals that a store met. A page that cannot be had comes to a map as nothing else: where a mapped store tells an error of it, the lab's
-/// own guard had caught the signal.
+/// Number of signals that a store got. An unreadable page reaches a map only as a signal: where a mapped store returns
+/// an error for it, the lab's own guard has caught the signal.
 pub(super) fn signals_met(group: &Group<'_>) -> Option<f64> {
     let most = |name| figure(group, name).map(|count| count.max);
     let cannot_be_had = [TRUNCATED, READ_ERROR].contains(&group.spec.variant.as_str());

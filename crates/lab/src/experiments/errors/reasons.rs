@@ -10,7 +10,7 @@ use crate::summary::{Family, Group};
 /// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Errors, errors)];
 
-/// (3) Errors, and right answers.
+/// (3) Reasons from errors and wrong answers.
 fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let is_map = |group: &Group<'_>| group.family() == Family::Mapped;
     let mut reasons = Vec::new();

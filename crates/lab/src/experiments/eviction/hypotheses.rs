@@ -31,13 +31,13 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// From this share of a core on kswapd has no more to give.
+/// From this percentage of a core on, kswapd counts as saturated.
 const KSWAPD_BUSY: f64 = 85.0;
 
-/// How much faster the same must be where no kswapd holds it up.
+/// Least gain in rate under a cgroup that counts as proof that kswapd was the bound.
 const FREED: f64 = 1.1;
 
-/// Up to this share of its cost a map must come down without shootdowns, if they are the larger part.
+/// Shootdowns are the larger part of a map's cost when without them it falls to this share or less.
 const SHOT: f64 = 0.5;
 
 fn busiest<'g, 'a>(groups: &[&'g Group<'a>]) -> Option<(Spread, &'g Group<'a>)> {
@@ -45,7 +45,7 @@ fn busiest<'g, 'a>(groups: &[&'g Group<'a>]) -> Option<(Spread, &'g Group<'a>)> 
     shares.reduce(|a, b| if b.0.median > a.0.median { b } else { a })
 }
 
-/// kswapd's share of a core where it reclaims, and whether the same goes faster where it does not.
+/// Decides by kswapd's share of a core, and by whether the same work is faster without kswapd.
 fn kswapd(records: &Records<'_>) -> Decision {
     let by_kswapd = |group: &&Group<'_>| {
         let method = group.spec.memory.method;
@@ -53,7 +53,7 @@ fn kswapd(records: &Records<'_>) -> Decision {
     };
     let maps = records.summary.groups.iter().filter(|group| group.method.is_some());
     let groups: Vec<&Group<'_>> = maps.filter(by_kswapd).collect();
-    // A scan finds no page again, so that it does not matter how much memory each way of reclaim leaves.
+    // A scan reads no page twice, so the amount of memory that each way of reclaim leaves does not matter.
     let scans: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.variant == "scan-kswapd").collect();
     let Some((share, group)) = busiest(&scans).or_else(|| busiest(&groups)) else {
         return Decision::not_measured(
@@ -86,7 +86,7 @@ fn kswapd(records: &Records<'_>) -> Decision {
             ),
             &[group, control],
         ),
-        // Without the control a busy kswapd proves nothing: it may keep up.
+        // Without the control a busy kswapd proves nothing: it may keep up with the work.
         None => Decision::new(
             both(busy, Outcome::Undecided),
             format!("{text}; the control, the same scan under a cgroup, was not measured (`nofault lab eviction`)."),

@@ -124,7 +124,7 @@ fn predicted(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab random` measures it")
 }
 
-/// Device bytes for each byte asked, at two values of read-ahead.
+/// Decides by the device bytes for each requested byte, at two values of read-ahead.
 fn hint(records: &Records<'_>) -> Decision {
     let missing = "it takes two values of read-ahead: as root, `nofault lab random --read-ahead-kb 128,1024`";
     let own_kib = records.file.run.machine.read_ahead_kb.map(|kib| kib as f64);
@@ -171,7 +171,7 @@ fn hint(records: &Records<'_>) -> Decision {
     places.decide(missing)
 }
 
-/// The rate after memory was full over that before.
+/// Decides by the rate after memory was full, divided by the rate before.
 fn collapse(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (variant, target) in records.summary.places(ID) {

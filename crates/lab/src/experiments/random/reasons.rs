@@ -16,7 +16,7 @@ fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, sequential: false })
 }
 
-/// The latency of random reads.
+/// Reasons from the latency of random reads.
 fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     // Not the longest access: a contender with more accesses meets rarer events.
@@ -25,7 +25,7 @@ fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         let groups = records.summary.at(ID, variant, target);
         let calls: Vec<&Group<'_>> =
             explicit(&groups).into_iter().filter(|group| group.spec.params.depth <= 1).collect();
-        // More threads wait longer for the same device, on either side.
+        // More threads wait longer for the same device, with a map as with calls.
         let has_pair = |map: &&Group<'_>| calls.iter().any(|call| threads(call) == threads(map));
         let maps = mapped(&groups).into_iter().filter(has_pair).collect();
         let Some(map) = best(nearest(maps, workload.threads, threads), Metric::OpsPerS) else { continue };

@@ -15,9 +15,9 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Own(sin),
 }];
 
-/// Uncommitted bytes on the disk.
+/// Decides by the uncommitted bytes found on the disk.
 fn sin(records: &Records<'_>) -> Decision {
-    // The private mapping beside it is the control.
+    // The private mapping is the control.
     let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.contender == "mmap-shared");
     let mut places = Places::default();
     for group in groups {

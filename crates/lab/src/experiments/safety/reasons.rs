@@ -9,7 +9,7 @@ use crate::summary::{Family, Group, Metric};
 /// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Updates, updates)];
 
-/// (1) Updates that are safe in transactions.
+/// (1) Reasons from updates that are safe in transactions.
 fn updates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for group in records.of(ID).filter(|group| group.spec.variant == "sin") {

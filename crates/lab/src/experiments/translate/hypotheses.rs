@@ -19,7 +19,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Own(matches),
 }];
 
-/// Lookups at each working set: the mapped file, and the best of the pool's own ways.
+/// The lookups at each working set: of the mapped file, and of the best of the pool's own ways.
 fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Group<'s>)> {
     let groups = of_variant(records, ID, LOOKUP);
     let mut sets: Vec<f64> = groups.iter().filter_map(|group| count_of(group, "working_set")).collect();
@@ -39,7 +39,7 @@ fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Gr
         .collect()
 }
 
-/// The pool's translation against the map, at each working set.
+/// Compares the pool's translation with the map's, at each working set.
 fn matches(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (set, pool, map) in translations(records) {

@@ -10,7 +10,7 @@ use crate::summary::{Family, Group, Metric};
 /// The evidence of the records on the rules of the verdict.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, lookups)];
 
-/// Lookups of the largest working set.
+/// Reasons from lookups in the largest working set.
 fn lookups(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     // No access waits for a device, so more threads than CPUs do as much as one a CPU.
