@@ -24,7 +24,7 @@ struct State {
     holders: usize,
     /// Operations that were granted their frames, in all.
     granted: u64,
-    /// Frames reserved for the first operation in the queue, and for those that were granted theirs.
+    /// Frames reserved for the first operation in the queue, and for operations that were granted their frames.
     reserved: Vec<OwnedFrame>,
 }
 

@@ -115,7 +115,7 @@ impl Listed {
         }
     }
 
-    /// The group so far from the top, of those that belong here. The others above it are taken off.
+    /// The group so far from the top, of the groups that belong here. Other groups above it are taken off.
     fn top(&mut self, depth: usize, belongs: impl Fn(usize) -> bool) -> Option<usize> {
         loop {
             let at = self.stack.len().checked_sub(1 + depth)?;

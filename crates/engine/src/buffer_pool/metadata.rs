@@ -76,7 +76,7 @@ impl Metadata {
         self.lock().changed.get(page).unwrap_or_default()
     }
 
-    /// Notes that commit `seq` changed these pages: before its publication those that are new with it, afterwards all.
+    /// Notes that commit `seq` changed these pages: new pages before its publication, and all pages after it.
     pub(super) fn note_changed(&self, seq: CommitSeq, pages: &[PageId]) {
         for pages in pages.chunks(CHANGED_AT_ONCE) {
             let mut budget = Budget::new();

@@ -148,7 +148,7 @@ impl Reads {
         &self.scheduler
     }
 
-    /// Waits for frames that no frame can end.
+    /// Ends waits for frames when nothing moves any more.
     pub(super) fn standstill(&self) -> &Standstill {
         &self.standstill
     }

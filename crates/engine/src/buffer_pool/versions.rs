@@ -129,7 +129,7 @@ impl Versions {
         self.drop_later(unneeded);
     }
 
-    /// Registers the visible commit for a snapshot. The flag tells when the snapshot has been evicted.
+    /// Registers the visible commit for a snapshot. The flag is set when the snapshot is evicted.
     pub(super) fn register(&self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
         self.registry().register(essential)
     }

@@ -302,7 +302,7 @@ impl ReadQueue {
         self.refusals.add().then_some(error)
     }
 
-    /// Removes the reads in line, and returns the ids of those that the queue has: these keep their memory until the queue
+    /// Removes the reads in line, and returns the ids of the reads that the queue has: these keep their memory until the queue
     /// returns it.
     pub(super) fn give_up(&mut self) -> (Vec<Read>, Vec<ReadId>) {
         let ids = |operation: &ReadOperation| match operation {
