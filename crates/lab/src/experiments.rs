@@ -7,6 +7,7 @@ pub mod claims;
 pub mod engines;
 pub mod errors;
 pub mod eviction;
+pub mod folios;
 pub mod random;
 pub mod safety;
 pub mod scan;
@@ -21,7 +22,7 @@ use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
 
 /// All of them, in the order they run and are reported.
-pub(crate) static ALL: [&dyn Experiment; 11] = [
+pub(crate) static ALL: [&dyn Experiment; 12] = [
     &random::Random,
     &scan::Scan,
     &async_hazard::AsyncHazard,
@@ -30,6 +31,7 @@ pub(crate) static ALL: [&dyn Experiment; 11] = [
     &stalls::Stalls,
     &errors::Errors,
     &eviction::Eviction,
+    &folios::Folios,
     &translate::Translate,
     &engines::Engines,
     &claims::Claims,

@@ -1,0 +1,178 @@
+//! What does a page fault of cached data cost by the size of the folio that holds the page? The page cache keeps a file in folios of one or
+//! more pages, where the file system has large ones; a fault maps what the folio has around the page.
+//!
+//! Each cell writes a file of its own, which has no name, in calls of the size that is asked for: a file system with large folios caches each
+//! call as one folio. Which folios came of it is read from `/proc/kpageflags` before the clock starts, and a size that the file system did not give
+//! is not measured: the record says so, with the sizes that it gave instead. Then the file is mapped anew again and again, and the first word of
+//! each page is loaded and checked.
+//!
+//! What is unequal: nothing is evicted and all is in the page cache, so the figures have the price of the fault and no other. The 2 MiB folio may be
+//! mapped by one entry of the page table's upper level, which also saves misses of the TLB.
+
+mod achieved;
+mod figures;
+mod findings;
+mod literature;
+mod methods;
+mod params;
+mod table;
+mod words;
+mod work;
+
+use crate::config::Config;
+use crate::config::params::{Of, Parameters};
+use crate::error::Result;
+use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::methods::Method;
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Group, Metric, Summary};
+use crate::workload::PAGE_BYTES;
+
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("folios");
+
+/// The extra parameter that holds the size of the folios, in bytes.
+const FOLIO: &str = "folio";
+
+/// The experiment.
+pub(crate) struct Folios;
+
+impl Experiment for Folios {
+    fn id(&self) -> ExperimentId {
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn in_quick(&self) -> bool {
+        false
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs::default()
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        work::execute(spec, context)
+    }
+
+    fn warms_itself(&self, _: &CellSpec) -> bool {
+        true
+    }
+
+    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+        Some("--set folios.file_bytes=BYTES")
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis::by(Metric::TimePerOp)
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        9
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(&section.by_family(), &section.title)
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        vec![Sheet::new(table::columns(place.summary, place.target))]
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+
+    fn beside<'g, 'a>(&self, _: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
+        let mut own = summary.of_experiment(ID).filter(|group| group.spec.contender == row.contender);
+        let size = if row.note.is_empty() { 64 << 10 } else { PAGE_BYTES as u64 };
+        Beside { groups: vec![own.find(|group| folio_bytes(group) == Some(size))], on_file: true }
+    }
+}
+
+/// The size of the folios of a group.
+fn folio_bytes(group: &Group<'_>) -> Option<u64> {
+    group.spec.params.extra.get(FOLIO)?.parse().ok()
+}
+
+/// The sizes of some groups, smallest first.
+fn sizes(groups: &[&Group<'_>]) -> Vec<u64> {
+    let mut sizes: Vec<u64> = groups.iter().filter_map(|group| folio_bytes(group)).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Plans each way to touch the pages over the sizes.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    if !available.root {
+        let reason =
+            "not available: which folios the page cache has is in /proc/kpageflags, which takes root; run with sudo";
+        let (target, contender) = ("file".into(), String::new());
+        plan.skips.push(Skip { experiment: ID, target, contender, reason: reason.into() });
+        return plan;
+    }
+    let folios: params::Params = config.params();
+    for folio_bytes in &folios.folio_bytes {
+        for method in methods::METHODS {
+            plan.cells.push(CellSpec {
+                experiment: ID,
+                variant: String::new(),
+                target: Target {
+                    label: "file".into(),
+                    paths: vec![available.folder.display().to_string()],
+                    data_bytes: folios.file_bytes,
+                    content_seed: None,
+                },
+                contender: method.id.into(),
+                params: Params {
+                    threads: 1,
+                    depth: 1,
+                    block_bytes: PAGE_BYTES as u64,
+                    extra: [(FOLIO.to_owned(), folio_bytes.to_string())].into(),
+                },
+                repeat: 0,
+                duration_s: folios.cell_s,
+                memory: MemoryLimit::default(),
+                cache: CacheState::Warm,
+                seed: config.seed,
+            });
+        }
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests;

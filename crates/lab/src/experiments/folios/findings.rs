@@ -1,0 +1,57 @@
+//! Rules for `folios`: what large folios save a fault.
+
+use super::{ID, folio_bytes, methods, sizes};
+use crate::format::{Unit, bytes, digits};
+use crate::judge::{Finding, KeyFigure, compare, keys, shown};
+use crate::summary::{Group, Metric, Summary};
+
+/// Page faults of each page that was touched.
+const FAULTS: Metric = Metric::PerOp("minor_faults");
+
+/// The rules of `folios`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
+        for (method, order) in [(methods::IN_ORDER, "in order"), (methods::AT_RANDOM, "in random order")] {
+            large_against_small(&groups, method, order, all);
+        }
+    }
+}
+
+fn at<'g, 'a>(groups: &[&'g Group<'a>], method: &str, size: u64) -> Option<&'g Group<'a>> {
+    groups.iter().copied().find(|group| group.spec.contender == method && folio_bytes(group) == Some(size))
+}
+
+/// The largest folios that were had against the smallest.
+fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &mut Vec<Finding>) {
+    let own: Vec<&Group<'_>> = groups.iter().copied().filter(|group| !group.good.is_empty()).collect();
+    let [smallest, .., largest] = sizes(&own)[..] else { return };
+    let (Some(small), Some(large)) = (at(&own, method, smallest), at(&own, method, largest)) else { return };
+    let Some(comparison) = compare(large, small, Metric::TimePerOp) else { return };
+    let faults =
+        |group: &Group<'_>| group.spread(FAULTS).map_or("–".into(), |spread| digits(1.0 / spread.median.max(1e-9)));
+    let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
+    all.push(Finding {
+        rule: "fault-by-folio-size",
+        rule_text: "time to touch a page of a cached file through a new map, all of it in folios of the largest size that was had, over the same \
+            in the smallest; the sizes are those that the kernel says",
+        experiment: Some(ID),
+        kind: comparison.kind,
+        text: format!(
+            "{}touched {order} through a new map, a cached page takes {a} in folios of {} (a fault for {} pages) and {b} in folios of {} (a fault for \
+             {} pages): {}.",
+            comparison.doubt(),
+            bytes(largest),
+            faults(large),
+            bytes(smallest),
+            faults(small),
+            comparison.show(),
+        ),
+        cells: keys(&[large, small]),
+        key_figure: (method == methods::IN_ORDER).then(|| KeyFigure {
+            label: format!("faults of a cached file, per page, folios of {} ÷ {}", bytes(largest), bytes(smallest)),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!("{a} against {b}"),
+        }),
+    });
+}

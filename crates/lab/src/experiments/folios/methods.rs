@@ -1,0 +1,17 @@
+//! The methods that only `folios` has.
+
+use crate::methods::{Family, Method};
+
+/// Page after page through a new map.
+pub(super) const IN_ORDER: &str = "mmap-in-order";
+/// In random order through a new map.
+pub(super) const AT_RANDOM: &str = "mmap-at-random";
+/// By read calls, without a map.
+pub(super) const CALLS: &str = "pread-cached";
+
+/// By their ids.
+pub(super) static METHODS: &[Method] = &[
+    Method::new(IN_ORDER, "mmap, in order", Family::Mapped),
+    Method::new(AT_RANDOM, "mmap, at random", Family::Mapped).toned("t1"),
+    Method::new(CALLS, "pread, cached", Family::Buffered),
+];

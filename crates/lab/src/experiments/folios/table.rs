@@ -1,0 +1,30 @@
+//! The terminal's table of `folios`.
+
+use super::{ID, folio_bytes, methods, sizes};
+use crate::format::bytes;
+use crate::methods::title;
+use crate::show::columns::{Column, measured};
+use crate::summary::{Group, Metric, Summary, target_title};
+
+/// A row a method, a column a size of folios: the time of a page. Below, the faults that a page took through a map.
+pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
+    let groups = summary.at(ID, "", target);
+    let at = |method: &str, size: u64| {
+        groups.iter().copied().find(|group| group.spec.contender == method && folio_bytes(group) == Some(size))
+    };
+    let rows = methods::METHODS.iter().flat_map(|method| {
+        let name = title(Some(method), method.id);
+        [name.clone(), format!("{name}: faults a page")]
+    });
+    let head = format!("{ID}, {}, time of a page", target_title(target));
+    let mut columns = vec![Column::new(&head, rows.collect())];
+    for size in sizes(&groups) {
+        let cells = methods::METHODS.iter().flat_map(|method| {
+            let shown =
+                |metric: Metric| at(method.id, size).map_or(String::new(), |group: &Group<'_>| measured(group, metric));
+            [shown(Metric::TimePerOp), shown(Metric::PerOp("minor_faults"))]
+        });
+        columns.push(Column::new(&bytes(size), cells.collect()));
+    }
+    columns
+}

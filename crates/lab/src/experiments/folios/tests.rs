@@ -1,0 +1,88 @@
+//! Every cell runs tiny, in this process, and checks each page; where the kernel does not tell the size of folios, or the file system has none, it
+//! says so.
+
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::config::Preset;
+use crate::error::LabErrorKind;
+use crate::machine::system::is_root;
+use crate::summary::TIME_PER_OP;
+
+fn config() -> Config {
+    let mut config = Config::preset(Preset::Quick);
+    config.change(|folios: &mut params::Params| {
+        folios.cell_s = 0.4;
+        folios.file_bytes = 4 << 20;
+    });
+    config
+}
+
+fn cells(folder: &std::path::Path) -> Vec<CellSpec> {
+    let available = Available { root: true, folder: folder.to_path_buf(), ..Available::default() };
+    plan(&config(), &available).cells
+}
+
+fn run(spec: &CellSpec) -> Result<Outcome> {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    work::execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
+}
+
+#[test]
+fn every_planned_cell_reads_what_it_must_or_says_which_folios_there_are() {
+    // Beside the sources: a temporary folder may be in memory.
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    for spec in cells(folder.path()) {
+        let asked = spec.params.extra[FOLIO].clone();
+        let outcome = match run(&spec) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                assert_eq!(error.kind(), LabErrorKind::Unsupported, "{}: {error}", spec.key());
+                assert!(error.to_string().contains("not available"), "{error}");
+                assert!(!is_root() || asked != "4096", "the smallest folio is always there: {error}");
+                eprintln!("skipped: {error}");
+                continue;
+            }
+        };
+        assert!(outcome.ops > 0 && outcome.checks.verified > 0, "{}", spec.key());
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
+        assert!(outcome.figures[TIME_PER_OP] > 0.0, "{}", spec.key());
+        assert!(outcome.figures["pages_in_such_folios"] >= 0.9, "{}", spec.key());
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the files have no names");
+}
+
+#[test]
+fn folios_are_counted_by_the_pages_in_them() {
+    if !is_root() {
+        eprintln!("skipped: kpageflags takes root");
+        return;
+    }
+    // What a file in memory has without huge pages is known: folios of one page.
+    let folder = std::path::Path::new("/dev/shm");
+    let Ok(cached) = work::Cached::make(folder, 1 << 20, 4096, 7) else {
+        eprintln!("skipped: no {}", folder.display());
+        return;
+    };
+    let folios = cached.folios().unwrap();
+    assert_eq!(folios.values().sum::<u64>(), 256);
+    assert!(folios.iter().all(|(bytes, pages)| bytes % 4096 == 0 && pages * 4096 % bytes == 0), "{folios:?}");
+}
+
+#[test]
+fn without_root_nothing_is_planned_and_the_record_says_why() {
+    let plan = plan(&config(), &Available::default());
+    assert!(plan.cells.is_empty() && plan.skips.len() == 1);
+    assert!(plan.skips[0].reason.contains("not available") && plan.skips[0].reason.contains("root"));
+}
+
+#[test]
+fn what_is_no_size_is_refused() {
+    for value in ["folios.folio_bytes=[5000]", "folios.folio_bytes=[]", "folios.file_bytes=5000000", "folios.cell_s=0"]
+    {
+        let error = Config::default().assign(value).unwrap().validate().unwrap_err();
+        assert!(error.to_string().contains("folios."), "{value}: {error}");
+    }
+}

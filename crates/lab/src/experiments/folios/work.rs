@@ -1,0 +1,178 @@
+//! Makes a file whose pages are cached in folios of one size, and touches its pages through ever new maps.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nofault_io::mapped::{Advice, MappedFile, Protection};
+
+use super::achieved::folios_of;
+use super::{FOLIO, methods};
+use crate::contender;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::Context;
+use crate::format::bytes;
+use crate::machine::content::tag;
+use crate::machine::data;
+use crate::measure::{self, Measurement, Work, Worker};
+use crate::record::{CellSpec, Outcome};
+use crate::summary::TIME_PER_OP;
+use crate::workload::{PAGE_BYTES, first_word};
+
+/// Share of the pages that must lie in folios of the size that is asked for.
+const SHARE_MIN: f64 = 0.9;
+/// Figures that are sums of the worker's until they become one time.
+const TOUCHED_S: &str = "touched_s";
+const TOUCHED_PAGES: &str = "touched_pages";
+
+/// A cached file without a name, each page of which begins with its tag.
+pub(super) struct Cached {
+    file: File,
+    count: usize,
+    seed: u64,
+}
+
+impl Cached {
+    /// Writes the file in calls of `folio_bytes`, which lie on multiples of it, and waits until the device has it: what is
+    /// measured meets no write-back.
+    pub(super) fn make(folder: &Path, file_bytes: u64, folio_bytes: u64, seed: u64) -> Result<Self> {
+        let failed = |error: std::io::Error| LabError::system("make a file to be cached", &error);
+        let file = data::nameless(folder)?;
+        let count = (file_bytes / PAGE_BYTES as u64) as usize;
+        let mut part = vec![0; folio_bytes as usize];
+        for at in (0..file_bytes).step_by(part.len()) {
+            for (page, first) in part.chunks_mut(PAGE_BYTES).zip(at / PAGE_BYTES as u64..) {
+                page[..8].copy_from_slice(&tag(seed, first).to_le_bytes());
+            }
+            file.write_all_at(&part, at).map_err(failed)?;
+        }
+        file.sync_all().map_err(failed)?;
+        Ok(Self { file, count, seed })
+    }
+
+    pub(super) fn map(&self) -> Result<MappedFile> {
+        // SAFETY: nobody else has this file, which has no name, and it is neither written nor cut while it is mapped.
+        let map = unsafe { MappedFile::map(&self.file, Protection::ReadOnly, 0..(self.count * PAGE_BYTES) as u64) }?;
+        map.advise(Advice::Normal, 0..map.len_bytes())?;
+        Ok(map)
+    }
+
+    /// Page number `at` of a random order: a multiplication by an odd number permutes below a power of two.
+    fn at_random(&self, at: usize) -> usize {
+        at.wrapping_mul(0x9e37_79b9_7f4a_7c15) & (self.count - 1)
+    }
+
+    /// Loads a page's tag through the map: 1 where it is wrong.
+    #[inline]
+    fn touch(&self, map: &MappedFile, page: usize) -> u64 {
+        let word = map.bytes().get(page * PAGE_BYTES..).map_or(0, first_word);
+        u64::from(std::hint::black_box(word) != tag(self.seed, page as u64))
+    }
+
+    /// Pages by the bytes of their folios.
+    pub(super) fn folios(&self) -> Result<BTreeMap<u64, u64>> {
+        let map = self.map()?;
+        let wrong: u64 = (0..self.count).map(|page| self.touch(&map, page)).sum();
+        match wrong {
+            0 => folios_of(&map),
+            _ => Err(LabError::new(
+                LabErrorKind::WrongData,
+                format!("folios: {wrong} pages are not as they were written"),
+            )),
+        }
+    }
+}
+
+/// Measures one cell.
+///
+/// # Errors
+/// `Usage` for an unknown method; `Unsupported` where the file system gave folios of other sizes, with these, or where the kernel does not
+/// tell; what making, mapping or reading the file says.
+pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("folios: {what}"));
+    let folio_bytes = spec.params.extra.get(FOLIO).and_then(|text| text.parse().ok());
+    let folio_bytes: u64 = folio_bytes.ok_or_else(|| usage("a cell names the size of its folios"))?;
+    let folder = spec.target.paths.first().ok_or_else(|| usage("a cell names the folder of its file"))?;
+    let sizes_fit = folio_bytes.is_power_of_two() && (4096..=2 << 20).contains(&folio_bytes);
+    if !sizes_fit || !spec.target.data_bytes.is_power_of_two() || spec.target.data_bytes < folio_bytes {
+        return Err(usage("sizes are powers of two, and a file has at least one folio"));
+    }
+    let cached = Cached::make(Path::new(folder), spec.target.data_bytes, folio_bytes, spec.seed)?;
+    let folios = cached.folios()?;
+    let pages = |size: u64| folios.get(&size).copied().unwrap_or(0);
+    let share = pages(folio_bytes) as f64 / cached.count.max(1) as f64;
+    if share < SHARE_MIN {
+        let got: Vec<String> = folios.keys().map(|size| format!("{} ({} pages)", bytes(*size), pages(*size))).collect();
+        let message = format!(
+            "not available: folios of {} were asked for, and the page cache of this file system has the file in folios of {}",
+            bytes(folio_bytes),
+            got.join(", ")
+        );
+        return Err(LabError::new(LabErrorKind::Unsupported, message));
+    }
+    let cached = &cached;
+    let work: Work<'_> = match spec.contender.as_str() {
+        methods::IN_ORDER => Box::new(move |worker: &mut Worker<'_>| touch_all(worker, cached, |at| at)),
+        methods::AT_RANDOM => {
+            Box::new(move |worker: &mut Worker<'_>| touch_all(worker, cached, |at| cached.at_random(at)))
+        }
+        methods::CALLS => Box::new(move |worker: &mut Worker<'_>| read_all(worker, cached)),
+        _ => return Err(contender::unknown(spec)),
+    };
+    let plan = Measurement {
+        duration: contender::duration_of(spec)?,
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        memory_bytes: None,
+        fill_first: false,
+        cancel: context.cancel,
+    };
+    let mut outcome = measure::run(&plan, vec![work], context.on_tick)?;
+    outcome.cache_method = format!("written in calls of {}, then synced", bytes(folio_bytes));
+    let seconds = outcome.figures.remove(TOUCHED_S).unwrap_or(0.0);
+    let touched = outcome.figures.remove(TOUCHED_PAGES).unwrap_or(0.0);
+    if touched > 0.0 {
+        outcome.figures.insert(TIME_PER_OP.into(), seconds / touched);
+    }
+    outcome.figures.insert("pages_in_such_folios".into(), share);
+    Ok(outcome)
+}
+
+/// Maps the file, touches each of its pages once, and maps it anew. Only the touches are timed, not the map's making and end.
+fn touch_all(worker: &mut Worker<'_>, cached: &Cached, order: impl Fn(usize) -> usize) -> Result<()> {
+    worker.start();
+    while worker.running() {
+        let map = cached.map()?;
+        let from = Instant::now();
+        let wrong = (0..cached.count).map(|at| cached.touch(&map, order(at))).sum();
+        finish(worker, cached, from.elapsed(), wrong);
+    }
+    Ok(())
+}
+
+/// The control: a call for each page, which faults nothing in.
+fn read_all(worker: &mut Worker<'_>, cached: &Cached) -> Result<()> {
+    let mut page = vec![0; PAGE_BYTES];
+    worker.start();
+    while worker.running() {
+        let from = Instant::now();
+        let mut wrong = 0;
+        for at in 0..cached.count {
+            let read = cached.file.read_exact_at(&mut page, (at * PAGE_BYTES) as u64);
+            read.map_err(|error| LabError::system("read a cached file", &error))?;
+            wrong += u64::from(first_word(&page) != tag(cached.seed, at as u64));
+        }
+        finish(worker, cached, from.elapsed(), wrong);
+    }
+    Ok(())
+}
+
+fn finish(worker: &mut Worker<'_>, cached: &Cached, elapsed: Duration, wrong: u64) {
+    let pages = cached.count as u64;
+    worker.done(pages, pages * PAGE_BYTES as u64);
+    worker.verified_many(pages, wrong);
+    worker.figure(TOUCHED_S, elapsed.as_secs_f64());
+    worker.figure(TOUCHED_PAGES, pages as f64);
+}
