@@ -6,7 +6,8 @@
 //! 4. A file has at most [`LINES_MAX`] lines. Longer ones stand in `xtask/long-files.txt` with their length, which is a
 //!    ratchet: it may shrink, never grow.
 //! 5. No file in the repository contains a path of a developer's machine.
-//! 6. The lab's experiments do not import each other.
+//! 6. The lab's experiments do not import each other, and nothing outside the folder of one names it, by its module or by its id, but the
+//!    registry and [`EXPERIMENTS_NAMED`].
 //! 7. No circle between files ([`circles`]).
 //! 8. `unsafe` only in the files that are listed for it ([`unsafe_files`]).
 //!
@@ -25,6 +26,16 @@ use anyhow::{Context, Result, bail};
 const LINES_MAX: usize = 600;
 const LONG_FILES: &str = "xtask/long-files.txt";
 
+/// Where an experiment is named outside its folder, by file and name.
+const EXPERIMENTS_NAMED: [(&str, &str); 4] = [
+    // Hidden commands of the command line: a process that a cell starts, and that speaks the experiment's own protocol.
+    ("crates/cli/src/lab.rs", "errors"),
+    ("crates/cli/src/lab.rs", "safety"),
+    // Workloads of `nofault db bench` that happen to be called like an experiment.
+    ("crates/lab/src/bench.rs", "scan"),
+    ("crates/lab/src/bench/reads.rs", "scan"),
+];
+
 /// Runs every rule and reports all violations at once.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let architecture = read(&root.join("ARCHITECTURE.md"))?;
@@ -42,6 +53,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     check_lengths(root, &files, &mut wrong)?;
     check_paths(root, &files, &mut wrong)?;
     check_experiments(root, &mut wrong)?;
+    check_names_of_experiments(root, &mut wrong)?;
     if wrong.is_empty() {
         return Ok(());
     }
@@ -289,6 +301,50 @@ fn check_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
+/// Names of experiments where none may be named: the code of the lab and of the command line outside the experiments' folders.
+fn check_names_of_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
+    let folder = root.join("crates/lab/src/experiments");
+    let mut names = BTreeSet::new();
+    for path in rust_files(&folder)?.iter().filter(|path| path.parent() == Some(&folder)) {
+        names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+        names.extend(declared_id(&read(path)?));
+    }
+    for source in ["crates/lab/src", "crates/cli/src"] {
+        for path in rust_files(&root.join(source))? {
+            let inside = module_path(&root.join(source), &path);
+            if inside.first().is_some_and(|first| first == "experiments") || inside.iter().any(|part| part == "tests") {
+                continue;
+            }
+            let file = show(root, &path);
+            for (number, name) in named_experiments(&read(&path)?, &names) {
+                if !EXPERIMENTS_NAMED.contains(&(file.as_str(), name.as_str())) {
+                    wrong.push(format!("{file}:{number}: names the experiment `{name}` outside its folder"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The id of an experiment's own module: `pub const ID: ExperimentId = ExperimentId::new("random");`.
+fn declared_id(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("const ID: ExperimentId = ExperimentId::new(\"")?;
+    rest.split_once('"').map(|(id, _)| id.to_owned())
+}
+
+/// Where code names an experiment: `experiments::random`, or the word as a whole string.
+fn named_experiments(text: &str, names: &BTreeSet<String>) -> Vec<(usize, String)> {
+    let code = without_tests(text);
+    let number_at = |at: usize| code[..at].matches('\n').count() + 1;
+    let paths = code.match_indices("experiments::").map(|(at, word)| (number_at(at), &code[at + word.len()..]));
+    let modules = paths.flat_map(|(number, rest)| top_names(rest).into_iter().map(move |name| (number, name)));
+    let strings = code
+        .lines()
+        .enumerate()
+        .flat_map(|(index, line)| line.split('"').skip(1).step_by(2).map(move |text| (index + 1, text.to_owned())));
+    modules.chain(strings).filter(|(_, name)| names.contains(name)).collect()
+}
+
 /// The experiments other than its own that a file names, with line numbers.
 fn other_experiments(text: &str, own: &str) -> Vec<(usize, String)> {
     let code = without_tests(text);
@@ -377,6 +433,16 @@ mod tests {
             other_experiments("// crate::experiments::scan\n#[cfg(test)]\nuse crate::experiments::scan;", "x")
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn an_experiment_that_is_named_outside_its_folder_is_reported_with_its_line() {
+        let text = "/// ID.\npub const ID: ExperimentId = ExperimentId::new(\"async\");\n";
+        let names: BTreeSet<String> = [declared_id(text).unwrap(), "scan".to_owned()].into();
+        let code = "use crate::experiments::{scan, find};\nlet a = of(\"async\");\n// \"scan\"\nlet b = \"a scan\";\n";
+        let found = named_experiments(code, &names);
+        assert_eq!(found, [(1, "scan".to_owned()), (2, "async".to_owned())]);
+        assert!(named_experiments("#[cfg(test)]\nuse crate::experiments::scan;", &names).is_empty());
     }
 
     #[test]
