@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use super::Range;
 use crate::db;
 use crate::driver::block_on;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// A table, for threads. A [`Batch`](db::Batch) takes it as it takes a [`db::Table`].
 ///
@@ -65,7 +65,7 @@ impl Table {
     /// # Errors
     /// As [`db::Table::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.0.look(key.as_ref()).block()
+        self.found(key.as_ref())
     }
 
     /// Shows the value of a key to `look` where it lies in memory, without copying it. See [`db::Table::get_with`].
@@ -85,7 +85,9 @@ impl Table {
     /// # Errors
     /// As [`db::Table::get_with`].
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        self.0.look_with(key.as_ref(), look).block()
+        let (mut look, mut shown) = (Some(look), None);
+        self.show(key.as_ref(), &mut |value| shown = look.take().map(|look| look(value)))?;
+        shown.ok_or_else(|| Error::new(ErrorKind::Bug, "a value was found and not shown"))
     }
 
     /// Whether a key has a value. See [`db::Table::contains_key`].
@@ -104,7 +106,7 @@ impl Table {
     /// # Errors
     /// As [`db::Table::contains_key`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.0.look_for(key.as_ref()).block()
+        self.contains(key.as_ref())
     }
 
     /// Reads many keys at one moment. See [`db::Table::get_many`].
@@ -219,5 +221,23 @@ impl Table {
         V: AsRef<[u8]>,
     {
         self.0.load(entries)
+    }
+
+    // The three lookups of one key that follow are compiled once, in this crate, where the search of a tree node is inlined into them. Their
+    // public callers are generic, so they are compiled in the crate of the application, where each step of the search would be a call.
+
+    #[inline(never)]
+    fn found(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.0.look(key).block()
+    }
+
+    #[inline(never)]
+    fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.0.look_for(key).block()
+    }
+
+    #[inline(never)]
+    fn show(&self, key: &[u8], look: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.0.look_with(key, look).block()
     }
 }
