@@ -132,7 +132,9 @@ fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
     let others: Vec<&str> =
         printed.lines().filter(|line| line.contains("cell_s = ") && !line.ends_with(" 7.5")).collect();
     assert_eq!(others, Vec::<&str>::new(), "{printed}");
-    assert_eq!(printed.matches("cell_s = 7.5").count(), 11, "and the RAM-backed device's: {printed}");
+    for times in ["[random]\ncell_s = 7.5\n", "ram_cell_s = 7.5\n", "[claims]\ncell_s = 7.5\n"] {
+        assert!(printed.contains(times), "{times}: {printed}");
+    }
 }
 
 #[test]
