@@ -1,4 +1,4 @@
-//! Whoever drops the last handle closes the database, wherever that happens: also in a waker that one of the database's own threads calls.
+//! Dropping the last handle closes the database on any thread, also in a waker that one of the database's own threads calls.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 

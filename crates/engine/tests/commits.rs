@@ -1,4 +1,4 @@
-//! Commits beside one another: what each promises when it returns, and what all of them leave behind.
+//! Concurrent commits: the guarantees of each when it returns, and the state after all of them.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -166,7 +166,7 @@ fn a_transaction_that_read_what_a_load_or_a_drop_changed_conflicts_also_when_old
             db.drop_table("table").unwrap();
         }
         drop(oldest);
-        // Nobody can ask for the first commit any more; for the second `late` can.
+        // No handle can ask for the first commit any more; `late` can ask for the second.
         other.put("y", "2").unwrap();
         late.put(&other, "k", "mine").unwrap();
         let error = late.commit(Durability::Sync).unwrap_err();

@@ -277,7 +277,7 @@ fn many_commits_replayed_together_leave_what_the_youngest_said_of_each_key() {
         content(&db.snapshot(), table)
     };
     change(&db, &first, 0);
-    // Tables that come and go in between: what is said of them is said in its order.
+    // Tables are created and dropped in between: the events are reported in order.
     let second = db.create_table("second").unwrap();
     change(&db, &second, 1);
     change(&db, &first, 2);

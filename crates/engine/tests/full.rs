@@ -1,4 +1,4 @@
-//! The log is full, or the disk is: whoever commits gets on, or is told why not. Nobody waits for ever.
+//! A full log or a full disk: each commit proceeds or returns an error that gives the reason; no call waits for ever.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -47,7 +47,7 @@ fn large_commit(world: &SimWorld) -> Result<()> {
     write_large(&db, &db.create_table("t")?)
 }
 
-/// Opens what a power cut has left, if there is a table, and commits twice.
+/// Reopens the database after a power cut and, if the table exists, commits twice.
 fn goes_on(world: &SimWorld, settings: &Settings) {
     let directory: Arc<dyn Directory> = world.directory();
     let mut rows = None;
@@ -83,7 +83,7 @@ fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() 
     }
 }
 
-/// Whoever met the full log made one checkpoint, of what was durable, and waited for the next one: nobody made it.
+/// A commit that found the log full made one checkpoint, of the durable commits, and waited for another, which no thread made.
 #[test]
 fn who_meets_a_log_full_of_commits_that_nobody_has_written_yet_gets_on_without_threads() {
     within_a_minute("without threads", || {
@@ -122,7 +122,7 @@ fn with_a_long_log(world: &SimWorld) -> (Db, Table) {
     (db, table)
 }
 
-/// Puts until one is refused, with what it says then, and how many were not.
+/// Puts until one is refused; returns the error and the number of puts that succeeded.
 fn put_until_refused(table: &Table) -> (Error, u32) {
     let put = |number: u32| table.put(number.to_be_bytes(), [number as u8; 3000]);
     let refused = |number| Some((put(number).err()?, number));

@@ -1,5 +1,5 @@
-//! Exhaustive models of what the pool and the log do between threads: every interleaving, and every reordering that the
-//! memory model allows. Each model is the protocol of one module, cut down to what can go wrong.
+//! Exhaustive models of the protocols of pool and log between threads: every interleaving, and every reordering that the
+//! memory model allows. Each model is the protocol of one module, reduced to the steps that can go wrong.
 //!
 //! Built only for `cargo xtask models`, because it takes the model checker along.
 #![cfg(nofault_models)]
@@ -10,7 +10,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 /// `buffer_pool::frames`: a frame's bytes and description are written before its number is stored (release), read after the number
-/// was loaded (acquire), and written again only when nobody who was pinned while it could be found is left.
+/// was loaded (acquire), and written again only when every thread that was pinned while it could be found has unpinned.
 #[test]
 fn a_frame_is_never_written_while_a_reader_may_look_at_it() {
     struct Frame {
@@ -30,13 +30,13 @@ fn a_frame_is_never_written_while_a_reader_may_look_at_it() {
             .map(|_| {
                 let pool = Arc::clone(&pool);
                 thread::spawn(move || {
-                    // What pinning an epoch guard promises.
+                    // The promise of an epoch guard.
                     pool.pinned.fetch_add(1, Ordering::SeqCst);
                     fence(Ordering::SeqCst);
                     let frame = &pool.frames[pool.entry.load(Ordering::Acquire)];
                     let commit = frame.commit.load(Ordering::Relaxed);
                     let bytes = frame.bytes.with(|bytes| {
-                        // SAFETY: what this model is about; the checker reports a race if it is wrong.
+                        // SAFETY: the subject of this model; the checker reports a race if it is wrong.
                         unsafe { *bytes }
                     });
                     assert_eq!(bytes, commit * 10, "a page of two minds");
@@ -47,7 +47,7 @@ fn a_frame_is_never_written_while_a_reader_may_look_at_it() {
         // The writer publishes commit 2 in the free frame, and uses the old one again if it may.
         pool.frames[1].commit.store(2, Ordering::Relaxed);
         pool.frames[1].bytes.with_mut(|bytes| {
-            // SAFETY: nobody has been told of this frame yet.
+            // SAFETY: no other thread can find this frame yet.
             unsafe { *bytes = 20 }
         });
         pool.entry.store(1, Ordering::Release);
@@ -70,8 +70,8 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// `buffer_pool::reads` and `buffer_pool::waiter`: many who miss one page share one read; whoever has the queue completes it for all, and
-/// hands the queue on; the page is born pinned for those who wait and cannot be evicted before they have gone.
+/// `buffer_pool::reads` and `buffer_pool::waiter`: all waiters that miss one page share one read; the thread that has the queue completes it
+/// for all of them, and hands the queue on; the page begins its life pinned for its waiters, and is not evicted before they have gone.
 #[test]
 fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
     #[derive(Debug, Clone, Copy, PartialEq)]
@@ -172,11 +172,11 @@ fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
     });
 }
 
-/// `wal`: what is pending, who drives, and who sleeps. Its rules 4 and 5.
+/// `wal`: pending fragments, the group-commit leader, and the waiters. Its rules 4 and 5.
 mod log {
     use super::*;
 
-    /// What a thread or a task sleeps on.
+    /// The condition that a thread or a task waits for.
     #[derive(Default)]
     pub(super) struct Parker {
         token: Mutex<bool>,
@@ -240,7 +240,7 @@ mod log {
         fn is_durable(&self, position: u64) -> bool {
             let durable = self.durable.load(Ordering::Acquire) >= position;
             if durable {
-                // Relaxed: what the acquire above promises must be enough.
+                // Relaxed: the acquire above must be enough.
                 assert!(self.visible.load(Ordering::Relaxed) >= position, "told before it is visible");
             }
             durable
@@ -357,8 +357,8 @@ mod log {
     }
 }
 
-/// Committers append, then one of them writes for all. Nobody sleeps for good, nobody is told before its bytes are written and
-/// its commit is visible; and no keeper is needed for it.
+/// Committers append, then one of them writes for all. None waits for ever, none is woken before its bytes are written and
+/// its commit is visible; and no WAL writer is needed.
 #[test]
 fn no_committer_sleeps_through_the_write_that_makes_it_durable() {
     model(|| {
@@ -375,8 +375,8 @@ fn no_committer_sleeps_through_the_write_that_makes_it_durable() {
     });
 }
 
-/// A thread drives and stops when its own commit is durable; what a task has appended meanwhile is left to the keeper, also when the
-/// task has gone.
+/// A leader stops when its own commit is durable; fragments that a task has appended meanwhile are left to the WAL writer, also when
+/// the task has gone.
 #[test]
 fn what_a_task_has_appended_is_written_whoever_drives_and_whoever_goes_away() {
     for goes_away in [false, true] {
@@ -402,7 +402,7 @@ fn what_a_task_has_appended_is_written_whoever_drives_and_whoever_goes_away() {
     }
 }
 
-/// `bell`: whoever finds it rung already does not ring. What was done before is seen all the same.
+/// `bell`: a thread that finds it rung does not ring it again. The listener sees all that was done before either.
 #[test]
 fn a_bell_that_is_rung_already_is_heard_by_all_who_did_not_ring_it() {
     const WORK: [u64; 2] = [2, 1];

@@ -55,7 +55,8 @@ fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
     }
 }
 
-/// What it contains is nowhere but in memory before: the log has to have it, or it stays in there, and nothing before it is given back.
+/// The deferred commits of a checkpoint are only in memory before it: it has to write them to the log first, or they stay in memory and
+/// hold back the log.
 #[test]
 fn a_checkpoint_leaves_nothing_of_deferred_commits_in_memory_or_to_replay() {
     let settings = Settings { background_threads: false, ..tiny() };

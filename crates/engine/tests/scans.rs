@@ -1,4 +1,4 @@
-//! Scans that are longer than the cache: what they ask for ahead is sent and taken in beside them.
+//! Scans that are longer than the cache: the pages that they ask for ahead are submitted and completed beside them.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -16,7 +16,7 @@ const ROWS: u64 = 30_000;
 const VALUE_BYTES: usize = 1000;
 const PAGE_BYTES: u64 = 4096;
 
-/// Large enough that a scan becomes a long one, a half of what it walks through.
+/// Settings with a cache in which a scan of the tables of these tests becomes a long one, half-way through.
 fn settings() -> Settings {
     Settings { cache_bytes: 16 << 20, log_bytes: 8 << 20, ..Settings::default() }
 }

@@ -1,4 +1,4 @@
-//! What goes on around a database: file systems without direct I/O, writers beside a backup, and what its figures say.
+//! The surroundings of a database: file systems without direct I/O, writers beside a backup, and its statistics.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn a_backup_shows_one_moment_however_many_write_meanwhile() {
     let settings = Settings { cache_bytes: 8 << 20, log_bytes: 4 << 20, ..Settings::default() };
     let db = Db::create(folder.path().join("db"), &settings).unwrap();
     let tables = ["first", "second"].map(|name| db.create_table(name).unwrap());
-    // What makes the backup take a while.
+    // Enough rows for the backup to take a while.
     for table in &tables {
         table.bulk_load((KEYS..KEYS + 20_000).map(|number| (number.to_be_bytes(), [1; 500]))).unwrap();
     }

@@ -124,7 +124,7 @@ fn the_background_frees_what_a_dropped_table_has_left_while_others_go_on() {
     let kept = db.table("kept").unwrap();
     let mut open = db.begin();
     db.drop_table("gone").unwrap();
-    // Begun after the drop: what is freed meanwhile is nothing that it could have read.
+    // Begun after the drop: it could not have read the pages that are freed meanwhile.
     drop(std::mem::replace(&mut open, db.begin()));
     assert_eq!(open.get(&kept, "k").unwrap(), Some(b"v".to_vec()));
     let steps = db.stats().visible_commit;
@@ -159,7 +159,7 @@ fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
     let full = db.stats().pool.blocks_used;
     drop(db);
     let (table, _) = largest_table(&world);
-    // A page that nobody can read and that others may refer to stays where it is.
+    // A page that cannot be read, and that other pages may refer to, stays where it is.
     for (what, kind, level, step, stays) in [
         ("leaves", 1, 0, 10, false),
         ("an inner node", 1, 1, 1000, false),
@@ -270,7 +270,7 @@ fn a_table_is_empty_for_what_began_before_it_was_created() {
     assert_eq!(before.prefix(&late, "k").unwrap().rev().count(), 0);
     assert_eq!(db.snapshot().get(&late, "k").unwrap(), Some(b"v".to_vec()));
 
-    // What was not there then and is now was missed: a conflict. Another key is none.
+    // A key that was absent then and exists now is a conflict. Another key is none.
     assert_eq!(reader.get(&late, "k").unwrap(), None);
     assert_eq!(walker.range_rev::<&[u8]>(&late, ..).unwrap().count(), 0);
     assert_eq!(other.get(&late, "another").unwrap(), None);
@@ -335,7 +335,7 @@ fn a_refused_load_needs_no_room_and_one_that_finds_none_at_the_end_leaves_nothin
 
 #[test]
 fn freeing_a_dropped_table_that_finds_the_log_full_is_tried_again_later() {
-    // Groups of the log are as large as blocks of it: the last one goes beyond what is allowed.
+    // Groups of the log are as large as its blocks: the last one exceeds the limit.
     let settings = Settings { seed: Some(1), log_bytes: tiny().log_bytes + 2048, ..tiny() };
     let world = SimWorld::new(13, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();

@@ -142,7 +142,7 @@ fn futures_dropped_at_every_await_point_leave_a_usable_and_exact_database() {
         let table = db.create_table("t").await.unwrap();
         table.bulk_load((0..5_000u32).map(|number| (number.to_be_bytes(), vec![0u8; 900]))).await.unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
-        // What each key may hold: what was there, or what a dropped commit would have put there.
+        // The values that each key may have: the one before, or the one of a dropped commit.
         let mut may: BTreeMap<u32, Vec<u8>> = (0..5_000).map(|number| (number, vec![0])).collect();
         for round in 0..300u32 {
             let (polls, stamp) = (random.u32(..6), round as u8);
@@ -215,7 +215,7 @@ fn an_executor_that_takes_the_completions_itself_serves_its_tasks_beside_blockin
     };
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Blocking calls take the queue from under the executor, and must not keep what they find there.
+        // Blocking calls reap the queue beside the executor, and must hand on the completions of its tasks.
         let blocking = scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(7);
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -311,8 +311,8 @@ thread_local! {
 
 /// The async hazard and its absence: the same number of cold reads of 4 KiB, by as many tasks, on one thread with a timer.
 ///
-/// What else runs on the machine can hold a thread up for longer than either. So time in which the thread was ready to run and had no
-/// CPU does not count, for either side; the two take turns, and the ticks of all rounds count together. What is printed is the
+/// Other programs can delay a thread for longer than either. So time in which the thread was ready to run and had no
+/// CPU does not count, for either side; the two take turns, and the ticks of all rounds count together. The output is the
 /// lateness as it was.
 #[test]
 fn a_timer_beside_cold_reads_of_the_engine_is_more_on_time_than_beside_those_of_a_map() {
@@ -370,9 +370,9 @@ fn ticks_beside_the_engine(path: &Path, rows: u32, tasks: usize, seed: u64) -> V
 fn ticks_beside_a_map(path: &Path, reads: usize, tasks: usize, seed: u64) -> Vec<Tick> {
     let file = std::fs::File::open(path).unwrap();
     let pages = (file.metadata().unwrap().len() / 4096) as u32;
-    // What the round before left in memory.
+    // The pages that the round before left in memory.
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    // SAFETY: nobody has the database open any more, and the folder is this test's own.
+    // SAFETY: the database is closed, and the folder is this test's own.
     let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..u64::from(pages) * 4096) }.unwrap();
     map.advise(Advice::Random, 0..map.len_bytes()).unwrap();
     let resident_bytes = map.residency(0..map.len_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What several of these test programs use.
+//! Settings and helpers that several test programs share.
 
 use nofault::settings::Settings;
 

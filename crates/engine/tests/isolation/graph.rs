@@ -196,7 +196,7 @@ impl<'a> Graph<'a> {
         Ok(Self { history, writer, is_in, edges: vec![BTreeMap::new(); history.len()] })
     }
 
-    /// Those that count.
+    /// The transactions that count as committed, with their indices.
     fn txns(&self) -> impl Iterator<Item = (usize, &'a Txn)> + use<'a> {
         let is_in = self.is_in.clone();
         self.history.iter().enumerate().filter(move |(at, _)| is_in[*at])
@@ -325,7 +325,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// From each transaction to those that began after its end, as far as no other lies between.
+    /// Adds an edge from each transaction to the transactions that began after its end, unless another lies between.
     fn add_time_edges(&mut self) {
         let mut events: Vec<(u64, bool, usize)> = Vec::new();
         for (at, txn) in self.txns() {

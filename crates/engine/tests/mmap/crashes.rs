@@ -15,7 +15,7 @@ const KILLS: u64 = 3;
 const KEYS: u64 = 200;
 const SECTOR: usize = 512;
 
-/// What commit `commit` does: the same in the child and in the one that checks.
+/// The changes of commit `commit`: the same in the child and in the process that checks.
 fn writes_of(commit: u64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let mut rng = fastrand::Rng::with_seed(commit);
     let write = |rng: &mut fastrand::Rng| {
@@ -179,7 +179,7 @@ fn a_checkpoint_that_was_cut_leaves_the_one_before_and_its_log() {
                     store.write(&batch_of(commit)).unwrap();
                     follow(&mut model, commit);
                 }
-                // As it is while the checkpoint is being made: what it frees is not used again before it is durable.
+                // As while a checkpoint is being made: pages that it frees are not used again before it is durable.
                 std::fs::copy(life.path().join("log"), image.path().join("log")).unwrap();
                 store.checkpoint().unwrap();
                 let after = std::fs::read(data(&life)).unwrap();

@@ -1,4 +1,4 @@
-//! What a map makes of damaged files: errors where it can be done, and the honest absence of one where it cannot.
+//! Damaged files under a map: an error where one is possible, and a documented wrong answer where none is.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -34,7 +34,7 @@ fn a_file_truncated_under_the_map_is_an_error_and_no_signal() {
 #[test]
 fn a_durable_commit_is_acknowledged_whatever_its_pages_meet_afterwards() {
     let folder = folder();
-    // The one whose pages reach the file by stores, and wait beside the map before.
+    // The protocol whose pages wait beside the map and reach the file by stores.
     let settings = Settings { page_bytes: 4096, ..tiny(Protocol::UserCow(WriteBack::Map)) };
     let store = create(folder.path(), &settings).unwrap();
     let data = folder.path().join("data");
@@ -99,7 +99,7 @@ fn a_flipped_bit_is_found_where_every_access_checks() {
             let store = open(folder.path(), &settings).unwrap();
             match (checksums, store.get(b"key")) {
                 (true, answer) => assert_eq!(answer.unwrap_err().kind(), ErrorKind::Corrupt, "{protocol:?}"),
-                // Nobody looked: the wrong answer that the lab shows.
+                // Without checksums there is no error: the wrong answer that the lab shows.
                 (false, answer) => assert_eq!(answer.unwrap(), Some(b"the night value".to_vec()), "{protocol:?}"),
             }
         }

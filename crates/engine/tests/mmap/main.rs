@@ -41,12 +41,12 @@ fn tiny(protocol: Protocol) -> Settings {
 }
 
 fn create(path: &Path, settings: &Settings) -> Result<Store> {
-    // SAFETY: nobody else knows the folder.
+    // SAFETY: no other code knows the folder.
     unsafe { Store::create(path, settings) }
 }
 
 fn open(path: &Path, settings: &Settings) -> Result<Store> {
-    // SAFETY: as above; what some tests do to the file on purpose, they do knowing what they test.
+    // SAFETY: as above; tests that damage the file do so on purpose, to test the effect.
     unsafe { Store::open(path, settings) }
 }
 

@@ -1,4 +1,4 @@
-//! Any history does what a map in memory does.
+//! Random histories of a mapped store agree with a map in memory.
 
 use nofault::error::ErrorKind;
 use nofault::mmap::{Batch, Protocol, Settings, Store};

@@ -59,7 +59,7 @@ fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// What `docs/format.md` says of pages and nodes.
+/// Decodes a page or a node as `docs/format.md` describes it, without the engine's code.
 fn parse(block: &[u8]) -> Found {
     let (page, body) = (number(block, 8, 8), &block[40..]);
     let (lower_len, upper_len) = (number(body, 6, 2) as usize, number(body, 8, 2) as usize);
@@ -162,7 +162,7 @@ fn damage_of_any_page_leaves_all_other_pages_sound_and_hides_no_table_that_is_re
     );
 }
 
-/// What a database is after commits that no checkpoint has seen: puts, a table created, one dropped, for each table of some.
+/// Adds commits that no checkpoint contains: puts, a created table and a dropped one, for some of the tables.
 fn with_log(world: &SimWorld) -> SimWorld {
     let db = open(world).unwrap();
     for of in (0..TABLES).step_by(6) {

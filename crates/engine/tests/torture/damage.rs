@@ -1,5 +1,5 @@
-//! Files that rot, or are tampered with, while nobody looks: every value that is read is right, or there is an error that
-//! says where.
+//! Files that are damaged at rest, by rot or by hand: every value that is read is right, or there is an error that names
+//! the place.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::story::{Book, Model, Story, Style, difference, for_each_seed, tiny};
 const BLOCK: u64 = 512;
 const LOG_BLOCK: u64 = 4096;
 
-/// A database at rest, and what was true of it before.
+/// A database at rest, and its content before any damage.
 struct Patient {
     world: SimWorld,
-    /// What it holds.
+    /// The content.
     newest: Model,
-    /// What it held before the last commit.
+    /// The content before the last commit.
     before: Model,
     /// Where the last commit went in the log: it cannot be told from a torn end.
     last_group: Range<u64>,
@@ -229,7 +229,7 @@ fn damage_in_the_middle_of_the_log_is_reported_and_not_cut_off() {
                 let last = patient.last_group.start as usize..patient.last_group.end as usize;
                 let excused = before[last.clone()] != after[last];
                 // A swap with the very last group damages two, and only that one knew that the other was durable: the log
-                // may end before both, at a commit whose state is not kept here. What it shows must be whole all the same.
+                // may end before both, at a commit whose state is not kept here. The content must be whole all the same.
                 if excused && kind == 3 {
                     let directory: Arc<dyn Directory> = world.directory();
                     match Db::open_in(&directory, &tiny()) {

@@ -50,7 +50,7 @@ fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     let stats = world.stats();
     let Story { db, mut book, mut rng, .. } = story;
     drop(db);
-    // The process ended, or the power did: pages whose sync failed are lost then.
+    // The process ended, or the power failed: pages are lost then if their sync had failed.
     let after = if rng.bool() { world.restart(seed) } else { world.clone() };
     let directory: Arc<dyn Directory> = after.directory();
     let db = (0..2).find_map(|_| Db::open_in(&directory, &tiny()).ok());

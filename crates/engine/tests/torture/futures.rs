@@ -25,7 +25,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Somebody else's waker, and not a good one; as long as nobody is inside of his own poll.
+/// A waker of foreign code that panics when it is called, once the test has set it so: not while the test itself polls.
 struct Explosive(AtomicBool);
 
 impl Wake for Explosive {
@@ -53,7 +53,7 @@ fn whole<T>(future: impl Future<Output = T>) -> T {
     polled(20_000, future).expect("it never ends")
 }
 
-/// A pool much smaller than what is in it, with threads: what the async calls need.
+/// Settings with a pool much smaller than the data, and with background threads, which the async calls need.
 fn small(page_bytes: usize) -> Settings {
     Settings { page_bytes, cache_bytes: (656 << 10) + 80 * page_bytes, log_bytes: 1 << 20, ..Settings::default() }
 }
@@ -90,7 +90,7 @@ fn a_waker_that_panics_costs_nobody_else_an_answer() {
             // These wait behind them, for the same page and for the same group of the log.
             assert_eq!(whole(table.get(&key)).unwrap(), rows.get(&key).map(|value| value.to_vec()), "seed {seed}");
             whole(table.put("\u{0}second", number.to_be_bytes())).unwrap();
-            // And whoever asks again with a better waker is answered.
+            // A future that is polled again with a waker that works is answered.
             if reads {
                 assert_eq!(whole(read).unwrap(), rows.get(&key).map(|value| value.to_vec()), "seed {seed}");
             }
@@ -152,7 +152,7 @@ fn a_future_dropped_at_any_wait_leaves_the_database_usable_and_exact() {
     });
 }
 
-/// A batch whose future may go before its end: then all of it is there, or nothing.
+/// Commits a batch, or drops its future before the end: then all of the batch is there, or nothing.
 fn commit_or_drop(
     db: &Db,
     table: &nofault::Table,

@@ -81,7 +81,7 @@ fn page_sum(file_id: u64, page: u64, content: &[u8]) -> u64 {
     digest.finalize()
 }
 
-/// Changes a page and then its last eight bytes so that its checksum stays what it was: damage that only its meaning tells.
+/// Changes a page and then its last eight bytes so that its checksum stays the same: only the meaning of the page shows the damage.
 fn forge(file_id: u64, bytes: &mut [u8], change: impl FnOnce(&mut [u8])) {
     let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (wanted, page, end) = (number(bytes, 0), number(bytes, 8), bytes.len() - 8);

@@ -1,4 +1,4 @@
-//! The power fails at any moment, recovery and checkpoints included; what was acknowledged is there, whole, and nothing else.
+//! The power fails at any moment, recovery and checkpoints included: all acknowledged commits are there, whole, and nothing else is.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -17,7 +17,7 @@ use nofault_sim::{SimOptions, SimWorld};
 use crate::story::{Book, Broken, Story, Style, blames_the_data, content, for_each_seed, tiny_with, verify};
 
 /// Lives of a database, each ended by a cut at a random event: in recovery, in a checkpoint, in the middle of a commit.
-/// What one life leaves is what the next begins with.
+/// Each life begins with the files that the one before has left.
 pub(crate) fn lives(seed: u64, count: usize) -> History {
     let mut rng = Rng::with_seed(seed);
     // Small pages make the tallest trees; each of the others has its turn.
@@ -54,7 +54,7 @@ pub(crate) fn lives(seed: u64, count: usize) -> History {
     history
 }
 
-/// What happened in some lives of a database.
+/// A summary of some lives of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) page_bytes: usize,

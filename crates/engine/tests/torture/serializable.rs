@@ -1,4 +1,4 @@
-//! Transactions of many threads at once: what they read and wrote fits some order in which they ran one by one.
+//! Transactions of many threads at once: their reads and writes fit some order in which they ran one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -37,11 +37,11 @@ fn number(value: Option<Vec<u8>>) -> u64 {
     value.map_or(0, |value| u64::from_le_bytes(value[..8].try_into().unwrap()))
 }
 
-/// What a committed transaction saw and did. Every write is the number of its transaction, so a value names its writer.
+/// The reads and writes of a committed transaction. Every write is the number of its transaction, so a value names its writer.
 #[derive(Debug, Default)]
 struct Seen {
     reads: BTreeMap<u64, u64>,
-    /// Key, and whose value was there before.
+    /// For each key, the transaction that wrote the value before.
     writes: BTreeMap<u64, u64>,
 }
 
@@ -155,7 +155,7 @@ fn one_transaction(
     std::thread::yield_now();
     for _ in 0..rng.usize(..3) {
         let key = rng.u64(..KEYS);
-        // Read what is overwritten, so that the order of versions of a key is known.
+        // Read the value that is overwritten, so that the order of versions of a key is known.
         let before = number(transaction.get(table, key.to_be_bytes()).unwrap());
         if before != me {
             seen.reads.entry(key).or_insert(before);
@@ -169,9 +169,10 @@ fn one_transaction(
     Ok(seen)
 }
 
-/// Builds the graph of who must have come before whom, and takes away those that nobody must precede until none is left.
+/// Builds the graph of transactions that must precede others, and removes transactions without a predecessor until none is left. A
+/// cycle remains, and is refused.
 fn refuse_cycles(history: &BTreeMap<u64, Seen>, seed: u64) {
-    // Who overwrote the version that a transaction left: at most one.
+    // The transaction that overwrote each version: at most one.
     let mut overwriter: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     for (me, seen) in history {
         for (key, before) in &seen.writes {

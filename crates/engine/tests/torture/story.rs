@@ -1,8 +1,8 @@
-//! Random histories of a database beside a map that does the same: what all tests here are made of.
+//! Random histories of a database, run on a model (a map in memory) as well. All tests here consist of them.
 //!
 //! Kept true by: `Book::states` holds what the database may show after a crash. The first is known to be durable; each that
-//! follows was attempted and not acknowledged as durable. Commits are made one after the other, so what survives is
-//! always one of them, whole.
+//! follows was attempted and not acknowledged as durable. Commits are made one after the other, so a crash always leaves
+//! one of these states, whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(crate) fn tiny_with(page_bytes: usize) -> Settings {
     }
 }
 
-/// What the database should hold, and what it may hold after a crash.
+/// The content that the database should have, and the contents that it may have after a crash.
 #[derive(Debug, Clone)]
 pub(crate) struct Book {
     states: Vec<Model>,
@@ -71,7 +71,7 @@ impl Book {
         Self { states: vec![Model::new()] }
     }
 
-    /// What a reader sees after the last commit was acknowledged.
+    /// The content that a reader sees after the last commit was acknowledged.
     pub(crate) fn newest(&self) -> &Model {
         self.states.last().unwrap()
     }
@@ -263,7 +263,7 @@ impl Story {
         key_of(self.rng.u32(..self.style.keys))
     }
 
-    /// What to set a key to; `None` to delete it.
+    /// A new value for a key; `None` deletes the key.
     fn value(&mut self) -> Option<Arc<[u8]>> {
         self.stamp += 1;
         let len = match self.rng.u32(..40) {
@@ -318,7 +318,7 @@ impl Story {
         self.commit(after, durability, |db| db.write(batch, durability))
     }
 
-    /// Reads, writes, reads what it wrote, and commits or not.
+    /// Runs a transaction that reads, writes, reads its own writes, and commits or is dropped.
     fn transaction(&mut self) -> Result<()> {
         let Some((name, table)) = self.table()? else { return self.create_table() };
         let mut after = self.book.newest().clone();
@@ -354,7 +354,7 @@ impl Story {
         self.commit(after, Durability::Sync, |db| db.create_table(&name).map(drop))
     }
 
-    /// Drops a table, and looks what its handle is good for then.
+    /// Drops a table, and checks that its handle answers with an error from then on.
     fn drop_table(&mut self) -> Result<()> {
         let Some((name, table)) = self.table()? else { return Ok(()) };
         let mut after = self.book.newest().clone();
@@ -442,7 +442,7 @@ impl Story {
         Ok(())
     }
 
-    /// Compares some of what can be read.
+    /// Reads some keys or ranges and compares them with the model.
     fn read(&mut self) -> Result<()> {
         let Some((name, table)) = self.table()? else { return Ok(()) };
         let rows = self.book.newest()[&name].clone();
@@ -470,7 +470,7 @@ impl Story {
     /// Everything is as in the book, and nothing is broken.
     ///
     /// # Errors
-    /// What reading failed with.
+    /// The error of a read.
     pub(crate) fn check(&mut self) -> Result<()> {
         let found = content(&self.db)?;
         assert!(found == *self.book.newest(), "{}", difference(self.book.newest(), &found));
@@ -486,7 +486,7 @@ pub(crate) fn blames_the_data(error: &Error) -> bool {
 /// Nothing is broken.
 ///
 /// # Errors
-/// What the disk refused.
+/// The error of the disk.
 pub(crate) fn verify(db: &Db) -> Result<()> {
     let problems = db.verify()?.problems;
     match problems.iter().find(|problem| !blames_the_data(&problem.error)) {
