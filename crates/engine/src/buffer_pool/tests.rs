@@ -128,7 +128,7 @@ fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memo
     let ids = commit(&pool, 1, &[], &[1, 2, 3, 4], &[]).unwrap();
     pool.write_soon(&ids);
     assert_eq!(pool.stats().pages_written, 0, "there is nobody to write it");
-    let keeper = pool.start_background_threads().unwrap();
+    let threads = pool.start_background_threads().unwrap();
     pool.write_soon(&[&ids[..2], &ids[..1], &[PageId(9999)]].concat());
     for _ in 0..10_000 {
         if pool.stats().pages_dirty == 2 {
@@ -136,7 +136,7 @@ fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memo
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    drop(keeper);
+    drop(threads);
     let stats = pool.stats();
     assert_eq!((stats.pages_written, stats.pages_dirty), (2, 2), "what is named twice is written once");
     for (id, wanted) in ids.iter().zip(1..) {
@@ -152,7 +152,7 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
     for _ in 0..20 {
         pool.evictor.make_room(128);
     }
-    let _keeper = pool.start_background_threads().unwrap();
+    let _threads = pool.start_background_threads().unwrap();
     let walk = pool.walk();
     let missing: Vec<_> = ids.iter().map(|page| Missing { page: *page, at: NEWEST }).collect();
     pool.prefetch(&missing);

@@ -263,7 +263,7 @@ mod threads {
         Ok((first, number(&pages.page(PageId(pair * 2 + 1))?)))
     }
 
-    fn stress(backend: Backend, keeper: bool, for_how_long: Duration) {
+    fn stress(backend: Backend, with_threads: bool, for_how_long: Duration) {
         let folder = tempfile::tempdir().unwrap();
         let directory = Folder::open(folder.path(), backend).unwrap();
         let disk = directory.create("data").unwrap();
@@ -278,7 +278,7 @@ mod threads {
         let pool =
             BufferPool::new(&disk, &options, BlockMap::new(LARGE), BufferPool::new_space(LARGE, 1 << 30), CommitSeq(0))
                 .unwrap();
-        let _keeper = keeper.then(|| pool.start_background_threads().unwrap());
+        let _threads = with_threads.then(|| pool.start_background_threads().unwrap());
         for pair in 0..PAIRS {
             run(&pool, || {
                 let mut edits = pool.edits();
@@ -307,8 +307,11 @@ mod threads {
                             Some(snapshot) => both(&pool.view(snapshot), pair),
                             None => both(&pool.latest(), pair),
                         };
-                        let seen =
-                            if keeper && reader % 2 == 1 { run_polled(pool, attempt) } else { run(pool, attempt) };
+                        let seen = if with_threads && reader % 2 == 1 {
+                            run_polled(pool, attempt)
+                        } else {
+                            run(pool, attempt)
+                        };
                         let (first, second) = seen.unwrap();
                         assert_eq!(first, second, "pair {pair} of reader {reader}");
                         reads.fetch_add(1, Ordering::Relaxed);

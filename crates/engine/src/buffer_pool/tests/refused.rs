@@ -272,7 +272,7 @@ fn tasks_whose_reads_the_queue_refuses_again_and_again_are_told() {
 fn threads_that_leave_refused_reads_to_the_pool_are_told() {
     for (refuse, said) in REFUSALS {
         let (pool, pages, refuses) = pool_that_is_refused(refuse);
-        let keeper = pool.start_background_threads().unwrap();
+        let threads = pool.start_background_threads().unwrap();
         // From now on a thread of the pool takes completions.
         pool.reads.note_polled();
         let (tell, told) = std::sync::mpsc::channel();
@@ -285,7 +285,7 @@ fn threads_that_leave_refused_reads_to_the_pool_are_told() {
         let error = outcome.unwrap_err();
         assert!(error.to_string().contains(said), "{error}");
         refuses.store(false, Ordering::Relaxed);
-        drop(keeper);
+        drop(threads);
         recovers(&pool, &pages, &refuses);
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks that wait for frames while every frame is pinned, or dirty on a disk that takes no writes.
+//! Tasks and threads that wait for frames while every frame is pinned, or dirty on a disk that takes no writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,4 +152,24 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_where_no_background_t
     });
     assert!(told, "they wait for ever");
     drop(pinned);
+}
+
+/// Each of them waits on its own thread, and there is no background thread: only they can find out that nothing will help.
+#[test]
+fn readers_and_writers_that_wait_for_frames_when_the_disk_stops_are_told() {
+    let stopped = stopped();
+    let (tell, told) = std::sync::mpsc::channel();
+    // The writer wants more than the reserve.
+    let waits = [miss(stopped.pages[0]), miss(stopped.pages[0]), miss(stopped.pages[1]), Wait::Full { frames: 8 }];
+    for wait in waits {
+        let (pool, tell) = (stopped.pool.clone(), tell.clone());
+        std::thread::spawn(move || {
+            let outcome = pool.request(&[wait], Permit::any()).wait();
+            let _ = tell.send(outcome);
+        });
+    }
+    for _ in 0..4 {
+        let outcome = told.recv_timeout(Duration::from_secs(120)).expect("one of them waits for ever");
+        outcome.expect_err("there is neither a frame nor a disk");
+    }
 }

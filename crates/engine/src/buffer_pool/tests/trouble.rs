@@ -172,7 +172,7 @@ fn reads_that_could_not_be_sent_are_sent_later_though_nobody_asks_again() {
     for _ in 0..20 {
         pool.evictor.make_room(64);
     }
-    let _keeper = pool.start_background_threads().unwrap();
+    let _threads = pool.start_background_threads().unwrap();
     let comes = |page: PageId, is_deaf: bool| {
         // Before it asks: a thread of the pool that looks around just then does not send it either.
         deaf.store(is_deaf, Ordering::Relaxed);
@@ -214,7 +214,7 @@ fn a_waiter_that_nothing_can_help_gives_up_also_after_an_async_call() {
     for seq in 1..20 {
         pages.extend(commit(&pool, seq, &[], &[seq, seq, seq, seq], &[]).unwrap());
     }
-    let _keeper = pool.start_background_threads().unwrap();
+    let _threads = pool.start_background_threads().unwrap();
     let miss = |page: &PageId| Wait::Miss(Missing { page: *page, at: NEWEST });
     let mut pinned = Vec::new();
     let mut pins = pages.iter();
@@ -299,49 +299,5 @@ impl Queue for DeafOnceQueue {
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.ready_fd()
-    }
-}
-
-/// Each of them waits on its own thread, and there is no background thread: only they can find out that nothing will help.
-#[test]
-fn readers_and_writers_that_wait_for_frames_when_the_disk_stops_are_told() {
-    let world = SimWorld::new(1, SimOptions::calm());
-    let pool = pool(&world, FRAMES_MIN);
-    let mut pages = Vec::new();
-    for seq in 1..20 {
-        pages.extend(commit(&pool, seq, &[], &[seq, seq, seq, seq], &[]).unwrap());
-    }
-    for _ in 0..20 {
-        pool.evictor.make_room(64);
-    }
-    // Some dirty pages, and every other frame that reads may take is pinned.
-    for seq in 20..23 {
-        commit(&pool, seq, &[(pages[seq as usize], seq), (pages[seq as usize + 10], seq)], &[], &[]).unwrap();
-    }
-    world.set_rates(Rates { write_error: 1.0, ..Rates::default() });
-    let miss = |page: &PageId| Wait::Miss(Missing { page: *page, at: NEWEST });
-    let mut pinned = Vec::new();
-    let mut pins = pages.iter().rev();
-    let dirty = pool.stats().pages_dirty as usize;
-    assert!(dirty > 0, "{:?}", pool.stats());
-    while pinned.len() + dirty + pool.versions.frames().reserve() < FRAMES_MIN {
-        let mut ticket = pool.request(&[miss(pins.next().expect("more pages than frames"))], Permit::any());
-        ticket.wait().unwrap();
-        pinned.push(ticket);
-    }
-    world.cut_after(world.events());
-    let (tell, told) = std::sync::mpsc::channel();
-    // The writer wants more than the reserve.
-    let waits = [miss(&pages[0]), miss(&pages[0]), miss(&pages[1]), Wait::Full { frames: 8 }];
-    for wait in waits {
-        let (pool, tell) = (pool.clone(), tell.clone());
-        std::thread::spawn(move || {
-            let outcome = pool.request(&[wait], Permit::any()).wait();
-            let _ = tell.send(outcome);
-        });
-    }
-    for _ in 0..4 {
-        let outcome = told.recv_timeout(Duration::from_secs(120)).expect("one of them waits for ever");
-        outcome.expect_err("there is neither a frame nor a disk");
     }
 }
