@@ -28,7 +28,7 @@ const LONG_FILES: &str = "xtask/long-files.txt";
 
 /// Where an experiment is named outside its folder, by file and name.
 const EXPERIMENTS_NAMED: [(&str, &str); 4] = [
-    // Hidden commands of the command line: a process that a cell starts, and that speaks the experiment's own protocol.
+    // Hidden commands of the command line: a process that a trial starts, and that speaks the experiment's own protocol.
     ("crates/cli/src/lab.rs", "errors"),
     ("crates/cli/src/lab.rs", "safety"),
     // Workloads of `nofault db bench` that happen to be called like an experiment.

@@ -20,7 +20,7 @@ use crate::output::{print, serde_text, tell, width};
 pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
     match arguments.command {
         None => measure(&arguments.run, cancel),
-        Some(LabCommand::Cell) => {
+        Some(LabCommand::Trial) => {
             run::child::serve(std::io::stdin(), std::io::stdout(), cancel)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -61,7 +61,7 @@ fn measure(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCod
         print(&config.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let program = std::env::current_exe().context("find this program, to start cells with")?;
+    let program = std::env::current_exe().context("find this program, to start trials with")?;
     let options = RunOptions {
         config,
         out: arguments.out.clone(),

@@ -40,8 +40,8 @@ Exit codes:
     5  in use: another lab, a mounted device
     6  damaged, or not the lab's own
     7  not possible on this machine
-    8  a contender read wrong data
-    9  the system failed, or single cells did
+    8  a method read wrong data
+    9  the system failed, or single trials did
   130  interrupted; what was measured is kept", not_in_quick())
 )]
 pub(crate) struct LabArguments {
@@ -85,7 +85,7 @@ pub(crate) enum LabCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Compare two results, cell by cell; exit code 1 when the second is worse somewhere.
+    /// Compare two results, trial by trial; exit code 1 when the second is worse somewhere.
     Compare {
         /// The result to compare with.
         before: PathBuf,
@@ -130,13 +130,13 @@ pub(crate) enum LabCommand {
         #[arg(long, value_parser = parse_bytes)]
         size: Option<u64>,
     },
-    /// One cell, started by the lab itself.
+    /// One trial, started by the lab itself.
     #[command(hide = true)]
-    Cell,
-    /// A process in which a fault happens, started by a cell of `errors`.
+    Trial,
+    /// A process in which a fault happens, started by a trial of `errors`.
     #[command(hide = true)]
     Subject,
-    /// A process that commits until it is killed, started by a cell of `safety`.
+    /// A process that commits until it is killed, started by a trial of `safety`.
     #[command(hide = true)]
     Writer,
 }
@@ -176,7 +176,7 @@ pub(crate) struct RunArguments {
     /// Threads that use the database in question at the same time; this and the others only change the verdict.
     #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     workload_threads: Option<u32>,
-    /// Print the planned cells with their time and size, and stop.
+    /// Print the planned trials with their time and size, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) plan: bool,
     /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.

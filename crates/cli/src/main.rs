@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&cancel);
     let handler = ctrlc::set_handler(move || {
-        // The second Ctrl-C ends the process at once. Cells die with it, and the next start removes its stale
+        // The second Ctrl-C ends the process at once. Trials die with it, and the next start removes its stale
         // resources.
         if flag.swap(true, Ordering::SeqCst) {
             std::process::exit(130);

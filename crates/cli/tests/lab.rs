@@ -99,9 +99,9 @@ fn a_plan_touches_nothing() {
     let lab = Lab::new();
     let outcome = lab.run(&["--plan"]);
     assert_eq!(outcome.code, 0, "{}", outcome.told);
-    assert!(outcome.said.contains("17 cells") && outcome.said.contains("may be used"), "{}", outcome.said);
+    assert!(outcome.said.contains("17 trials") && outcome.said.contains("may be used"), "{}", outcome.said);
     // A plan is output that was asked for, so it is printed even with --quiet, and as JSON with --json.
-    assert!(lab.run(&["--plan", "--quiet"]).said.contains("17 cells"));
+    assert!(lab.run(&["--plan", "--quiet"]).said.contains("17 trials"));
     let json: serde_json::Value = serde_json::from_str(&lab.run(&["--plan", "--json"]).said).unwrap();
     assert_eq!(json["cells"].as_array().map(Vec::len), Some(17), "{json}");
     assert!(json["time_s"].as_f64().is_some_and(|time| time > 0.0) && json["left_out"].is_array(), "{json}");
@@ -138,7 +138,7 @@ fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
 }
 
 #[test]
-fn a_plan_names_the_memory_that_its_own_cells_have() {
+fn a_plan_names_the_memory_that_its_own_trials_have() {
     let lab = Lab::new();
     let planned =
         |arguments: &[&str]| outcome(lab.command_in_dir(&["--plan", "--memory-method", "auto"]).args(arguments));
@@ -158,7 +158,7 @@ fn a_plan_names_the_memory_that_its_own_cells_have() {
     );
     let errors = planned(&["errors", "--size", "64M", "--set", "async.open_questions=true"]);
     assert!(errors.said.contains("nothing here needs it"), "{}{}", errors.said, errors.told);
-    assert!(!errors.said.contains("zram"), "no device for an experiment that has no cells there: {}", errors.said);
+    assert!(!errors.said.contains("zram"), "no device for an experiment that has no trials there: {}", errors.said);
 }
 
 /// Faults and stalls, measured by child processes, as in a user's run.
@@ -328,7 +328,7 @@ fn a_user_without_rights_gets_a_run() {
 }
 
 #[test]
-fn every_experiment_gives_a_user_without_rights_cells_or_a_reason() {
+fn every_experiment_gives_a_user_without_rights_trials_or_a_reason() {
     let lab = Lab::new();
     fs::create_dir(&lab.dir).unwrap();
     fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o777)).unwrap();
@@ -353,9 +353,9 @@ fn every_experiment_gives_a_user_without_rights_cells_or_a_reason() {
     let records = fs::read_to_string(lab.only_result().join("records.ndjson")).unwrap();
     for experiment in experiments {
         let named = format!("\"experiment\":\"{experiment}\"");
-        let (cells, skips): (Vec<&str>, Vec<&str>) =
+        let (trials, skips): (Vec<&str>, Vec<&str>) =
             records.lines().filter(|line| line.contains(&named)).partition(|line| line.contains("\"type\":\"cell\""));
-        assert!(cells.len() + skips.len() > 0, "{experiment}: {}", ended.told);
+        assert!(trials.len() + skips.len() > 0, "{experiment}: {}", ended.told);
         assert!(skips.iter().all(|line| !line.contains("\"reason\":\"\"")), "{experiment}: {skips:?}");
     }
     assert_eq!(lab.names().len(), 1, "no data, no lock: {:?}", lab.names());
@@ -438,7 +438,7 @@ fn what_a_killed_lab_leaves_is_removed_by_the_next_start() {
     let mut running = Running::start(lab.command_in_dir(&arguments));
     let pid = running.id();
     running.until("[1/");
-    let cells = common::children_of(pid);
+    let trials = common::children_of(pid);
     running.signal("KILL");
     running.end();
     assert!(lab.names().iter().any(|name| name.ends_with(".data")), "{:?}", lab.names());
@@ -452,9 +452,9 @@ fn what_a_killed_lab_leaves_is_removed_by_the_next_start() {
     assert_eq!(left, Vec::<PathBuf>::new());
     // The death of their lab kills them, after a time that the kernel decides.
     let mut tries = 0;
-    while cells.iter().any(|pid| common::lives(*pid)) {
+    while trials.iter().any(|pid| common::lives(*pid)) {
         tries += 1;
-        assert!(tries < 500, "cells end with their lab: {cells:?}");
+        assert!(tries < 500, "trials end with their lab: {trials:?}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     // Its records so far can be shown.
@@ -503,7 +503,7 @@ fn a_result_that_is_worse_is_told_by_the_exit_code() {
 }
 
 #[test]
-fn wrong_data_and_failed_cells_have_exit_codes_of_their_own() {
+fn wrong_data_and_failed_trials_have_exit_codes_of_their_own() {
     let lab = Lab::new();
     if !is_root() {
         eprintln!("skipped: only root opens devices");
@@ -526,7 +526,7 @@ fn wrong_data_and_failed_cells_have_exit_codes_of_their_own() {
     fs::File::options().write(true).open(lab.outer.path().join("image")).unwrap().set_len(1 << 20).unwrap();
     let failed = run();
     assert_eq!(failed.code, 9, "{}", failed.told);
-    assert!(failed.told.contains("cells failed"), "{}", failed.told);
+    assert!(failed.told.contains("trials failed"), "{}", failed.told);
 }
 
 #[test]

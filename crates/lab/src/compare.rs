@@ -1,4 +1,4 @@
-//! Compares two results: which cells became better or worse, by more than their spread and a threshold.
+//! Compares two results: which trials became better or worse, by more than their spread and a threshold.
 //!
 //! The rule: a change counts when the ranges of the repeats are apart, with fewer than four repeats by more than either
 //! is wide, *and* the medians differ by more than the threshold. Medians closer than the threshold are "same"; anything
@@ -18,7 +18,7 @@ use crate::record::RunInfo;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary};
 
-/// The comparison of a cell with its earlier result.
+/// The comparison of a trial with its earlier result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -44,10 +44,10 @@ impl Verdict {
     }
 }
 
-/// A cell in both results.
+/// A trial in both results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// [`crate::record::CellSpec::key`].
+    /// [`crate::record::TrialSpec::key`].
     pub key: String,
     /// Whether more is better.
     pub more_is_better: bool,
@@ -76,13 +76,13 @@ fn spread<S: serde::Serializer>(value: &Spread, serializer: S) -> Result<S::Ok, 
 pub struct Comparison {
     /// The threshold, as a part of one: 0.05.
     pub threshold: f64,
-    /// Cells in both, in the order of the first.
+    /// Trials in both, in the order of the first.
     pub rows: Vec<Row>,
-    /// Keys of cells that only the first has.
+    /// Keys of trials that only the first has.
     pub only_before: Vec<String>,
-    /// Keys of cells that only the second has.
+    /// Keys of trials that only the second has.
     pub only_after: Vec<String>,
-    /// Cells that had a figure and are invalid now, or lost commits that they kept before: a regression as well.
+    /// Trials that had a figure and are invalid now, or lost commits that they kept before: a regression as well.
     pub spoilt: Vec<String>,
     /// Why the two may not be comparable.
     pub warnings: Vec<String>,
@@ -104,7 +104,7 @@ impl Comparison {
 /// (0.05 is five percent; negative ones and NaN count as 0).
 ///
 /// # Errors
-/// `Usage` where the two have no cell in common: an empty comparison would look like a success.
+/// `Usage` where the two have no trial in common: an empty comparison would look like a success.
 pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::Result<Comparison> {
     let threshold = if threshold.is_finite() { threshold.max(0.0) } else { 0.0 };
     let (before, after) = (Summary::of(a), Summary::of(b));
@@ -133,7 +133,7 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::
     }
     if common == 0 && comparison.spoilt.is_empty() {
         let message = format!(
-            "{} and {} have no cell in common, so that nothing can be compared: name two results of the same experiments with the same \
+            "{} and {} have no trial in common, so that nothing can be compared: name two results of the same experiments with the same \
              parameters ('nofault lab list' shows them)",
             a.path.display(),
             b.path.display()
@@ -146,7 +146,7 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::
 }
 
 impl Comparison {
-    /// Handles a cell that the second result does not have: not planned, or failed each time it was tried.
+    /// Handles a trial that the second result does not have: not planned, or failed each time it was tried.
     fn gone(&mut self, old: &Group<'_>, b: &RecordFile) {
         let failed = format!("{} (repeat ", old.key);
         match b.skips.iter().find(|skip| skip.reason.starts_with(&failed)) {
@@ -229,7 +229,7 @@ fn outcome(before: &Spread, after: &Spread, more_is_better: bool) -> (Spread, Ve
     (Spread { median: ratio, min: ratio, max: ratio, count: before.count.min(after.count) }, verdict)
 }
 
-/// Names the differences in how one cell was measured; `None` without any.
+/// Names the differences in how one trial was measured; `None` without any.
 fn conditions(old: &Group<'_>, new: &Group<'_>) -> Option<String> {
     let (a, b) = (old.spec, new.spec);
     let mut differing = Vec::new();
@@ -286,7 +286,7 @@ mod tests {
     use crate::record::{ExperimentId, Skip};
 
     #[test]
-    fn a_contender_that_fails_each_time_is_worse_and_one_that_nobody_asked_for_is_only_gone() {
+    fn a_method_that_fails_each_time_is_worse_and_one_that_nobody_asked_for_is_only_gone() {
         let rates = [("mmap-random", 1e4), ("pread-direct", 2e4)];
         let before = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
         let mut after = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates[..1]);
@@ -296,7 +296,7 @@ mod tests {
         after.skips.push(Skip {
             experiment: crate::experiments::random::ID,
             target: "file".into(),
-            contender: "pread-direct".into(),
+            method: "pread-direct".into(),
             reason: format!("{key} (repeat 0): the device went away"),
         });
         let failed = compare(&before, &after, 0.05).unwrap();
@@ -304,14 +304,14 @@ mod tests {
         assert!(failed.warnings.iter().any(|warning| warning.contains("went away")), "{failed:?}");
     }
 
-    /// Records of one cell with one figure.
+    /// Records of one trial with one figure.
     fn one(experiment: ExperimentId, variant: &str, figure: &str, value: f64) -> RecordFile {
         let mut file = crate::verdict::tests::file(experiment, variant, &[("shadow", 1e4)]);
         if experiment == crate::experiments::errors::ID {
-            file.cells.truncate(1);
+            file.trials.truncate(1);
         }
-        for cell in &mut file.cells {
-            cell.outcome.figures.insert(figure.into(), value);
+        for trial in &mut file.trials {
+            trial.outcome.figures.insert(figure.into(), value);
         }
         file
     }
@@ -347,11 +347,11 @@ mod tests {
     }
 
     #[test]
-    fn results_without_a_cell_in_common_are_no_comparison() {
+    fn results_without_a_trial_in_common_are_no_comparison() {
         let random = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("mmap-random", 1e4)]);
         let scan = crate::verdict::tests::file(crate::experiments::scan::ID, "", &[("mmap-normal", 1e4)]);
         let refused = compare(&random, &scan, 0.05).unwrap_err();
         assert_eq!(refused.kind(), LabErrorKind::Usage);
-        assert!(refused.to_string().contains("no cell in common"), "{refused}");
+        assert!(refused.to_string().contains("no trial in common"), "{refused}");
     }
 }

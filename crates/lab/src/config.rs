@@ -30,13 +30,13 @@ pub struct Config {
     pub experiments: Vec<ExperimentId>,
     /// Folder for data files: on the file system to be measured.
     pub dir: PathBuf,
-    /// How often each cell is measured; contenders are interleaved.
+    /// How often each trial is measured; methods are interleaved.
     pub repeats: u32,
     /// Seed of content, offsets and order.
     pub seed: u64,
     /// Size of the data on the file system.
     pub data_bytes: u64,
-    /// Memory that page cache and process may use together in the cells that must not fit.
+    /// Memory that page cache and process may use together in the trials that must not fit.
     pub memory_bytes: u64,
     /// How memory is limited; `auto` takes the best that the rights allow.
     pub memory_method: MemoryChoice,
@@ -44,7 +44,7 @@ pub struct Config {
     pub ram_device: Choice,
     /// Size of the data on the RAM-backed device.
     pub ram_data_bytes: u64,
-    /// Memory limit of the cells on the RAM-backed device.
+    /// Memory limit of the trials on the RAM-backed device.
     pub ram_memory_bytes: u64,
     /// Raw block devices to read from as well.
     pub devices: Vec<PathBuf>,
@@ -56,7 +56,7 @@ pub struct Config {
     pub fio: Choice,
     /// Whether the engine's own pool takes part: its database is made beside the data file.
     pub pool: Choice,
-    /// Set the read-ahead of the file's device to these values (KiB, root) in turn, for the cells that depend on it; empty
+    /// Set the read-ahead of the file's device to these values (KiB, root) in turn, for the trials that depend on it; empty
     /// leaves it as it is.
     pub read_ahead_kb: Vec<u64>,
     /// The parameters of each experiment, by its name.
@@ -74,7 +74,7 @@ pub enum Preset {
     /// A first honest answer in less than three minutes.
     #[default]
     Quick,
-    /// Sweeps, longer cells, more repeats: about an hour.
+    /// Sweeps, longer trials, more repeats: about an hour.
     Standard,
     /// The sizes and durations of the paper: hours, and space to match.
     Paper,

@@ -23,7 +23,7 @@ pub enum LabErrorKind {
     Unsupported,
     /// The user stopped the run; its results so far are kept.
     Interrupted,
-    /// A contender read other data than was written: its figures would be invalid.
+    /// A method read other data than was written: its figures would be invalid.
     WrongData,
     /// A system call failed.
     System,

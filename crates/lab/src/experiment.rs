@@ -1,8 +1,8 @@
 //! The interface of an experiment. A type that implements [`Experiment`] in a folder of its own and has its line in the
 //! registry ([`crate::experiments`]) is run, reported, compared and judged; no other module names it.
 //!
-//! Planning happens once, in the parent; executing happens in a child process of its own for each cell, inside the
-//! memory limit, with cold page tables, so that no cell inherits anything from the one before. The [`CellSpec`] is the
+//! Planning happens once, in the parent; executing happens in a child process of its own for each trial, inside the
+//! memory limit, with cold page tables, so that no trial inherits anything from the one before. The [`TrialSpec`] is the
 //! child's only input. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::judge::reason::Evidence;
 use crate::literature::{self, Beside, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
 use crate::record::file::RecordFile;
-use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick};
+use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Summary};
@@ -40,34 +40,34 @@ pub(crate) trait Experiment: Sync {
         true
     }
 
-    /// The resources that the runner must prepare before its first cell.
+    /// The resources that the runner must prepare before its first trial.
     fn needs(&self, config: &Config) -> Needs;
 
     /// The question that it answers, in one line.
     fn question(&self) -> &'static str;
 
-    /// Plans the cells from the configuration and the available resources.
+    /// Plans the trials from the configuration and the available resources.
     fn plan(&self, config: &Config, available: &Available) -> Plan;
 
-    /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
+    /// Measures one trial, in this process. The caller has limited the memory and dropped the caches.
     ///
     /// # Errors
-    /// When files cannot be opened or the system refuses the contender's way of reading.
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>;
+    /// When files cannot be opened or the system refuses the method's way of reading.
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome>;
 
-    /// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
+    /// Whether a trial makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
     /// and data that is made in memory has no file at all.
-    fn warms_itself(&self, spec: &CellSpec) -> bool {
-        spec.target.paths.is_empty() || crate::contender::pool::is_pool(&spec.contender)
+    fn warms_itself(&self, spec: &TrialSpec) -> bool {
+        spec.target.paths.is_empty() || crate::read_loops::pool::is_pool(&spec.method)
     }
 
-    /// The flag that makes a cell need less memory, where there is no limit to raise.
-    fn with_less_memory(&self, _spec: &CellSpec) -> Option<&'static str> {
+    /// The flag that makes a trial need less memory, where there is no limit to raise.
+    fn with_less_memory(&self, _spec: &TrialSpec) -> Option<&'static str> {
         None
     }
 
-    /// The flag that raises the limit of a cell.
-    fn with_more_memory(&self, _spec: &CellSpec) -> &'static str {
+    /// The flag that raises the limit of a trial.
+    fn with_more_memory(&self, _spec: &TrialSpec) -> &'static str {
         "--memory"
     }
 
@@ -76,8 +76,8 @@ pub(crate) trait Experiment: Sync {
         &[]
     }
 
-    /// The metric by which a cell is judged, and how its figures are to be read.
-    fn basis(&self, spec: &CellSpec) -> Basis;
+    /// The metric by which a trial is judged, and how its figures are to be read.
+    fn basis(&self, spec: &TrialSpec) -> Basis;
 
     /// The method of measurement, in words.
     fn method(&self) -> &'static str;
@@ -108,7 +108,7 @@ pub(crate) trait Experiment: Sync {
         &[]
     }
 
-    /// Whether one of its findings already covers a cell's warning for the whole contender.
+    /// Whether one of its findings already covers a trial's warning for the whole method.
     fn says_itself(&self, _group: &Group<'_>, _warning: &str) -> bool {
         false
     }
@@ -188,23 +188,23 @@ pub(crate) struct Available {
     pub(crate) small_files: Target,
     /// The engine's database with the content of the data file; `None` where it is left out.
     pub(crate) pool: Option<Target>,
-    /// Limit for cells on the file and on raw devices.
+    /// Limit for trials on the file and on raw devices.
     pub(crate) memory: MemoryLimit,
-    /// Limit for cells on RAM-backed devices.
+    /// Limit for trials on RAM-backed devices.
     pub(crate) ram_memory: MemoryLimit,
     /// The folder in which one store at a time has its database.
     pub(crate) stores: PathBuf,
-    /// Limit for the cells of stores with data larger than memory, where it can be limited.
+    /// Limit for the trials of stores with data larger than memory, where it can be limited.
     pub(crate) stores_memory: Option<MemoryLimit>,
     /// The reason why it cannot.
     pub(crate) no_stores_memory: String,
     /// Version of fio where it is installed.
     pub(crate) fio: Option<String>,
-    /// The lab's folder, in which cells make their own files.
+    /// The lab's folder, in which trials make their own files.
     pub(crate) folder: PathBuf,
     /// The ways to make memory full.
     pub(crate) reclaim: Vec<Reclaim>,
-    /// Memory that is free for the cells now; `None` where it is not known.
+    /// Memory that is free for the trials now; `None` where it is not known.
     pub(crate) memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
     pub(crate) root: bool,
@@ -215,7 +215,7 @@ pub(crate) struct Available {
 pub(crate) struct Needs {
     /// The large data file.
     pub(crate) file: bool,
-    /// The cells that read data larger than memory.
+    /// The trials that read data larger than memory.
     pub(crate) limited: Limited,
     /// Small files, all in one target.
     pub(crate) small_files: SmallFiles,
@@ -223,15 +223,15 @@ pub(crate) struct Needs {
     pub(crate) pool: PoolBytes,
     /// RAM-backed devices, where there can be some.
     pub(crate) ram_devices: u32,
-    /// Whether its cells stripe over the further folders and devices of the configuration.
+    /// Whether its trials stripe over the further folders and devices of the configuration.
     pub(crate) stripe: bool,
-    /// Room for databases that its cells make themselves, one at a time.
+    /// Room for databases that its trials make themselves, one at a time.
     pub(crate) stores: Option<Stores>,
     /// Ways to make memory full.
     pub(crate) reclaim: Option<ReclaimBytes>,
 }
 
-/// The part of the cells that read data larger than memory.
+/// The part of the trials that read data larger than memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Limited {
     /// None.
@@ -272,18 +272,18 @@ pub(crate) enum PoolBytes {
     Bytes(u64),
 }
 
-/// Databases that cells make themselves.
+/// Databases that trials make themselves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stores {
-    /// Data of the cells with data larger than memory.
+    /// Data of the trials with data larger than memory.
     pub(crate) data_bytes: u64,
-    /// Memory of these cells.
+    /// Memory of these trials.
     pub(crate) memory_bytes: u64,
-    /// The most data of any cell.
+    /// The most data of any trial.
     pub(crate) data_bytes_max: u64,
 }
 
-/// Memory that each way of reclaim leaves to the cell.
+/// Memory that each way of reclaim leaves to the trial.
 #[derive(Debug, Clone)]
 pub(crate) struct ReclaimBytes {
     /// Left by a cgroup.
@@ -292,25 +292,25 @@ pub(crate) struct ReclaimBytes {
     pub(crate) kswapd: std::result::Result<u64, String>,
 }
 
-/// The cells of one repeat, in any order (the runner interleaves and repeats them), and the skipped ones with their
+/// The trials of one repeat, in any order (the runner interleaves and repeats them), and the skipped ones with their
 /// reasons.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plan {
-    /// Cells, all with `repeat` 0.
-    pub(crate) cells: Vec<CellSpec>,
-    /// Cells with outcomes that do not depend on chance: measured once, before the others.
-    pub(crate) once: Vec<CellSpec>,
-    /// How often to measure `cells`; `None` takes `Config::repeats`.
+    /// Trials, all with `repeat` 0.
+    pub(crate) trials: Vec<TrialSpec>,
+    /// Trials with outcomes that do not depend on chance: measured once, before the others.
+    pub(crate) once: Vec<TrialSpec>,
+    /// How often to measure `trials`; `None` takes `Config::repeats`.
     pub(crate) repeats: Option<u32>,
-    /// Consecutive cells of one contender and target build on each other: they keep their order in every round.
+    /// Consecutive trials of one method and target build on each other: they keep their order in every round.
     pub(crate) together: bool,
     /// The measurements that are impossible here.
     pub(crate) skips: Vec<Skip>,
 }
 
-/// The environment in which a cell is executed.
+/// The environment in which a trial is executed.
 pub(crate) struct Context<'a> {
-    /// Counters to read, the target's devices and the cell's cgroup among them.
+    /// Counters to read, the target's devices and the trial's cgroup among them.
     pub(crate) watch: &'a Watch,
     /// Set when the user stops the run.
     pub(crate) cancel: &'a AtomicBool,

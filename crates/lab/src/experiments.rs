@@ -42,7 +42,7 @@ pub(crate) fn find(id: ExperimentId) -> Option<&'static dyn Experiment> {
     ALL.into_iter().find(|experiment| experiment.id() == id)
 }
 
-/// The experiment of a cell, to be planned or executed.
+/// The experiment of a trial, to be planned or executed.
 ///
 /// # Errors
 /// `Usage` for a name that is not in the registry.
@@ -82,11 +82,11 @@ pub(crate) fn method_title(experiment: ExperimentId, id: &str) -> String {
 }
 
 impl<'a> Summary<'a> {
-    /// Groups a file's cells; each is judged by its experiment's own rules.
+    /// Groups a file's trials; each is judged by its experiment's own rules.
     pub fn of(file: &'a RecordFile) -> Self {
         Self::judged(file, |spec| {
             let basis = find(spec.experiment).map(|experiment| experiment.basis(spec));
-            (basis.unwrap_or(Basis::by(Metric::OpsPerS)), method(spec.experiment, &spec.contender))
+            (basis.unwrap_or(Basis::by(Metric::OpsPerS)), method(spec.experiment, &spec.method))
         })
     }
 }
@@ -113,8 +113,8 @@ mod tests {
         let config = Config::preset(Preset::Standard);
         for experiment in ALL {
             let plan = experiment.plan(&config, &Available::default());
-            for spec in plan.cells.iter().chain(&plan.once) {
-                assert!(method(spec.experiment, &spec.contender).is_some(), "{}", spec.key());
+            for spec in plan.trials.iter().chain(&plan.once) {
+                assert!(method(spec.experiment, &spec.method).is_some(), "{}", spec.key());
             }
             let ids: Vec<&str> = experiment.methods().iter().chain(methods::SHARED).map(|method| method.id).collect();
             assert!(ids.iter().all(|id| ids.iter().filter(|other| *other == id).count() == 1), "{ids:?}");

@@ -2,7 +2,7 @@
 //! themselves belong to the experiments.
 //!
 //! No rule has a fixed answer: each sentence is made from the measured ratio, in either direction. Where the repeats do
-//! not separate two contenders it says "inconclusive".
+//! not separate two methods it says "inconclusive".
 
 pub(crate) mod claim;
 pub(crate) mod paging;
@@ -29,7 +29,7 @@ pub enum Kind {
     Warning,
 }
 
-/// A sentence of the report, with the rule and the cells behind it.
+/// A sentence of the report, with the rule and the trials behind it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// Stable name of the rule.
@@ -42,8 +42,9 @@ pub struct Finding {
     pub kind: Kind,
     /// The sentence.
     pub text: String,
-    /// Keys of the cells it used.
-    pub cells: Vec<String>,
+    /// Keys of the trials it used.
+    #[serde(rename = "cells")]
+    pub trials: Vec<String>,
     /// Label and value for the key figures; `None` for a finding that is never one.
     pub key_figure: Option<KeyFigure>,
 }

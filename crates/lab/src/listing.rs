@@ -33,10 +33,11 @@ pub enum State {
         started_unix_ms: u64,
         /// The preset's name.
         preset: String,
-        /// Experiments of which at least one cell was measured.
+        /// Experiments of which at least one trial was measured.
         experiments: Vec<ExperimentId>,
-        /// Cells measured.
-        cells: usize,
+        /// Trials measured.
+        #[serde(rename = "cells")]
+        trials: usize,
         /// Why it is not complete; empty where it is.
         incomplete_reason: String,
     },
@@ -89,9 +90,9 @@ fn readable(file: &RecordFile) -> State {
         started_unix_ms: file.run.started_unix_ms,
         preset: format!("{:?}", file.run.config.preset).to_lowercase(),
         experiments: experiments::ids()
-            .filter(|id| file.cells.iter().any(|cell| cell.spec.experiment == *id))
+            .filter(|id| file.trials.iter().any(|trial| trial.spec.experiment == *id))
             .collect(),
-        cells: file.cells.len(),
+        trials: file.trials.len(),
         incomplete_reason: file.incomplete_reason(),
     }
 }
@@ -105,12 +106,12 @@ pub fn text(entries: &[Entry]) -> String {
     for entry in entries {
         let folder = entry.folder.display();
         let _ = match &entry.state {
-            State::Readable { started_unix_ms, preset, experiments, cells, incomplete_reason } => {
+            State::Readable { started_unix_ms, preset, experiments, trials, incomplete_reason } => {
                 let names: Vec<&str> = experiments.iter().map(|id| id.name()).collect();
                 let names = if names.is_empty() { "nothing measured".into() } else { names.join(", ") };
                 let end = if incomplete_reason.is_empty() { "complete" } else { incomplete_reason };
                 let date = format::date(*started_unix_ms);
-                writeln!(text, "{folder}\n    {date}, {preset}: {names}; {cells} cells; {end}")
+                writeln!(text, "{folder}\n    {date}, {preset}: {names}; {trials} trials; {end}")
             }
             State::Unreadable { error } => writeln!(text, "{folder}\n    cannot be read: {error}"),
         };

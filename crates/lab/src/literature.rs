@@ -42,13 +42,13 @@ pub struct LiteratureTable {
     pub remarks: &'static [&'static str],
 }
 
-/// One contender's figures.
+/// One method's figures.
 #[derive(Debug, PartialEq)]
 pub struct LiteratureRow {
-    /// The contender in the source's words.
+    /// The method in the source's words.
     pub label: &'static str,
-    /// The lab's contender that comes closest.
-    pub contender: &'static str,
+    /// The lab's method that comes closest.
+    pub method: &'static str,
     /// One value for each column, in the table's unit (seconds, per second, bytes per second).
     pub values: &'static [f64],
     /// A remark on this row; empty for none.
@@ -58,11 +58,11 @@ pub struct LiteratureRow {
 /// A row of a table.
 pub(crate) const fn row(
     label: &'static str,
-    contender: &'static str,
+    method: &'static str,
     values: &'static [f64],
     note: &'static str,
 ) -> LiteratureRow {
-    LiteratureRow { label, contender, values, note }
+    LiteratureRow { label, method, values, note }
 }
 
 /// "Are You Sure You Want to Use MMAP in Your Database Management System?"
@@ -122,7 +122,7 @@ pub struct Beside<'g, 'a> {
     pub on_file: bool,
 }
 
-/// The contender that a row names, at its best setting and on the file, for each column of the table.
+/// The method that a row names, at its best setting and on the file, for each column of the table.
 pub fn on_the_file<'g, 'a>(
     experiment: ExperimentId,
     table: &LiteratureTable,
@@ -134,7 +134,7 @@ pub fn on_the_file<'g, 'a>(
     let find = |cache: &CacheState| {
         let same = summary.of_experiment(experiment).filter(|group| {
             let spec = group.spec;
-            spec.contender == row.contender
+            spec.method == row.method
                 && spec.variant == table.variant
                 && spec.target.label == "file"
                 && spec.cache == *cache

@@ -11,7 +11,7 @@
 //! | [`pool`] | the same content as a database of the engine |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
-//! | [`scratch`] | folders for the files that a cell makes beside the data files |
+//! | [`scratch`] | folders for the files that a trial makes beside the data files |
 //! | [`cache`] | cold and warm page caches, made and checked |
 //! | [`memory`] | less memory than data: cgroup, locked ballast, or a file larger than RAM |
 //! | [`leftovers`] | stale resources of a killed lab, recorded so that the next start removes them |

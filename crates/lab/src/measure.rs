@@ -1,12 +1,12 @@
-//! The measuring loop of every cell that runs for a set time: workers execute operations, one thread samples counters,
-//! and the result is an [`Outcome`]. It is independent of files and contenders.
+//! The measuring loop of every trial that runs for a set time: workers execute operations, one thread samples counters,
+//! and the result is an [`Outcome`]. It is independent of files and methods.
 //!
 //! Why the figures can be trusted:
 //! 1. Workers open, map and allocate before the clock starts; all start at one barrier.
 //! 2. Each worker counts in a cache line of its own; the sampling thread only reads.
 //! 3. Kernel counters are taken at the tick's own time, so a late tick is a longer tick, not a faster one.
 //! 4. Tables show the rates after memory was full (or after the first tick, where it does not fill).
-//! 5. Answers are checked by the workers while they are timed; one wrong block invalidates the cell.
+//! 5. Answers are checked by the workers while they are timed; one wrong block invalidates the trial.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub struct Measurement<'a> {
     /// Memory that process and page cache may use, to tell when it is full; `None` where nothing limits it.
     pub memory_bytes: Option<u64>,
     /// Whether to extend the run, by at most its own length, until memory has been full for half of the time. For
-    /// contenders that fill memory as they read and whose figure is the rate with full memory.
+    /// methods that fill memory as they read and whose figure is the rate with full memory.
     pub fill_first: bool,
     /// Set from outside to stop early; the outcome is then partial.
     pub cancel: &'a AtomicBool,
@@ -385,7 +385,7 @@ fn finish_windows(outcome: &mut Outcome) {
     let counted: Vec<&Tick> = outcome.ticks.iter().filter(|tick| tick.at_s > from_s).collect();
     if counted.len() < 2 {
         if outcome.full_at_s.is_some() {
-            outcome.warnings.push("memory filled too late: fewer than two ticks remained, whole cell shown".into());
+            outcome.warnings.push("memory filled too late: fewer than two ticks remained, whole trial shown".into());
         }
         return;
     }
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_is_to_fill_memory_goes_on_until_it_was_full_for_half_of_its_time() {
+    fn a_trial_that_is_to_fill_memory_goes_on_until_it_was_full_for_half_of_its_time() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let filling =
             |fill_first| Measurement { memory_bytes: Some(u64::MAX), fill_first, ..plan(&watch, &cancel, 100) };
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_before_the_start_ends_the_cell_and_hangs_nobody() {
+    fn an_error_before_the_start_ends_the_trial_and_hangs_nobody() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let good: Work<'_> = Box::new(|worker| {
             worker.start();
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_finish_early_end_the_cell() {
+    fn workers_that_finish_early_end_the_trial() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let work: Work<'_> = Box::new(|worker| {
             worker.start();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::format;
-use crate::record::{CacheState, Cell, CellSpec, Tick};
+use crate::record::{CacheState, Tick, Trial, TrialSpec};
 
 /// The form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Progress {
     bar: ProgressBar,
     planned: Duration,
     behind: Duration,
-    /// Number of the current cell among all: `[3/28]`.
+    /// Number of the current trial among all: `[3/28]`.
     place: String,
     last_line: Instant,
 }
@@ -77,28 +77,28 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Begins the cells; `planned` is the time that all of them will take.
-    pub fn begin_cells(&mut self, planned: Duration) {
+    /// Begins the trials; `planned` is the time that all of them will take.
+    pub fn begin_trials(&mut self, planned: Duration) {
         self.planned = planned;
         self.behind = Duration::ZERO;
         let milliseconds = u64::try_from(planned.as_millis()).unwrap_or(u64::MAX);
         self.replace_bar(milliseconds, "{bar:15} {percent:>3} % ETA {eta:4} {wide_msg}");
     }
 
-    /// Begins a cell: shows its number among all, and its description.
-    pub fn begin_cell(&mut self, index: usize, count: usize, spec: &CellSpec) {
+    /// Begins a trial: shows its number among all, and its description.
+    pub fn begin_trial(&mut self, index: usize, count: usize, spec: &TrialSpec) {
         self.place = format!("[{}/{count}]", index + 1);
         let name = describe(spec);
         self.bar.set_message(format!("{} {name}", self.place));
-        // A short cell prints only its end.
+        // A short trial prints only its end.
         if self.show == Show::Lines && spec.duration_s >= 10.0 {
             put(&format!("{} {name} begins", self.place));
         }
         self.last_line = Instant::now();
     }
 
-    /// Shows a tick of the current cell.
-    pub fn tick(&mut self, spec: &CellSpec, tick: &Tick) {
+    /// Shows a tick of the current trial.
+    pub fn tick(&mut self, spec: &TrialSpec, tick: &Tick) {
         let rate = rate(tick.ops, tick.bytes, tick.elapsed_s);
         self.bar.set_position(milliseconds(self.behind) + (tick.at_s.min(spec.duration_s) * 1000.0) as u64);
         self.bar.set_message(format!("{} {} {rate}", self.place, describe(spec)));
@@ -108,16 +108,16 @@ impl Progress {
         }
     }
 
-    /// Ends a cell; `planned` is the time it had been given.
-    pub fn end_cell(&mut self, cell: &Cell, planned: Duration) {
+    /// Ends a trial; `planned` is the time it had been given.
+    pub fn end_trial(&mut self, trial: &Trial, planned: Duration) {
         self.skip(planned);
-        let outcome = &cell.outcome;
+        let outcome = &trial.outcome;
         let (ops, bytes, elapsed_s) = match &outcome.steady {
             Some(window) => (window.ops, window.bytes, window.elapsed_s),
             None => (outcome.ops, outcome.bytes, outcome.elapsed_s),
         };
         let partial = if outcome.partial { " (cut short)" } else { "" };
-        self.say(&format!("{:<8} {:<46} {}{partial}", self.place, describe(&cell.spec), rate(ops, bytes, elapsed_s)));
+        self.say(&format!("{:<8} {:<46} {}{partial}", self.place, describe(&trial.spec), rate(ops, bytes, elapsed_s)));
         for warning in &outcome.warnings {
             self.say_wrapped("         note: ", warning);
         }
@@ -182,9 +182,9 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Describes a cell in one line: `random file mmap-random 16 threads`.
-pub fn describe(spec: &CellSpec) -> String {
-    let mut line = format!("{} {} {}", spec.experiment, spec.target.label, spec.contender);
+/// Describes a trial in one line: `random file mmap-random 16 threads`.
+pub fn describe(spec: &TrialSpec) -> String {
+    let mut line = format!("{} {} {}", spec.experiment, spec.target.label, spec.method);
     if !spec.variant.is_empty() {
         line.push_str(&format!(" {}", spec.variant));
     }
@@ -219,15 +219,15 @@ mod tests {
     use crate::record::Params;
 
     #[test]
-    fn a_cell_is_told_from_every_other_by_its_line() {
-        let spec = |cache, threads, depth| CellSpec {
-            contender: "mmap".into(),
+    fn a_trial_is_told_from_every_other_by_its_line() {
+        let spec = |cache, threads, depth| TrialSpec {
+            method: "mmap".into(),
             cache,
             params: Params { threads, depth, ..Params::default() },
             ..crate::experiments::known(crate::experiments::async_hazard::ID)
                 .unwrap()
                 .plan(&crate::config::Config::default(), &crate::experiment::Available::default())
-                .cells
+                .trials
                 .remove(0)
         };
         let lines = [

@@ -1,5 +1,5 @@
-//! Code shared by `random` and `scan`: the table of contenders, planning within this machine's abilities, executing one
-//! contender, and the signs that a cell's figures are doubtful.
+//! Code shared by `random` and `scan`: the table of methods, planning within this machine's abilities, executing one
+//! method, and the signs that a trial's figures are doubtful.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use nofault_io::mapped::Advice;
 use nofault_io::psync::PsyncDisk;
 
 use crate::config::{Choice, Config};
-use crate::contender::fio::{self, Engine};
-use crate::contender::pool::{self, Calls, Pool};
-use crate::contender::sync::{self, Files, Means};
-use crate::contender::{self, Pattern, map, ring};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Plan};
 use crate::measure::{self, Measurement};
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::read_loops::fio::{self, Engine};
+use crate::read_loops::pool::{self, Calls, Pool};
+use crate::read_loops::sync::{self, Files, Means};
+use crate::read_loops::{self, Pattern, map, ring};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::workload::Layout;
 
-/// The way in which a contender reads.
+/// The way in which a method reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// The map, with a hint.
@@ -34,7 +34,7 @@ pub(super) enum Way {
     Fio(Engine),
 }
 
-/// The contenders by their ids.
+/// The methods by their ids.
 const WAYS: [(&str, Way); 13] = [
     ("mmap-random", Way::Map(Advice::Random)),
     ("mmap-normal", Way::Map(Advice::Normal)),
@@ -52,8 +52,8 @@ const WAYS: [(&str, Way); 13] = [
 ];
 
 impl Way {
-    fn of(contender: &str) -> Option<Self> {
-        WAYS.iter().find(|(id, _)| *id == contender).map(|(_, way)| *way)
+    fn of(method: &str) -> Option<Self> {
+        WAYS.iter().find(|(id, _)| *id == method).map(|(_, way)| *way)
     }
 
     /// Whether it bypasses the page cache, so that the device reads exactly the requested bytes.
@@ -67,7 +67,7 @@ impl Way {
     }
 }
 
-/// Plans the cells of one experiment on one target.
+/// Plans the trials of one experiment on one target.
 pub(super) struct Planner<'a> {
     pub(super) experiment: ExperimentId,
     pub(super) config: &'a Config,
@@ -81,36 +81,36 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Adds a cell for each of `params`, or one skip with the reason.
-    pub(super) fn add(&mut self, contender: &str, params: impl IntoIterator<Item = Params>) {
-        let Some(way) = Way::of(contender) else { return };
+    /// Adds a trial for each of `params`, or one skip with the reason.
+    pub(super) fn add(&mut self, method: &str, params: impl IntoIterator<Item = Params>) {
+        let Some(way) = Way::of(method) else { return };
         if let Some(reason) = self.refusal(way) {
-            self.skip(contender, reason);
+            self.skip(method, reason);
             return;
         }
         for params in params {
-            self.push(contender, params.clone());
+            self.push(method, params.clone());
             if way.reads_ahead() && self.available.root {
                 for kib in &self.config.read_ahead_kb {
                     let mut params = params.clone();
                     params.extra.insert("read_ahead_kb".into(), kib.to_string());
-                    self.push(contender, params);
+                    self.push(method, params);
                 }
             }
         }
         if way.reads_ahead() && !self.available.root && !self.config.read_ahead_kb.is_empty() {
-            self.skip(contender, "other values of read_ahead_kb: setting it needs root; run with sudo".into());
+            self.skip(method, "other values of read_ahead_kb: setting it needs root; run with sudo".into());
         }
     }
 
-    /// Skips a contender.
-    pub(super) fn skip(&mut self, contender: &str, reason: String) {
+    /// Skips a method.
+    pub(super) fn skip(&mut self, method: &str, reason: String) {
         let target = self.target.label.clone();
-        self.plan.skips.push(Skip { experiment: self.experiment, target, contender: contender.into(), reason });
+        self.plan.skips.push(Skip { experiment: self.experiment, target, method: method.into(), reason });
     }
 
-    fn push(&mut self, contender: &str, params: Params) {
-        let (target, params) = match (Way::of(contender), &self.available.pool) {
+    fn push(&mut self, method: &str, params: Params) {
+        let (target, params) = match (Way::of(method), &self.available.pool) {
             // The same data, as a database of the engine.
             (Some(Way::Pool(_)), Some(pool)) => {
                 let mut params = params;
@@ -119,11 +119,11 @@ impl Planner<'_> {
             }
             _ => (self.target.clone(), params),
         };
-        self.plan.cells.push(CellSpec {
+        self.plan.trials.push(TrialSpec {
             experiment: self.experiment,
             variant: String::new(),
             target,
-            contender: contender.into(),
+            method: method.into(),
             params,
             repeat: 0,
             duration_s: self.duration_s,
@@ -144,7 +144,7 @@ impl Planner<'_> {
         self.no_pool.map(str::to_owned)
     }
 
-    /// Why this machine cannot run a contender on this target; `None` when it can.
+    /// Why this machine cannot run a method on this target; `None` when it can.
     fn refusal(&self, way: Way) -> Option<String> {
         if let Way::Fio(_) = way {
             if self.config.fio == Choice::Off {
@@ -166,7 +166,7 @@ impl Planner<'_> {
                 Way::Sync(Means::Direct) | Way::Fio(Engine::Psync) => PsyncDisk::open(path, &options, 1).map(drop),
                 Way::Ring | Way::Fio(Engine::Uring) => nofault_io::uring::UringDisk::open(path, &options).map(drop),
             };
-            // Other errors are left to the cell: the file may be made only after planning.
+            // Other errors are left to the trial: the file may be made only after planning.
             opened
                 .err()
                 .filter(|error| matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoPermission))
@@ -180,22 +180,22 @@ pub(super) fn params(threads: u32, depth: u32, block_bytes: u64) -> Params {
     Params { threads, depth, block_bytes, ..Params::default() }
 }
 
-/// Measures one contender.
+/// Measures one method.
 ///
 /// # Errors
-/// `Usage` for an unknown contender; the error of opening or reading.
+/// `Usage` for an unknown method; the error of opening or reading.
 pub(super) fn execute(
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     pattern: Pattern,
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let way = Way::of(&spec.contender).ok_or_else(|| contender::unknown(spec))?;
+    let way = Way::of(&spec.method).ok_or_else(|| read_loops::unknown(spec))?;
     let plan = Measurement {
-        duration: contender::duration_of(spec)?,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)?,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
-        memory_bytes: contender::memory_limit_of(spec),
+        memory_bytes: read_loops::memory_limit_of(spec),
         // Direct reads never fill memory, and the pool has its full memory from the start.
         fill_first: !way.is_direct() && !matches!(way, Way::Pool(_)),
         cancel: context.cancel,
@@ -240,21 +240,21 @@ pub(super) fn execute(
     Ok(outcome)
 }
 
-/// Share of device bytes beyond the cell's own reads above which another user of the device is assumed.
+/// Share of device bytes beyond the trial's own reads above which another user of the device is assumed.
 const FOREIGN_BYTES_MAX: f64 = 0.10;
 /// Share of the machine's CPU time that the hypervisor may take.
 const STEAL_MAX: f64 = 0.02;
-/// Share of the machine's CPU time that other processes may use. It includes the kernel's work for the cell in
+/// Share of the machine's CPU time that other processes may use. It includes the kernel's work for the trial in
 /// interrupts and kernel threads, so it cannot be lower.
 const OTHER_LOAD_MAX: f64 = 0.20;
 
 /// Adds a warning for each sign that the figures are influenced by other load. `direct` says that each byte of the
-/// cell's ticks is one that the device read.
-pub(super) fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
+/// trial's ticks is one that the device read.
+pub(super) fn doubts(spec: &TrialSpec, direct: bool, outcome: &mut Outcome) {
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
         outcome.warnings.push(format!(
-            "in {foreign} of {} ticks the device moved more than {:.0} % more or less than this cell asked for: somebody \
+            "in {foreign} of {} ticks the device moved more than {:.0} % more or less than this trial asked for: somebody \
              else uses it, or the device does not read what is asked",
             outcome.ticks.len(),
             FOREIGN_BYTES_MAX * 100.0
@@ -280,8 +280,8 @@ pub(super) fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
 }
 
 /// Number of ticks in which the device's bytes and the work's disagree.
-fn foreign_ticks(spec: &CellSpec, outcome: &Outcome) -> usize {
-    // Bytes in flight at the end of a tick are counted by the device in one tick and by the cell in the next.
+fn foreign_ticks(spec: &TrialSpec, outcome: &Outcome) -> usize {
+    // Bytes in flight at the end of a tick are counted by the device in one tick and by the trial in the next.
     let in_flight = u64::from(spec.params.threads) * u64::from(spec.params.depth) * spec.params.block_bytes * 2;
     let disagrees = |tick: &&crate::record::Tick| {
         let Some(device) = tick.counters.get("device_read_bytes") else { return false };

@@ -1,8 +1,8 @@
-//! The records of a run: one JSON object a line, written as each cell ends. Reports, comparisons and verdicts are made
+//! The records of a run: one JSON object a line, written as each trial ends. Reports, comparisons and verdicts are made
 //! from these records alone, so a record carries everything that is needed to read it: parameters, machine, seed,
 //! method and the raw histogram.
 //!
-//! A file is one [`Record::Run`] line, then cells, skips and notes in the order they happened, then one
+//! A file is one [`Record::Run`] line, then trials, skips and notes in the order they happened, then one
 //! [`Record::End`]. A file without an `End` is an interrupted run and is read all the same. Unknown fields are ignored
 //! and lines of an unknown type are listed apart, so that the known part of a newer file can still be read.
 
@@ -25,9 +25,10 @@ pub const SCHEMA: u32 = 1;
 pub enum Record {
     /// Configuration, machine and tool of the run. The first line.
     Run(RunInfo),
-    /// One measured cell.
-    Cell(Cell),
-    /// A contender that could not be measured here, and why.
+    /// One measured trial.
+    #[serde(rename = "cell")]
+    Trial(Trial),
+    /// A method that could not be measured here, and why.
     Skip(Skip),
     /// A circumstance that a reader must know to judge the figures.
     Note(Note),
@@ -78,9 +79,9 @@ pub struct MachineInfo {
     pub facts: BTreeMap<String, String>,
 }
 
-/// The specification of a cell. Complete: it is the only input of the child process that measures the cell.
+/// The specification of a trial. Complete: it is the only input of the child process that measures the trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CellSpec {
+pub struct TrialSpec {
     /// The experiment.
     pub experiment: ExperimentId,
     /// Sub-question inside the experiment: `random-touch`, `overwrite`, `open-loop`; empty where there is only one.
@@ -88,11 +89,12 @@ pub struct CellSpec {
     pub variant: String,
     /// The data that it reads.
     pub target: Target,
-    /// Stable id of the contender: `mmap-random`, `pread-direct`, `uring-direct`, `fio-uring`.
-    pub contender: String,
+    /// Stable id of the method: `mmap-random`, `pread-direct`, `uring-direct`, `fio-uring`.
+    #[serde(rename = "contender")]
+    pub method: String,
     /// Its parameters.
     pub params: Params,
-    /// The number of earlier measurements of this cell in this run: 0, 1, 2, …
+    /// The number of earlier measurements of this trial in this run: 0, 1, 2, …
     pub repeat: u32,
     /// Length of the measurement in seconds. Fixed work (`async`) ignores it.
     pub duration_s: f64,
@@ -100,15 +102,15 @@ pub struct CellSpec {
     pub memory: MemoryLimit,
     /// State of the caches at the start.
     pub cache: CacheState,
-    /// Seed of every random choice in the cell.
+    /// Seed of every random choice in the trial.
     pub seed: u64,
 }
 
-impl CellSpec {
-    /// The cell's name without its repeat, under which repeats and runs are compared.
+impl TrialSpec {
+    /// The trial's name without its repeat, under which repeats and runs are compared.
     pub fn key(&self) -> String {
         let mut key = format!("{}", self.experiment);
-        for part in [&self.variant, &self.target.label, &self.contender] {
+        for part in [&self.variant, &self.target.label, &self.method] {
             if !part.is_empty() {
                 key.push('/');
                 key.push_str(part);
@@ -119,7 +121,7 @@ impl CellSpec {
     }
 }
 
-/// The data that a cell reads.
+/// The data that a trial reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// Name in tables: `file`, `ram` (a zram device), `device`, `striped-2`.
@@ -132,7 +134,7 @@ pub struct Target {
     pub content_seed: Option<u64>,
 }
 
-/// Parameters of a contender.
+/// Parameters of a method.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Params {
@@ -142,7 +144,7 @@ pub struct Params {
     pub depth: u32,
     /// Bytes of one request.
     pub block_bytes: u64,
-    /// Anything else that distinguishes cells, by name: `buffers=small`, `rate_per_s=5000`, `flags=sqpoll`.
+    /// Anything else that distinguishes trials, by name: `buffers=small`, `rate_per_s=5000`, `flags=sqpoll`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, String>,
 }
@@ -170,7 +172,7 @@ pub struct MemoryLimit {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryMethod {
-    /// No limit: the cell does not need one.
+    /// No limit: the trial does not need one.
     #[default]
     None,
     /// A memory cgroup, version 2. Reclaim happens in the faulting thread.
@@ -184,7 +186,7 @@ pub enum MemoryMethod {
     LargeFile,
 }
 
-/// State of the page cache when a cell starts.
+/// State of the page cache when a trial starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheState {
@@ -204,16 +206,16 @@ impl fmt::Display for CacheState {
     }
 }
 
-/// A cell's specification and its results.
+/// A trial's specification and its results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
+pub struct Trial {
     /// The specification.
-    pub spec: CellSpec,
+    pub spec: TrialSpec,
     /// The results.
     pub outcome: Outcome,
 }
 
-/// The results of a cell.
+/// The results of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
@@ -229,7 +231,7 @@ pub struct Outcome {
     pub checks: Checks,
     /// Latencies by name, in nanoseconds: `op`, and where it applies `sync`, `ticker`, `open_loop`.
     pub latency: BTreeMap<String, Latency>,
-    /// Kernel counters over the whole cell, by name with unit: see [`nofault_io::counters`].
+    /// Kernel counters over the whole trial, by name with unit: see [`nofault_io::counters`].
     pub counters: BTreeMap<String, f64>,
     /// The time series, one entry a tick.
     pub ticks: Vec<Tick>,
@@ -238,9 +240,9 @@ pub struct Outcome {
     pub steady: Option<Window>,
     /// When memory became full, in seconds after the start.
     pub full_at_s: Option<f64>,
-    /// Bytes of the target in the page cache before the cell, where the kernel gives them.
+    /// Bytes of the target in the page cache before the trial, where the kernel gives them.
     pub resident_before_bytes: Option<u64>,
-    /// Bytes of the target in the page cache after the cell, where the kernel gives them.
+    /// Bytes of the target in the page cache after the trial, where the kernel gives them.
     pub resident_after_bytes: Option<u64>,
     /// How the cold (or warm) state was made and checked.
     pub cache_method: String,
@@ -249,14 +251,14 @@ pub struct Outcome {
     /// Texts by name: `said`, the output of a process; `ended`, how it ended.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub texts: BTreeMap<String, String>,
-    /// Reasons to doubt this cell: another user of the device, CPU steal, too few ticks.
+    /// Reasons to doubt this trial: another user of the device, CPU steal, too few ticks.
     pub warnings: Vec<String>,
-    /// The cell was cut short; its figures cover the time until then.
+    /// The trial was cut short; its figures cover the time until then.
     pub partial: bool,
 }
 
 impl Outcome {
-    /// Operations a second: of the steady window where there is one, else of the whole cell.
+    /// Operations a second: of the steady window where there is one, else of the whole trial.
     pub fn ops_per_s(&self) -> f64 {
         match &self.steady {
             Some(window) => window.ops as f64 / window.elapsed_s.max(1e-9),
@@ -299,7 +301,7 @@ pub struct Tick {
 /// Several consecutive ticks, summed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Start, in seconds after the start of the cell.
+    /// Start, in seconds after the start of the trial.
     pub from_s: f64,
     /// Length in seconds.
     pub elapsed_s: f64,
@@ -311,17 +313,17 @@ pub struct Window {
     pub counters: BTreeMap<String, f64>,
 }
 
-/// Counts that prove that each contender really read the data.
+/// Counts that prove that each method really read the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Checks {
     /// Blocks whose content was compared with the expected one.
     pub verified: u64,
-    /// Blocks with wrong content. Any other number than zero makes the cell invalid.
+    /// Blocks with wrong content. Any other number than zero makes the trial invalid.
     pub wrong: u64,
     /// Operations that failed.
     pub failed: u64,
-    /// Sum (wrapping) over the first blocks read, the same for every contender with the same seed; 0 where unused.
+    /// Sum (wrapping) over the first blocks read, the same for every method with the same seed; 0 where unused.
     pub checksum: u64,
 }
 
@@ -347,7 +349,7 @@ pub struct Latency {
     pub hdr: String,
 }
 
-/// A contender that could not be measured here.
+/// A method that could not be measured here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skip {
     /// The experiment.
@@ -355,8 +357,9 @@ pub struct Skip {
     /// Target's label; empty where the reason holds for all.
     #[serde(default)]
     pub target: String,
-    /// The contender, or empty for the whole experiment on this target.
-    pub contender: String,
+    /// The method, or empty for the whole experiment on this target.
+    #[serde(rename = "contender")]
+    pub method: String,
     /// The reason, and the remedy.
     pub reason: String,
 }
@@ -373,7 +376,7 @@ pub struct Note {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// Whether every planned cell was measured.
+    /// Whether every planned trial was measured.
     pub complete: bool,
     /// The reason when not: `interrupted`, or the error.
     #[serde(default)]

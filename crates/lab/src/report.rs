@@ -95,7 +95,7 @@ struct JudgedReason {
     side: &'static str,
     class: &'static str,
     text: String,
-    cells: Vec<String>,
+    trials: Vec<String>,
 }
 
 impl Judged {
@@ -115,7 +115,7 @@ impl Judged {
                 Side::Neither => "neither",
             },
             text: format::glued(&reason.text),
-            cells: reason.cells,
+            trials: reason.trials,
         });
         Self {
             headline: verdict.headline,
@@ -140,7 +140,7 @@ struct Page<'a> {
     complete: bool,
     incomplete_reason: String,
     elapsed: Option<String>,
-    cells: usize,
+    trials: usize,
     machine: Vec<(String, String)>,
     machine_line: String,
     biases: &'a [String],
@@ -224,7 +224,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
         complete: file.is_complete(),
         incomplete_reason: file.incomplete_reason(),
         elapsed: file.end.as_ref().map(|end| format::duration(end.elapsed_s)),
-        cells: file.cells.len(),
+        trials: file.trials.len(),
         machine: machine(&run.machine),
         machine_line: machine_line(&run.machine),
         biases: &run.biases,
@@ -284,11 +284,8 @@ fn figures(experiment: &dyn Experiment, summary: &Summary<'_>) -> Vec<Figure> {
 fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
     let own = file.skips.iter().filter(|skip| skip.experiment == id);
     let named = own.map(|skip| {
-        let who = if skip.contender.is_empty() {
-            "everything".into()
-        } else {
-            experiments::method_title(id, &skip.contender)
-        };
+        let who =
+            if skip.method.is_empty() { "everything".into() } else { experiments::method_title(id, &skip.method) };
         let target = if skip.target.is_empty() {
             String::new()
         } else {
@@ -296,7 +293,7 @@ fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
         };
         (format!("{who}{target}"), skip.reason.replace("--", "\u{2011}\u{2011}"))
     });
-    // Contenders left out for the same reason are listed together.
+    // Methods left out for the same reason are listed together.
     let mut grouped: Vec<(String, String)> = Vec::new();
     for (who, reason) in named {
         match grouped.iter_mut().find(|(_, other)| *other == reason) {

@@ -1,13 +1,13 @@
-//! Executes a configuration: plans, prepares the machine, measures cell by cell, writes a record as each ends, and
+//! Executes a configuration: plans, prepares the machine, measures trial by trial, writes a record as each ends, and
 //! makes the report from the records.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`child`] | one cell in a process of its own |
+//! | [`child`] | one trial in a process of its own |
 //! | `prepare` | the resources of a run: data files, RAM-backed devices, memory limits; made and removed |
-//! | `schedule` | the cells in their order, with their times and sizes; shown before anything starts |
+//! | `schedule` | the trials in their order, with their times and sizes; shown before anything starts |
 //!
-//! Kept true here: a record is written when its cell ends, so an interrupted run keeps its results so far; each
+//! Kept true here: a record is written when its trial ends, so an interrupted run keeps its results so far; each
 //! resource is removed when its guard drops, on every way out.
 
 pub mod child;
@@ -33,7 +33,7 @@ use crate::measure::unix_ms;
 use crate::progress::Progress;
 use crate::record::file::{RecordFile, RecordWriter, read_records};
 use crate::record::{
-    CacheState, Cell, CellSpec, End, MemoryLimit, MemoryMethod, Note, Outcome, Record, RunInfo, SCHEMA, Skip,
+    CacheState, End, MemoryLimit, MemoryMethod, Note, Outcome, Record, RunInfo, SCHEMA, Skip, Trial, TrialSpec,
 };
 use crate::report;
 
@@ -45,7 +45,7 @@ pub const RECORDS_NAME: &str = "records.ndjson";
 /// Name of the report in a result folder.
 pub const REPORT_NAME: &str = "report.html";
 
-/// Options of a run: its configuration, its folders and its way of executing cells.
+/// Options of a run: its configuration, its folders and its way of executing trials.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// The effective configuration.
@@ -56,7 +56,7 @@ pub struct RunOptions {
     pub keep_data: bool,
     /// Print the plan and stop.
     pub plan_only: bool,
-    /// How cells are executed.
+    /// How trials are executed.
     pub launcher: Launcher,
 }
 
@@ -67,7 +67,7 @@ pub struct RunResult {
     pub folder: PathBuf,
     /// The records in it.
     pub records: RecordFile,
-    /// Why the run is not a full success: interrupted, wrong data read, cells that failed, a resource that could not be
+    /// Why the run is not a full success: interrupted, wrong data read, trials that failed, a resource that could not be
     /// removed.
     pub trouble: Option<LabError>,
 }
@@ -75,7 +75,7 @@ pub struct RunResult {
 /// The result of [`run`]: a plan or a measured run.
 #[derive(Debug)]
 pub enum Ran {
-    /// Only a plan: no cell was measured.
+    /// Only a plan: no trial was measured.
     Planned(Plan),
     /// A measured run.
     Measured(Box<RunResult>),
@@ -99,10 +99,10 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     prepared.notes().iter().for_each(|note| progress.say_wrapped("note: ", note));
     let schedule = Schedule::of(config, prepared.available(), prepared.no_limit());
     let plan = schedule.plan(config, &prepared)?;
-    if !options.plan_only || schedule.cells.is_empty() {
+    if !options.plan_only || schedule.trials.is_empty() {
         plan.lines.iter().for_each(|(what, value)| progress.say_wrapped(&schedule::head_of(what), value));
     }
-    if schedule.cells.is_empty() {
+    if schedule.trials.is_empty() {
         let (kind, reason) = match prepared.no_limit() {
             Some(reason) => (LabErrorKind::NoPermission, reason),
             None => (LabErrorKind::Unsupported, "the plan says what is left out, and why"),
@@ -132,7 +132,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     drop(runner);
     progress.finish();
     let trouble = match result {
-        // Before the first cell there is no result to keep.
+        // Before the first trial there is no result to keep.
         Err(error) if tried == 0 => {
             drop(writer);
             let _ = std::fs::remove_file(folder.join(RECORDS_NAME)).and_then(|()| std::fs::remove_dir(&folder));
@@ -245,7 +245,7 @@ fn folder_name(unix_ms: u64) -> String {
 }
 
 /// Writes the last record and returns the failure to report to the user. Wrong data counts as measured and leaves a run
-/// complete; a failed cell does not.
+/// complete; a failed trial does not.
 fn finish(
     writer: &mut RecordWriter,
     result: Result<Option<LabError>>,
@@ -262,22 +262,22 @@ fn finish(
     Ok(trouble)
 }
 
-/// The loop over the cells of a run.
+/// The loop over the trials of a run.
 struct Runner<'a> {
     options: &'a RunOptions,
     progress: &'a mut Progress,
     cancel: &'a AtomicBool,
     writer: &'a mut RecordWriter,
-    /// Locking memory takes seconds, so a ballast is kept while consecutive cells have the same limit.
+    /// Locking memory takes seconds, so a ballast is kept while consecutive trials have the same limit.
     ballast: Option<(MemoryLimit, Limit)>,
-    /// Number of cells begun.
+    /// Number of trials begun.
     tried: u64,
     wrong: u64,
     failed: u64,
 }
 
 impl Runner<'_> {
-    /// Prepares and measures everything. An error ends the run; the failure of a single cell does not.
+    /// Prepares and measures everything. An error ends the run; the failure of a single trial does not.
     fn all(&mut self, prepared: &mut Prepared) -> Result<Option<LabError>> {
         for note in prepared.notes().to_vec() {
             self.note(note)?;
@@ -288,21 +288,21 @@ impl Runner<'_> {
         for skip in &schedule.skips {
             self.writer.append(&Record::Skip(skip.clone()))?;
         }
-        self.progress.begin_cells(schedule.time());
-        let count = schedule.cells.len();
-        for (index, spec) in schedule.cells.iter().enumerate() {
+        self.progress.begin_trials(schedule.time());
+        let count = schedule.trials.len();
+        for (index, spec) in schedule.trials.iter().enumerate() {
             if self.cancel.load(Ordering::Relaxed) {
                 return Ok(Some(interrupted(index, count)));
             }
-            self.progress.begin_cell(index, count, spec);
+            self.progress.begin_trial(index, count, spec);
             self.tried += 1;
             match self.one(spec) {
                 Ok(outcome) => {
                     self.wrong += outcome.checks.wrong;
                     let partial = outcome.partial;
-                    let cell = Cell { spec: spec.clone(), outcome };
-                    self.writer.append(&Record::Cell(cell.clone()))?;
-                    self.progress.end_cell(&cell, schedule::time_of(spec));
+                    let trial = Trial { spec: spec.clone(), outcome };
+                    self.writer.append(&Record::Trial(trial.clone()))?;
+                    self.progress.end_trial(&trial, schedule::time_of(spec));
                     if partial {
                         return Ok(Some(interrupted(index + 1, count)));
                     }
@@ -314,27 +314,27 @@ impl Runner<'_> {
         Ok(trouble(self.wrong, self.failed))
     }
 
-    /// Records that a cell could not be measured, with its reason; the other cells follow.
-    fn could_not(&mut self, spec: &CellSpec, error: &LabError) -> Result<()> {
+    /// Records that a trial could not be measured, with its reason; the other trials follow.
+    fn could_not(&mut self, spec: &TrialSpec, error: &LabError) -> Result<()> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));
         self.progress.say_wrapped("not measured: ", &format!("{}: {error}", crate::progress::describe(spec)));
         self.writer.append(&Record::Skip(Skip {
             experiment: spec.experiment,
             target: spec.target.label.clone(),
-            contender: spec.contender.clone(),
+            method: spec.method.clone(),
             reason: format!("{} (repeat {}): {error}", spec.key(), spec.repeat),
         }))?;
         Ok(())
     }
 
-    fn one(&mut self, spec: &CellSpec) -> Result<Outcome> {
+    fn one(&mut self, spec: &TrialSpec) -> Result<Outcome> {
         let paths: Vec<&Path> = spec.target.paths.iter().map(Path::new).collect();
         let _read_ahead = match spec.params.extra.get("read_ahead_kb") {
             Some(kib) => Some(ReadAhead::set(&paths, kib.parse().unwrap_or(0))?),
             None => None,
         };
-        // A page is charged to its first reader, so a warm cell starts cold under its limit and warms up itself.
+        // A page is charged to its first reader, so a warm trial starts cold under its limit and warms up itself.
         let cold = match (spec.cache, spec.memory.method) {
             (CacheState::Warm, MemoryMethod::None) => None,
             _ => Some(cache::make_cold(&paths, cache::Means::best())?),
@@ -382,15 +382,15 @@ impl Runner<'_> {
     }
 }
 
-/// The failure of a run that came to its end: wrong blocks and failed cells; `None` when there are none.
+/// The failure of a run that came to its end: wrong blocks and failed trials; `None` when there are none.
 fn trouble(wrong: u64, failed: u64) -> Option<LabError> {
-    let failures = format!("{failed} cells failed; the report names them with their reasons");
+    let failures = format!("{failed} trials failed; the report names them with their reasons");
     match (wrong, failed) {
         (0, 0) => None,
         (0, _) => Some(LabError::new(LabErrorKind::System, failures)),
         _ => {
             let more = if failed > 0 { format!("; {failures}") } else { String::new() };
-            let message = format!("{wrong} blocks were not what was written there: those cells have no figures{more}");
+            let message = format!("{wrong} blocks were not what was written there: those trials have no figures{more}");
             Some(LabError::new(LabErrorKind::WrongData, message))
         }
     }
@@ -399,7 +399,7 @@ fn trouble(wrong: u64, failed: u64) -> Option<LabError> {
 fn interrupted(done: usize, count: usize) -> LabError {
     LabError::new(
         LabErrorKind::Interrupted,
-        format!("interrupted after {done} of {count} cells; what was measured is kept"),
+        format!("interrupted after {done} of {count} trials; what was measured is kept"),
     )
 }
 
@@ -427,7 +427,7 @@ mod tests {
     use crate::record::MachineInfo;
 
     #[test]
-    fn a_run_with_failed_cells_is_not_complete_whatever_else_it_met() {
+    fn a_run_with_failed_trials_is_not_complete_whatever_else_it_met() {
         let folder = tempfile::tempdir().unwrap();
         for (wrong, failed, complete) in [(0, 0, true), (1, 0, true), (0, 2, false), (1, 2, false)] {
             let path = folder.path().join(format!("{wrong}-{failed}.ndjson"));
@@ -443,7 +443,7 @@ mod tests {
             finish(&mut writer, Ok(trouble(wrong, failed)), failed, Instant::now()).unwrap();
             let records = read_records(&path).unwrap();
             assert_eq!(records.is_complete(), complete, "{wrong} wrong, {failed} failed");
-            let told = format!("{failed} cells failed");
+            let told = format!("{failed} trials failed");
             assert_eq!(records.incomplete_reason().contains(&told), !complete, "{}", records.incomplete_reason());
         }
     }

@@ -48,7 +48,7 @@ impl Config {
         };
         let standard = |quick| Self {
             repeats: 3,
-            // Twenty times the memory, as in the paper. No more memory, because it must fill in a part of a cell.
+            // Twenty times the memory, as in the paper. No more memory, because it must fill in a part of a trial.
             data_bytes: 5 * GIB,
             ram_data_bytes: 3 * GIB,
             ram_memory_bytes: 512 * MIB,

@@ -42,7 +42,7 @@ const FILL_BYTES: usize = 8 << 20;
 /// A store that the lab can compare, compiled in or not.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Kind {
-    /// Its id as a contender.
+    /// Its id as a method.
     pub(crate) id: &'static str,
     /// The cargo feature that adds it; empty for a store that is always there.
     pub(crate) feature: &'static str,
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// The store with this contender id.
+/// The store with this method id.
 pub(crate) fn kind_of(id: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.id == id)
 }

@@ -1,7 +1,7 @@
-//! Cells grouped over their repeats, and the metrics computed from them. The one place that decides which cells count,
+//! Trials grouped over their repeats, and the metrics computed from them. The one place that decides which trials count,
 //! which are invalid, and how a metric is defined. Findings, tables, charts and comparisons all read from here.
 //!
-//! Rules: a cell with wrong data, failed operations or no operation at all has no figure, ever. A partial cell counts
+//! Rules: a trial with wrong data, failed operations or no operation at all has no figure, ever. A partial trial counts
 //! only where no whole one exists. Every figure is a median with the smallest and the largest of its repeats.
 
 mod titles;
@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use crate::format::Unit;
 use crate::methods;
 use crate::record::file::RecordFile;
-use crate::record::{Cell, CellSpec, ExperimentId, MemoryMethod, Outcome};
+use crate::record::{ExperimentId, MemoryMethod, Outcome, Trial, TrialSpec};
 
 pub use crate::methods::{Family, Method};
 pub use titles::{is_plain, parameters, target_title};
@@ -76,7 +76,7 @@ impl Spread {
     }
 }
 
-/// A quantity that is computed from a cell.
+/// A quantity that is computed from a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Operations a second, after memory was full where it fills.
@@ -201,10 +201,10 @@ fn evicted_pages(outcome: &Outcome) -> Option<f64> {
 /// The figure that holds the time of one operation on one thread, in seconds.
 pub const TIME_PER_OP: &str = "time_per_op_s";
 
-/// The columns about paging that are meaningful for a cell.
+/// The columns about paging that are meaningful for a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paging {
-    /// None: everything is in memory, or the cell is not about reads.
+    /// None: everything is in memory, or the trial is not about reads.
     None,
     /// Faults and shootdowns.
     Faults,
@@ -212,10 +212,10 @@ pub enum Paging {
     Reclaim,
 }
 
-/// How the figures of a cell are to be read; set by its experiment.
+/// How the figures of a trial are to be read; set by its experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Basis {
-    /// The metric by which the cell is judged.
+    /// The metric by which the trial is judged.
     pub metric: Metric,
     /// Whether it is to read more than memory holds, without writes: full memory and the bytes of the device then prove
     /// that it did.
@@ -236,22 +236,22 @@ impl Basis {
     }
 }
 
-/// The cells of one key: the repeats of one measurement.
+/// The trials of one key: the repeats of one measurement.
 #[derive(Debug, Clone)]
 pub struct Group<'a> {
-    /// [`CellSpec::key`].
+    /// [`TrialSpec::key`].
     pub key: String,
     /// The specification (of the first repeat).
-    pub spec: &'a CellSpec,
+    pub spec: &'a TrialSpec,
     /// How its figures are to be read.
     pub basis: Basis,
     /// The method that was measured; `None` for a method of a newer nofault.
     pub method: Option<&'static Method>,
-    /// The cells that count.
-    pub good: Vec<&'a Cell>,
-    /// Cells without a figure: number of the repeat, and the reason.
+    /// The trials that count.
+    pub good: Vec<&'a Trial>,
+    /// Trials without a figure: number of the repeat, and the reason.
     pub worthless: Vec<(u32, String)>,
-    /// Cells that were cut short, whether they count or not.
+    /// Trials that were cut short, whether they count or not.
     pub partial: usize,
 }
 
@@ -263,7 +263,7 @@ impl<'a> Group<'a> {
 
     /// A metric of each repeat that counts, in order.
     pub fn values(&self, metric: Metric) -> Vec<f64> {
-        self.good.iter().filter_map(|cell| metric.of(&cell.outcome)).collect()
+        self.good.iter().filter_map(|trial| metric.of(&trial.outcome)).collect()
     }
 
     /// The metric by which this experiment is judged.
@@ -278,7 +278,7 @@ impl<'a> Group<'a> {
 
     /// The method in words.
     pub fn title(&self) -> String {
-        methods::title(self.method, &self.spec.contender)
+        methods::title(self.method, &self.spec.method)
     }
 
     /// Whether it was to read more than memory holds but memory was not full at the end: its figures then do not show
@@ -286,7 +286,7 @@ impl<'a> Group<'a> {
     pub fn never_filled(&self) -> bool {
         let fills = matches!(self.family(), Family::Mapped | Family::Buffered);
         let limited = self.spec.memory.method != MemoryMethod::None;
-        fills && limited && self.basis.out_of_core && self.good.iter().any(|cell| cell.outcome.full_at_s.is_none())
+        fills && limited && self.basis.out_of_core && self.good.iter().any(|trial| trial.outcome.full_at_s.is_none())
     }
 
     /// Whether it reads through a map and its figures show paging wherever they are meant to.
@@ -298,28 +298,29 @@ impl<'a> Group<'a> {
     /// requests meanwhile. Its tail of `op` then covers resident pages only, and cannot be compared with that of a
     /// thread that waits within its accesses.
     pub fn waits_apart(&self) -> bool {
-        let timed = |cell: &Cell, name: &str| cell.outcome.latency.get(name).is_some_and(|latency| latency.count > 0);
-        self.good.iter().any(|cell| timed(cell, "wait") || timed(cell, "probe"))
+        let timed =
+            |trial: &Trial, name: &str| trial.outcome.latency.get(name).is_some_and(|latency| latency.count > 0);
+        self.good.iter().any(|trial| timed(trial, "wait") || timed(trial, "probe"))
     }
 
     /// Whether operations were started at a given rate, so that their number is no result.
     pub fn has_given_rate(&self) -> bool {
-        self.good.iter().any(|cell| cell.outcome.latency.contains_key("open_loop"))
+        self.good.iter().any(|trial| trial.outcome.latency.contains_key("open_loop"))
     }
 
     /// The repeat whose primary metric is the (lower) median; shown as the time series.
-    pub fn typical(&self) -> Option<&'a Cell> {
+    pub fn typical(&self) -> Option<&'a Trial> {
         let metric = self.basis.metric;
-        let mut cells: Vec<_> =
-            self.good.iter().filter_map(|cell| metric.of(&cell.outcome).map(|value| (value, *cell))).collect();
-        cells.sort_by(|a, b| a.0.total_cmp(&b.0));
-        cells.get(cells.len().saturating_sub(1) / 2).map(|(_, cell)| *cell)
+        let mut trials: Vec<_> =
+            self.good.iter().filter_map(|trial| metric.of(&trial.outcome).map(|value| (value, *trial))).collect();
+        trials.sort_by(|a, b| a.0.total_cmp(&b.0));
+        trials.get(trials.len().saturating_sub(1) / 2).map(|(_, trial)| *trial)
     }
 
     /// A latency over all repeats that count; `None` where no histogram can be read.
     pub fn histogram(&self, name: &str) -> Option<Histogram<u64>> {
         let mut merged: Option<Histogram<u64>> = None;
-        for latency in self.good.iter().filter_map(|cell| cell.outcome.latency.get(name)) {
+        for latency in self.good.iter().filter_map(|trial| trial.outcome.latency.get(name)) {
             let Some(histogram) = latency.histogram() else { continue };
             match &mut merged {
                 Some(all) => {
@@ -333,7 +334,7 @@ impl<'a> Group<'a> {
         merged.filter(|histogram| !histogram.is_empty())
     }
 
-    /// The contender and its distinguishing parameters, for people.
+    /// The method and its distinguishing parameters, for people.
     pub fn label(&self) -> String {
         let mut label = self.title();
         let parameters = parameters(&self.spec.params);
@@ -352,7 +353,7 @@ pub fn fio_of<'g, 'a>(own: &Group<'_>, groups: &[&'g Group<'a>]) -> Option<&'g G
     groups.iter().copied().filter(stands_beside).find(|fio| fio.spec.params == own.spec.params)
 }
 
-/// Everything of a record file, grouped; in the order in which cells were first measured.
+/// Everything of a record file, grouped; in the order in which trials were first measured.
 #[derive(Debug, Clone)]
 pub struct Summary<'a> {
     /// The groups.
@@ -360,19 +361,19 @@ pub struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// Groups a file's cells. `known` returns for a cell how its figures are to be read, and its method.
-    pub fn judged(file: &'a RecordFile, known: impl Fn(&CellSpec) -> (Basis, Option<&'static Method>)) -> Self {
+    /// Groups a file's trials. `known` returns for a trial how its figures are to be read, and its method.
+    pub fn judged(file: &'a RecordFile, known: impl Fn(&TrialSpec) -> (Basis, Option<&'static Method>)) -> Self {
         let mut at: BTreeMap<String, usize> = BTreeMap::new();
-        let mut all: Vec<(String, Vec<&Cell>)> = Vec::new();
-        for cell in &file.cells {
-            let key = cell.spec.key();
+        let mut all: Vec<(String, Vec<&Trial>)> = Vec::new();
+        for trial in &file.trials {
+            let key = trial.spec.key();
             let index = *at.entry(key.clone()).or_insert_with(|| {
                 all.push((key, Vec::new()));
                 all.len() - 1
             });
-            all[index].1.push(cell);
+            all[index].1.push(trial);
         }
-        Self { groups: all.into_iter().map(|(key, cells)| group(key, &cells, known(&cells[0].spec))).collect() }
+        Self { groups: all.into_iter().map(|(key, trials)| group(key, &trials, known(&trials[0].spec))).collect() }
     }
 
     /// The groups of one experiment.
@@ -400,23 +401,23 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn group<'a>(key: String, cells: &[&'a Cell], (basis, method): (Basis, Option<&'static Method>)) -> Group<'a> {
+fn group<'a>(key: String, trials: &[&'a Trial], (basis, method): (Basis, Option<&'static Method>)) -> Group<'a> {
     let mut whole = Vec::new();
     let mut cut = Vec::new();
     let mut worthless = Vec::new();
-    for cell in cells {
-        match why_worthless(&cell.outcome) {
-            Some(why) => worthless.push((cell.spec.repeat, why)),
-            None if cell.outcome.partial => cut.push(*cell),
-            None => whole.push(*cell),
+    for trial in trials {
+        match why_worthless(&trial.outcome) {
+            Some(why) => worthless.push((trial.spec.repeat, why)),
+            None if trial.outcome.partial => cut.push(*trial),
+            None => whole.push(*trial),
         }
     }
-    let partial = cells.iter().filter(|cell| cell.outcome.partial).count();
+    let partial = trials.iter().filter(|trial| trial.outcome.partial).count();
     let good = if whole.is_empty() { cut } else { whole };
-    Group { key, spec: &cells[0].spec, basis, method, good, worthless, partial }
+    Group { key, spec: &trials[0].spec, basis, method, good, worthless, partial }
 }
 
-/// Why a cell has no figure; `None` for a cell that counts.
+/// Why a trial has no figure; `None` for a trial that counts.
 pub fn why_worthless(outcome: &Outcome) -> Option<String> {
     let checks = &outcome.checks;
     if checks.wrong > 0 {

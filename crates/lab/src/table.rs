@@ -23,7 +23,7 @@ pub use json::summary_json;
 /// Most lines of one kind below the tables; the report has all.
 const DOUBTS_MAX: usize = 6;
 
-/// A table for each experiment and target with the best setting of each contender, the headline findings, doubts by
+/// A table for each experiment and target with the best setting of each method, the headline findings, doubts by
 /// kind, and skipped measurements: no line wider than `width` columns (at least 40). Plain text, no colours; ends with
 /// a line break.
 pub fn summary_table(file: &RecordFile, width: u16) -> String {
@@ -55,7 +55,7 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
     }
     for id in experiments::ALL.map(|experiment| experiment.id()) {
         let skips: Vec<&Skip> = file.skips.iter().filter(|skip| skip.experiment == id).collect();
-        let whole = skips.iter().find(|skip| skip.contender.is_empty() && skip.target.is_empty());
+        let whole = skips.iter().find(|skip| skip.method.is_empty() && skip.target.is_empty());
         if let Some(skip) = whole.filter(|_| summary.places(id).is_empty()) {
             // The reason why a whole experiment was skipped is printed here, so that no report has to be opened for it.
             push(&mut text, " !", &format!("Not measured: {id}: {}.", skip.reason.trim_end_matches('.')), width);
@@ -141,11 +141,11 @@ fn skipped(id: ExperimentId, skips: &[&Skip], width: usize) -> String {
     const LATER: &str = "from --preset standard on";
     let mut parts: Vec<String> = Vec::new();
     for skip in skips.iter().filter(|skip| !skip.reason.contains(LATER)) {
-        let what = match (skip.contender.as_str(), skip.target.as_str()) {
+        let what = match (skip.method.as_str(), skip.target.as_str()) {
             ("", "") => "more".to_owned(),
             ("", target) => target_title(target),
-            (contender, "") => experiments::method_title(id, contender),
-            (contender, target) => format!("{} ({})", experiments::method_title(id, contender), target_title(target)),
+            (method, "") => experiments::method_title(id, method),
+            (method, target) => format!("{} ({})", experiments::method_title(id, method), target_title(target)),
         };
         if !parts.contains(&what) {
             parts.push(what);
@@ -175,14 +175,14 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A comparison for a terminal: the cells that changed or may have, and the number of the others; no line wider than
+/// A comparison for a terminal: the trials that changed or may have, and the number of the others; no line wider than
 /// `width` columns (at least 40).
 pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> String {
     let width = width.max(40);
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table.set_header(["cell", "before", "after", "after/before", "verdict"]);
+    table.set_header(["trial", "before", "after", "after/before", "verdict"]);
     let is_same = |row: &&crate::compare::Row| row.verdict == compare::Verdict::Same;
     for row in comparison.rows.iter().filter(|row| !is_same(row)) {
         table.add_row([
@@ -196,7 +196,7 @@ pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> 
     let same = comparison.rows.iter().filter(is_same).count();
     let threshold = Unit::Percent.show(comparison.threshold * 100.0);
     let mut text = if same < comparison.rows.len() { format!("{table}\n\n") } else { String::new() };
-    let _ = writeln!(text, "{same} of {} cells are the same within {threshold}.", comparison.rows.len());
+    let _ = writeln!(text, "{same} of {} trials are the same within {threshold}.", comparison.rows.len());
     let lists = [
         ("only before", &comparison.only_before),
         ("only after", &comparison.only_after),

@@ -162,7 +162,7 @@ fn upper(sentence: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Others may use this share of a cell's CPU time before it counts as noisy; the cells say it themselves.
+/// Others may use this share of a trial's CPU time before it counts as noisy; the trials say it themselves.
 const NOISY: &str = "others used";
 
 fn how_sure(
@@ -221,12 +221,12 @@ fn how_sure(
                 .into(),
         );
     }
-    let cells: Vec<_> = records.summary.groups.iter().flat_map(|group| &group.good).collect();
-    let noisy = cells.iter().filter(|cell| cell.outcome.warnings.iter().any(|text| text.contains(NOISY))).count();
-    if noisy * 4 > cells.len() {
+    let trials: Vec<_> = records.summary.groups.iter().flat_map(|group| &group.good).collect();
+    let noisy = trials.iter().filter(|trial| trial.outcome.warnings.iter().any(|text| text.contains(NOISY))).count();
+    if noisy * 4 > trials.len() {
         at_most(
             Sure::Little,
-            format!("the machine was not quiet: others worked during {noisy} of {} cells", cells.len()),
+            format!("the machine was not quiet: others worked during {noisy} of {} trials", trials.len()),
         );
     }
     if !records.file.is_complete() {

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content;
-use crate::record::{CellSpec, Target};
+use crate::record::{Target, TrialSpec};
 
 /// Bytes between two verified words: a page, for reads of any size.
 pub const PAGE_BYTES: usize = content::BLOCK_BYTES;
-/// Blocks in the sample. Its sum proves that all contenders read the same data.
+/// Blocks in the sample. Its sum proves that all methods read the same data.
 pub const SAMPLE_COUNT: u64 = 256;
 
 /// The mapping from block numbers to places in the files of a target.
@@ -98,7 +98,7 @@ impl Layout {
         (self.stripes_per_file + 1) * self.stripe_bytes
     }
 
-    /// The places of the sample, one page each. They depend on the seed alone, so that every contender sums the same
+    /// The places of the sample, one page each. They depend on the seed alone, so that every method sums the same
     /// pages with any block size.
     pub fn sample(target: &Target, seed: u64) -> impl Iterator<Item = Place> + use<> {
         let mut chance = fastrand::Rng::with_seed(seed ^ 0x5a4d_504c);
@@ -209,11 +209,11 @@ impl ScanOrder {
     }
 }
 
-/// The layout of a cell's target, with its own block and stripe sizes.
+/// The layout of a trial's target, with its own block and stripe sizes.
 ///
 /// # Errors
 /// As [`Layout::new`]; `Usage` for a stripe size that is no number.
-pub fn layout_of(spec: &CellSpec, block_bytes: u64) -> Result<Layout> {
+pub fn layout_of(spec: &TrialSpec, block_bytes: u64) -> Result<Layout> {
     let stripe_bytes = match spec.params.extra.get("stripe_bytes") {
         None => block_bytes,
         Some(text) => text.parse().map_err(|_| {

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The smallest run: seventeen cells of some milliseconds.
+/// The smallest run: seventeen trials of some milliseconds.
 const TINY: &str = "\
 experiments = ['async']
 ram_device = 'off'

@@ -231,14 +231,14 @@ const fn flag(name: &'static str, value_name: &'static str, heading: Heading, ki
     Flag { name, value_name, help, heading, kind, reach: Reach::Chosen, shared: None }
 }
 
-/// How often each cell is measured.
+/// How often each trial is measured.
 pub static REPEATS: Flag = Flag {
     reach: Reach::Run,
     shared: Some(|config, value| value.put_count(&mut config.repeats)),
-    ..flag("repeats", "COUNT", Heading::What, Kind::Count, "How often each cell is measured")
+    ..flag("repeats", "COUNT", Heading::What, Kind::Count, "How often each trial is measured")
 };
 
-/// Length of a cell.
+/// Length of a trial.
 pub static SECONDS: Flag = Flag {
     reach: Reach::Every,
     ..flag(
@@ -246,7 +246,7 @@ pub static SECONDS: Flag = Flag {
         "SECONDS",
         Heading::What,
         Kind::Seconds,
-        "Length of a cell in seconds, in every experiment that runs for a time",
+        "Length of a trial in seconds, in every experiment that runs for a time",
     )
 };
 
@@ -262,7 +262,7 @@ pub static SIZE: Flag = Flag {
     )
 };
 
-/// Memory of the cells.
+/// Memory of the trials.
 pub static MEMORY: Flag = Flag {
     shared: Some(|config, value| value.put_bytes(&mut config.memory_bytes)),
     ..flag(
@@ -295,7 +295,7 @@ pub static THREADS: Flag = flag(
 
 /// Queue depths.
 pub static DEPTHS: Flag =
-    flag("depths", "DEPTH", Heading::How, Kind::Counts, "Queue depths of the ring contenders, as in 1,32,128");
+    flag("depths", "DEPTH", Heading::How, Kind::Counts, "Queue depths of the ring methods, as in 1,32,128");
 
 /// Whether to make a RAM-backed device.
 pub static RAM_DEVICE: Flag = Flag {
@@ -353,7 +353,7 @@ pub static READ_AHEAD: Flag = Flag {
         "KIB",
         Heading::How,
         Kind::Numbers,
-        "Set the device's read-ahead to these values in turn (KiB, root) for the cells that depend on it",
+        "Set the device's read-ahead to these values in turn (KiB, root) for the trials that depend on it",
     )
 };
 

@@ -6,7 +6,7 @@
 //!   source does);
 //! - `overwrite`: the same ways, whole blocks, with a sync every few writes, or each write durable by itself. `op` is
 //!   the time of the write, `sync` that of the sync; filling the buffer counts in the rate (half a microsecond for
-//!   every contender), not in `op`;
+//!   every method), not in `op`;
 //! - `sync-cost`: one block made durable each time. `op` is the whole, `sync` the call that makes it durable;
 //! - `open-loop`: reads at a fixed rate, so that coordinated omission shows;
 //! - `ring-setup`: the effect of registered buffers, DEFER_TASKRUN and SQPOLL on a ring.
@@ -35,9 +35,6 @@ use nofault_io::probe::Probe;
 
 use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
-use crate::contender::map::{self, Maps};
-use crate::contender::sync::{self, Files, Means};
-use crate::contender::{self, Pattern};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section};
 use crate::judge::Finding;
@@ -46,8 +43,11 @@ use crate::literature::LiteratureTable;
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods::Method;
+use crate::read_loops::map::{self, Maps};
+use crate::read_loops::sync::{self, Files, Means};
+use crate::read_loops::{self, Pattern};
 use crate::reads::doubts;
-use crate::record::{CacheState, CellSpec, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::figures::{Figure, latencies, rates, sweeps};
 use crate::summary::{Basis, Group, Metric, Summary};
 use crate::workload::Layout;
@@ -68,7 +68,7 @@ pub const OPEN_LOOP: &str = "open-loop";
 /// A ring set up in different ways.
 pub const RING_SETUP: &str = "ring-setup";
 
-/// Share of an open-loop cell that measures the contender's closed-loop rate.
+/// Share of an open-loop trial that measures the method's closed-loop rate.
 const CALIBRATION_SHARE: f64 = 0.25;
 const CALIBRATION_SEED: u64 = 0x6361_6c69_6272_6174;
 /// A fixed rate counts as kept when this share of its requests was started.
@@ -79,8 +79,8 @@ const MAP_RANDOM: Way = Way::Map(Advice::Random);
 const BUFFERED: Way = Way::Calls(Means::BufferedRandom);
 const DIRECT: Way = Way::Calls(Means::Direct);
 
-/// The contenders: variant, id, how it reaches a block, whether each of its writes is durable.
-const CONTENDERS: [(&str, &str, Way, bool); 21] = [
+/// The methods: variant, id, how it reaches a block, whether each of its writes is durable.
+const METHODS: [(&str, &str, Way, bool); 21] = [
     (READ, "mmap", MAP_RANDOM, false),
     (READ, "mmap-normal", Way::Map(Advice::Normal), false),
     (READ, "pread-buffered", BUFFERED, false),
@@ -105,9 +105,9 @@ const CONTENDERS: [(&str, &str, Way, bool); 21] = [
 ];
 const FDATASYNC_CLEAN: &str = "fdatasync-clean";
 
-/// The way in which a contender reaches a block, and whether each of its writes is durable.
+/// The way in which a method reaches a block, and whether each of its writes is durable.
 fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
-    CONTENDERS.iter().find(|(v, c, ..)| (*v, *c) == (variant, id)).map(|(_, _, way, durable)| (*way, *durable))
+    METHODS.iter().find(|(v, c, ..)| (*v, *c) == (variant, id)).map(|(_, _, way, durable)| (*way, *durable))
 }
 
 /// The experiment's name on the command line and in records.
@@ -137,11 +137,11 @@ impl Experiment for Access {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
+    fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
         // The RAM-backed device has a limit of its own.
         if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
     }
@@ -150,7 +150,7 @@ impl Experiment for Access {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::paging(Metric::OpsPerS)
     }
 
@@ -199,8 +199,8 @@ impl Experiment for Access {
     }
 }
 
-/// Plans the cells: all variants on the file and on the RAM device, only reads on raw devices. The quick preset takes
-/// only the plainest cells that answer the question.
+/// Plans the trials: all variants on the file and on the RAM device, only reads on raw devices. The quick preset takes
+/// only the plainest trials that answer the question.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let mut places = vec![(&available.file, available.memory, wishes::on_file(config))];
@@ -225,9 +225,9 @@ fn plan(config: &Config, available: &Available) -> Plan {
             if config.preset == Preset::Quick && !wish.quick {
                 left_out.push(wish.name());
             } else if let Some(reason) = wish.refusal(&probe) {
-                plan.skips.push(skip(&target.label, wish.contender, format!("{}: {reason}", wish.name())));
+                plan.skips.push(skip(&target.label, wish.method, format!("{}: {reason}", wish.name())));
             } else {
-                plan.cells.push(cell(config, target, limit, wish));
+                plan.trials.push(trial(config, target, limit, wish));
             }
         }
         left_out.dedup();
@@ -239,40 +239,40 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-fn skip(target: &str, contender: &str, reason: String) -> Skip {
-    Skip { experiment: ID, target: target.into(), contender: contender.into(), reason }
+fn skip(target: &str, method: &str, reason: String) -> Skip {
+    Skip { experiment: ID, target: target.into(), method: method.into(), reason }
 }
 
-fn cell(config: &Config, target: &Target, memory: MemoryLimit, wish: Wish) -> CellSpec {
-    CellSpec {
+fn trial(config: &Config, target: &Target, memory: MemoryLimit, wish: Wish) -> TrialSpec {
+    TrialSpec {
         experiment: ID,
         variant: wish.variant.into(),
         target: target.clone(),
-        contender: wish.contender.into(),
+        method: wish.method.into(),
         params: Params { threads: 1, depth: wish.depth, block_bytes: BLOCK_BYTES as u64, extra: wish.extra },
         repeat: 0,
-        duration_s: config.params::<params::Params>().cell_s * wish.share_of_cell,
+        duration_s: config.params::<params::Params>().cell_s * wish.share_of_trial,
         memory,
         cache: CacheState::Cold,
         seed: config.seed,
     }
 }
 
-/// Measures one cell.
+/// Measures one trial.
 ///
 /// # Errors
-/// `Usage` for unknown contenders and parameters, and for writes to a target that is only read; the error of the
+/// `Usage` for unknown methods and parameters, and for writes to a target that is only read; the error of the
 /// target's checks, of opening, reading, writing or syncing; `Unsupported` for a call that this file system or kernel
 /// refuses.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let usage = |what: String| LabError::new(LabErrorKind::Usage, format!("access: {what}"));
-    let (way, durable) = way_of(&spec.variant, &spec.contender)
-        .ok_or_else(|| usage(format!("unknown contender '{}' of '{}'", spec.contender, spec.variant)))?;
+    let (way, durable) = way_of(&spec.variant, &spec.method)
+        .ok_or_else(|| usage(format!("unknown method '{}' of '{}'", spec.method, spec.variant)))?;
     if spec.params.block_bytes != BLOCK_BYTES as u64 || spec.params.threads != 1 {
         return Err(usage(format!("it is one thread and blocks of {BLOCK_BYTES} bytes, not {}", spec.params)));
     }
     if !(1..=4096).contains(&spec.params.depth) || (way != Way::Ring && spec.params.depth != 1) {
-        return Err(usage(format!("a depth of {} does not suit {}", spec.params.depth, spec.contender)));
+        return Err(usage(format!("a depth of {} does not suit {}", spec.params.depth, spec.method)));
     }
     if spec.target.paths.len() != 1 {
         return Err(usage(format!("{} paths: it works on one file or device", spec.target.paths.len())));
@@ -295,9 +295,9 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads in a closed loop: ways that wait for each block use the contenders shared with `random`, a ring reads in
+/// Reads in a closed loop: ways that wait for each block use the methods shared with `random`, a ring reads in
 /// batches.
-fn reads(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
+fn reads(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     match way {
         Way::Map(advice) => {
             let maps = Maps::open(layout, advice)?;
@@ -319,12 +319,12 @@ fn reads(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) 
     }
 }
 
-fn overwrites(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, how: Overwrite) -> Result<Outcome> {
+fn overwrites(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, how: Overwrite) -> Result<Outcome> {
     let (mut written, mut missing) = (0, None);
     let (watch, cancel) = (context.watch, context.cancel);
     let before = Snapshot::take(watch);
     let mut outcome = measured_one(spec, context, |worker| {
-        if spec.contender == FDATASYNC_CLEAN {
+        if spec.method == FDATASYNC_CLEAN {
             return closed::sync_clean(worker, layout, how);
         }
         (written, missing) = match how.way {
@@ -345,12 +345,12 @@ fn overwrites(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, how: 
     Ok(with_warning(outcome, missing))
 }
 
-/// Measures the contender's closed-loop rate, then reads at a share of it.
-fn open_loop(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
+/// Measures the method's closed-loop rate, then reads at a share of it.
+fn open_loop(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     let share = number(spec, "rate_share", 1e-3..=10.0)?;
     // Other blocks than the measured ones, which would then be in memory already.
     let seed = spec.seed ^ CALIBRATION_SEED;
-    let calibration = CellSpec { seed, duration_s: spec.duration_s * CALIBRATION_SHARE, ..spec.clone() };
+    let calibration = TrialSpec { seed, duration_s: spec.duration_s * CALIBRATION_SHARE, ..spec.clone() };
     let mut quiet = Context { watch: context.watch, cancel: context.cancel, on_tick: &mut |_| {} };
     let calibration = reads(&calibration, &mut quiet, layout, way)?;
     let closed_loop = calibration.ops as f64 / calibration.elapsed_s.max(1e-9);
@@ -364,7 +364,7 @@ fn open_loop(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: W
         return Err(LabError::new(LabErrorKind::System, message));
     }
     let rate = closed_loop * share;
-    let rest = CellSpec { duration_s: spec.duration_s * (1.0 - CALIBRATION_SHARE), ..spec.clone() };
+    let rest = TrialSpec { duration_s: spec.duration_s * (1.0 - CALIBRATION_SHARE), ..spec.clone() };
     let mut outcome = measured_one(&rest, context, |worker| match way {
         Way::Ring => open_loop::ring(worker, spec, layout, Setup::of(None)?, rate),
         _ => open_loop::blocking(worker, spec, layout, way, rate),
@@ -383,21 +383,21 @@ fn open_loop(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: W
     Ok(outcome)
 }
 
-/// Runs one worker for the cell's time.
+/// Runs one worker for the trial's time.
 fn measured_one<'a>(
-    spec: &CellSpec,
+    spec: &TrialSpec,
     context: &mut Context<'_>,
     work: impl FnOnce(&mut Worker<'_>) -> Result<()> + Send + 'a,
 ) -> Result<Outcome> {
     measured(spec, context, vec![Box::new(work)])
 }
 
-fn measured(spec: &CellSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -> Result<Outcome> {
+fn measured(spec: &TrialSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -> Result<Outcome> {
     let plan = Measurement {
-        duration: contender::duration_of(spec)?,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)?,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
-        memory_bytes: contender::memory_limit_of(spec),
+        memory_bytes: read_loops::memory_limit_of(spec),
         fill_first: false,
         cancel: context.cancel,
     };
@@ -405,7 +405,7 @@ fn measured(spec: &CellSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) ->
 }
 
 /// Parses a number among the parameters.
-fn number(spec: &CellSpec, name: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64> {
+fn number(spec: &TrialSpec, name: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().ok().filter(|value| range.contains(value)).ok_or_else(|| {
         let message = format!("access: {name} = '{text}' must be a number from {} to {}", range.start(), range.end());

@@ -4,7 +4,7 @@
 //! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one
 //! thread} x {map, read calls}; besides them the map with a yield after each touch (the kindest reading of "async
 //! mmap") and direct reads on a ring whose descriptor the executor itself polls, and the engine's own async reads. A
-//! cell is one run, one dot of the strip plot.
+//! trial is one run, one dot of the strip plot.
 //!
 //! Two variants of the work:
 //! - `random-touch`, the default: a seeded sequence of 4 KiB touches, the same in every file. Read-ahead cannot hide
@@ -43,7 +43,7 @@ use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods::Method;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary};
@@ -60,8 +60,8 @@ const PLANNED_TOUCH_S: f64 = 60e-6;
 /// Planned rate of a cold sequential pass.
 const PLANNED_BYTES_PER_S: f64 = 1.2e9;
 
-/// The contenders: id, distribution of the work, and way of reading.
-const CONTENDERS: [(&str, Spread, Means); 9] = [
+/// The methods: id, distribution of the work, and way of reading.
+const METHODS: [(&str, Spread, Means); 9] = [
     ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
     ("async-mmap-yield", Spread::Tasks { yields: true }, Means::Map),
     ("async-read", Spread::Tasks { yields: false }, Means::Read),
@@ -111,7 +111,7 @@ impl Experiment for AsyncHazard {
         Needs {
             small_files: SmallFiles::Own { count: own.files, file_bytes: own.file_bytes },
             pool: PoolBytes::Bytes(own.data_bytes()),
-            // The only cells there are the ones of the source's open questions.
+            // The only trials there are the ones of the source's open questions.
             ram_devices: u32::from(own.open_questions),
             ..Needs::default()
         }
@@ -125,11 +125,11 @@ impl Experiment for AsyncHazard {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
         Some("--set async.file_bytes=BYTES")
     }
 
@@ -137,7 +137,7 @@ impl Experiment for AsyncHazard {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::Seconds)
     }
 
@@ -195,7 +195,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     for variant in variants {
         for cache in [CacheState::Cold, CacheState::Warm] {
-            for (contender, spread, _) in CONTENDERS {
+            for (method, spread, _) in METHODS {
                 let yields = spread == Spread::Tasks { yields: true };
                 let in_pool = spread == Spread::Pool;
                 if in_pool {
@@ -204,7 +204,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
                 }
                 let ring_has_no_cache = spread == Spread::Ring && cache == CacheState::Warm;
                 if !(variant == SEQUENTIAL && yields || ring_has_no_cache) {
-                    plan.cells.push(cell(config, &available.small_files, variant, contender, cache, &[]));
+                    plan.trials.push(trial(config, &available.small_files, variant, method, cache, &[]));
                 }
             }
         }
@@ -212,7 +212,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan.skips.push(Skip {
         experiment: ID,
         target: available.small_files.label.clone(),
-        contender: "async-uring".into(),
+        method: "async-uring".into(),
         reason: "no warm run: direct reads bypass the page cache; async-pool is the same with a cache".into(),
     });
     if own.open_questions {
@@ -221,7 +221,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         plan.skips.push(Skip {
             experiment: ID,
             target: available.small_files.label.clone(),
-            contender: String::new(),
+            method: String::new(),
             reason:
                 "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
                      measured from --preset standard on, or with async.open_questions = true"
@@ -241,14 +241,14 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
         Some(pool) => {
             let data_bytes = config.params::<params::Params>().data_bytes();
             let target = Target { data_bytes, ..pool.clone() };
-            let bytes = crate::contender::pool::cache_bytes(MemoryLimit::default()).to_string();
-            plan.cells.push(cell(config, &target, variant, "async-pool", cache, &[("cache_bytes", &bytes)]));
+            let bytes = crate::read_loops::pool::cache_bytes(MemoryLimit::default()).to_string();
+            plan.trials.push(trial(config, &target, variant, "async-pool", cache, &[("cache_bytes", &bytes)]));
             return;
         }
         None => "left out by the configuration (pool = 'off')",
     };
     let (experiment, target) = (ID, available.small_files.label.clone());
-    let skip = Skip { experiment, target, contender: "async-pool".into(), reason: reason.into() };
+    let skip = Skip { experiment, target, method: "async-pool".into(), reason: reason.into() };
     if !plan.skips.contains(&skip) {
         plan.skips.push(skip);
     }
@@ -257,10 +257,10 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
 /// Plans the source's open questions: each option alone, on the one configuration that shows the hazard.
 fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) {
     let cold = CacheState::Cold;
-    let skip = |target: &str, contender: &str, reason: &str| Skip {
+    let skip = |target: &str, method: &str, reason: &str| Skip {
         experiment: ID,
         target: target.into(),
-        contender: contender.into(),
+        method: method.into(),
         reason: reason.into(),
     };
     let may_set = available.root;
@@ -271,39 +271,39 @@ fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) 
     for variant in [RANDOM_TOUCH, SEQUENTIAL] {
         for advice in ["normal", "sequential", "willneed", "populate"] {
             let extra = [("advice", advice)];
-            plan.cells.push(cell(config, &available.small_files, variant, "async-mmap", cold, &extra));
+            plan.trials.push(trial(config, &available.small_files, variant, "async-mmap", cold, &extra));
         }
         for read_ahead in config.read_ahead_kb.iter().filter(|_| may_set) {
             let read_ahead = read_ahead.to_string();
-            for contender in ["async-mmap", "async-read"] {
+            for method in ["async-mmap", "async-read"] {
                 let extra = [("advice", "normal"), ("read_ahead_kb", read_ahead.as_str())];
-                plan.cells.push(cell(config, &available.small_files, variant, contender, cold, &extra));
+                plan.trials.push(trial(config, &available.small_files, variant, method, cold, &extra));
             }
         }
     }
     let prefetch = [("prefetch", "cpu")];
-    plan.cells.push(cell(config, &available.small_files, RANDOM_TOUCH, "async-mmap-yield", cold, &prefetch));
+    plan.trials.push(trial(config, &available.small_files, RANDOM_TOUCH, "async-mmap-yield", cold, &prefetch));
     if available.ram.is_empty() {
         let reason = "no RAM-backed device here (root and zram make one): the question of device kinds stays open";
         plan.skips.push(skip("ram", "", reason));
     }
     for device in available.ram.iter().take(1).chain(&available.devices) {
-        for contender in ["async-mmap", "async-read", "async-uring", "threads-mmap", "single-mmap"] {
-            plan.cells.push(cell(config, device, RANDOM_TOUCH, contender, cold, &[]));
+        for method in ["async-mmap", "async-read", "async-uring", "threads-mmap", "single-mmap"] {
+            plan.trials.push(trial(config, device, RANDOM_TOUCH, method, cold, &[]));
         }
     }
 }
 
-fn cell(
+fn trial(
     config: &Config,
     target: &Target,
     variant: &str,
-    contender: &str,
+    method: &str,
     cache: CacheState,
     extra: &[(&str, &str)],
-) -> CellSpec {
+) -> TrialSpec {
     let own: params::Params = config.params();
-    let threads = match spread_of(contender) {
+    let threads = match spread_of(method) {
         Some((Spread::Threads, _)) => own.files,
         _ => 1,
     };
@@ -313,44 +313,44 @@ fn cell(
     if variant == RANDOM_TOUCH {
         extra.insert("touches".into(), own.touches.to_string());
     }
-    CellSpec {
+    TrialSpec {
         experiment: ID,
         variant: variant.into(),
         target: target.clone(),
-        contender: contender.into(),
+        method: method.into(),
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
         repeat: 0,
-        duration_s: planned_s(&own, variant, contender, cache),
+        duration_s: planned_s(&own, variant, method, cache),
         memory: MemoryLimit::default(),
         cache,
         seed: config.seed,
     }
 }
 
-/// Planned time of a cell, for an ordinary disk. The work is of fixed size, so the real time differs.
-fn planned_s(own: &params::Params, variant: &str, contender: &str, cache: CacheState) -> f64 {
+/// Planned time of a trial, for an ordinary disk. The work is of fixed size, so the real time differs.
+fn planned_s(own: &params::Params, variant: &str, method: &str, cache: CacheState) -> f64 {
     let files = f64::from(own.files);
     let whole_s = if variant == RANDOM_TOUCH {
         f64::from(own.touches) * files * PLANNED_TOUCH_S
     } else {
         own.file_bytes as f64 * files / PLANNED_BYTES_PER_S
     };
-    let several = matches!(spread_of(contender), Some((Spread::Threads | Spread::Ring | Spread::Pool, _)));
+    let several = matches!(spread_of(method), Some((Spread::Threads | Spread::Ring | Spread::Pool, _)));
     let share = if several { 0.5 } else { 1.0 } * if cache == CacheState::Cold { 1.0 } else { 0.25 };
     (whole_s * share).max(0.1)
 }
 
-fn spread_of(contender: &str) -> Option<(Spread, Means)> {
-    CONTENDERS.iter().find(|(id, ..)| *id == contender).map(|(_, spread, means)| (*spread, *means))
+fn spread_of(method: &str) -> Option<(Spread, Means)> {
+    METHODS.iter().find(|(id, ..)| *id == method).map(|(_, spread, means)| (*spread, *means))
 }
 
 /// Runs one configuration once.
 ///
 /// # Errors
-/// `Usage` for an unknown contender or option; the error of opening, mapping or reading the files.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    let (spread, means) = spread_of(&spec.contender)
-        .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("async: unknown contender '{}'", spec.contender)))?;
+/// `Usage` for an unknown method or option; the error of opening, mapping or reading the files.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let (spread, means) = spread_of(&spec.method)
+        .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("async: unknown method '{}'", spec.method)))?;
     let opened = if matches!(spread, Spread::Ring | Spread::Pool) { None } else { Some(means) };
     let mut jobs = Job::of(spec, opened)?;
     let pool = if spread == Spread::Pool { Some(pool::open(spec, &jobs)?) } else { None };
@@ -371,7 +371,7 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
             .collect(),
     };
     let plan = Measurement {
-        // Only a bound, against a device that hangs: the cell ends with its work.
+        // Only a bound, against a device that hangs: the trial ends with its work.
         duration: Duration::from_secs(3600),
         tick: Duration::from_secs(1),
         watch: context.watch,

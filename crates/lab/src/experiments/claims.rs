@@ -1,4 +1,4 @@
-//! The claims for and against mmap that no other experiment decides: small cells, one question each. They are only
+//! The claims for and against mmap that no other experiment decides: small trials, one question each. They are only
 //! measured here; [`crate::claims`] judges the claims.
 //!
 //! | variant | comparison |
@@ -12,7 +12,7 @@
 //! | `map-commit` | pages changed and made durable: in a writable map with msync, by `pwrite` with fdatasync |
 //! | `long-reader` | growth of a database under updates while a reader is held |
 //!
-//! Kept true by: only files and folders that the cell itself made ([`crate::machine::scratch`]), or that have no name,
+//! Kept true by: only files and folders that the trial itself made ([`crate::machine::scratch`]), or that have no name,
 //! are written.
 
 mod cached;
@@ -35,7 +35,6 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::config::params::{Of, Parameters};
-use crate::contender::{self, Pattern};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section, SmallFiles, Targeted};
 use crate::judge::claim::Claim;
@@ -43,8 +42,9 @@ use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work};
 use crate::methods::Method;
+use crate::read_loops::{self, Pattern};
 use crate::reads::{self, Planner, params};
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
@@ -71,7 +71,7 @@ pub const LONG_READER: &str = "long-reader";
 const CALL_BYTES: u64 = 1 << 20;
 /// Steps that a file grows by, in bytes.
 const GROWTH_STEPS: [u64; 3] = [PAGE_BYTES as u64, 1 << 20, 64 << 20];
-/// Planned time of a cell of `long-reader`, in seconds for a million updates.
+/// Planned time of a trial of `long-reader`, in seconds for a million updates.
 const READER_S_PER_MILLION: f64 = 30.0;
 
 /// The experiment's name on the command line and in records.
@@ -103,11 +103,11 @@ impl Experiment for Claims {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
         Some("--set async.file_bytes=BYTES")
     }
 
@@ -115,7 +115,7 @@ impl Experiment for Claims {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::OpsPerS)
     }
 
@@ -144,7 +144,7 @@ impl Experiment for Claims {
     }
 
     fn tables(&self, _: &Targeted<'_, '_>) -> Vec<Sheet> {
-        // Its cells differ in kind: instead of a table the claims themselves are listed.
+        // Its trials differ in kind: instead of a table the claims themselves are listed.
         Vec::new()
     }
 
@@ -153,7 +153,7 @@ impl Experiment for Claims {
     }
 }
 
-/// Plans the cells. Cached ones use one of the small files of `async`, the uncached ones the large file.
+/// Plans the trials. Cached ones use one of the small files of `async`, the uncached ones the large file.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let Some(path) = available.small_files.paths.first() else {
@@ -162,12 +162,12 @@ fn plan(config: &Config, available: &Available) -> Plan {
     };
     let target = Target { paths: vec![path.clone()], ..available.small_files.clone() };
     let claims: params::Params = config.params();
-    let mut cell = |variant: &str, contender: &str, params: Params, cache: CacheState, duration_s: f64| {
-        plan.cells.push(CellSpec {
+    let mut trial = |variant: &str, method: &str, params: Params, cache: CacheState, duration_s: f64| {
+        plan.trials.push(TrialSpec {
             experiment: ID,
             variant: variant.into(),
             target: target.clone(),
-            contender: contender.into(),
+            method: method.into(),
             params,
             repeat: 0,
             duration_s,
@@ -177,24 +177,24 @@ fn plan(config: &Config, available: &Available) -> Plan {
         });
     };
     for bytes in claims.unit_bytes.iter().filter(|bytes| **bytes <= target.data_bytes / 2) {
-        for contender in cached::CONTENDERS {
-            cell(CACHED_READ, contender, in_units(params(1, 1, *bytes)), CacheState::Warm, claims.cell_s);
+        for method in cached::METHODS {
+            trial(CACHED_READ, method, in_units(params(1, 1, *bytes)), CacheState::Warm, claims.cell_s);
         }
     }
     if target.data_bytes >= 2 * CALL_BYTES {
         for threads in map_threads(&claims) {
-            for contender in calls::CONTENDERS {
-                cell(MAP_CALLS, contender, params(threads, 1, CALL_BYTES), CacheState::Warm, claims.cell_s);
+            for method in calls::METHODS {
+                trial(MAP_CALLS, method, params(threads, 1, CALL_BYTES), CacheState::Warm, claims.cell_s);
             }
         }
     }
-    for contender in maps::CONTENDERS {
-        cell(MANY_MAPS, contender, params(1, 1, PAGE_BYTES as u64), CacheState::Warm, claims.cell_s);
+    for method in maps::METHODS {
+        trial(MANY_MAPS, method, params(1, 1, PAGE_BYTES as u64), CacheState::Warm, claims.cell_s);
     }
     for step_bytes in GROWTH_STEPS {
         let mut params = params(1, 1, PAGE_BYTES as u64);
         params.extra.insert("step".into(), step_bytes.to_string());
-        cell(FILE_GROWTH, maps::GROWING, params, CacheState::Warm, claims.cell_s);
+        trial(FILE_GROWTH, maps::GROWING, params, CacheState::Warm, claims.cell_s);
     }
     let pages = |name: &str, count: u32| {
         let mut params = params(1, 1, PAGE_BYTES as u64);
@@ -202,7 +202,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         params
     };
     for count in claims.copied_pages.iter().filter(|count| u64::from(**count) < target.data_bytes / PAGE_BYTES as u64) {
-        cell(PRIVATE_REMAP, "mmap-private", pages("copied_pages", *count), CacheState::Warm, claims.cell_s);
+        trial(PRIVATE_REMAP, "mmap-private", pages("copied_pages", *count), CacheState::Warm, claims.cell_s);
     }
     for held in ["none", "held"] {
         let mut params = params(1, 1, PAGE_BYTES as u64);
@@ -210,14 +210,14 @@ fn plan(config: &Config, available: &Available) -> Plan {
         params.extra.insert("updates".into(), claims.reader_updates.to_string());
         params.extra.insert("keys".into(), claims.reader_keys.to_string());
         let duration_s = claims.reader_updates as f64 / 1e6 * READER_S_PER_MILLION;
-        for contender in reader::STORES.into_iter().filter(|id| reader::not_built(id).is_none()) {
-            cell(LONG_READER, contender, params.clone(), CacheState::Cold, duration_s);
+        for method in reader::STORES.into_iter().filter(|id| reader::not_built(id).is_none()) {
+            trial(LONG_READER, method, params.clone(), CacheState::Cold, duration_s);
         }
     }
     if claims.thorough {
         for count in &claims.commit_pages {
-            for contender in commits::CONTENDERS {
-                cell(MAP_COMMIT, contender, pages("commit_pages", *count), CacheState::Cold, claims.cell_s);
+            for method in commits::METHODS {
+                trial(MAP_COMMIT, method, pages("commit_pages", *count), CacheState::Cold, claims.cell_s);
             }
         }
         plan_uncached(config, claims.cell_s, available, &mut plan);
@@ -233,14 +233,14 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// Adds the size of a read to the parameters, which distinguishes these cells.
+/// Adds the size of a read to the parameters, which distinguishes these trials.
 fn in_units(mut params: Params) -> Params {
     params.extra.insert("unit".into(), crate::format::bytes(params.block_bytes).replace(' ', ""));
     params
 }
 
-fn skip(contender: &str, reason: String) -> Skip {
-    Skip { experiment: ID, target: String::new(), contender: contender.into(), reason }
+fn skip(method: &str, reason: String) -> Skip {
+    Skip { experiment: ID, target: String::new(), method: method.into(), reason }
 }
 
 /// Thread counts of `map-calls`: one, and the ones of the configuration.
@@ -259,7 +259,7 @@ fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut
         plan.skips.push(skip("", format!("{UNCACHED_READ}: memory cannot be limited here")));
         return;
     }
-    let from = plan.cells.len();
+    let from = plan.trials.len();
     let threads = 16;
     let mut planner = Planner {
         experiment: ID,
@@ -273,19 +273,19 @@ fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut
         plan,
     };
     for block_bytes in [PAGE_BYTES as u64, 64 << 10] {
-        for contender in ["pread-dontcache", "pread-direct", "pread-buffered-random"] {
-            planner.add(contender, [in_units(params(threads, 1, block_bytes))]);
+        for method in ["pread-dontcache", "pread-direct", "pread-buffered-random"] {
+            planner.add(method, [in_units(params(threads, 1, block_bytes))]);
         }
     }
-    plan.cells[from..].iter_mut().for_each(|cell| cell.variant = UNCACHED_READ.into());
+    plan.trials[from..].iter_mut().for_each(|trial| trial.variant = UNCACHED_READ.into());
 }
 
-/// Measures one cell.
+/// Measures one trial.
 ///
 /// # Errors
-/// `Usage` for an unknown variant or contender; `Unsupported` where kernel or file system refuse the way of reading;
+/// `Usage` for an unknown variant or method; `Unsupported` where kernel or file system refuse the way of reading;
 /// otherwise the system's error.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = || workload::layout_of(spec, spec.params.block_bytes);
     let mut outcome = match spec.variant.as_str() {
         CACHED_READ => cached::execute(spec, &layout()?, context),
@@ -304,11 +304,11 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs the workers for the cell's time.
-fn run_timed(spec: &CellSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) -> Result<Outcome> {
+/// Runs the workers for the trial's time.
+fn run_timed(spec: &TrialSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) -> Result<Outcome> {
     let plan = Measurement {
-        duration: contender::duration_of(spec)?,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)?,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
         fill_first: false,
@@ -320,7 +320,7 @@ fn run_timed(spec: &CellSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) -
 /// Runs work of a fixed size to its end.
 fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
     let plan = Measurement {
-        // Only a bound, against a device that hangs: the cell ends with its work.
+        // Only a bound, against a device that hangs: the trial ends with its work.
         duration: Duration::from_secs(3600),
         tick: Duration::from_secs(1),
         watch: context.watch,
@@ -333,8 +333,8 @@ fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The path of the cell's file.
-fn only_path<'a>(spec: &CellSpec, layout: &'a Layout) -> Result<&'a Path> {
+/// The path of the trial's file.
+fn only_path<'a>(spec: &TrialSpec, layout: &'a Layout) -> Result<&'a Path> {
     match layout.paths.as_slice() {
         [path] => Ok(path),
         paths => {
@@ -344,14 +344,14 @@ fn only_path<'a>(spec: &CellSpec, layout: &'a Layout) -> Result<&'a Path> {
     }
 }
 
-/// The folder of the cell's file, in which the cell makes its own files.
-fn folder_of(spec: &CellSpec) -> PathBuf {
+/// The folder of the trial's file, in which the trial makes its own files.
+fn folder_of(spec: &TrialSpec) -> PathBuf {
     let folder = spec.target.paths.first().and_then(|path| Path::new(path).parent());
     folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
 /// Parses a number among the extra parameters.
-fn number(spec: &CellSpec, name: &str) -> Result<u64> {
+fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map_or("", String::as_str);
     text.parse()
         .map_err(|_| LabError::new(LabErrorKind::Usage, format!("{}: {name} = '{text}' must be a number", spec.key())))

@@ -3,9 +3,9 @@
 //!
 //! Each store (`stores`) is loaded, then runs YCSB's mixes in YCSB's own order, scans, and commits durably, twice: with
 //! data larger than the memory of its cgroup, and with data that fits. Process and page cache together get the same
-//! memory for every kind of cache; every figure belongs to one class of durability; settings are kept with each cell.
+//! memory for every kind of cache; every figure belongs to one class of durability; settings are kept with each trial.
 //!
-//! The cells of one store follow each other on one database, which the first of them makes: so only one is on the disk
+//! The trials of one store follow each other on one database, which the first of them makes: so only one is on the disk
 //! at a time, and every repeat begins with a fresh one. In the mixes each operation is a request of its own and opens a
 //! read view of the newest commit. Every answer is checked, also against values that were overwritten before it began
 //! (`history`).
@@ -27,7 +27,6 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::config::params::{Of, Parameters};
-use crate::contender;
 use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Stores, Targeted};
@@ -38,8 +37,9 @@ use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
 use crate::methods::Method;
 use crate::mixes::{MIXES, Mix};
+use crate::read_loops;
 use crate::reads::doubts;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates};
 use crate::stores::{self, KINDS, Kind, Room, Start, Store};
@@ -66,10 +66,10 @@ pub const LARGER: &str = "file";
 /// Label of the target with data that fits in memory.
 pub const IN_MEMORY: &str = "in-memory";
 
-/// The order of a store's cells, which is YCSB's own for the mixes: D and E add entries and come last.
+/// The order of a store's trials, which is YCSB's own for the mixes: D and E add entries and come last.
 const ORDER: [&str; 11] =
     [LOAD, SCAN, "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-f", "ycsb-d", "ycsb-e", SCAN_AGED, COMMIT, COMMIT_MANY];
-/// Part of a cell in which it warms up, unmeasured.
+/// Part of a trial in which it warms up, unmeasured.
 const WARM_SHARE: f64 = 1.0 / 3.0;
 /// Planned rate of loading.
 const LOAD_BYTES_PER_S: f64 = 60e6;
@@ -111,20 +111,20 @@ impl Experiment for Engines {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
     // A store's own cache can only be filled through the store.
-    fn warms_itself(&self, _: &CellSpec) -> bool {
+    fn warms_itself(&self, _: &TrialSpec) -> bool {
         true
     }
 
-    fn with_less_memory(&self, spec: &CellSpec) -> Option<&'static str> {
+    fn with_less_memory(&self, spec: &TrialSpec) -> Option<&'static str> {
         Some(if spec.target.label == IN_MEMORY { "--set engines.fit_data_bytes=BYTES" } else { "--size" })
     }
 
-    fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
+    fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
         if spec.target.label == IN_MEMORY { "--set engines.fit_memory_bytes=BYTES" } else { "--memory" }
     }
 
@@ -132,7 +132,7 @@ impl Experiment for Engines {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::OpsPerS)
     }
 
@@ -185,11 +185,11 @@ impl Experiment for Engines {
     }
 }
 
-/// Plans the cells of every store that was compiled in, and skips the others with the name of their feature.
+/// Plans the trials of every store that was compiled in, and skips the others with the name of their feature.
 fn plan(config: &Config, available: &Available) -> Plan {
     let engines: params::Params = config.params();
     let mut plan = Plan { repeats: Some(engines.repeats), together: true, ..Plan::default() };
-    let wanted = |kind: &&Kind| engines.contenders.is_empty() || engines.contenders.iter().any(|id| id == kind.id);
+    let wanted = |kind: &&Kind| engines.stores.is_empty() || engines.stores.iter().any(|id| id == kind.id);
     for kind in KINDS.iter().filter(wanted) {
         if !kind.is_built() {
             let how = format!("{} (cargo run --release --features {} -- lab engines)", kind.not_built(), kind.feature);
@@ -217,20 +217,20 @@ fn plan(config: &Config, available: &Available) -> Plan {
         let Some(limit) = limit else { continue };
         for kind in KINDS.iter().filter(wanted).filter(|kind| kind.is_built()) {
             for variant in ORDER.into_iter().filter(|variant| label == LARGER || fits_in(variant)) {
-                let plain = cell(config, available, label, limit, kind, variant);
+                let plain = trial(config, available, label, limit, kind, variant);
                 let again =
                     if label == LARGER { with_other_read_ahead(config, available, kind, &plain) } else { Vec::new() };
-                plan.cells.push(plain);
-                plan.cells.extend(again);
+                plan.trials.push(plain);
+                plan.trials.extend(again);
             }
         }
     }
     plan
 }
 
-/// Copies of a cell for each other value of the device's read-ahead, where that decides the rate of a map: read-only
+/// Copies of a trial for each other value of the device's read-ahead, where that decides the rate of a map: read-only
 /// work on data larger than memory.
-fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, plain: &CellSpec) -> Vec<CellSpec> {
+fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, plain: &TrialSpec) -> Vec<TrialSpec> {
     if !available.root || !kind.reads_ahead || ![SCAN, "ycsb-c"].contains(&plain.variant.as_str()) {
         return Vec::new();
     }
@@ -247,18 +247,18 @@ fn fits_in(variant: &str) -> bool {
     variant == LOAD || variant == SCAN || variant.starts_with(YCSB)
 }
 
-fn skip(target: &str, contender: &str, reason: String) -> Skip {
-    Skip { experiment: ID, target: target.into(), contender: contender.into(), reason }
+fn skip(target: &str, method: &str, reason: String) -> Skip {
+    Skip { experiment: ID, target: target.into(), method: method.into(), reason }
 }
 
-fn cell(
+fn trial(
     config: &Config,
     available: &Available,
     label: &str,
     memory: MemoryLimit,
     kind: &Kind,
     variant: &str,
-) -> CellSpec {
+) -> TrialSpec {
     let engines: params::Params = config.params();
     let larger = label == LARGER;
     let data_bytes = if larger { engines.data_bytes } else { engines.fit_data_bytes };
@@ -274,7 +274,7 @@ fn cell(
         ("durability", if durable { "sync" } else { "deferred" }.to_owned()),
         ("memory", budget(&engines, memory, larger).to_string()),
     ];
-    CellSpec {
+    TrialSpec {
         experiment: ID,
         variant: variant.into(),
         target: Target {
@@ -283,7 +283,7 @@ fn cell(
             data_bytes,
             content_seed: Some(config.seed),
         },
-        contender: kind.id.into(),
+        method: kind.id.into(),
         params: Params {
             threads,
             depth: 1,
@@ -298,7 +298,7 @@ fn cell(
     }
 }
 
-/// Memory by which caches are sized: the setting, or the cell's limit where that is smaller.
+/// Memory by which caches are sized: the setting, or the trial's limit where that is smaller.
 fn budget(engines: &params::Params, memory: MemoryLimit, larger: bool) -> u64 {
     match memory.method {
         MemoryMethod::None if !larger => engines.fit_memory_bytes,
@@ -307,13 +307,13 @@ fn budget(engines: &params::Params, memory: MemoryLimit, larger: bool) -> u64 {
     }
 }
 
-/// Measures one cell.
+/// Measures one trial.
 ///
 /// # Errors
-/// `Usage` for unknown variants and parameters, and for a cell without a loaded database; `Unsupported` for a store
+/// `Usage` for unknown variants and parameters, and for a trial without a loaded database; `Unsupported` for a store
 /// that was not compiled in; otherwise the store's error.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    let kind = stores::kind_of(&spec.contender).ok_or_else(|| contender::unknown(spec))?;
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let kind = stores::kind_of(&spec.method).ok_or_else(|| read_loops::unknown(spec))?;
     if !ORDER.contains(&spec.variant.as_str()) || spec.params.threads == 0 {
         return Err(LabError::new(LabErrorKind::Usage, format!("engines: nothing is called {}", spec.key())));
     }
@@ -358,11 +358,11 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 /// Fills an empty store, and checks some of the loaded entries.
-fn load(spec: &CellSpec, context: &mut Context<'_>, store: &dyn Store, data: Data, place: &Place) -> Result<Outcome> {
+fn load(spec: &TrialSpec, context: &mut Context<'_>, store: &dyn Store, data: Data, place: &Place) -> Result<Outcome> {
     let plan = Measurement {
-        // Only a bound, against a device that hangs: the cell ends with its work.
+        // Only a bound, against a device that hangs: the trial ends with its work.
         duration: Duration::from_secs(24 * 3600),
-        tick: contender::tick_of(spec),
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
         fill_first: false,
@@ -381,29 +381,29 @@ fn load(spec: &CellSpec, context: &mut Context<'_>, store: &dyn Store, data: Dat
 
 /// Measures the use of a loaded store.
 fn used(
-    spec: &CellSpec,
+    spec: &TrialSpec,
     context: &mut Context<'_>,
     store: &dyn Store,
     data: Data,
     known: u64,
     place: &Place,
 ) -> Result<Outcome> {
-    let warm = Duration::from_secs_f64(contender::duration_of(spec)?.as_secs_f64() * WARM_SHARE);
+    let warm = Duration::from_secs_f64(read_loops::duration_of(spec)?.as_secs_f64() * WARM_SHARE);
     let mut cache_method = String::new();
     if spec.cache == CacheState::Warm {
         let count = work::read_all(store, data, known)?;
         cache_method = format!("all {count} entries read through the store");
     }
     let plan = Measurement {
-        duration: contender::duration_of(spec)? - warm,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)? - warm,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
         // Some stores never fill the memory: all of them reach their steady state by warming up.
         memory_bytes: None,
         fill_first: false,
         cancel: context.cancel,
     };
-    // Higher than any change number of an earlier cell, even at a million changes of a key each millisecond.
+    // Higher than any change number of an earlier trial, even at a million changes of a key each millisecond.
     let history = History::new(data, known, unix_ms() << 20);
     let cancel = context.cancel;
     let mut works: Vec<Work<'_>> = Vec::new();
@@ -435,7 +435,7 @@ fn mix_of(variant: &str) -> Option<Mix> {
     MIXES.into_iter().find(|mix| mix.id == letter)
 }
 
-fn data_of(spec: &CellSpec) -> Result<Data> {
+fn data_of(spec: &TrialSpec) -> Result<Data> {
     let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("engines: {what}"));
     let value_bytes = spec.params.block_bytes.checked_sub(KEY_BYTES as u64).filter(|bytes| *bytes >= 16);
     let value_bytes = value_bytes.and_then(|bytes| usize::try_from(bytes).ok());
@@ -445,7 +445,7 @@ fn data_of(spec: &CellSpec) -> Result<Data> {
 }
 
 /// Parses a number among the parameters.
-fn number(spec: &CellSpec, name: &str) -> Result<u64> {
+fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().map_err(|_| LabError::new(LabErrorKind::Usage, format!("engines: {name} = '{text}' is no number")))
 }

@@ -8,14 +8,14 @@
 //! - `bit-flip`: one bit of one page changes on disk;
 //! - `stray-write`: a stray pointer flips a bit of a page in memory; then the store writes as it normally would.
 //!
-//! A cell's figures are the signs that the program got (`detected`, `error_returned`, `signals`), the wrong pages that
+//! A trial's figures are the signs that the program got (`detected`, `error_returned`, `signals`), the wrong pages that
 //! it returned (`wrong_answers`), the damage on disk (`reached_disk`), and its recovery. They are outcomes, not rates:
 //! one run each.
 //!
 //! A sixth variant, `checksum-cost`, measures the cost of noticing: a checksum at every access, as a map must, against
 //! one at every load, as a pool may.
 //!
-//! Kept true by: only files in the cell's own folder and memory of a process that was started for it are damaged; the
+//! Kept true by: only files in the trial's own folder and memory of a process that was started for it are damaged; the
 //! lab judges right and wrong by its own copy of the content, never by the store's.
 
 mod check;
@@ -46,7 +46,7 @@ use crate::literature::LiteratureTable;
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
 use crate::methods::Method;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, rates};
 use crate::summary::{Basis, Metric, Summary};
@@ -140,11 +140,11 @@ impl Experiment for Errors {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
         Some("--set errors.working_sets=[BYTES]")
     }
 
@@ -152,7 +152,7 @@ impl Experiment for Errors {
         methods::METHODS
     }
 
-    fn basis(&self, spec: &CellSpec) -> Basis {
+    fn basis(&self, spec: &TrialSpec) -> Basis {
         let is_fault = FAULTS.contains(&spec.variant.as_str());
         Basis::by(if is_fault { Metric::Figure("detected") } else { Metric::OpsPerS })
     }
@@ -211,10 +211,10 @@ impl Experiment for Errors {
 /// Plans the faults, once each, and the cost of checking, repeated.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
-    let skip = |target: &str, contender: &str, reason: String| Skip {
+    let skip = |target: &str, method: &str, reason: String| Skip {
         experiment: ID,
         target: target.into(),
-        contender: contender.into(),
+        method: method.into(),
         reason,
     };
     let no_fuse = faulty::check().err();
@@ -227,7 +227,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         if stores.is_empty() {
             plan.skips.push(skip("file", "", format!("measured from --preset standard on: {variant}")));
         }
-        plan.once.extend(stores.iter().map(|store| fault_cell(config, available, variant, store)));
+        plan.once.extend(stores.iter().map(|store| fault_trial(config, available, variant, store)));
     }
     if config.preset == Preset::Quick {
         plan.skips.push(skip(
@@ -244,16 +244,16 @@ fn plan(config: &Config, available: &Available) -> Plan {
     for bytes in &errors.working_sets {
         // A working set must fit in memory twice.
         let bytes = (*bytes).min(available.file.data_bytes);
-        for contender in check::CONTENDERS {
+        for method in check::METHODS {
             let mut params = params();
             params.extra.insert("working_set".into(), bytes.to_string());
-            plan.cells.push(CellSpec {
+            plan.trials.push(TrialSpec {
                 variant: CHECKSUM_COST.into(),
                 target: available.file.clone(),
-                contender: contender.into(),
+                method: method.into(),
                 params,
                 duration_s: errors.cell_s,
-                ..fault_cell(config, available, CHECKSUM_COST, contender)
+                ..fault_trial(config, available, CHECKSUM_COST, method)
             });
         }
     }
@@ -264,8 +264,8 @@ fn params() -> Params {
     Params { threads: 1, depth: 1, block_bytes: PAGE_BYTES as u64, ..Params::default() }
 }
 
-fn fault_cell(config: &Config, available: &Available, variant: &str, store: &str) -> CellSpec {
-    CellSpec {
+fn fault_trial(config: &Config, available: &Available, variant: &str, store: &str) -> TrialSpec {
+    TrialSpec {
         experiment: ID,
         variant: variant.into(),
         target: Target {
@@ -274,7 +274,7 @@ fn fault_cell(config: &Config, available: &Available, variant: &str, store: &str
             data_bytes: faults::PAGE_COUNT * PAGE_BYTES as u64,
             content_seed: None,
         },
-        contender: store.into(),
+        method: store.into(),
         params: params(),
         repeat: 0,
         duration_s: FAULT_S,
@@ -287,9 +287,9 @@ fn fault_cell(config: &Config, available: &Available, variant: &str, store: &str
 /// Runs one fault, or measures one way to check.
 ///
 /// # Errors
-/// `Usage` for unknown variants and contenders; `Unsupported` where a fault cannot be made; otherwise the system's
+/// `Usage` for unknown variants and methods; `Unsupported` where a fault cannot be made; otherwise the system's
 /// error.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     if spec.variant == CHECKSUM_COST {
         return check::run(spec, context);
     }

@@ -21,15 +21,15 @@ mod words;
 
 use crate::config::Config;
 use crate::config::params::{Of, Parameters};
-use crate::contender::{self, Pattern};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, ReclaimBytes, Section, Targeted};
 use crate::judge::Finding;
 use crate::judge::claim::Claim;
 use crate::literature::{Beside, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
+use crate::read_loops::{self, Pattern};
 use crate::reads;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Paging, Summary};
@@ -40,7 +40,7 @@ pub const FAULTS: &str = "faults";
 /// The cost of taking a page out of a map.
 pub const SHOOTDOWNS: &str = "shootdowns";
 
-/// Warning of a cell without eviction.
+/// Warning of a trial without eviction.
 const NOTHING_EVICTED: &str = "memory was never full: nothing was evicted, so this says nothing of reclaim";
 
 /// Bytes of one read of a scan by calls.
@@ -86,11 +86,11 @@ impl Experiment for Eviction {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
         Some("--set eviction.fault_bytes=BYTES")
     }
 
@@ -98,7 +98,7 @@ impl Experiment for Eviction {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis { paging: Paging::Reclaim, ..Basis::by(Metric::CpuPerGb) }
     }
 
@@ -140,7 +140,7 @@ impl Experiment for Eviction {
         let at = |by: &str| {
             let own = summary.of_experiment(self.id()).filter(|group| {
                 let spec = group.spec;
-                spec.contender == row.contender && spec.variant == format!("{}-{by}", table.variant)
+                spec.method == row.method && spec.variant == format!("{}-{by}", table.variant)
             });
             own.filter_map(|group| Some((group.spread(table.metric)?.median, group)))
                 .reduce(|most, next| if next.0 > most.0 { next } else { most })
@@ -149,7 +149,7 @@ impl Experiment for Eviction {
     }
 }
 
-/// Plans the cells of single mechanisms, then each target under each way of reclaim.
+/// Plans the trials of single mechanisms, then each target under each way of reclaim.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     plan_parts(config, &mut plan);
@@ -169,7 +169,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 }
 
 fn skip(plan: &mut Plan, target: &str, reason: String) {
-    let skip = Skip { experiment: ID, target: target.into(), contender: String::new(), reason };
+    let skip = Skip { experiment: ID, target: target.into(), method: String::new(), reason };
     if !plan.skips.contains(&skip) {
         plan.skips.push(skip);
     }
@@ -192,17 +192,17 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
     }
     let mut counts = vec![1, cpus()];
     counts.dedup();
-    for (variant, contenders) in [
+    for (variant, methods) in [
         (FAULTS, ["mmap-one-map", "mmap-own", "pread-cached"].as_slice()),
         (SHOOTDOWNS, &["mmap-unmap-page", "mmap-unmap-batch"]),
     ] {
-        for contender in contenders {
+        for method in methods {
             for threads in &counts {
-                plan.cells.push(CellSpec {
+                plan.trials.push(TrialSpec {
                     experiment: ID,
                     variant: variant.into(),
                     target: target.clone(),
-                    contender: (*contender).into(),
+                    method: (*method).into(),
                     params: reads::params(*threads, 1, PAGE_BYTES as u64),
                     repeat: 0,
                     duration_s: eviction.part_s,
@@ -217,12 +217,12 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
 
 fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit, plan: &mut Plan) {
     let eviction: params::Params = config.params();
-    let mut add = |work: &str, contender: &str, params: Params| {
-        plan.cells.push(CellSpec {
+    let mut add = |work: &str, method: &str, params: Params| {
+        plan.trials.push(TrialSpec {
             experiment: ID,
             variant: format!("{work}-{by}"),
             target: target.clone(),
-            contender: contender.into(),
+            method: method.into(),
             params,
             repeat: 0,
             duration_s: eviction.cell_s,
@@ -249,11 +249,11 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
     add("scan", "pread-direct", reads::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
 }
 
-/// Measures one contender.
+/// Measures one method.
 ///
 /// # Errors
-/// `Usage` for an unknown contender; the error of opening, mapping or reading.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// `Usage` for an unknown method; the error of opening, mapping or reading.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let _pinned = match spec.params.extra.get("pin") {
         Some(_) => Some(parts::Pinned::here()?),
         None => None,
@@ -265,13 +265,13 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
             let pattern = match variant.split('-').next() {
                 Some("random") => Pattern::Random,
                 Some("scan") => Pattern::Scan { part_bytes: 128 << 20 },
-                _ => return Err(contender::unknown(spec)),
+                _ => return Err(read_loops::unknown(spec)),
             };
             let layout = workload::layout_of(spec, spec.params.block_bytes)?;
             let mut outcome = reads::execute(spec, &layout, pattern, context)?;
             // Only direct reads put nothing into the page cache that could be evicted.
             let evicted = outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"));
-            if spec.contender != "pread-direct" && evicted == Some(0.0) {
+            if spec.method != "pread-direct" && evicted == Some(0.0) {
                 outcome.warnings.push(NOTHING_EVICTED.into());
             }
             Ok(outcome)

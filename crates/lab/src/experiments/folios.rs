@@ -1,7 +1,7 @@
 //! What does a page fault of cached data cost by the size of the folio that holds the page? The page cache keeps a file in folios of one or
 //! more pages, where the file system has large ones; a fault maps what the folio has around the page.
 //!
-//! Each cell writes a file of its own, which has no name, in calls of the size that is asked for: a file system with large folios caches each
+//! Each trial writes a file of its own, which has no name, in calls of the size that is asked for: a file system with large folios caches each
 //! call as one folio. Which folios came of it is read from `/proc/kpageflags` before the clock starts, and a size that the file system did not give
 //! is not measured: the record says so, with the sizes that it gave instead. Then the file is mapped anew again and again, and the first word of
 //! each page is loaded and checked.
@@ -26,7 +26,7 @@ use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Ta
 use crate::judge::Finding;
 use crate::literature::{Beside, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Metric, Summary};
@@ -66,15 +66,15 @@ impl Experiment for Folios {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         work::execute(spec, context)
     }
 
-    fn warms_itself(&self, _: &CellSpec) -> bool {
+    fn warms_itself(&self, _: &TrialSpec) -> bool {
         true
     }
 
-    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
         Some("--set folios.file_bytes=BYTES")
     }
 
@@ -82,7 +82,7 @@ impl Experiment for Folios {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::TimePerOp)
     }
 
@@ -115,7 +115,7 @@ impl Experiment for Folios {
     }
 
     fn beside<'g, 'a>(&self, _: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
-        let mut own = summary.of_experiment(ID).filter(|group| group.spec.contender == row.contender);
+        let mut own = summary.of_experiment(ID).filter(|group| group.spec.method == row.method);
         let size = if row.note.is_empty() { 64 << 10 } else { PAGE_BYTES as u64 };
         Beside { groups: vec![own.find(|group| folio_bytes(group) == Some(size))], on_file: true }
     }
@@ -140,14 +140,14 @@ fn plan(config: &Config, available: &Available) -> Plan {
     if !available.root {
         let reason =
             "not available: which folios the page cache has is in /proc/kpageflags, which takes root; run with sudo";
-        let (target, contender) = ("file".into(), String::new());
-        plan.skips.push(Skip { experiment: ID, target, contender, reason: reason.into() });
+        let (target, method) = ("file".into(), String::new());
+        plan.skips.push(Skip { experiment: ID, target, method, reason: reason.into() });
         return plan;
     }
     let folios: params::Params = config.params();
     for folio_bytes in &folios.folio_bytes {
         for method in methods::METHODS {
-            plan.cells.push(CellSpec {
+            plan.trials.push(TrialSpec {
                 experiment: ID,
                 variant: String::new(),
                 target: Target {
@@ -156,7 +156,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
                     data_bytes: folios.file_bytes,
                     content_seed: None,
                 },
-                contender: method.id.into(),
+                method: method.id.into(),
                 params: Params {
                     threads: 1,
                     depth: 1,

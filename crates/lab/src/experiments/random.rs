@@ -1,7 +1,7 @@
 //! The cost of random 4 KiB reads when the data is larger than memory. After §4.1 of "Are You Sure You Want to Use MMAP
 //! in Your Database Management System?" (CIDR 2022).
 //!
-//! Contenders: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight,
+//! Methods: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight,
 //! the engine's own pool (blocking on threads, tasks of one executor, batches), and fio. The hints that are wrong for
 //! random reads, and `pread` with the kernel's own guess, run with one thread count only: their figures are far off
 //! with any.
@@ -16,7 +16,6 @@ mod words;
 
 use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
-use crate::contender::Pattern;
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
@@ -24,8 +23,9 @@ use crate::judge::claim::{Claim, Part, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::methods::Method;
+use crate::read_loops::Pattern;
 use crate::reads::{self, Planner, params};
-use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Skip, Target};
+use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series};
 use crate::summary::{Basis, Metric, Summary};
@@ -62,11 +62,11 @@ impl Experiment for Random {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
+    fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
         // The RAM-backed device has a limit of its own.
         if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
     }
@@ -75,7 +75,7 @@ impl Experiment for Random {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis { out_of_core: true, ..Basis::paging(Metric::OpsPerS) }
     }
 
@@ -128,7 +128,7 @@ impl Experiment for Random {
     }
 }
 
-/// Plans the contenders over their threads and depths, on the file, on a RAM-backed device and on raw devices.
+/// Plans the methods over their threads and depths, on the file, on a RAM-backed device and on raw devices.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let random: params::Params = config.params();
@@ -141,7 +141,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         None => plan.skips.push(Skip {
             experiment: ID,
             target: "ram".into(),
-            contender: String::new(),
+            method: String::new(),
             reason: "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'".into(),
         }),
     }
@@ -177,8 +177,8 @@ fn plan_target(
     planner.add("pool-tasks", deep());
     planner.add("fio-psync", all());
     if in_ram && config.preset == Preset::Quick {
-        for contender in ["mmap-sequential", "pread-buffered", "pread-buffered-random", "fio-uring", "pool-get-many"] {
-            planner.skip(contender, "on the RAM-backed device from --preset standard on".into());
+        for method in ["mmap-sequential", "pread-buffered", "pread-buffered-random", "fio-uring", "pool-get-many"] {
+            planner.skip(method, "on the RAM-backed device from --preset standard on".into());
         }
         return;
     }
@@ -189,11 +189,11 @@ fn plan_target(
     planner.add("pool-get-many", deep());
 }
 
-/// Measures one contender.
+/// Measures one method.
 ///
 /// # Errors
-/// `Usage` for an unknown contender; the error of opening or reading.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// `Usage` for an unknown method; the error of opening or reading.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, spec.params.block_bytes)?;
     reads::execute(spec, &layout, Pattern::Random, context)
 }

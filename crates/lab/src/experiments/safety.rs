@@ -36,7 +36,7 @@ use crate::judge::claim::{Claim, Part, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::methods::Method;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric, Summary};
@@ -84,11 +84,11 @@ impl Experiment for Safety {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
         Some("--set safety.keys=COUNT")
     }
 
@@ -96,7 +96,7 @@ impl Experiment for Safety {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::OpsPerS)
     }
 
@@ -162,10 +162,10 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let safety: params::Params = config.params();
     for map in MAPS {
-        plan.cells.push(cell(config, available, SIN, map, 1, &[("cause", "sync")], 0.05));
+        plan.trials.push(trial(config, available, SIN, map, 1, &[("cause", "sync")], 0.05));
     }
     if safety.wait_for_kernel {
-        plan.once.push(cell(config, available, SIN, MAPS[0], 1, &[("cause", "kernel")], KERNEL_S_MAX));
+        plan.once.push(trial(config, available, SIN, MAPS[0], 1, &[("cause", "kernel")], KERNEL_S_MAX));
     }
     let size = [
         ("keys", safety.keys.to_string()),
@@ -175,33 +175,28 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let size: Vec<(&str, &str)> = size.iter().map(|(name, value)| (*name, value.as_str())).collect();
     for writers in &safety.writers {
         for store in STORES {
-            plan.cells.push(cell(config, available, COMMITS, store, *writers, &size, safety.cell_s));
+            plan.trials.push(trial(config, available, COMMITS, store, *writers, &size, safety.cell_s));
         }
     }
     if config.preset == Preset::Quick {
         let reason = "measured from --preset standard on: 1 and 64 writers, and the kernel's own write-back of uncommitted pages";
-        plan.skips.push(Skip {
-            experiment: ID,
-            target: "file".into(),
-            contender: String::new(),
-            reason: reason.into(),
-        });
+        plan.skips.push(Skip { experiment: ID, target: "file".into(), method: String::new(), reason: reason.into() });
     }
     plan
 }
 
-fn cell(
+fn trial(
     config: &Config,
     available: &Available,
     variant: &str,
-    contender: &str,
+    method: &str,
     threads: u32,
     extra: &[(&str, &str)],
     duration_s: f64,
-) -> CellSpec {
+) -> TrialSpec {
     let extra = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let safety: params::Params = config.params();
-    CellSpec {
+    TrialSpec {
         experiment: ID,
         variant: variant.into(),
         target: Target {
@@ -210,7 +205,7 @@ fn cell(
             data_bytes: u64::from(safety.keys) * u64::from(safety.value_bytes),
             content_seed: None,
         },
-        contender: contender.into(),
+        method: method.into(),
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
         repeat: 0,
         duration_s: if variant == COMMITS {
@@ -224,26 +219,26 @@ fn cell(
     }
 }
 
-/// Measures one cell.
+/// Measures one trial.
 ///
 /// # Errors
-/// `Usage` for unknown variants and contenders; the errors of stores and system.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// `Usage` for unknown variants and methods; the errors of stores and system.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let unknown = || {
-        let what = format!("safety: unknown contender '{}' of '{}'", spec.contender, spec.variant);
+        let what = format!("safety: unknown method '{}' of '{}'", spec.method, spec.variant);
         Err(LabError::new(LabErrorKind::Usage, what))
     };
     match spec.variant.as_str() {
-        SIN if MAPS.contains(&&*spec.contender) => sin::execute(spec, context),
-        COMMITS if STORES.contains(&&*spec.contender) => commits::execute(spec, context),
+        SIN if MAPS.contains(&&*spec.method) => sin::execute(spec, context),
+        COMMITS if STORES.contains(&&*spec.method) => commits::execute(spec, context),
         _ => unknown(),
     }
 }
 
-/// Parses a number among the cell's parameters.
-fn number(spec: &CellSpec, name: &str) -> Result<u64> {
+/// Parses a number among the trial's parameters.
+fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let found = spec.params.extra.get(name).and_then(|value| value.parse().ok());
-    found.ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("safety: a cell without a number for '{name}'")))
+    found.ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("safety: a trial without a number for '{name}'")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How fast can a file be scanned, from one device and from several? After §4.2 of "Are You Sure You Want to Use MMAP in Your
 //! Database Management System?" (CIDR 2022).
 //!
-//! Mapped and `pread` contenders run several threads, each on a part of its own at a time, as the original benchmark
+//! Mapped and `pread` methods run several threads, each on a part of its own at a time, as the original benchmark
 //! does; the ring and fio run one thread with large blocks and many in flight. A scan wraps around until the time is over.
 //! Over several files consecutive stripes lie on consecutive files: the ring reads them through a striped disk, the map
 //! through one map a file.
@@ -18,21 +18,21 @@ mod words;
 
 use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
-use crate::contender::Pattern;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
 use crate::judge::claim::Claim;
 use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
+use crate::read_loops::Pattern;
 use crate::reads::{self, Planner, params};
-use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, rates, sweeps, time_series};
 use crate::summary::{Basis, Metric, Summary};
 use crate::workload::{self, PAGE_BYTES};
 
-/// Bytes of a thread's part, as in the original benchmark; another size stands in the cell's `part_bytes`.
+/// Bytes of a thread's part, as in the original benchmark; another size stands in the trial's `part_bytes`.
 const PART_BYTES: u64 = 128 << 20;
 
 /// The experiment's name on the command line and in records.
@@ -70,16 +70,16 @@ impl Experiment for Scan {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
+    fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
         // The RAM-backed device has a limit of its own.
         if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis { out_of_core: true, ..Basis::paging(Metric::BytesPerS) }
     }
 
@@ -153,7 +153,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 }
 
 fn skip(plan: &mut Plan, target: &str, reason: &str) {
-    plan.skips.push(Skip { experiment: ID, target: target.into(), contender: String::new(), reason: reason.into() });
+    plan.skips.push(Skip { experiment: ID, target: target.into(), method: String::new(), reason: reason.into() });
 }
 
 fn planner<'a>(
@@ -194,8 +194,8 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     pool_threads.dedup();
     planner.add("pool", pool_threads.into_iter().map(touch));
     if lean {
-        for contender in ["mmap-random", "pread-buffered"] {
-            planner.skip(contender, "on the RAM-backed device from --preset standard on".into());
+        for method in ["mmap-random", "pread-buffered"] {
+            planner.skip(method, "on the RAM-backed device from --preset standard on".into());
         }
         return;
     }
@@ -239,8 +239,8 @@ fn plan_striped(
         planner
             .skip("pool", "the engine's database is measured on one device; `stripe_folders` would spread it".into());
         if config.preset == Preset::Quick {
-            for contender in ["mmap-random", "pread-buffered"] {
-                planner.skip(contender, "over several devices from --preset standard on".into());
+            for method in ["mmap-random", "pread-buffered"] {
+                planner.skip(method, "over several devices from --preset standard on".into());
             }
             continue;
         }
@@ -276,11 +276,11 @@ fn with_part(config: &Config, mut params: Params) -> Params {
     params
 }
 
-/// Measures one contender.
+/// Measures one method.
 ///
 /// # Errors
-/// `Usage` for an unknown contender or sizes that are no numbers; the error of opening or reading.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// `Usage` for an unknown method or sizes that are no numbers; the error of opening or reading.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let part_bytes = match spec.params.extra.get("part_bytes") {
         None => PART_BYTES,
         Some(text) => text.parse().map_err(|_| {

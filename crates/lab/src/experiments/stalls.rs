@@ -14,7 +14,7 @@
 //! stall. `prepare` is work done once before, which stalls as well. Figures give the resources that a work-around
 //! takes: `extra_threads`, `extra_memory_bytes`, `prepare_s`. A probing thread waits for its helpers when it has no
 //! other work: that time is in `wait`, and asking for an absent page in `probe`, not in `op`, as such a wait is chosen
-//! by the program. Such an `op` is not compared with other contenders'; the ring's wait for the next page in order is
+//! by the program. Such an `op` is not compared with other methods'; the ring's wait for the next page in order is
 //! in its `op`.
 
 mod ahead;
@@ -33,7 +33,6 @@ mod words;
 
 use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
-use crate::contender;
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
@@ -43,7 +42,8 @@ use crate::literature::LiteratureTable;
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
 use crate::methods::Method;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::read_loops;
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet, chosen};
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric, Summary};
@@ -89,7 +89,7 @@ impl Experiment for Stalls {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
@@ -97,7 +97,7 @@ impl Experiment for Stalls {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::paging(Metric::Latency("op", 999))
     }
 
@@ -150,19 +150,15 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let quick = config.preset == Preset::Quick;
     let stalls: params::Params = config.params();
-    let skip = |contender: &str, reason: String| Skip {
-        experiment: ID,
-        target: "file".into(),
-        contender: contender.into(),
-        reason,
-    };
+    let skip =
+        |method: &str, reason: String| Skip { experiment: ID, target: "file".into(), method: method.into(), reason };
     let memory = available.memory;
-    let cell =
-        |variant: &str, contender: &str, target: &Target, memory: MemoryLimit, extra: &[(&str, String)]| CellSpec {
+    let trial =
+        |variant: &str, method: &str, target: &Target, memory: MemoryLimit, extra: &[(&str, String)]| TrialSpec {
             experiment: ID,
             variant: variant.into(),
             target: target.clone(),
-            contender: contender.into(),
+            method: method.into(),
             params: Params {
                 threads: 1,
                 depth: stalls.ahead,
@@ -177,21 +173,21 @@ fn plan(config: &Config, available: &Available) -> Plan {
         };
     let locked = memory.bytes / LOCKED_SHARE;
     let helpers: Vec<u32> = stalls.helpers.clone();
-    for contender in ahead::CONTENDERS.into_iter().chain(probe::CONTENDERS) {
-        if quick && !["mmap", "mmap-willneed", "mmap-helpers", "uring-direct"].contains(&contender) {
+    for method in ahead::METHODS.into_iter().chain(probe::METHODS) {
+        if quick && !["mmap", "mmap-willneed", "mmap-helpers", "uring-direct"].contains(&method) {
             continue;
         }
-        if contender == "mmap-mlock" && lock_bytes_max() < locked {
-            plan.skips.push(skip(contender, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
+        if method == "mmap-mlock" && lock_bytes_max() < locked {
+            plan.skips.push(skip(method, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
             continue;
         }
-        if contender == "mmap-helpers" || probe::CONTENDERS.contains(&contender) {
-            let cells = helpers
+        if method == "mmap-helpers" || probe::METHODS.contains(&method) {
+            let trials = helpers
                 .iter()
-                .map(|count| cell(AHEAD, contender, &available.file, memory, &[("helpers", count.to_string())]));
-            plan.cells.extend(cells);
+                .map(|count| trial(AHEAD, method, &available.file, memory, &[("helpers", count.to_string())]));
+            plan.trials.extend(trials);
         } else {
-            plan.cells.push(cell(AHEAD, contender, &available.file, memory, &[]));
+            plan.trials.push(trial(AHEAD, method, &available.file, memory, &[]));
         }
     }
     match (quick, lock_bytes_max() < memory.bytes / WORKING_SHARE) {
@@ -200,20 +196,19 @@ fn plan(config: &Config, available: &Available) -> Plan {
         }
         (false, no_lock) => {
             let bytes = [("working_set", (memory.bytes / WORKING_SHARE).to_string())];
-            for contender in fits::CONTENDERS {
-                if contender == "mmap-mlock" && no_lock {
-                    plan.skips.push(skip(contender, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
+            for method in fits::METHODS {
+                if method == "mmap-mlock" && no_lock {
+                    plan.skips.push(skip(method, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
                     continue;
                 }
-                plan.cells.push(cell(FITS, contender, &available.file, memory, &bytes));
+                plan.trials.push(trial(FITS, method, &available.file, memory, &bytes));
             }
         }
     }
     match &available.pool {
         Some(target) => {
-            let extra = [("cache_bytes", contender::pool::cache_bytes(memory).to_string())];
-            plan.cells
-                .extend(leaf_scan::CONTENDERS.map(|contender| cell(LEAF_SCAN, contender, target, memory, &extra)));
+            let extra = [("cache_bytes", read_loops::pool::cache_bytes(memory).to_string())];
+            plan.trials.extend(leaf_scan::METHODS.map(|method| trial(LEAF_SCAN, method, target, memory, &extra)));
         }
         None => plan.skips.push(skip("engine-scan", "the engine takes no part here (pool = 'off')".into())),
     }
@@ -223,14 +218,14 @@ fn plan(config: &Config, available: &Available) -> Plan {
 /// Measures one work-around.
 ///
 /// # Errors
-/// `Usage` for unknown variants and contenders; the error of opening, mapping, locking or reading.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// `Usage` for unknown variants and methods; the error of opening, mapping, locking or reading.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let mut outcome = match spec.variant.as_str() {
-        AHEAD if probe::CONTENDERS.contains(&&*spec.contender) => probe::run(spec, context)?,
+        AHEAD if probe::METHODS.contains(&&*spec.method) => probe::run(spec, context)?,
         AHEAD => ahead::run(spec, context)?,
         FITS => fits::run(spec, context)?,
         LEAF_SCAN => leaf_scan::run(spec, context)?,
-        _ => return Err(contender::unknown(spec)),
+        _ => return Err(read_loops::unknown(spec)),
     };
     crate::reads::doubts(spec, false, &mut outcome);
     for name in ["extra_threads", "extra_memory_bytes", "prepare_s"] {
@@ -243,20 +238,20 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The measuring loop of a cell.
-fn measurement<'a>(spec: &CellSpec, context: &Context<'a>) -> Result<Measurement<'a>> {
+/// The measuring loop of a trial.
+fn measurement<'a>(spec: &TrialSpec, context: &Context<'a>) -> Result<Measurement<'a>> {
     Ok(Measurement {
-        duration: contender::duration_of(spec)?,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)?,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
-        memory_bytes: contender::memory_limit_of(spec),
+        memory_bytes: read_loops::memory_limit_of(spec),
         fill_first: false,
         cancel: context.cancel,
     })
 }
 
 /// Parses a number among the parameters.
-fn number(spec: &CellSpec, name: &str) -> Result<u64> {
+fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().map_err(|_| {
         let message = format!("{}: {name} = '{text}' must be a whole number", spec.key());

@@ -1,7 +1,7 @@
 //! Whether a buffer pool can match a map when everything is in memory. After §5 of "Are You Sure You Want to Use MMAP
 //! in Your Database Management System?" (CIDR 2022), which holds that it can.
 //!
-//! A buffer pool must find the frame of a page by itself; for a map the hardware does it. Contenders: an array indexed
+//! A buffer pool must find the frame of a page by itself; for a map the hardware does it. Methods: an array indexed
 //! by page id, a hash table, pointers swizzled into the parent, and a mapped file with small and with huge pages; as
 //! controls the array over frames in small pages, and a hash table behind locks that pins its pages, as in the
 //! textbook. All but the map check whether the page is resident.
@@ -31,7 +31,6 @@ use places::{Array, Hash, Mapped, Pinned, Place, Swizzled};
 
 use crate::config::Config;
 use crate::config::params::{Of, Parameters};
-use crate::contender;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
@@ -41,7 +40,8 @@ use crate::literature::{Beside, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods::Method;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::read_loops;
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary, TIME_PER_OP};
@@ -52,8 +52,8 @@ pub const ACCESS: &str = "access";
 /// Lookups in a tree.
 pub const LOOKUP: &str = "lookup";
 
-/// The contenders, and whether one is a control.
-const CONTENDERS: [(&str, bool); 7] = [
+/// The methods, and whether one is a control.
+const METHODS: [(&str, bool); 7] = [
     ("array", false),
     ("hash", false),
     ("swizzled", false),
@@ -90,11 +90,11 @@ impl Experiment for Translate {
         plan(config, available)
     }
 
-    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
         Some("--set translate.working_set_bytes=[BYTES]")
     }
 
@@ -102,7 +102,7 @@ impl Experiment for Translate {
         methods::METHODS
     }
 
-    fn basis(&self, _: &CellSpec) -> Basis {
+    fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::TimePerOp)
     }
 
@@ -150,7 +150,7 @@ impl Experiment for Translate {
         // The largest working set is the closest to the paper's.
         let own = summary.of_experiment(self.id()).filter(|group| {
             let spec = group.spec;
-            spec.contender == row.contender && spec.variant == table.variant && spec.params.threads == 1
+            spec.method == row.method && spec.variant == table.variant && spec.params.threads == 1
         });
         Beside { groups: vec![own.max_by_key(|group| group.spec.target.data_bytes)], on_file: false }
     }
@@ -160,14 +160,14 @@ fn title(id: &str) -> String {
     crate::methods::title(crate::methods::find(methods::METHODS, id), id)
 }
 
-/// Plans every contender over sizes and threads.
+/// Plans every method over sizes and threads.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let translate: params::Params = config.params();
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-    let mut skip = |contender: &str, reason: String| {
+    let mut skip = |method: &str, reason: String| {
         let target = "memory".to_owned();
-        let skip = Skip { experiment: ID, target, contender: contender.into(), reason };
+        let skip = Skip { experiment: ID, target, method: method.into(), reason };
         if !plan.skips.contains(&skip) {
             plan.skips.push(skip);
         }
@@ -184,12 +184,12 @@ fn plan(config: &Config, available: &Available) -> Plan {
                 continue;
             }
             for variant in [ACCESS, LOOKUP] {
-                for (contender, control) in CONTENDERS {
+                for (method, control) in METHODS {
                     if control && !translate.controls {
-                        skip(contender, "from --preset standard on".into());
+                        skip(method, "from --preset standard on".into());
                         continue;
                     }
-                    plan.cells.push(cell(config, variant, contender, *working_set, *threads));
+                    plan.trials.push(trial(config, variant, method, *working_set, *threads));
                 }
             }
         }
@@ -197,9 +197,9 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-fn cell(config: &Config, variant: &str, contender: &str, working_set: u64, threads: u32) -> CellSpec {
+fn trial(config: &Config, variant: &str, method: &str, working_set: u64, threads: u32) -> TrialSpec {
     let extra = [("working_set".to_owned(), working_set.to_string())].into();
-    CellSpec {
+    TrialSpec {
         experiment: ID,
         variant: variant.into(),
         target: Target {
@@ -208,7 +208,7 @@ fn cell(config: &Config, variant: &str, contender: &str, working_set: u64, threa
             data_bytes: working_set,
             content_seed: Some(config.seed),
         },
-        contender: contender.into(),
+        method: method.into(),
         params: Params { threads, depth: 1, block_bytes: PAGE_BYTES as u64, extra },
         repeat: 0,
         duration_s: config.params::<params::Params>().cell_s,
@@ -219,16 +219,16 @@ fn cell(config: &Config, variant: &str, contender: &str, working_set: u64, threa
     }
 }
 
-/// Measures one contender.
+/// Measures one method.
 ///
 /// # Errors
-/// `Usage` for an unknown contender or variant; `NoSpace` without the memory; `Unsupported` where a map gets no huge pages.
-fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// `Usage` for an unknown method or variant; `NoSpace` without the memory; `Unsupported` where a map gets no huge pages.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let page_count = (spec.target.data_bytes / PAGE_BYTES as u64) as usize;
     if page_count < 8 {
         return Err(LabError::new(LabErrorKind::Usage, "translate: the working set is smaller than eight pages"));
     }
-    match spec.contender.as_str() {
+    match spec.method.as_str() {
         "array" => measured(spec, context, Array::new(Frames::in_huge_pages(page_count)?, spec.seed)),
         "array-small" => measured(spec, context, Array::new(Frames::in_small_pages(page_count)?, spec.seed)),
         "hash" => measured(spec, context, Hash::new(Frames::in_huge_pages(page_count)?, spec.seed)),
@@ -236,14 +236,14 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         "swizzled" => measured(spec, context, Swizzled::new(Frames::in_huge_pages(page_count)?, spec.seed)),
         "mapped" => measured(spec, context, Mapped::new(page_count, false)?),
         "mapped-huge" => measured(spec, context, Mapped::new(page_count, true)?),
-        _ => Err(contender::unknown(spec)),
+        _ => Err(read_loops::unknown(spec)),
     }
 }
 
-fn measured<P: Place>(spec: &CellSpec, context: &mut Context<'_>, mut place: P) -> Result<Outcome> {
+fn measured<P: Place>(spec: &TrialSpec, context: &mut Context<'_>, mut place: P) -> Result<Outcome> {
     let plan = Measurement {
-        duration: contender::duration_of(spec)?,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)?,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
         fill_first: false,

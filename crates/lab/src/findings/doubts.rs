@@ -1,4 +1,4 @@
-//! Reasons to doubt figures: wrong data, cut-short cells, other users of the device, an interrupted run.
+//! Reasons to doubt figures: wrong data, cut-short trials, other users of the device, an interrupted run.
 
 use super::{Finding, Kind};
 use crate::experiments;
@@ -15,7 +15,7 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
             all.push(warning(
                 group,
                 "worthless",
-                "a cell with wrong data, failed operations or no operation has no figure",
+                "a trial with wrong data, failed operations or no operation has no figure",
                 format!("{}, repeat {}: worthless, left out: {why}.", name(group), repeat + 1),
             ));
         }
@@ -23,7 +23,7 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
     run(file, all);
     let mut doubts = Doubts::default();
     for group in &summary.groups {
-        cell(group, &mut doubts);
+        trial(group, &mut doubts);
     }
     // The commonest first: it concerns most of the run.
     doubts.all.sort_by_key(|doubt| std::cmp::Reverse(doubt.groups.len()));
@@ -31,7 +31,7 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
     single_runs(summary, all);
 }
 
-/// A contender in words: `random, file, mmap RANDOM · 16 threads, cold`.
+/// A method in words: `random, file, mmap RANDOM · 16 threads, cold`.
 fn name(group: &Group<'_>) -> String {
     let spec = group.spec;
     let variant = if spec.variant.is_empty() { String::new() } else { format!(" {}", spec.variant) };
@@ -46,7 +46,7 @@ fn warning(group: &Group<'_>, rule: &'static str, rule_text: &'static str, text:
         experiment: Some(group.spec.experiment),
         kind: Kind::Warning,
         text,
-        cells: keys(&[group]),
+        trials: keys(&[group]),
         key_figure: None,
     }
 }
@@ -59,14 +59,14 @@ fn run(file: &RecordFile, all: &mut Vec<Finding>) {
             experiment: None,
             kind: Kind::Warning,
             text,
-            cells: Vec::new(),
+            trials: Vec::new(),
             key_figure: None,
         });
     };
     if !file.is_complete() {
         push(
             "incomplete-run",
-            "the records have no end, or the end says that cells are missing",
+            "the records have no end, or the end says that trials are missing",
             format!("The run is not complete ({}); what was measured until then is shown.", file.incomplete_reason()),
         );
     }
@@ -89,7 +89,7 @@ fn run(file: &RecordFile, all: &mut Vec<Finding>) {
     }
 }
 
-/// A doubt of one kind, over all cells that have it: reported once, with the number of cells and the range of its
+/// A doubt of one kind, over all trials that have it: reported once, with the number of trials and the range of its
 /// figures.
 struct Doubt<'s, 'a> {
     rule: &'static str,
@@ -98,7 +98,7 @@ struct Doubt<'s, 'a> {
     pattern: String,
     /// For each number its smallest and largest value, in their original form.
     ranges: Vec<(Number, Number)>,
-    /// The group of each cell.
+    /// The group of each trial.
     groups: Vec<&'s Group<'a>>,
 }
 
@@ -154,9 +154,9 @@ impl Doubt<'_, '_> {
         let counts: Vec<String> = experiments
             .iter()
             .map(|id| {
-                let cells: usize = summary.of_experiment(*id).map(|group| group.good.len()).sum();
+                let trials: usize = summary.of_experiment(*id).map(|group| group.good.len()).sum();
                 let doubtful = self.groups.iter().filter(|group| group.spec.experiment == *id).count();
-                format!("{doubtful} of {cells} cells of {id}")
+                format!("{doubtful} of {trials} trials of {id}")
             })
             .collect();
         let place = if keys.len() == 1 { name(self.groups[0]) } else { format!("in {}", counts.join(", ")) };
@@ -167,7 +167,7 @@ impl Doubt<'_, '_> {
             experiment: if experiments.len() == 1 { experiments.first().copied() } else { None },
             kind: Kind::Warning,
             text: format!("{}{}: {}{so}.", place[..1].to_uppercase(), &place[1..], self.words()),
-            cells: keys,
+            trials: keys,
             key_figure: None,
         }
     }
@@ -193,41 +193,42 @@ fn pattern_of(text: &str) -> (String, Vec<Number>) {
     (words.join(" "), numbers)
 }
 
-fn cell<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
+fn trial<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     if group.partial > 0 {
-        let counts = group.good.iter().any(|cell| cell.outcome.partial);
+        let counts = group.good.iter().any(|trial| trial.outcome.partial);
         let what = if counts { "shown, for want of a whole one" } else { "left out, as whole ones exist" };
         doubts.add(
             group,
             "partial",
-            "a cell that was cut short counts only where no whole one exists",
+            "a trial that was cut short counts only where no whole one exists",
             &format!("{} cut short; {what}", runs(group.partial)),
         );
     }
-    let said = group.good.iter().flat_map(|cell| &cell.outcome.warnings);
+    let said = group.good.iter().flat_map(|trial| &trial.outcome.warnings);
     let experiment = experiments::find(group.spec.experiment);
     for text in said.filter(|text| !experiment.is_some_and(|experiment| experiment.says_itself(group, text))) {
-        doubts.add(group, "cell-warning", "what the measuring side noted", text);
+        doubts.add(group, "trial-warning", "what the measuring side noted", text);
     }
     traffic(group, doubts);
     let unproven = group.family() != Family::Baseline
         && group.spec.target.content_seed.is_some()
-        && group.good.iter().any(|cell| cell.outcome.checks.verified == 0 && cell.outcome.checks.checksum == 0);
+        && group.good.iter().any(|trial| trial.outcome.checks.verified == 0 && trial.outcome.checks.checksum == 0);
     if unproven {
         doubts.add(
             group,
             "unproven",
-            "a cell on data of known content that checked nothing is no proof of reading",
+            "a trial on data of known content that checked nothing is no proof of reading",
             "nothing was checked, so nothing proves that the data was read",
         );
     }
 }
 
 /// Compares device bytes with work bytes where they must agree: O_DIRECT reads exactly the requested bytes. Skipped
-/// where the cells carry such a warning themselves, tick by tick.
+/// where the trials carry such a warning themselves, tick by tick.
 fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     let exact = group.family().is_explicit() && group.basis.out_of_core && group.spec.cache == CacheState::Cold;
-    let said = group.good.iter().flat_map(|cell| &cell.outcome.warnings).any(|text| text.contains("the device moved"));
+    let said =
+        group.good.iter().flat_map(|trial| &trial.outcome.warnings).any(|text| text.contains("the device moved"));
     let Some(read) = group.spread(Metric::Amplification).filter(|_| exact && !said) else { return };
     let text = if read.median > 1.2 {
         "somebody else read from the device, or its counters cover more than the target"
@@ -258,11 +259,11 @@ fn single_runs(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         experiment: None,
         kind: Kind::Warning,
         text: format!(
-            "{} of {} contenders have one usable run: they have no spread, and comparisons with them are inconclusive.",
+            "{} of {} methods have one usable run: they have no spread, and comparisons with them are inconclusive.",
             single.len(),
             summary.groups.len()
         ),
-        cells: keys(&single),
+        trials: keys(&single),
         key_figure: None,
     });
 }

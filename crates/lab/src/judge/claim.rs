@@ -32,7 +32,7 @@ pub struct Claim {
 /// The way a claim is decided.
 #[derive(Debug)]
 pub(crate) enum Test {
-    /// A metric of the best of some contenders divided by that of the best of others, on each target alike.
+    /// A metric of the best of some methods divided by that of the best of others, on each target alike.
     Ratio(Ratio),
     /// A rule of its own.
     Own(fn(&Records<'_>) -> Decision),
@@ -66,9 +66,9 @@ pub(crate) struct Ratio {
     pub(crate) variants: &'static [&'static str],
     /// The compared metric.
     pub(crate) metric: Metric,
-    /// The contenders in question: the best counts.
+    /// The methods in question: the best counts.
     pub(crate) of: Pick,
-    /// The contenders they are compared with.
+    /// The methods they are compared with.
     pub(crate) over: Pick,
     /// The claim holds when the ratio is at least this,
     pub(crate) low: f64,
@@ -120,24 +120,25 @@ impl Outcome {
     }
 }
 
-/// The outcome, with the figures and cells behind it.
+/// The outcome, with the figures and trials behind it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
     /// Whether it holds.
     pub outcome: Outcome,
     /// The figures, or the call that would measure them.
     pub text: String,
-    /// Keys of the cells it used.
-    pub cells: Vec<String>,
+    /// Keys of the trials it used.
+    #[serde(rename = "cells")]
+    pub trials: Vec<String>,
 }
 
 impl Decision {
     pub(crate) fn not_measured(what: &str) -> Self {
-        Self { outcome: Outcome::NotMeasured, text: what.to_owned(), cells: Vec::new() }
+        Self { outcome: Outcome::NotMeasured, text: what.to_owned(), trials: Vec::new() }
     }
 
     pub(crate) fn new(outcome: Outcome, text: String, groups: &[&Group<'_>]) -> Self {
-        Self { outcome, text, cells: groups.iter().map(|group| group.key.clone()).collect() }
+        Self { outcome, text, trials: groups.iter().map(|group| group.key.clone()).collect() }
     }
 }
 
@@ -308,7 +309,7 @@ pub(crate) fn times(ratio: &Spread) -> String {
 
 /// A figure of the experiment's own, over the repeats that count.
 pub(crate) fn figure(group: &Group<'_>, name: &str) -> Option<Spread> {
-    Spread::of(group.good.iter().filter_map(|cell| cell.outcome.figures.get(name).copied()))
+    Spread::of(group.good.iter().filter_map(|trial| trial.outcome.figures.get(name).copied()))
 }
 
 /// The value of an extra parameter of a group.
@@ -333,7 +334,7 @@ pub(crate) fn is_explicit(group: &Group<'_>) -> bool {
 
 /// Whether a group was measured with a method.
 pub(crate) fn is(group: &Group<'_>, method: &str) -> bool {
-    group.spec.contender == method
+    group.spec.method == method
 }
 
 /// The groups that read through a map.
@@ -359,5 +360,5 @@ const SHADOWS: [&str; 5] = ["shadow", "shadow-checked", "shadow-writemap", "lmdb
 
 /// Whether a group is of a store of LMDB's design: a read-only map, copied pages, two metas.
 pub(crate) fn is_shadow(group: &Group<'_>) -> bool {
-    SHADOWS.contains(&group.spec.contender.as_str())
+    SHADOWS.contains(&group.spec.method.as_str())
 }

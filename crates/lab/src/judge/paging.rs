@@ -27,8 +27,8 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
     let place = format!(", {}", target_title(target));
     all.push(Finding {
         rule: "mapped-against-explicit",
-        rule_text: "median rate of the fastest mapped contender over that of the fastest of the lab's own O_DIRECT \
-            contenders on the same target, whatever their threads and depths; conclusive when the ranges of their repeats are apart (of fewer than four: by more than either is wide), or by a rank test from five repeats on",
+        rule_text: "median rate of the fastest mapped method over that of the fastest of the lab's own O_DIRECT \
+            methods on the same target, whatever their threads and depths; conclusive when the ranges of their repeats are apart (of fewer than four: by more than either is wide), or by a rank test from five repeats on",
         experiment: Some(experiment),
         kind: comparison.kind,
         text: format!(
@@ -41,7 +41,7 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
             shown(comparison.b, metric.unit()),
             comparison.show(),
         ),
-        cells: keys(&[map, direct]),
+        trials: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
             label: format!("{rate}, mmap ÷ explicit I/O{place}"),
             value: Unit::Ratio.show(comparison.ratio.median),
@@ -63,8 +63,8 @@ pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut
     let of_what = if metric == Metric::CpuPerGb { "GB" } else { "read" };
     all.push(Finding {
         rule: "cpu-per-work",
-        rule_text: "CPU of the process, its children and kswapd for one operation (or 10^9 bytes): the fastest mapped contender over \
-            the cheapest of the lab's own O_DIRECT contenders",
+        rule_text: "CPU of the process, its children and kswapd for one operation (or 10^9 bytes): the fastest mapped method over \
+            the cheapest of the lab's own O_DIRECT methods",
         experiment: Some(map.spec.experiment),
         kind: comparison.kind,
         text: format!(
@@ -77,7 +77,7 @@ pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut
             direct.label(),
             comparison.show(),
         ),
-        cells: keys(&[map, direct]),
+        trials: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
             label: format!("CPU per {of_what}, mmap ÷ explicit I/O, {}", target_title(target)),
             value: Unit::Ratio.show(comparison.ratio.median),
@@ -112,11 +112,11 @@ pub(crate) fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding
     all.push(Finding {
         rule: "reclaim",
         rule_text: "CPU of kswapd over the time with full memory, and TLB shootdown interrupts over evicted file pages, of the mapped \
-            contender where kswapd worked most",
+            method where kswapd worked most",
         experiment: Some(group.spec.experiment),
         kind: Kind::Fact,
         text: format!("{}{}: {who}{direct}.", on(target), group.label()),
-        cells: keys(&[group]),
+        trials: keys(&[group]),
         key_figure: None,
     });
 }
@@ -143,7 +143,7 @@ pub(crate) fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, a
         };
         all.push(Finding {
             rule: "against-fio",
-            rule_text: "median rate of the lab's own contender over fio's with the same engine, threads, depth and block; a warning below 0.95",
+            rule_text: "median rate of the lab's own method over fio's with the same engine, threads, depth and block; a warning below 0.95",
             experiment: Some(first.spec.experiment),
             kind,
             text: format!(
@@ -151,7 +151,7 @@ pub(crate) fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, a
                 on(target),
                 listed.join("; ")
             ),
-            cells: list.iter().flat_map(|(own, fio, _)| keys(&[own, fio])).collect(),
+            trials: list.iter().flat_map(|(own, fio, _)| keys(&[own, fio])).collect(),
             key_figure: None,
         });
     }

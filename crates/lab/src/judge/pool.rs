@@ -32,7 +32,7 @@ fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<F
         let against_raw = who.starts_with("raw");
         all.push(Finding {
             rule: if against_raw { "pool-against-raw" } else { "pool-against-mapped" },
-            rule_text: "median rate of the engine's fastest contender over that of the fastest raw O_DIRECT one, and of the fastest mapped one, on \
+            rule_text: "median rate of the engine's fastest method over that of the fastest raw O_DIRECT one, and of the fastest mapped one, on \
                 the same target. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and copies \
                 its value out; its pool is smaller than the memory limit, which page cache may fill",
             experiment: Some(pool.spec.experiment),
@@ -47,7 +47,7 @@ fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<F
                 shown(comparison.b, metric.unit()),
                 comparison.show(),
             ),
-            cells: keys(&[pool, other]),
+            trials: keys(&[pool, other]),
             key_figure: None,
         });
     }

@@ -194,8 +194,9 @@ pub struct Reason {
     pub side: Side,
     /// The figures with their spread.
     pub text: String,
-    /// Keys of the cells it rests on.
-    pub cells: Vec<String>,
+    /// Keys of the trials it rests on.
+    #[serde(rename = "cells")]
+    pub trials: Vec<String>,
     /// Fewest repeats behind it; a proof (bytes found on the disk) counts as enough.
     #[serde(skip)]
     pub(crate) repeats: usize,
@@ -247,7 +248,7 @@ pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: M
         rule,
         side,
         text: sentence(a, b, metric, what, &comparison),
-        cells: vec![a.key.clone(), b.key.clone()],
+        trials: vec![a.key.clone(), b.key.clone()],
         repeats: comparison.ratio.count,
         at_home: is_home(a),
         far: None,
@@ -273,8 +274,8 @@ fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison
 
 /// A reason that is a proof or a count, not a comparison.
 pub(crate) fn proof(rule: &'static str, side: Side, text: String, group: &Group<'_>) -> Reason {
-    let (cells, at_home) = (vec![group.key.clone()], is_home(group));
-    Reason { rule, side, text, cells, repeats: usize::MAX, at_home, far: None }
+    let (trials, at_home) = (vec![group.key.clone()], is_home(group));
+    Reason { rule, side, text, trials, repeats: usize::MAX, at_home, far: None }
 }
 
 /// Threads of a group.

@@ -28,8 +28,8 @@ use super::{faulty, ram};
 use crate::config::MemoryChoice;
 use crate::error::{LabError, LabErrorKind, Result};
 
-const TRIAL: Wanted = Wanted { seed: 0x0d0c, data_bytes: 256 << 20 };
-/// Length of each trial of the device.
+const PROBE_DATA: Wanted = Wanted { seed: 0x0d0c, data_bytes: 256 << 20 };
+/// Length of each probe of the device.
 const TRIAL_TIME: Duration = Duration::from_millis(500);
 const SYNCS: usize = 40;
 
@@ -158,7 +158,7 @@ pub fn doctor(dir: &Path) -> DoctorReport {
     report
 }
 
-/// Checks the bound on locked memory: rings pin their buffers, some contenders lock their mapping, a ballast locks
+/// Checks the bound on locked memory: rings pin their buffers, some methods lock their mapping, a ballast locks
 /// nearly all memory.
 fn locked_memory(report: &mut DoctorReport) {
     match memory::lock_bytes_max() {
@@ -218,7 +218,7 @@ fn memory_limits(report: &mut DoctorReport) {
 }
 
 fn kernel(report: &mut DoctorReport, probe: &Probe) {
-    report.ability("io_uring", &probe.io_uring, Verdict::No, "its contenders are skipped; allow it to measure them");
+    report.ability("io_uring", &probe.io_uring, Verdict::No, "its methods are skipped; allow it to measure them");
     if probe.io_uring.is_yes() {
         let flags = [&probe.single_issuer, &probe.defer_taskrun, &probe.registered_buffers];
         match flags.into_iter().find_map(Ability::reason) {
@@ -237,7 +237,7 @@ fn kernel(report: &mut DoctorReport, probe: &Probe) {
 /// Measures the storage with a file of its own.
 fn storage(report: &mut DoctorReport, folder: &WorkDir) {
     let path = folder.data_file("doctor");
-    if let Err(error) = data::ensure_file(&path, TRIAL, &|_, _| (), &AtomicBool::new(false)) {
+    if let Err(error) = data::ensure_file(&path, PROBE_DATA, &|_, _| (), &AtomicBool::new(false)) {
         return report.say("storage", Verdict::No, error.to_string(), "the device could not be tried");
     }
     match sync_costs(&path) {
@@ -249,12 +249,12 @@ fn storage(report: &mut DoctorReport, folder: &WorkDir) {
         }
         Err(error) => report.say("sync", Verdict::No, error.to_string(), "writes cannot be judged here"),
     }
-    let trials: [(&'static str, usize, usize, &'static str); 3] = [
+    let probes: [(&'static str, usize, usize, &'static str); 3] = [
         ("device floor", BLOCK_BYTES, 1, "reads_per_s"),
         ("device ceiling", BLOCK_BYTES, 64, "reads_per_s"),
         ("device bandwidth", 1 << 20, 8, "bytes_per_s"),
     ];
-    for (topic, block_bytes, depth, unit) in trials {
+    for (topic, block_bytes, depth, unit) in probes {
         match read_rate(&path, block_bytes, depth) {
             Ok((reads_per_s, kind)) => {
                 let bytes_per_s = reads_per_s * block_bytes as f64;
@@ -283,12 +283,12 @@ fn storage(report: &mut DoctorReport, folder: &WorkDir) {
 fn sync_costs(path: &Path) -> Result<(f64, Option<f64>)> {
     let file = data::open_direct(path, false)?;
     let mut block = data::buffer(BLOCK_BYTES)?;
-    let mut random = fastrand::Rng::with_seed(TRIAL.seed);
+    let mut random = fastrand::Rng::with_seed(PROBE_DATA.seed);
     let mut median = |write: &dyn Fn(&[u8], u64) -> std::io::Result<()>| -> std::io::Result<f64> {
         let mut samples = Vec::with_capacity(SYNCS);
         for _ in 0..SYNCS {
-            let index = random.u64(0..TRIAL.data_bytes / BLOCK_BYTES as u64);
-            content::fill_block(&mut block, TRIAL.seed, index);
+            let index = random.u64(0..PROBE_DATA.data_bytes / BLOCK_BYTES as u64);
+            content::fill_block(&mut block, PROBE_DATA.seed, index);
             let started = Instant::now();
             write(&block, content::block_offset(index))?;
             samples.push(started.elapsed().as_nanos() as f64 / 1000.0);
@@ -319,7 +319,7 @@ fn read_rate(path: &Path, block_bytes: usize, depth: usize) -> Result<(f64, &'st
     let memory = IoBuf::zeroed(block_bytes * depth, PageKind::Huge)?;
     let registered = vec![memory.region().clone()];
     let mut queue = disk.queue(&QueueOptions { depth_max: depth, single_thread: true, registered })?;
-    let places = TRIAL.data_bytes / block_bytes as u64;
+    let places = PROBE_DATA.data_bytes / block_bytes as u64;
     let mut random = fastrand::Rng::with_seed(1);
     // The token is the first data block that the read covers.
     let mut read = |buffer: IoBuf| {
@@ -336,7 +336,7 @@ fn read_rate(path: &Path, block_bytes: usize, depth: usize) -> Result<(f64, &'st
             let index = completion.op.token;
             completion.result.clone()?;
             let Some(buffer) = completion.into_buffer() else { continue };
-            if !content::check_block(&buffer[..BLOCK_BYTES], TRIAL.seed, index) {
+            if !content::check_block(&buffer[..BLOCK_BYTES], PROBE_DATA.seed, index) {
                 let message =
                     format!("{} gave wrong data for block {index}: the storage is not to be trusted", path.display());
                 return Err(LabError::new(LabErrorKind::WrongData, message));

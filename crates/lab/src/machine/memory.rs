@@ -1,7 +1,7 @@
 //! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, ballast, or data larger
 //! than RAM. Page cache counts in all three.
 //!
-//! [`choose`] picks the means and gives its reasons; [`Limit::enforce`] puts it in place and returns a guard. Each cell
+//! [`choose`] picks the means and gives its reasons; [`Limit::enforce`] puts it in place and returns a guard. Each trial
 //! runs in a child process that [`Limit::add_pid`] puts under the limit before it works.
 
 mod ballast;
@@ -245,14 +245,14 @@ impl Limit {
         })
     }
 
-    /// Makes sure that the limit still holds; the figures of a cell that ran after its limit ended are invalid.
+    /// Makes sure that the limit still holds; the figures of a trial that ran after its limit ended are invalid.
     ///
     /// # Errors
     /// `NoSpace` when the kernel has ended the ballast's holder, because memory ran out.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Ballast(ballast) if !ballast.is_held() => {
-                let message = "memory ran out and the kernel took the ballast: the cell ran without its limit; leave more (--memory)";
+                let message = "memory ran out and the kernel took the ballast: the trial ran without its limit; leave more (--memory)";
                 Err(LabError::new(LabErrorKind::NoSpace, message))
             }
             Self::Nothing | Self::Cgroup(_) | Self::Ballast(_) => Ok(()),

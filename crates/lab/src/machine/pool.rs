@@ -2,7 +2,7 @@
 //! pool can read it beside the map and the raw calls.
 //!
 //! A block of the data is [`ENTRIES_PER_BLOCK`] entries of one leaf: with keys of 8 bytes and values of [`VALUE_BYTES`]
-//! four of them fill a page of 4 KiB, so that a block costs the engine one page, as it costs the other contenders.
+//! four of them fill a page of 4 KiB, so that a block costs the engine one page, as it costs the other methods.
 //! Values begin and end with the block's tag ([`content`]), so that they are verified the same way.
 //!
 //! Kept true by: the folder carries the lab's marker before anything else is put into it, and only a folder with the

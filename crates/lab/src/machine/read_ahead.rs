@@ -1,4 +1,4 @@
-//! Sets a device's read-ahead for the cells that ask for it (root), and restores it, after a crash at the next start.
+//! Sets a device's read-ahead for the trials that ask for it (root), and restores it, after a crash at the next start.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ impl ReadAhead {
     /// Sets the read-ahead of the devices under `paths` to `kib` KiB.
     ///
     /// # Errors
-    /// `Unsupported` where no block device with a read-ahead lies under a path or rights are missing: the cell is then left out.
+    /// `Unsupported` where no block device with a read-ahead lies under a path or rights are missing: the trial is then left out.
     pub fn set(paths: &[&Path], kib: u64) -> Result<Self> {
         let mut set = Self { changed: Vec::new() };
         for path in paths {

@@ -1,4 +1,4 @@
-//! Folders for the files that a cell makes beside the data files: databases, copies, files to be damaged. Each carries
+//! Folders for the files that a trial makes beside the data files: databases, copies, files to be damaged. Each carries
 //! the lab's marker. It is removed when dropped, or, if its process is killed, by the next lab in the same place.
 //!
 //! Kept true by: the marker is written before anything else, under the name that the removal looks for; only folders
@@ -15,7 +15,7 @@ const EXTENSION: &str = "scratch";
 const MARKER: &str = "nofault-lab.marker";
 const MARKER_TEXT: &str = "nofault lab made this folder and removes it\n";
 
-/// A folder of the lab's own, for one cell.
+/// A folder of the lab's own, for one trial.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -94,27 +94,27 @@ mod tests {
     #[test]
     fn a_scratch_folder_goes_with_its_guard_or_with_the_next_lab_and_nothing_else_goes() {
         let outer = tempfile::tempdir().unwrap();
-        let scratch = Scratch::make(outer.path(), "cell").unwrap();
+        let scratch = Scratch::make(outer.path(), "trial").unwrap();
         let path = scratch.path().to_path_buf();
         fs::create_dir_all(path.join("a").join("b")).unwrap();
         fs::write(path.join("a").join("b").join("c"), "data").unwrap();
         drop(scratch);
         assert!(!path.exists());
-        std::mem::forget(Scratch::make(outer.path(), "cell").unwrap());
+        std::mem::forget(Scratch::make(outer.path(), "trial").unwrap());
         Scratch::make(outer.path(), "other").unwrap().remove().unwrap();
         let foreign = outer.path().join("precious.scratch");
         fs::create_dir(&foreign).unwrap();
         let told = sweep(outer.path()).unwrap();
-        assert!(told.len() == 1 && told[0].contains("cell."), "{told:?}");
+        assert!(told.len() == 1 && told[0].contains("trial."), "{told:?}");
         assert!(foreign.exists() && !path.exists());
     }
 
     #[test]
     fn a_foreign_folder_in_the_way_is_left_alone() {
         let outer = tempfile::tempdir().unwrap();
-        let path = outer.path().join(format!("cell.{}.scratch", std::process::id()));
+        let path = outer.path().join(format!("trial.{}.scratch", std::process::id()));
         fs::create_dir(&path).unwrap();
-        assert_eq!(Scratch::make(outer.path(), "cell").unwrap_err().kind(), LabErrorKind::Busy);
+        assert_eq!(Scratch::make(outer.path(), "trial").unwrap_err().kind(), LabErrorKind::Busy);
         assert!(path.exists());
     }
 }

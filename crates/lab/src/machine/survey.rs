@@ -176,7 +176,7 @@ impl Seen {
         if self.costs.memory_is_lazy() {
             say(format!(
                 "First touch of fresh memory takes {:.1} µs for 4 KiB, of memory used before {:.1} µs: the hypervisor hands memory out \
-                 when it is touched. The start of a cell, while memory fills, may look slower than it is; figures are taken after that.",
+                 when it is touched. The start of a trial, while memory fills, may look slower than it is; figures are taken after that.",
                 self.costs.first_touch_ns.unwrap_or(0.0) / 1000.0,
                 self.costs.touch_again_ns.unwrap_or(0.0) / 1000.0
             ));
@@ -195,7 +195,7 @@ impl Seen {
         }
         if let Some(load) = self.load.filter(|load| *load > 0.5 * f64::from(self.cpu_count)) {
             say(format!(
-                "The load average is {load:.1} on {} CPUs: others are working here. Contenders are interleaved so that all suffer alike; \
+                "The load average is {load:.1} on {} CPUs: others are working here. Methods are interleaved so that all suffer alike; \
                  for figures worth quoting, repeat when the machine is quiet.",
                 self.cpu_count
             ));
@@ -209,12 +209,12 @@ impl Seen {
         }
         if let Some(governor) = self.governor.as_ref().filter(|governor| *governor != "performance") {
             say(format!(
-                "The CPU frequency governor is '{governor}': short cells may run at a lower clock. Left as it is."
+                "The CPU frequency governor is '{governor}': short trials may run at a lower clock. Left as it is."
             ));
         }
         if self.swap_bytes > 0 {
             say(format!(
-                "There are {} of swap: locked ballast may push other programs out, which moves the same device. Cells in a \
+                "There are {} of swap: locked ballast may push other programs out, which moves the same device. Trials in a \
                  cgroup do not swap.",
                 human_bytes(self.swap_bytes)
             ));
@@ -235,7 +235,7 @@ impl Seen {
             Some(_) => {}
         }
         if !self.has_fio {
-            say("fio is not installed, so no outside baseline checks the lab's own contenders. Install it (`apt install fio`).".into());
+            say("fio is not installed, so no outside baseline checks the lab's own methods. Install it (`apt install fio`).".into());
         }
         biases
     }

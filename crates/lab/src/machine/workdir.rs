@@ -109,7 +109,7 @@ impl WorkDir {
 impl Drop for WorkDir {
     fn drop(&mut self) {
         let _ = self.remove_data();
-        // A killed cell could not remove its own folder.
+        // A killed trial could not remove its own folder.
         let _ = scratch::sweep(&self.path);
         // Removed while it is locked: a process that opened it meanwhile finds its name gone and opens it again.
         let _ = fs::remove_file(self.path.join(LOCK));

@@ -1,7 +1,7 @@
 //! Record files: a writer that loses at most the line it is writing, and a reader whose errors name the line and the
 //! defect.
 //!
-//! Kept true by: a line is written with one call and flushed to the kernel before the next cell starts, so a killed run
+//! Kept true by: a line is written with one call and flushed to the kernel before the next trial starts, so a killed run
 //! leaves whole lines and at most one cut-off line at the end, which the reader accepts and reports.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Cell, End, Note, Outcome, Record, RunInfo, SCHEMA, Skip};
+use super::{End, Note, Outcome, Record, RunInfo, SCHEMA, Skip, Trial};
 use crate::config::Config;
 use crate::error::{LabError, LabErrorKind};
 
@@ -77,9 +77,9 @@ pub struct RecordFile {
     pub path: PathBuf,
     /// The first line.
     pub run: RunInfo,
-    /// Cells in the order they were measured.
-    pub cells: Vec<Cell>,
-    /// Contenders that could not be measured.
+    /// Trials in the order they were measured.
+    pub trials: Vec<Trial>,
+    /// Methods that could not be measured.
     pub skips: Vec<Skip>,
     /// Circumstances that a reader must know.
     pub notes: Vec<Note>,
@@ -94,7 +94,7 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Whether every planned cell was measured.
+    /// Whether every planned trial was measured.
     pub fn is_complete(&self) -> bool {
         self.cut_off_line.is_none() && self.end.as_ref().is_some_and(|end| end.complete)
     }
@@ -105,7 +105,7 @@ impl RecordFile {
             (_, Some(line)) => format!("interrupted: line {line} of the records is cut off"),
             (None, None) => "interrupted: the run was stopped before its end".into(),
             (Some(end), None) if end.complete => String::new(),
-            (Some(end), None) if end.reason.is_empty() => "not all planned cells were measured".into(),
+            (Some(end), None) if end.reason.is_empty() => "not all planned trials were measured".into(),
             (Some(end), None) => end.reason.clone(),
         }
     }
@@ -131,18 +131,18 @@ impl RecordWriter {
         Ok(writer)
     }
 
-    /// Appends one line and waits until it is on the disk (some milliseconds; called between cells, never during one).
-    /// Values that JSON cannot represent (NaN, infinity) are left out and named in the cell's warnings.
+    /// Appends one line and waits until it is on the disk (some milliseconds; called between trials, never during one).
+    /// Values that JSON cannot represent (NaN, infinity) are left out and named in the trial's warnings.
     ///
     /// # Errors
     /// `Io` when the disk refuses; the earlier lines are kept.
     pub fn append(&mut self, record: &Record) -> Result<(), RecordError> {
         let io = |source| RecordError::Io { path: self.path.clone(), source };
         let mut line = match record {
-            Record::Cell(cell) => {
-                let mut cell = cell.clone();
-                drop_non_finite(&mut cell.outcome);
-                serde_json::to_vec(&Record::Cell(cell))
+            Record::Trial(trial) => {
+                let mut trial = trial.clone();
+                drop_non_finite(&mut trial.outcome);
+                serde_json::to_vec(&Record::Trial(trial))
             }
             other => serde_json::to_vec(other),
         }
@@ -213,7 +213,7 @@ pub fn parse_records(path: &Path, bytes: &[u8]) -> Result<RecordFile, RecordErro
     let mut file = RecordFile {
         path: path.to_path_buf(),
         run,
-        cells: Vec::new(),
+        trials: Vec::new(),
         skips: Vec::new(),
         notes: Vec::new(),
         end: None,
@@ -239,7 +239,7 @@ impl RecordFile {
         };
         match kind {
             "run" => return Err(damaged(path, number, 1, "a second run in one file (two labs wrote to it?)")),
-            "cell" => self.cells.push(parse_line(path, number, line)?),
+            "cell" => self.trials.push(parse_line(path, number, line)?),
             "skip" => self.skips.push(parse_line(path, number, line)?),
             "note" => self.notes.push(parse_line(path, number, line)?),
             "end" => self.end = Some(parse_line(path, number, line)?),

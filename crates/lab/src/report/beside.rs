@@ -20,12 +20,12 @@ pub(crate) fn literature(experiment: &dyn Experiment, table: &LiteratureTable, s
     };
     let any = all.iter().flatten().any(Option::is_some);
     let mut rows = Vec::new();
-    let mut data = Table { headers: vec!["contender".into()], rows: Vec::new() };
+    let mut data = Table { headers: vec!["method".into()], rows: Vec::new() };
     data.headers.extend(table.columns.iter().map(|&column| column.to_owned()));
     data.headers.extend(table.columns.iter().map(|column| format!("{column}, here")));
     data.headers.push("remark".into());
     for (row, own) in table.rows.iter().zip(&all) {
-        let tone = experiments::method(experiment.id(), row.contender).map_or("t6", |method| method.tone);
+        let tone = experiments::method(experiment.id(), row.method).map_or("t6", |method| method.tone);
         let theirs = row.values.iter().zip([MarkKind::Literature, MarkKind::LiteratureWarm]);
         let mut marks: Vec<Mark> =
             theirs.map(|(value, kind)| Mark { values: vec![*value], median: *value, kind }).collect();

@@ -17,7 +17,7 @@ pub(crate) struct Line {
     class: &'static str,
     outcome: &'static str,
     text: String,
-    cells: Vec<String>,
+    trials: Vec<String>,
 }
 
 /// The claims for the page, answered ones first; `has_section` returns whether the page shows an experiment.
@@ -37,7 +37,7 @@ pub(crate) fn lines(answers: &[Answer], has_section: impl Fn(&str) -> bool) -> V
             },
             outcome: answer.decision.outcome.words(),
             text: format::glued(&answer.decision.text),
-            cells: answer.decision.cells.clone(),
+            trials: answer.decision.trials.clone(),
         })
         .collect();
     lines

@@ -27,8 +27,8 @@ pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &S
         );
         add(&mut limits, limit(spec.memory.method, spec.memory.bytes));
         add(&mut blocks, format::bytes(spec.params.block_bytes));
-        for cell in &group.good {
-            add(&mut caches, cell.outcome.cache_method.clone());
+        for trial in &group.good {
+            add(&mut caches, trial.outcome.cache_method.clone());
         }
     }
     lines.push(format!("Data – {}. Blocks of {}.", targets.join("; "), blocks.join(", ")));
@@ -42,7 +42,7 @@ pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &S
         lines.push(format!("Settings – {}.", settings.join("; ")));
     }
     lines.push(format!(
-        "Each contender up to {} times, interleaved with the others; median and range are shown.",
+        "Each method up to {} times, interleaved with the others; median and range are shown.",
         file.run.config.repeats.max(1)
     ));
     lines

@@ -1,7 +1,7 @@
-//! One cell in a process of its own, and the two sides of the pipe to it.
+//! One trial in a process of its own, and the two sides of the pipe to it.
 //!
-//! The parent starts `nofault lab cell`, puts the new process under the memory limit, and only then sends the
-//! [`CellSpec`] as one line of JSON. The child answers with `Message` lines: each tick as it ends, then the outcome
+//! The parent starts `nofault lab trial`, puts the new process under the memory limit, and only then sends the
+//! [`TrialSpec`] as one line of JSON. The child answers with `Message` lines: each tick as it ends, then the outcome
 //! or the error. `child` starts the process, reads its lines and ends it.
 
 use std::io::{Read, Write};
@@ -18,12 +18,12 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::experiments;
 use crate::machine::cache;
-use crate::record::{CacheState, CellSpec, MemoryMethod, Outcome, Tick};
+use crate::record::{CacheState, MemoryMethod, Outcome, Tick, TrialSpec};
 
-/// The parent's message: the cell, and the cgroup whose counters are read.
+/// The parent's message: the trial, and the cgroup whose counters are read.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
-    spec: CellSpec,
+    spec: TrialSpec,
     cgroup: Option<PathBuf>,
 }
 
@@ -36,24 +36,24 @@ enum Message {
     Failed { kind: String, message: String },
 }
 
-/// The way cells are executed.
+/// The way trials are executed.
 #[derive(Debug, Clone)]
 pub enum Launcher {
-    /// In a child process for each cell: this program, called as `nofault lab cell`.
+    /// In a child process for each trial: this program, called as `nofault lab trial`.
     Child(PathBuf),
     /// In this process, without a memory limit. For tests.
     InProcess,
 }
 
 impl Launcher {
-    /// Executes one cell. `confine` is called with the new process's id before the process starts to work. On `cancel`
-    /// the cell is cut short and its results so far are returned, marked partial.
+    /// Executes one trial. `confine` is called with the new process's id before the process starts to work. On `cancel`
+    /// the trial is cut short and its results so far are returned, marked partial.
     ///
     /// # Errors
-    /// The cell's own error; `System` when the process cannot be started or dies.
+    /// The trial's own error; `System` when the process cannot be started or dies.
     pub fn execute(
         &self,
-        spec: &CellSpec,
+        spec: &TrialSpec,
         cgroup: Option<&Path>,
         confine: &mut dyn FnMut(u32) -> Result<()>,
         cancel: &AtomicBool,
@@ -62,7 +62,7 @@ impl Launcher {
         match self {
             Self::InProcess => execute_here(spec, cgroup, cancel, on_tick),
             Self::Child(program) => {
-                let mut child = Running::start(Command::new(program).args(["lab", "cell"]).stderr(Stdio::piped()))?;
+                let mut child = Running::start(Command::new(program).args(["lab", "trial"]).stderr(Stdio::piped()))?;
                 confine(child.0.id())?;
                 child.send(&Order { spec: spec.clone(), cgroup: cgroup.map(Path::to_path_buf) })?;
                 child.follow(&if_killed(spec), Some(patience(spec)), cancel, &mut |message| match message {
@@ -80,12 +80,12 @@ impl Launcher {
     }
 }
 
-/// The child's part of `nofault lab cell`: reads an order from `input`, works, writes messages to `output`.
+/// The child's part of `nofault lab trial`: reads an order from `input`, works, writes messages to `output`.
 ///
 /// # Errors
-/// `Usage` when the input is no order; `System` when the parent has gone. Errors of the cell are messages.
+/// `Usage` when the input is no order; `System` when the parent has gone. Errors of the trial are messages.
 pub fn serve(input: impl Read, output: impl Write + Send, cancel: &AtomicBool) -> Result<()> {
-    let order: Order = Orders::new(input, "nofault lab cell").first()?;
+    let order: Order = Orders::new(input, "nofault lab trial").first()?;
     let mut output = output;
     let mut gone = false;
     let result = execute_here(&order.spec, order.cgroup.as_deref(), cancel, &mut |tick| {
@@ -104,7 +104,7 @@ pub fn serve(input: impl Read, output: impl Write + Send, cancel: &AtomicBool) -
 }
 
 fn execute_here(
-    spec: &CellSpec,
+    spec: &TrialSpec,
     cgroup: Option<&Path>,
     cancel: &AtomicBool,
     on_tick: &mut dyn FnMut(&Tick),
@@ -112,7 +112,7 @@ fn execute_here(
     let experiment = experiments::known(spec.experiment)?;
     let mut watch = Watch::new();
     for path in &spec.target.paths {
-        // tmpfs and similar have no device: the cell then has no device counters.
+        // tmpfs and similar have no device: the trial then has no device counters.
         watch = match Watch::device_of(watch, Path::new(path)) {
             Ok(watch) => watch,
             Err(_) => Watch::new(),
@@ -139,8 +139,8 @@ fn execute_here(
     Ok(outcome)
 }
 
-/// The likely cause when a cell is killed, and the setting that gives it more memory or lets it use less.
-fn if_killed(spec: &CellSpec) -> String {
+/// The likely cause when a trial is killed, and the setting that gives it more memory or lets it use less.
+fn if_killed(spec: &TrialSpec) -> String {
     let Some(experiment) = experiments::find(spec.experiment) else { return "out of memory".into() };
     if matches!(spec.memory.method, MemoryMethod::None | MemoryMethod::LargeFile) {
         let less = experiment.with_less_memory(spec).map_or(String::new(), |how| format!("; ask for less ({how})"));
@@ -150,8 +150,8 @@ fn if_killed(spec: &CellSpec) -> String {
     format!("out of memory under its limit; give it more ({more})")
 }
 
-/// How long a cell may take beyond its time for opening, populating, a slow disk, a queue that drains.
-fn patience(spec: &CellSpec) -> Duration {
+/// How long a trial may take beyond its time for opening, populating, a slow disk, a queue that drains.
+fn patience(spec: &TrialSpec) -> Duration {
     Duration::from_secs_f64(spec.duration_s.max(1.0) * 2.0 + 120.0)
 }
 
@@ -166,13 +166,13 @@ mod tests {
         assert_eq!(error.kind(), LabErrorKind::Usage);
         assert!(error.to_string().contains("called by nofault itself"));
     }
-    /// The message for a cell whose process is killed before it has worked.
+    /// The message for a trial whose process is killed before it has worked.
     fn told_when_killed(experiment: ExperimentId, label: &str, method: MemoryMethod) -> String {
-        let spec = CellSpec {
+        let spec = TrialSpec {
             experiment,
             variant: String::new(),
             target: Target { label: label.into(), paths: Vec::new(), data_bytes: 0, content_seed: None },
-            contender: String::new(),
+            method: String::new(),
             params: Params::default(),
             repeat: 0,
             duration_s: 1.0,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_cell_says_what_gives_cells_of_its_kind_more_memory() {
+    fn a_killed_trial_says_what_gives_trials_of_its_kind_more_memory() {
         use experiments::{engines, eviction, random, scan, translate};
         let by_group = |experiment, label| told_when_killed(experiment, label, MemoryMethod::CgroupV2);
         for (experiment, label, flag) in [

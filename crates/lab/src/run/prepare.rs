@@ -26,7 +26,7 @@ const MAKING_BYTES_PER_S: f64 = 1e9;
 
 /// Planned speed of reading them once.
 const READING_BYTES_PER_S: f64 = 2e9;
-/// Files of more bytes than this are not read once before the first cell: no host has memory for them either.
+/// Files of more bytes than this are not read once before the first trial: no host has memory for them either.
 const READ_THROUGH_BYTES_MAX: u64 = 64 << 30;
 
 /// Bytes on the disk for the logs of a store.
@@ -49,13 +49,13 @@ pub(super) struct Prepared {
     no_limit: Option<String>,
 }
 
-/// A data file, or several of one name, to be made before the first cell.
+/// A data file, or several of one name, to be made before the first trial.
 enum Making {
     File {
         path: PathBuf,
         wanted: Wanted,
     },
-    /// Space for databases that cells make themselves, one at a time; the folder is named after the experiment.
+    /// Space for databases that trials make themselves, one at a time; the folder is named after the experiment.
     Stores {
         folder: PathBuf,
         name: &'static str,
@@ -163,7 +163,7 @@ impl Prepared {
         };
         let chosen = match config.limits_file() {
             true => memory::choose(&wish),
-            // No cell needs a limit, so the data may all be in memory, and the lack of a limit is no reason to leave
+            // No trial needs a limit, so the data may all be in memory, and the lack of a limit is no reason to leave
             // the file out.
             false => {
                 Ok(memory::Plan { limit: MemoryLimit::default(), data_bytes: config.data_bytes, notes: Vec::new() })
@@ -255,7 +255,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Plans the engine's database, with as much data as the largest cell reads of it.
+    /// Plans the engine's database, with as much data as the largest trial reads of it.
     fn plan_pool(&mut self, config: &Config, needs: &[(&'static str, Needs)]) {
         let bytes = needs.iter().map(|(_, needs)| match needs.pool {
             PoolBytes::Bytes(bytes) => bytes,
@@ -379,7 +379,7 @@ impl Prepared {
     pub(super) fn close(self) -> Result<()> {
         let Self { ram_devices, stores, pool, dirs, .. } = self;
         drop(ram_devices);
-        // A cell that was killed while it served a file system could not unmount it, and the mount lies in one of the
+        // A trial that was killed while it served a file system could not unmount it, and the mount lies in one of the
         // folders.
         let _ = machine::faulty::remove_leftovers();
         drop(pool);

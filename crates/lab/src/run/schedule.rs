@@ -1,4 +1,4 @@
-//! The cells of a run in their order, their planned times, and the plan that is shown before anything starts.
+//! The trials of a run in their order, their planned times, and the plan that is shown before anything starts.
 
 use std::time::Duration;
 
@@ -13,20 +13,21 @@ use crate::experiments;
 use crate::format;
 use crate::machine::system::meminfo_bytes;
 use crate::progress::wrapped;
-use crate::record::{CellSpec, MemoryLimit, MemoryMethod, Skip};
+use crate::record::{MemoryLimit, MemoryMethod, Skip, TrialSpec};
 
-/// Time that a cell takes besides its own: a process, cold caches, a memory limit.
+/// Time that a trial takes besides its own: a process, cold caches, a memory limit.
 const OVERHEAD_S: f64 = 0.15;
 /// Memory locked in a second while a ballast is made: much of it was never touched before.
 const BALLAST_BYTES_PER_S: f64 = 600e6;
 
-/// The plan of a run. As JSON: its time, its cells, and the skipped ones with their reasons.
+/// The plan of a run. As JSON: its time, its trials, and the skipped ones with their reasons.
 #[derive(Debug, Serialize)]
 pub struct Plan {
     /// About how long it takes, making the data included, in seconds.
     pub time_s: f64,
-    /// Every cell, in the order of the run.
-    pub cells: Vec<CellSpec>,
+    /// Every trial, in the order of the run.
+    #[serde(rename = "cells")]
+    pub trials: Vec<TrialSpec>,
     /// The measurements that are left out, and why.
     pub left_out: Vec<Skip>,
     /// The same for people: the heading of each line, and its text.
@@ -47,25 +48,25 @@ pub(super) fn head_of(what: &str) -> String {
     format!("{what:<11}")
 }
 
-/// All cells of a run, in order, and the measurements that are left out.
+/// All trials of a run, in order, and the measurements that are left out.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    pub(super) cells: Vec<CellSpec>,
+    pub(super) trials: Vec<TrialSpec>,
     pub(super) skips: Vec<Skip>,
 }
 
 impl Schedule {
-    /// Plans experiment by experiment. Within one, contenders are interleaved and every other round is reversed: A B C,
-    /// C B A, …, so that a drift of the machine affects all of them and no contender always follows the same other.
-    /// Cells that need a ballast come last in their experiment, so that the ballast is made once. Where memory cannot
+    /// Plans experiment by experiment. Within one, methods are interleaved and every other round is reversed: A B C,
+    /// C B A, …, so that a drift of the machine affects all of them and no method always follows the same other.
+    /// Trials that need a ballast come last in their experiment, so that the ballast is made once. Where memory cannot
     /// be limited (`no_limit` gives the reason), the experiments that need a limit are left out.
     pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
-        let mut schedule = Self { cells: Vec::new(), skips: Vec::new() };
+        let mut schedule = Self { trials: Vec::new(), skips: Vec::new() };
         for id in &config.experiments {
             let Some(experiment) = experiments::find(*id) else { continue };
             if let Some(reason) = no_limit.filter(|_| experiment.needs(config).limited == Limited::All) {
-                let (target, contender) = (String::new(), String::new());
-                schedule.skips.push(Skip { experiment: *id, target, contender, reason: reason.to_owned() });
+                let (target, method) = (String::new(), String::new());
+                schedule.skips.push(Skip { experiment: *id, target, method, reason: reason.to_owned() });
                 continue;
             }
             let plan = experiment.plan(config, available);
@@ -75,41 +76,41 @@ impl Schedule {
                     schedule.skips.push(skip);
                 }
             }
-            schedule.cells.extend(plan.once);
-            let (heavy, light): (Vec<_>, Vec<_>) = plan.cells.into_iter().partition(needs_ballast);
-            for cells in [light, heavy] {
+            schedule.trials.extend(plan.once);
+            let (heavy, light): (Vec<_>, Vec<_>) = plan.trials.into_iter().partition(needs_ballast);
+            for trials in [light, heavy] {
                 for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
-                    let mut round: Vec<&[CellSpec]> = cells
-                        .chunk_by(|a, b| plan.together && (&a.contender, &a.target) == (&b.contender, &b.target))
+                    let mut round: Vec<&[TrialSpec]> = trials
+                        .chunk_by(|a, b| plan.together && (&a.method, &a.target) == (&b.method, &b.target))
                         .collect();
                     if repeat % 2 == 1 {
                         round.reverse();
                     }
-                    let round = round.into_iter().flatten().map(|spec| CellSpec { repeat, ..spec.clone() });
-                    schedule.cells.extend(round);
+                    let round = round.into_iter().flatten().map(|spec| TrialSpec { repeat, ..spec.clone() });
+                    schedule.trials.extend(round);
                 }
             }
         }
         schedule
     }
 
-    /// Planned time of all cells.
+    /// Planned time of all trials.
     pub(super) fn time(&self) -> Duration {
         self.times().map(|(_, time)| time).sum()
     }
 
-    /// All cells with their planned times; the first that needs a ballast includes the time to make it.
-    fn times(&self) -> impl Iterator<Item = (&CellSpec, Duration)> {
+    /// All trials with their planned times; the first that needs a ballast includes the time to make it.
+    fn times(&self) -> impl Iterator<Item = (&TrialSpec, Duration)> {
         let ballast_s = meminfo_bytes("MemTotal").unwrap_or(0) as f64 / BALLAST_BYTES_PER_S;
         let mut had = false;
-        self.cells.iter().map(move |spec| {
+        self.trials.iter().map(move |spec| {
             let (before, now) = (std::mem::replace(&mut had, needs_ballast(spec)), needs_ballast(spec));
             let making_s = if now && !before { ballast_s } else { 0.0 };
             (spec, time_of(spec) + seconds(making_s))
         })
     }
 
-    /// The plan line by line, for people: cells, time, bytes, limits, omissions. Also checks that the bytes fit.
+    /// The plan line by line, for people: trials, time, bytes, limits, omissions. Also checks that the bytes fit.
     ///
     /// # Errors
     /// `NoSpace` when disk or memory are too small for it.
@@ -117,9 +118,9 @@ impl Schedule {
         let mut lines = Vec::new();
         let mut line = |what, value| lines.push((what, value));
         for id in &config.experiments {
-            let cells = self.times().filter(|(spec, _)| spec.experiment == *id);
-            let (count, time) = cells.fold((0, Duration::ZERO), |(count, sum), (_, time)| (count + 1, sum + time));
-            line(id.name(), format!("{count} cells, {}", format::duration(time.as_secs_f64())));
+            let trials = self.times().filter(|(spec, _)| spec.experiment == *id);
+            let (count, time) = trials.fold((0, Duration::ZERO), |(count, sum), (_, time)| (count + 1, sum + time));
+            line(id.name(), format!("{count} trials, {}", format::duration(time.as_secs_f64())));
         }
         let total = self.time() + seconds(prepared.making_s(config));
         line("time", format!("about {}", format::duration(total.as_secs_f64())));
@@ -135,20 +136,20 @@ impl Schedule {
         }
         for id in experiments::ids() {
             for skip in self.skips.iter().filter(|skip| skip.experiment == id) {
-                let what = [id.name(), &skip.target, &skip.contender];
+                let what = [id.name(), &skip.target, &skip.method];
                 let what: Vec<&str> = what.into_iter().filter(|part| !part.is_empty()).collect();
                 line("left out", format!("{}: {}", what.join(" "), skip.reason));
             }
         }
-        Ok(Plan { time_s: total.as_secs_f64(), cells: self.cells.clone(), left_out: self.skips.clone(), lines })
+        Ok(Plan { time_s: total.as_secs_f64(), trials: self.trials.clone(), left_out: self.skips.clone(), lines })
     }
 
-    /// The limits of the cells, the commonest first, with the experiments that use each where there are several. A
+    /// The limits of the trials, the commonest first, with the experiments that use each where there are several. A
     /// single limit that limits nothing where there are none.
     fn limits(&self) -> Vec<(String, MemoryLimit)> {
         let mut limits: Vec<(MemoryLimit, usize, Vec<&'static str>)> = Vec::new();
         for spec in
-            self.cells.iter().filter(|spec| spec.memory.method != MemoryMethod::None && spec.target.label != "ram")
+            self.trials.iter().filter(|spec| spec.memory.method != MemoryMethod::None && spec.target.label != "ram")
         {
             let at = limits.iter().position(|(limit, ..)| *limit == spec.memory).unwrap_or_else(|| {
                 limits.push((spec.memory, 0, Vec::new()));
@@ -167,13 +168,13 @@ impl Schedule {
     }
 }
 
-/// Whether nearly all memory must be locked while the cell runs.
-fn needs_ballast(spec: &CellSpec) -> bool {
+/// Whether nearly all memory must be locked while the trial runs.
+fn needs_ballast(spec: &TrialSpec) -> bool {
     spec.memory.method == MemoryMethod::Ballast
 }
 
-/// Planned time of a cell.
-pub(super) fn time_of(spec: &CellSpec) -> Duration {
+/// Planned time of a trial.
+pub(super) fn time_of(spec: &TrialSpec) -> Duration {
     seconds(spec.duration_s + OVERHEAD_S)
 }
 
@@ -185,23 +186,23 @@ mod tests {
     fn without_a_memory_limit_what_needs_one_is_left_out_with_the_reason_and_the_rest_runs() {
         let config = Config::default();
         let schedule = Schedule::of(&config, &Available::default(), Some("no rights"));
-        assert!(!schedule.cells.is_empty());
+        assert!(!schedule.trials.is_empty());
         let limited = |id| experiments::find(id).unwrap().needs(&config).limited == Limited::All;
-        assert!(schedule.cells.iter().all(|cell| !limited(cell.experiment)));
+        assert!(schedule.trials.iter().all(|trial| !limited(trial.experiment)));
         for id in config.experiments.iter().copied().filter(|id| limited(*id)) {
             assert!(schedule.skips.iter().any(|skip| skip.experiment == id && skip.reason == "no rights"), "{id}");
         }
     }
 
     #[test]
-    fn contenders_are_interleaved_over_the_repeats() {
+    fn methods_are_interleaved_over_the_repeats() {
         let config = Config { experiments: vec![experiments::async_hazard::ID], ..Config::default() };
         let schedule = Schedule::of(&config, &Available::default(), None);
-        let repeats: Vec<u32> = schedule.cells.iter().map(|cell| cell.repeat).collect();
+        let repeats: Vec<u32> = schedule.trials.iter().map(|trial| trial.repeat).collect();
         assert!(repeats.is_sorted() && repeats.last() == Some(&2));
         let round = |number| {
-            let cells = schedule.cells.iter().filter(move |cell| cell.repeat == number);
-            cells.map(|cell| (&cell.contender, &cell.variant, cell.cache)).collect::<Vec<_>>()
+            let trials = schedule.trials.iter().filter(move |trial| trial.repeat == number);
+            trials.map(|trial| (&trial.method, &trial.variant, trial.cache)).collect::<Vec<_>>()
         };
         assert!(round(0).len() > 2 && round(1).into_iter().rev().eq(round(0)), "every other round goes backwards");
     }
@@ -216,26 +217,28 @@ mod tests {
         };
         let reclaim = vec![reclaim("kswapd", MemoryMethod::Ballast), reclaim("cgroup", MemoryMethod::CgroupV1)];
         let schedule = Schedule::of(&config, &Available { reclaim, ..Available::default() }, None);
-        let heavy: Vec<bool> = schedule.cells.iter().map(needs_ballast).collect();
+        let heavy: Vec<bool> = schedule.trials.iter().map(needs_ballast).collect();
         assert!(heavy.is_sorted() && heavy.contains(&true) && heavy.contains(&false), "{heavy:?}");
         for of in [false, true] {
-            let cells = schedule.cells.iter().filter(|spec| needs_ballast(spec) == of);
-            let repeats: Vec<u32> = cells.map(|spec| spec.repeat).collect();
+            let trials = schedule.trials.iter().filter(|spec| needs_ballast(spec) == of);
+            let repeats: Vec<u32> = trials.map(|spec| spec.repeat).collect();
             assert!(repeats.is_sorted() && repeats.last() == Some(&2), "{repeats:?}");
         }
-        let alone: Duration = schedule.cells.iter().map(time_of).sum();
+        let alone: Duration = schedule.trials.iter().map(time_of).sum();
         let ballast_s = meminfo_bytes("MemTotal").unwrap() as f64 / BALLAST_BYTES_PER_S;
         assert_eq!(schedule.time(), alone + seconds(ballast_s), "once, and in the plan");
     }
 
     #[test]
-    fn cells_that_build_on_each_other_keep_their_order_in_every_round() {
+    fn trials_that_build_on_each_other_keep_their_order_in_every_round() {
         let config = Config { experiments: vec![experiments::engines::ID], ..Config::default() };
         let schedule = Schedule::of(&config, &Available::default(), None);
-        let first: Vec<_> = schedule.cells.iter().filter(|cell| cell.repeat == 0).map(|cell| &cell.variant).collect();
+        let first: Vec<_> =
+            schedule.trials.iter().filter(|trial| trial.repeat == 0).map(|trial| &trial.variant).collect();
         let own = |repeat| {
-            let cells = schedule.cells.iter().filter(move |cell| cell.repeat == repeat && cell.contender == "nofault");
-            cells.map(|cell| cell.variant.as_str()).collect::<Vec<_>>()
+            let trials =
+                schedule.trials.iter().filter(move |trial| trial.repeat == repeat && trial.method == "nofault");
+            trials.map(|trial| trial.variant.as_str()).collect::<Vec<_>>()
         };
         assert_eq!(first[0], "load");
         assert!(own(0).len() > 5 && own(0) == own(1));

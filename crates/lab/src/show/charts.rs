@@ -1,4 +1,4 @@
-//! The two kinds of chart of the report: [`Rows`] (one row a contender: dots, bars, strips) and [`Lines`] (stacked
+//! The two kinds of chart of the report: [`Rows`] (one row a method: dots, bars, strips) and [`Lines`] (stacked
 //! panels over a common axis: time series, sweeps, percentile curves). Each is drawn twice, for wide and narrow pages.
 
 use super::svg::{Anchor, Axis, Canvas, TEXT_PX, text_width, wrap};
@@ -8,7 +8,7 @@ use crate::format::Unit;
 const WIDE_PX: f64 = 780.0;
 const NARROW_PX: f64 = 340.0;
 
-/// A chart with a row for each contender.
+/// A chart with a row for each method.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows {
     /// Label of the value axis: `reads per second`.
@@ -22,7 +22,7 @@ pub(crate) struct Rows {
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) label: String,
-    /// Colour class of the contender.
+    /// Colour class of the method.
     pub(crate) tone: &'static str,
     pub(crate) marks: Vec<Mark>,
     /// The figure in words, at the end of the row.

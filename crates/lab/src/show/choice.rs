@@ -1,4 +1,4 @@
-//! Chooses the contenders in a chart of lines: each at its best setting, and no more than can be read.
+//! Chooses the methods in a chart of lines: each at its best setting, and no more than can be read.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crate::summary::{Group, Metric};
 /// Most lines that a chart can carry and still be read.
 const LINES_MAX: usize = 7;
 
-/// The groups that represent their contenders in a chart of lines: the best of each, in the order measured.
+/// The groups that represent their methods in a chart of lines: the best of each, in the order measured.
 pub(crate) fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
-    let mut names: Vec<&str> = groups.iter().map(|group| group.spec.contender.as_str()).collect();
+    let mut names: Vec<&str> = groups.iter().map(|group| group.spec.method.as_str()).collect();
     let mut seen = BTreeSet::new();
     names.retain(|name| seen.insert(*name));
     let best_of = |name: &str| {
-        let its = groups.iter().copied().filter(|group| group.spec.contender == name);
+        let its = groups.iter().copied().filter(|group| group.spec.method == name);
         judge::best(its, metric)
     };
     names.into_iter().filter_map(best_of).collect()
@@ -69,7 +69,7 @@ mod tests {
         let summary = Summary::of(&file);
         let groups: Vec<&Group<'_>> = summary.groups.iter().collect();
         let (shown, left) = few(one_each(&groups, Metric::OpsPerS), Metric::OpsPerS);
-        let shown: Vec<&str> = shown.iter().map(|group| group.spec.contender.as_str()).collect();
+        let shown: Vec<&str> = shown.iter().map(|group| group.spec.method.as_str()).collect();
         let expected = [
             "mmap-random",
             "mmap-normal",

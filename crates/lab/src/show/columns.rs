@@ -1,4 +1,4 @@
-//! The columns of the terminal's tables. Rows are contenders at their best setting; columns that do not fit are left out
+//! The columns of the terminal's tables. Rows are methods at their best setting; columns that do not fit are left out
 //! from the right, as a wrapped row is harder to read than a missing figure.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -24,13 +24,13 @@ impl Column {
     }
 }
 
-/// The best setting of threads and depth of each contender, mapped ones first and fio last. Settings of other
+/// The best setting of threads and depth of each method, mapped ones first and fio last. Settings of other
 /// parameters keep a row each.
 pub(crate) fn chosen<'g, 'a>(groups: Vec<&'g Group<'a>>) -> Vec<&'g Group<'a>> {
     let mut kept: Vec<&Group<'_>> = Vec::new();
     for group in groups {
         let same = |other: &&mut &'g Group<'a>| {
-            other.spec.contender == group.spec.contender && other.spec.params.extra == group.spec.params.extra
+            other.spec.method == group.spec.method && other.spec.params.extra == group.spec.params.extra
         };
         match kept.iter_mut().find(same) {
             Some(other) => {
@@ -84,7 +84,7 @@ pub(crate) fn title(experiment: ExperimentId, target: &str) -> String {
     format!("{experiment}, {}", target_title(target))
 }
 
-/// Operations a second of each contender at its best setting, a row each.
+/// Operations a second of each method at its best setting, a row each.
 pub(crate) fn operations(summary: &Summary<'_>, experiment: ExperimentId, target: &str, variants: &[&str]) -> Sheet {
     let heads = Heads { rate: "ops/s", cpu_metric: Metric::CpuPerOp, cpu: "CPU/op" };
     rated(summary, experiment, target, variants, &heads)

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
 use super::choice::{few, one_each};
 use crate::format::{Unit, digits};
-use crate::record::{Cell, Tick};
+use crate::record::{Tick, Trial};
 use crate::summary::{Basis, Family, Group, Metric, Paging, is_plain, parameters};
 
 /// A drawing with its title, its explanation and the table behind it.
@@ -85,10 +85,10 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     let title = format!("{what}: {place}");
     let chart = Rows { axis: axis.into(), unit: metric.unit(), log: false, rows };
     Some(Figure {
-        // When every cell is invalid: the table gives the reasons.
+        // When every trial is invalid: the table gives the reasons.
         svg: if chart.rows.is_empty() { String::new() } else { chart.draw(&title) },
         title,
-        lead: "Bar: median with full memory (whole cell where it never fills). Dots: the repeats.".into(),
+        lead: "Bar: median with full memory (whole trial where it never fills). Dots: the repeats.".into(),
         legend: Vec::new(),
         table: results(groups),
     })
@@ -106,7 +106,7 @@ const OF_PAGING: [Metric; 4] = [
     Metric::PerOp("voluntary_switches"),
 ];
 
-/// Every figure of each contender: the table behind a rate.
+/// Every figure of each method: the table behind a rate.
 pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     let basis = groups.first().map_or(Basis::by(Metric::OpsPerS), |group| group.basis);
     let primary = basis.metric;
@@ -139,7 +139,7 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     // fio is a process of its own: this process's faults and waits are not fio's.
     let of_others =
         |group: &Group<'_>, metric: Metric| group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_));
-    let mut table = Table::new(&["contender", "runs", "spread"]);
+    let mut table = Table::new(&["method", "runs", "spread"]);
     for (index, (name, metric)) in columns.iter().enumerate() {
         let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };
         table.headers.insert(if index == 0 { 1 } else { table.headers.len() }, header.to_owned());
@@ -171,14 +171,14 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     table
 }
 
-/// A chart of costs, on a logarithmic axis, as contenders differ by orders of magnitude.
+/// A chart of costs, on a logarithmic axis, as methods differ by orders of magnitude.
 pub(crate) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if rows.len() < 2 {
         return None;
     }
     let title = format!("{axis}: {place}");
-    let mut table = Table::new(&["contender", axis, "spread"]);
+    let mut table = Table::new(&["method", axis, "spread"]);
     for group in groups {
         if let Some(spread) = group.spread(metric) {
             let unit = metric.unit();
@@ -203,12 +203,12 @@ pub(crate) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
 pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let drawn = |group: &&Group<'_>| {
         // fio's first seconds are its own start-up and would pass for a cold start.
-        group.family() != Family::Baseline && group.typical().is_some_and(|cell| cell.outcome.ticks.len() >= 2)
+        group.family() != Family::Baseline && group.typical().is_some_and(|trial| trial.outcome.ticks.len() >= 2)
     };
     let (chosen, left) = few(one_each(groups, metric).into_iter().filter(drawn).collect(), metric);
-    let chosen: Vec<(&Group<'_>, &Cell)> =
+    let chosen: Vec<(&Group<'_>, &Trial)> =
         chosen.into_iter().filter_map(|group| Some((group, group.typical()?))).collect();
-    let to = chosen.iter().flat_map(|(_, cell)| &cell.outcome.ticks).map(|tick| tick.at_s).fold(0.0, f64::max);
+    let to = chosen.iter().flat_map(|(_, trial)| &trial.outcome.ticks).map(|tick| tick.at_s).fold(0.0, f64::max);
     if chosen.is_empty() || !(to.is_finite() && to > 0.0) {
         return None;
     }
@@ -230,13 +230,8 @@ pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
         }
     }
     let mut legend = legend_of(&panels[0].series);
-    if chosen.iter().any(|(_, cell)| cell.outcome.full_at_s.is_some()) {
-        legend.push(Legend {
-            tone: "t6",
-            dash: 0,
-            mark: "full",
-            label: "memory full (in the contender's colour)".into(),
-        });
+    if chosen.iter().any(|(_, trial)| trial.outcome.full_at_s.is_some()) {
+        legend.push(Legend { tone: "t6", dash: 0, mark: "full", label: "memory full (in the method's colour)".into() });
     }
     let title = format!("Second by second: {place}");
     let table = tick_table(&panels);
@@ -247,7 +242,7 @@ pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
         svg: chart.draw(&title),
         title,
         lead: format!(
-            "From a cold start; of each contender the setting with the best median, and of its repeats the median one.{low}{left}"
+            "From a cold start; of each method the setting with the best median, and of its repeats the median one.{low}{left}"
         ),
         legend,
         table,
@@ -261,17 +256,17 @@ fn at_the_bottom(series: &[Series]) -> Vec<&str> {
     series.iter().filter(|series| top(series) < 0.02 * highest).map(|series| series.label.as_str()).collect()
 }
 
-fn series(chosen: &[(&Group<'_>, &Cell)], value: &dyn Fn(&Tick) -> Option<f64>) -> Vec<Series> {
+fn series(chosen: &[(&Group<'_>, &Trial)], value: &dyn Fn(&Tick) -> Option<f64>) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
-    for (group, cell) in chosen {
+    for (group, trial) in chosen {
         let tone = tone(group);
-        let points = cell.outcome.ticks.iter().filter(|tick| tick.elapsed_s > 0.0);
+        let points = trial.outcome.ticks.iter().filter(|tick| tick.elapsed_s > 0.0);
         all.push(Series {
             label: group.label(),
             tone,
             dash: dash(&all, tone),
             points: points.filter_map(|tick| Some((tick.at_s, value(tick)? / tick.elapsed_s))).collect(),
-            full_at: cell.outcome.full_at_s,
+            full_at: trial.outcome.full_at_s,
         });
     }
     all
@@ -311,17 +306,17 @@ pub(crate) fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &
     let mut figures = Vec::new();
     for (name, value) in parameters {
         let mut series: Vec<Series> = Vec::new();
-        let mut table = Table::new(&["contender", name, "median", "spread"]);
+        let mut table = Table::new(&["method", name, "median", "spread"]);
         let mut methods: Vec<&Group<'_>> = Vec::new();
         for group in groups {
-            if methods.iter().all(|other| other.spec.contender != group.spec.contender) {
+            if methods.iter().all(|other| other.spec.method != group.spec.method) {
                 methods.push(group);
             }
         }
         for method in methods {
             let mut points: Vec<(f64, crate::summary::Spread)> = groups
                 .iter()
-                .filter(|group| group.spec.contender == method.spec.contender && is_plain(&group.spec.params))
+                .filter(|group| group.spec.method == method.spec.method && is_plain(&group.spec.params))
                 .filter_map(|group| Some((f64::from(value(group)), group.spread(metric)?)))
                 .filter(|(at, _)| *at > 0.0)
                 .collect();
@@ -390,7 +385,7 @@ pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &s
     let mut series: Vec<Series> = Vec::new();
     let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
     let headers =
-        ["contender", "samples", "mean", "standard deviation", "p50", "p90", "p99", "p99.9", "p99.99", "largest"];
+        ["method", "samples", "mean", "standard deviation", "p50", "p90", "p99", "p99.9", "p99.99", "largest"];
     let mut table = Table::new(&headers);
     for (group, histogram) in &chosen {
         let seconds = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e9;
@@ -426,7 +421,7 @@ pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &s
         svg: chart.draw(&title),
         title,
         lead: format!(
-            "All repeats together; of each contender the setting with the best rate. To the right: the rare slow ones.{left}"
+            "All repeats together; of each method the setting with the best rate. To the right: the rare slow ones.{left}"
         ),
         legend,
         table,

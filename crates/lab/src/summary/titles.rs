@@ -2,7 +2,7 @@
 
 use crate::record::Params;
 
-/// Parameters that give the amount of work and its layout: the same for all contenders, so no part of a name.
+/// Parameters that give the amount of work and its layout: the same for all methods, so no part of a name.
 const SIZE_OF_WORK: [&str; 13] = [
     "files",
     "touches",

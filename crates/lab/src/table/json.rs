@@ -6,7 +6,7 @@ use crate::claims::{Answer, answers};
 use crate::findings::{Finding, findings};
 use crate::format;
 use crate::record::file::RecordFile;
-use crate::record::{CellSpec, MachineInfo};
+use crate::record::{MachineInfo, TrialSpec};
 use crate::summary::{Metric, Spread, Summary};
 use crate::verdict::{Verdict, Workload, judge};
 
@@ -29,7 +29,7 @@ struct Json<'a> {
 #[derive(Debug, Serialize)]
 struct JsonResult<'a> {
     key: &'a str,
-    spec: &'a CellSpec,
+    spec: &'a TrialSpec,
     runs: usize,
     /// Repeats without a figure: which, and why.
     worthless: &'a [(u32, String)],

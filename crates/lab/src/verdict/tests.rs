@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use super::*;
 use crate::config::Config;
 use crate::record::{
-    Cell, CellSpec, Checks, End, ExperimentId, MachineInfo, MemoryLimit, Outcome, Params, RunInfo, SCHEMA, Target,
+    Checks, End, ExperimentId, MachineInfo, MemoryLimit, Outcome, Params, RunInfo, SCHEMA, Target, Trial, TrialSpec,
 };
 
-/// Records of the given reads a second by contender, with three repeats each.
+/// Records of the given reads a second by method, with three repeats each.
 pub(crate) fn file(experiment: ExperimentId, variant: &str, rates: &[(&str, f64)]) -> RecordFile {
     let mut file = empty();
-    rates.iter().for_each(|(contender, rate)| add(&mut file, (experiment, variant), contender, (2, 1), *rate, |_| ()));
+    rates.iter().for_each(|(method, rate)| add(&mut file, (experiment, variant), method, (2, 1), *rate, |_| ()));
     file
 }
 
@@ -27,7 +27,7 @@ fn empty() -> RecordFile {
             machine: MachineInfo::default(),
             biases: Vec::new(),
         },
-        cells: Vec::new(),
+        trials: Vec::new(),
         skips: Vec::new(),
         notes: Vec::new(),
         end: Some(End { complete: true, reason: String::new(), elapsed_s: 1.0 }),
@@ -37,21 +37,21 @@ fn empty() -> RecordFile {
     }
 }
 
-/// Three repeats of a contender with so many threads and requests in flight of each, changed as said.
+/// Three repeats of a method with so many threads and requests in flight of each, changed as said.
 fn add(
     file: &mut RecordFile,
     (experiment, variant): (ExperimentId, &str),
-    contender: &str,
+    method: &str,
     (threads, depth): (u32, u32),
     rate: f64,
-    change: impl Fn(&mut Cell),
+    change: impl Fn(&mut Trial),
 ) {
     for repeat in 0..3_u32 {
-        let spec = CellSpec {
+        let spec = TrialSpec {
             experiment,
             variant: variant.into(),
             target: Target { label: "file".into(), content_seed: Some(1), ..Target::default() },
-            contender: contender.into(),
+            method: method.into(),
             params: Params { threads, depth, block_bytes: 4096, extra: BTreeMap::new() },
             repeat,
             duration_s: 1.0,
@@ -69,19 +69,19 @@ fn add(
             counters,
             ..Outcome::default()
         };
-        let mut cell = Cell { spec, outcome };
-        change(&mut cell);
-        file.cells.push(cell);
+        let mut trial = Trial { spec, outcome };
+        change(&mut trial);
+        file.trials.push(trial);
     }
 }
 
 /// Every sample of a latency.
-fn takes(name: &'static str, microseconds: f64) -> impl Fn(&mut Cell) {
-    move |cell| {
+fn takes(name: &'static str, microseconds: f64) -> impl Fn(&mut Trial) {
+    move |trial| {
         let mut histogram = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3).unwrap();
-        let scattered = microseconds * 1000.0 * (1.0 + f64::from(cell.spec.repeat) / 100.0);
+        let scattered = microseconds * 1000.0 * (1.0 + f64::from(trial.spec.repeat) / 100.0);
         histogram.record_n(scattered as u64, 100).unwrap();
-        cell.outcome.latency.insert(name.into(), crate::record::Latency::of(&histogram));
+        trial.outcome.latency.insert(name.into(), crate::record::Latency::of(&histogram));
     }
 }
 
@@ -151,8 +151,8 @@ fn noise_and_missing_ends_make_it_less_sure() {
         file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
     let sure = judged(&records, Workload::default()).sure;
     assert_eq!(sure, Sure::Fairly);
-    for cell in &mut records.cells {
-        cell.outcome.warnings.push("others used 60 % of the CPU time".into());
+    for trial in &mut records.trials {
+        trial.outcome.warnings.push("others used 60 % of the CPU time".into());
     }
     let noisy = judged(&records, Workload::default());
     assert_eq!(noisy.sure, Sure::Little);
@@ -187,7 +187,7 @@ fn a_pool_counts_beside_bare_calls_on_either_side() {
 #[test]
 fn databases_with_and_without_a_map_are_evidence() {
     let mut records = file(crate::experiments::engines::ID, "ycsb-c", &[("sqlite-mmap", 1_000.0), ("sqlite", 9_000.0)]);
-    records.cells.iter_mut().for_each(|cell| cell.spec.target.label = crate::experiments::engines::LARGER.into());
+    records.trials.iter_mut().for_each(|trial| trial.spec.target.label = crate::experiments::engines::LARGER.into());
     assert_eq!(judged(&records, Workload::default()).advice, Advice::Explicit);
     let in_memory = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
     assert_eq!(judged(&records, in_memory).advice, Advice::NoAnswer);
@@ -198,9 +198,9 @@ fn a_map_whose_waits_are_timed_apart_is_no_reason_for_it() {
     let ahead = (crate::experiments::stalls::ID, "ahead");
     let mut records = empty();
     add(&mut records, ahead, "uring-direct", (1, 32), 1e4, takes("op", 1_000.0));
-    add(&mut records, ahead, "mmap-mincore", (1, 32), 1e4, |cell| {
-        takes("op", 2.0)(cell);
-        takes("wait", 9_000.0)(cell);
+    add(&mut records, ahead, "mmap-mincore", (1, 32), 1e4, |trial| {
+        takes("op", 2.0)(trial);
+        takes("wait", 9_000.0)(trial);
     });
     let verdict = judged(&records, Workload::default());
     assert!(reasons(&verdict, "no stalls").is_empty(), "{verdict:#?}");
@@ -212,7 +212,7 @@ fn a_map_whose_waits_are_timed_apart_is_no_reason_for_it() {
 /// Random reads as `--preset standard` measures them, on a device that is faster with more requests in flight.
 fn random_reads() -> RecordFile {
     let (mut records, random) = (empty(), (crate::experiments::random::ID, ""));
-    for (contender, count, rate) in [
+    for (method, count, rate) in [
         ("mmap-random", (1, 1), 15_000.0),
         ("mmap-random", (16, 1), 75_000.0),
         ("mmap-random", (100, 1), 76_000.0),
@@ -223,7 +223,7 @@ fn random_reads() -> RecordFile {
         ("uring-direct", (1, 32), 80_000.0),
         ("uring-direct", (1, 128), 88_000.0),
     ] {
-        add(&mut records, random, contender, count, rate, takes("op", 1e6 * f64::from(count.0) / rate));
+        add(&mut records, random, method, count, rate, takes("op", 1e6 * f64::from(count.0) / rate));
     }
     records
 }
@@ -246,14 +246,14 @@ fn both_sides_have_about_as_many_requests_at_a_time_as_the_user() {
 #[test]
 fn a_scan_takes_as_many_of_the_users_threads_as_serve_it_best() {
     let mut records = empty();
-    for (contender, count, rate) in [
+    for (method, count, rate) in [
         ("mmap-normal", (1, 1), 2_400.0),
         ("mmap-normal", (20, 1), 1_400.0),
         ("pread-direct", (1, 1), 2_000.0),
         ("pread-direct", (20, 1), 2_500.0),
         ("uring-direct", (1, 32), 2_450.0),
     ] {
-        add(&mut records, (crate::experiments::scan::ID, ""), contender, count, rate, |_| ());
+        add(&mut records, (crate::experiments::scan::ID, ""), method, count, rate, |_| ());
     }
     for (threads, other, far) in
         [(1, "depth 32", false), (8, "pread O_DIRECT · 20 threads", true), (16, "20 threads", false)]
@@ -264,8 +264,8 @@ fn a_scan_takes_as_many_of_the_users_threads_as_serve_it_best() {
         let told = verdict.why_no_surer.iter().any(|why| why.contains("scan, file (1 and 20)"));
         assert_eq!(told, far, "{threads}: {:?}", verdict.why_no_surer);
     }
-    for cell in records.cells.iter_mut().filter(|cell| cell.spec.params.threads == 1) {
-        cell.spec.params.threads = 4;
+    for trial in records.trials.iter_mut().filter(|trial| trial.spec.params.threads == 1) {
+        trial.spec.params.threads = 4;
     }
     let verdict = judged(&records, Workload { threads: Some(1), ..Workload::default() });
     assert!(verdict.why_no_surer.iter().any(|why| why.contains("scan, file (4)")), "{:?}", verdict.why_no_surer);
@@ -274,8 +274,8 @@ fn a_scan_takes_as_many_of_the_users_threads_as_serve_it_best() {
 #[test]
 fn threads_that_were_not_measured_make_it_less_sure() {
     let mut records = empty();
-    for (contender, rate) in [("mmap-random", 40_000.0), ("pread-direct", 90_000.0)] {
-        add(&mut records, (crate::experiments::random::ID, ""), contender, (16, 1), rate, |_| ());
+    for (method, rate) in [("mmap-random", 40_000.0), ("pread-direct", 90_000.0)] {
+        add(&mut records, (crate::experiments::random::ID, ""), method, (16, 1), rate, |_| ());
     }
     for (threads, told) in [(1, true), (100, true), (8, false), (16, false)] {
         let verdict = judged(&records, Workload { threads: Some(threads), ..Workload::default() });
@@ -304,7 +304,7 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
     assert!(found.len() == 1 && found[0].0 == Side::Against && found[0].1.contains("64 writers"), "{found:?}");
 
     for (threads, map, calls) in [(1, 9_000.0, 1_000.0), (16, 9_000.0, 90_000.0)] {
-        let larger = |cell: &mut Cell| cell.spec.target.label = crate::experiments::engines::LARGER.into();
+        let larger = |trial: &mut Trial| trial.spec.target.label = crate::experiments::engines::LARGER.into();
         add(&mut records, (crate::experiments::engines::ID, "ycsb-c"), "sqlite-mmap", (threads, 1), map, larger);
         add(&mut records, (crate::experiments::engines::ID, "ycsb-c"), "sqlite", (threads, 1), calls, larger);
     }
@@ -314,7 +314,7 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
     }
 
     for (threads, map, pool) in [(1, 9e6, 1e6), (2, 9e6, 90e6)] {
-        let set = |cell: &mut Cell| drop(cell.spec.params.extra.insert("working_set".into(), "1073741824".into()));
+        let set = |trial: &mut Trial| drop(trial.spec.params.extra.insert("working_set".into(), "1073741824".into()));
         add(&mut records, (crate::experiments::translate::ID, "lookup"), "mapped", (threads, 1), map, set);
         add(&mut records, (crate::experiments::translate::ID, "lookup"), "array", (threads, 1), pool, set);
     }
@@ -350,8 +350,8 @@ fn data_that_fits_may_stall_as_well() {
 #[test]
 fn random_reads_are_compared_in_their_tails_with_as_many_threads_on_either_side() {
     let mut records = random_reads();
-    let fastest = |cell: &&mut Cell| cell.spec.contender == "pread-direct" && cell.spec.params.threads == 16;
-    records.cells.iter_mut().filter(fastest).for_each(|cell| cell.outcome.ops *= 2);
+    let fastest = |trial: &&mut Trial| trial.spec.method == "pread-direct" && trial.spec.params.threads == 16;
+    records.trials.iter_mut().filter(fastest).for_each(|trial| trial.outcome.ops *= 2);
     for threads in [None, Some(1), Some(8), Some(100)] {
         let verdict = judged(&records, Workload { threads, ..Workload::default() });
         let found = reasons(&verdict, "no stalls");

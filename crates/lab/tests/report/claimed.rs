@@ -8,7 +8,7 @@ use nofault_lab::claims::{self, Decision, Outcome};
 use nofault_lab::experiments;
 use nofault_lab::findings::findings;
 use nofault_lab::record::file::RecordFile;
-use nofault_lab::record::{Cell, ExperimentId, Latency, MemoryLimit, MemoryMethod};
+use nofault_lab::record::{ExperimentId, Latency, MemoryLimit, MemoryMethod, Trial};
 use nofault_lab::summary::Summary;
 
 use crate::synthetic::{self, Like};
@@ -27,13 +27,13 @@ impl Made {
         Self { file: synthetic::empty(), rng: Rng::with_seed(3) }
     }
 
-    /// Adds three repeats of a cell, changed by `change`.
-    fn changed(&mut self, (experiment, variant, target): Place, like: Like, change: impl Fn(&mut Cell)) -> &mut Self {
+    /// Adds three repeats of a trial, changed by `change`.
+    fn changed(&mut self, (experiment, variant, target): Place, like: Like, change: impl Fn(&mut Trial)) -> &mut Self {
         for repeat in 0..3 {
             let spec = synthetic::spec(experiment, variant, target, &like, repeat);
-            let mut cell = synthetic::timed(&mut self.rng, spec, &like);
-            change(&mut cell);
-            self.file.cells.push(cell);
+            let mut trial = synthetic::timed(&mut self.rng, spec, &like);
+            change(&mut trial);
+            self.file.trials.push(trial);
         }
         self
     }
@@ -42,30 +42,30 @@ impl Made {
         self.changed(place, like, |_| ())
     }
 
-    /// Adds a cell that differs from others by an extra parameter.
+    /// Adds a trial that differs from others by an extra parameter.
     fn with(&mut self, place: Place, like: Like, name: &str, value: &str) -> &mut Self {
-        self.changed(place, like, |cell| set(cell, name, value))
+        self.changed(place, like, |trial| set(trial, name, value))
     }
 
-    /// Adds a cell with figures of its own.
-    fn figures(&mut self, place: Place, contender: &'static str, figures: &[(&str, f64)]) -> &mut Self {
-        self.changed(place, Like::steady(contender, 1, 1, 1e4, 3.0), |cell| {
-            cell.outcome.figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    /// Adds a trial with figures of its own.
+    fn figures(&mut self, place: Place, method: &'static str, figures: &[(&str, f64)]) -> &mut Self {
+        self.changed(place, Like::steady(method, 1, 1, 1e4, 3.0), |trial| {
+            trial.outcome.figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         })
     }
 }
 
-fn set(cell: &mut Cell, name: &str, value: &str) {
-    cell.spec.params.extra.insert(name.into(), value.into());
+fn set(trial: &mut Trial, name: &str, value: &str) {
+    trial.spec.params.extra.insert(name.into(), value.into());
 }
 
-fn rate(contender: &'static str, threads: u32, rate: f64) -> Like {
-    Like::steady(contender, threads, 1, rate, 3.0)
+fn rate(method: &'static str, threads: u32, rate: f64) -> Like {
+    Like::steady(method, threads, 1, rate, 3.0)
 }
 
 /// Sets every sample of a latency.
-fn takes(cell: &mut Cell, microseconds: f64) {
-    cell.outcome.latency = BTreeMap::from([("op".to_owned(), all_of(microseconds))]);
+fn takes(trial: &mut Trial, microseconds: f64) {
+    trial.outcome.latency = BTreeMap::from([("op".to_owned(), all_of(microseconds))]);
 }
 
 fn all_of(microseconds: f64) -> Latency {
@@ -119,8 +119,8 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         "one-kswapd-is-the-wall" => scans_by_kswapd(0.97, Some(either(2e3, 1e3)), made),
         "one-fault-stalls-all" => {
             let place = (experiments::async_hazard::ID, "random-touch", "file");
-            for (contender, seconds) in [("async-mmap", either(1.0, 0.3)), ("single-mmap", 1.0)] {
-                made.changed(place, rate(contender, 1, 1e3), |cell| cell.outcome.elapsed_s = seconds);
+            for (method, seconds) in [("async-mmap", either(1.0, 0.3)), ("single-mmap", 1.0)] {
+                made.changed(place, rate(method, 1, 1e3), |trial| trial.outcome.elapsed_s = seconds);
             }
         }
         "batching-decides" => {
@@ -131,7 +131,7 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
             made.plain(READ, rate("mmap", 1, either(2e4, 5e3))).plain(READ, rate("pread-buffered", 1, 1e4));
         }
         "one-thread-720k" => {
-            made.changed(READ, rate("pread-direct", 1, 1e4), |cell| takes(cell, either(1.0, 50.0)));
+            made.changed(READ, rate("pread-direct", 1, 1e4), |trial| takes(trial, either(1.0, 50.0)));
         }
         "cached-2x-faster" => {
             made.plain(of("cached-read"), rate("mmap-copy", 1, either(3e5, 9e4)));
@@ -153,9 +153,9 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         }
         "remap-stalls" => {
             for (pages, microseconds) in [("1024", 200.0), ("16384", either(3200.0, 200.0))] {
-                made.changed(of("private-remap"), rate("mmap-private", 1, 1e2), |cell| {
-                    set(cell, "copied_pages", pages);
-                    takes(cell, microseconds);
+                made.changed(of("private-remap"), rate("mmap-private", 1, 1e2), |trial| {
+                    set(trial, "copied_pages", pages);
+                    takes(trial, microseconds);
                 });
             }
         }
@@ -169,21 +169,21 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         }
         "readers-are-free" => {
             for (reader, grown) in [("none", 1e4), ("held", either(1e4, 9e7))] {
-                made.changed(of("long-reader"), rate("shadow", 1, 1e5), |cell| {
-                    set(cell, "reader", reader);
-                    set(cell, "updates", "50000");
+                made.changed(of("long-reader"), rate("shadow", 1, 1e5), |trial| {
+                    set(trial, "reader", reader);
+                    set(trial, "updates", "50000");
                     let figures = [("grown_bytes", grown), ("used_before_bytes", 3e5)];
-                    cell.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+                    trial.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
                 });
             }
         }
         "pool-costs-as-much" => {
             made.plain(RANDOM, Like::steady("pool", 16, 1, 1e5, either(16.0, 5.0)));
             made.plain(RANDOM, Like::steady("mmap-random", 16, 1, 1e5, 12.0));
-            for (contender, ns) in [("hash-pinned", either(400.0, 100.0)), ("mapped", 200.0), ("array", 90.0)] {
-                made.changed((experiments::translate::ID, "lookup", "memory"), rate(contender, 1, 1e6), |cell| {
-                    set(cell, "working_set", "1073741824");
-                    cell.outcome.figures.insert("time_per_op_s".into(), ns / 1e9);
+            for (method, ns) in [("hash-pinned", either(400.0, 100.0)), ("mapped", 200.0), ("array", 90.0)] {
+                made.changed((experiments::translate::ID, "lookup", "memory"), rate(method, 1, 1e6), |trial| {
+                    set(trial, "working_set", "1073741824");
+                    trial.outcome.figures.insert("time_per_op_s".into(), ns / 1e9);
                 });
             }
         }
@@ -198,8 +198,8 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         }
         "workarounds-do-not-cure" => {
             let place = (experiments::stalls::ID, "ahead", "file");
-            made.changed(place, rate("mmap-helpers", 1, 1e4), |cell| takes(cell, either(9e3, 1e3)));
-            made.changed(place, rate("uring-direct", 1, 1e4), |cell| takes(cell, 1e3));
+            made.changed(place, rate("mmap-helpers", 1, 1e4), |trial| takes(trial, either(9e3, 1e3)));
+            made.changed(place, rate("uring-direct", 1, 1e4), |trial| takes(trial, 1e3));
         }
         "errors-become-signals" => {
             let place = (experiments::errors::ID, "read-error", "file");
@@ -225,8 +225,8 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
 /// Adds a map that scans while kswapd is `busy`, and the same under a cgroup where that was measured.
 fn scans_by_kswapd(busy: f64, under_cgroup: Option<f64>, made: &mut Made) {
     let like = |rate: f64, kswapd: f64| Like::steady("mmap-normal", 4, 1, rate, 3.0).mapped(rate, 1.0, 9.0, kswapd);
-    made.changed((experiments::eviction::ID, "scan-kswapd", "file"), like(1e3, busy), |cell| {
-        cell.spec.memory = MemoryLimit { method: MemoryMethod::Ballast, bytes: 1 << 30 };
+    made.changed((experiments::eviction::ID, "scan-kswapd", "file"), like(1e3, busy), |trial| {
+        trial.spec.memory = MemoryLimit { method: MemoryMethod::Ballast, bytes: 1 << 30 };
     });
     if let Some(rate) = under_cgroup {
         made.plain((experiments::eviction::ID, "scan-cgroup", "file"), like(rate, 0.0));
@@ -246,9 +246,9 @@ fn every_claim_holds_by_figures_that_bear_it_out_and_not_by_the_opposite() {
             assert!(made(claim.id, so, &mut records), "{} has no figures in this test", claim.id);
             let decision = decided(&records.file, claim.id);
             assert_eq!(decision.outcome, expected, "{}: {}", claim.id, decision.text);
-            assert!(!decision.cells.is_empty(), "{}: names the cells it was judged by", claim.id);
-            let keys: Vec<String> = records.file.cells.iter().map(|cell| cell.spec.key()).collect();
-            assert!(decision.cells.iter().all(|key| keys.contains(key)), "{}: {:?}", claim.id, decision.cells);
+            assert!(!decision.trials.is_empty(), "{}: names the trials it was judged by", claim.id);
+            let keys: Vec<String> = records.file.trials.iter().map(|trial| trial.spec.key()).collect();
+            assert!(decision.trials.iter().all(|key| keys.contains(key)), "{}: {:?}", claim.id, decision.trials);
         }
         let nothing = decided(&synthetic::empty(), claim.id);
         assert_eq!(nothing.outcome, Outcome::NotMeasured, "{}", claim.id);
@@ -292,19 +292,19 @@ fn a_kswapd_is_a_wall_only_where_the_same_goes_faster_without_it() {
 fn a_work_around_that_waits_apart_from_its_accesses_cures_nothing_by_that() {
     let place = (experiments::stalls::ID, "ahead", "file");
     let probing = |records: &mut Made| {
-        records.changed(place, rate("mmap-mincore", 1, 1e4), |cell| {
-            takes(cell, 2.0);
-            cell.outcome.latency.insert("wait".into(), all_of(9e3));
+        records.changed(place, rate("mmap-mincore", 1, 1e4), |trial| {
+            takes(trial, 2.0);
+            trial.outcome.latency.insert("wait".into(), all_of(9e3));
         });
-        records.changed(place, rate("uring-direct", 1, 1e4), |cell| takes(cell, 1e3));
+        records.changed(place, rate("uring-direct", 1, 1e4), |trial| takes(trial, 1e3));
     };
     let mut alone = Made::new();
     probing(&mut alone);
     assert_eq!(decided(&alone.file, "workarounds-do-not-cure").outcome, Outcome::NotMeasured);
 
     let mut records = Made::new();
-    records.changed(place, rate("mmap", 1, 1e4), |cell| takes(cell, 2e4));
-    records.changed(place, rate("mmap-helpers", 1, 1e4), |cell| takes(cell, 9e3));
+    records.changed(place, rate("mmap", 1, 1e4), |trial| takes(trial, 2e4));
+    records.changed(place, rate("mmap-helpers", 1, 1e4), |trial| takes(trial, 9e3));
     probing(&mut records);
     let decision = decided(&records.file, "workarounds-do-not-cure");
     assert_eq!(decision.outcome, Outcome::Held, "{}", decision.text);
@@ -319,11 +319,11 @@ fn a_signal_that_the_labs_guard_caught_is_a_signal() {
         let mut records = Made::new();
         let place = (experiments::errors::ID, variant, "file");
         records.figures(place, "mmap", &[("signals", 1.0), ("error_returned", 0.0)]);
-        for contender in ["mmap-guarded", "os-cow", "user-cow-pwrite", "mapped-log", "shadow"] {
-            records.figures(place, contender, &[("signals", 0.0), ("error_returned", 1.0)]);
+        for method in ["mmap-guarded", "os-cow", "user-cow-pwrite", "mapped-log", "shadow"] {
+            records.figures(place, method, &[("signals", 0.0), ("error_returned", 1.0)]);
         }
-        for contender in ["engine", "pread-direct"] {
-            records.figures(place, contender, &[("signals", 0.0), ("error_returned", 1.0)]);
+        for method in ["engine", "pread-direct"] {
+            records.figures(place, method, &[("signals", 0.0), ("error_returned", 1.0)]);
         }
         let decision = decided(&records.file, "errors-become-signals");
         assert_eq!(decision.outcome, Outcome::Held, "{variant}: {}", decision.text);
@@ -354,7 +354,7 @@ fn shootdowns_are_judged_with_equal_threads_and_where_pages_were_evicted() {
     let like = |threads, cpu_us, shootdowns| {
         Like::steady("mmap-random", threads, 1, 1e5, cpu_us).mapped(1e5, 1.0, shootdowns, 0.1)
     };
-    // Sixteen threads are cheaper than a hundred, but the pinned cells have a hundred.
+    // Sixteen threads are cheaper than a hundred, but the pinned trials have a hundred.
     let mut records = Made::new();
     records.plain(place, like(16, 7.0, 900.0)).plain(place, like(100, 20.0, 900.0));
     records.with(place, like(100, 6.0, 9.0), "pin", "1");
@@ -373,9 +373,9 @@ fn a_disk_that_nobody_looked_at_refutes_nothing() {
     let figures = |found| [("uncommitted_on_disk", found), ("uncommitted_stored", 64.0), ("until_on_disk_s", 60.0)];
     let mut records = Made::new();
     records.figures(place, "mmap-shared", &figures(64.0));
-    let late = records.file.cells.len();
+    let late = records.file.trials.len();
     records.figures(place, "mmap-shared", &figures(0.0));
-    records.file.cells[late..].iter_mut().for_each(|cell| set(cell, "cause", "kernel"));
+    records.file.trials[late..].iter_mut().for_each(|trial| set(trial, "cause", "kernel"));
     let decision = decided(&records.file, "uncommitted-reaches-disk");
     assert_eq!(decision.outcome, Outcome::Held, "{}", decision.text);
     let all = findings(&records.file, &Summary::of(&records.file));

@@ -16,8 +16,8 @@ use crate::synthetic::{self, Like};
 /// Writes a file as a run would.
 fn write(file: &RecordFile, path: &Path) {
     let mut writer = RecordWriter::create(path, &file.run).unwrap();
-    for cell in &file.cells {
-        writer.append(&Record::Cell(cell.clone())).unwrap();
+    for trial in &file.trials {
+        writer.append(&Record::Trial(trial.clone())).unwrap();
     }
     for skip in &file.skips {
         writer.append(&Record::Skip(skip.clone())).unwrap();
@@ -30,11 +30,11 @@ fn write(file: &RecordFile, path: &Path) {
     }
 }
 
-/// A small file as bytes: run, two cells, end.
+/// A small file as bytes: run, two trials, end.
 fn small() -> (tempfile::TempDir, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let mut file = synthetic::full(1);
-    file.cells.truncate(2);
+    file.trials.truncate(2);
     file.skips.clear();
     file.notes.clear();
     let path = folder.path().join("records.ndjson");
@@ -116,13 +116,13 @@ fn what_json_cannot_hold_is_left_out_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("records.ndjson");
     let mut file = synthetic::full(1);
-    file.cells.truncate(1);
-    file.cells[0].outcome.figures.insert("odd".into(), f64::NAN);
-    file.cells[0].outcome.ticks[0].counters.insert("odder".into(), f64::INFINITY);
+    file.trials.truncate(1);
+    file.trials[0].outcome.figures.insert("odd".into(), f64::NAN);
+    file.trials[0].outcome.ticks[0].counters.insert("odder".into(), f64::INFINITY);
     write(&file, &path);
     let back = read_records(&path).unwrap();
-    assert!(back.cells[0].outcome.figures.is_empty());
-    assert_eq!(back.cells[0].outcome.warnings.len(), 2, "{:?}", back.cells[0].outcome.warnings);
+    assert!(back.trials[0].outcome.figures.is_empty());
+    assert_eq!(back.trials[0].outcome.warnings.len(), 2, "{:?}", back.trials[0].outcome.warnings);
 }
 
 #[test]
@@ -131,15 +131,15 @@ fn a_run_that_was_killed_is_read_up_to_its_cut_off_line() {
     let path = Path::new("records.ndjson");
     let ends: Vec<usize> = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1).collect();
     let whole = parse_records(path, &bytes[..ends[1]]).unwrap();
-    assert_eq!((whole.cells.len(), whole.cut_off_line, whole.is_complete()), (1, None, false));
+    assert_eq!((whole.trials.len(), whole.cut_off_line, whole.is_complete()), (1, None, false));
     // Cut anywhere in the third line, every 97 bytes and at its last one.
     for at in (ends[1] + 1..ends[2] - 1).step_by(97).chain([ends[2] - 2]) {
         let cut = parse_records(path, &bytes[..at]).unwrap();
-        assert_eq!((cut.cells.len(), cut.cut_off_line), (1, Some(3)), "cut at {at}");
+        assert_eq!((cut.trials.len(), cut.cut_off_line), (1, Some(3)), "cut at {at}");
         assert!(cut.incomplete_reason().contains("line 3"), "{}", cut.incomplete_reason());
     }
     // Only the line break is missing: the line is whole.
-    assert_eq!(parse_records(path, &bytes[..ends[2] - 1]).unwrap().cells.len(), 2);
+    assert_eq!(parse_records(path, &bytes[..ends[2] - 1]).unwrap().trials.len(), 2);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn what_is_not_known_is_kept_aside() {
     let file = parse_records(Path::new("r"), text.as_bytes()).unwrap();
     assert_eq!(file.unknown, [(4, "verdict".to_owned())]);
     assert_eq!(file.unknown_settings, ["telepathy", "random.moods"]);
-    assert!(file.is_complete() && file.cells.len() == 2);
+    assert!(file.is_complete() && file.trials.len() == 2);
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn an_experiment_of_a_newer_nofault_is_read_and_one_that_is_missing_has_its_pres
     let newer = newer.replacen("\"experiment\":\"random\"", "\"experiment\":\"telepathy\"", 1);
     let file = parse_records(Path::new("r"), newer.as_bytes()).unwrap();
     assert_eq!(
-        (file.cells[0].spec.experiment.name(), file.unknown_settings.as_slice()),
+        (file.trials[0].spec.experiment.name(), file.unknown_settings.as_slice()),
         ("telepathy", &["telepathy".to_owned()][..])
     );
     assert!(nofault_lab::report::html(&file).is_ok() && !nofault_lab::table::summary_table(&file, 100).is_empty());
@@ -222,13 +222,13 @@ fn an_experiment_of_a_newer_nofault_is_read_and_one_that_is_missing_has_its_pres
     assert_eq!(completed, whole.run.config.with_flags(&[], &[]).unwrap());
 }
 
-/// A result with one contender at a rate, three repeats.
+/// A result with one method at a rate, three repeats.
 fn at(rate: f64, seed: u64, repeats: u32) -> RecordFile {
     let rng = &mut fastrand::Rng::with_seed(seed);
     let mut file = synthetic::empty();
     let like = Like::steady("uring-direct", 1, 64, rate, 3.0);
     for repeat in 0..repeats {
-        file.cells.push(synthetic::timed(
+        file.trials.push(synthetic::timed(
             rng,
             synthetic::spec(experiments::random::ID, "", "file", &like, repeat),
             &like,
@@ -255,7 +255,7 @@ fn a_change_counts_beyond_spread_and_threshold() {
     let mut fast = synthetic::empty();
     synthetic::push_async(&mut fastrand::Rng::with_seed(1), &mut fast);
     synthetic::push_async(&mut fastrand::Rng::with_seed(2), &mut slow);
-    slow.cells.iter_mut().for_each(|cell| cell.outcome.elapsed_s *= 2.0);
+    slow.trials.iter_mut().for_each(|trial| trial.outcome.elapsed_s *= 2.0);
     assert!(compare(&fast, &slow, 0.05).unwrap().rows.iter().all(|row| row.verdict == Verdict::Worse));
     assert!(compare(&slow, &fast, 0.05).unwrap().rows.iter().all(|row| row.verdict == Verdict::Better));
     let same = compare(&base, &base, f64::NAN).unwrap();
@@ -269,10 +269,10 @@ fn what_cannot_be_compared_is_listed_and_what_differs_is_said() {
     after.run.machine.kernel = "7.0".into();
     after.run.config.repeats = 9;
     after.end = None;
-    let gone = before.cells[0].spec.key();
-    after.cells.retain(|cell| cell.spec.key() != gone);
-    let spoilt = after.cells[0].spec.key();
-    after.cells.iter_mut().filter(|cell| cell.spec.key() == spoilt).for_each(|cell| cell.outcome.checks.wrong = 1);
+    let gone = before.trials[0].spec.key();
+    after.trials.retain(|trial| trial.spec.key() != gone);
+    let spoilt = after.trials[0].spec.key();
+    after.trials.iter_mut().filter(|trial| trial.spec.key() == spoilt).for_each(|trial| trial.outcome.checks.wrong = 1);
     after.run.config.dir = "elsewhere".into();
     let comparison = compare(&before, &after, 0.05).unwrap();
     assert_eq!(comparison.only_before, [gone]);

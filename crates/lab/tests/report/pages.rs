@@ -28,14 +28,14 @@ pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
     let mut files = vec![("full", synthetic::full(3)), ("empty", synthetic::empty())];
 
     let mut one = synthetic::empty();
-    one.cells.push(synthetic::timed(rng, spec(0), &like));
-    files.push(("a single cell", one.clone()));
+    one.trials.push(synthetic::timed(rng, spec(0), &like));
+    files.push(("a single trial", one.clone()));
 
     let mut zero = synthetic::empty();
     for repeat in 0..2 {
-        let mut cell = synthetic::timed(rng, spec(repeat), &like);
-        cell.outcome = Outcome { elapsed_s: 3.0, ticks: vec![Tick::default(); 3], ..Outcome::default() };
-        zero.cells.push(cell);
+        let mut trial = synthetic::timed(rng, spec(repeat), &like);
+        trial.outcome = Outcome { elapsed_s: 3.0, ticks: vec![Tick::default(); 3], ..Outcome::default() };
+        zero.trials.push(trial);
     }
     files.push(("no operations", zero));
 
@@ -47,12 +47,12 @@ pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
         spec.params
             .extra
             .insert("a_very_long_parameter_name".into(), "with_an_unbreakable_value_that_never_ends".into());
-        spec.contender.push_str("-<script>alert('&')</script>");
-        let mut cell = synthetic::timed(rng, spec, &like);
-        cell.outcome.ops = cell.outcome.ops.max(1);
-        cell.outcome.ticks[0].at_s = f64::MAX;
-        cell.outcome.counters.insert("tlb_shootdowns".into(), f64::MAX);
-        extreme.cells.push(cell);
+        spec.method.push_str("-<script>alert('&')</script>");
+        let mut trial = synthetic::timed(rng, spec, &like);
+        trial.outcome.ops = trial.outcome.ops.max(1);
+        trial.outcome.ticks[0].at_s = f64::MAX;
+        trial.outcome.counters.insert("tlb_shootdowns".into(), f64::MAX);
+        extreme.trials.push(trial);
     }
     files.push(("extreme values", extreme));
 
@@ -66,10 +66,10 @@ pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
     let mut sweep = synthetic::empty();
     for repeat in 0..2 {
         for (threads, depth) in [(1, 1), (2, 1), (16, 1), (100, 1), (1, 8), (1, 32), (1, 128)] {
-            let contender = if depth > 1 { "uring-direct" } else { "mmap-random" };
-            let like = Like::steady(contender, threads, depth, 1e3 * f64::from(threads * depth), 9.0);
+            let method = if depth > 1 { "uring-direct" } else { "mmap-random" };
+            let like = Like::steady(method, threads, depth, 1e3 * f64::from(threads * depth), 9.0);
             let spec = synthetic::spec(experiments::random::ID, "", "device", &like, repeat);
-            sweep.cells.push(synthetic::timed(rng, spec, &like));
+            sweep.trials.push(synthetic::timed(rng, spec, &like));
         }
     }
     files.push(("a sweep", sweep));
@@ -137,7 +137,7 @@ fn the_findings_say_what_the_figures_say() {
     let ram = by_rule(&all, "mapped-against-explicit", "RAM-backed");
     // 222 K/s against 740 K/s: 0.30, with three repeats of three percent.
     assert!(ram.kind == Kind::Difference && ram.text.contains(": 0.3"), "{}", ram.text);
-    assert_eq!(ram.cells.len(), 2);
+    assert_eq!(ram.trials.len(), 2);
     assert_eq!(by_rule(&all, "cpu-per-work", "RAM-backed").kind, Kind::Difference);
     let fio = by_rule(&all, "against-fio", "io_uring O_DIRECT · depth 64");
     assert!(fio.kind == Kind::Fact && fio.text.contains("On the file"), "{}", fio.text);
@@ -160,7 +160,7 @@ fn no_finding_prefers_an_outcome() {
     for repeat in 0..3 {
         for like in [Like::steady("mmap-random", 4, 1, 9e5, 1.0), Like::steady("pread-direct", 4, 1, 1e5, 8.0)] {
             let spec = synthetic::spec(experiments::random::ID, "", "file", &like, repeat);
-            file.cells.push(synthetic::timed(rng, spec, &like));
+            file.trials.push(synthetic::timed(rng, spec, &like));
         }
     }
     let all = all_findings(&file);
@@ -173,15 +173,15 @@ fn no_finding_prefers_an_outcome() {
 }
 
 #[test]
-fn a_cell_with_wrong_data_is_never_a_number() {
+fn a_trial_with_wrong_data_is_never_a_number() {
     let rng = &mut fastrand::Rng::with_seed(5);
     let mut file = synthetic::empty();
     let like = Like::steady("pread-direct", 4, 1, 123_456.0, 8.0);
     for repeat in 0..2 {
-        let mut cell =
+        let mut trial =
             synthetic::timed(rng, synthetic::spec(experiments::random::ID, "", "file", &like, repeat), &like);
-        cell.outcome.checks = Checks { verified: 1000, wrong: 1, ..Checks::default() };
-        file.cells.push(cell);
+        trial.outcome.checks = Checks { verified: 1000, wrong: 1, ..Checks::default() };
+        file.trials.push(trial);
     }
     let all = all_findings(&file);
     assert_eq!(all.iter().filter(|finding| finding.rule == "worthless").count(), 2);
@@ -196,7 +196,7 @@ fn a_cell_with_wrong_data_is_never_a_number() {
 #[test]
 fn one_run_of_each_is_inconclusive_however_far_apart() {
     let mut file = synthetic::full(2);
-    file.cells.retain(|cell| cell.spec.repeat == 0);
+    file.trials.retain(|trial| trial.spec.repeat == 0);
     let all = all_findings(&file);
     assert!(all.iter().all(|finding| finding.kind != Kind::Difference), "{all:#?}");
     assert_eq!(by_rule(&all, "mapped-against-explicit", "RAM-backed").kind, Kind::Inconclusive);
@@ -211,7 +211,7 @@ fn doubts_are_said() {
     let mut file = synthetic::full(4);
     let like = Like::steady("pread-direct", 1, 1, 1e4, 8.0).mapped(1e4, 3.0, 0.0, 0.0);
     for repeat in 0..2 {
-        file.cells.push(synthetic::timed(
+        file.trials.push(synthetic::timed(
             rng,
             synthetic::spec(experiments::random::ID, "", "device", &like, repeat),
             &like,
@@ -223,7 +223,7 @@ fn doubts_are_said() {
         ("worthless", "held wrong data"),
         ("incomplete-run", "stopped before its end"),
         ("partial", "cut short"),
-        ("cell-warning", "disagree by 40 %"),
+        ("trial-warning", "disagree by 40 %"),
         ("device-traffic", "read 3.00 bytes"),
     ] {
         assert_eq!(by_rule(&all, rule, words).kind, Kind::Warning);
@@ -257,20 +257,20 @@ fn the_page_holds_what_the_reader_needs() {
         assert!(page.contains(words), "'{words}' is missing");
     }
     let file = synthetic::full(1);
-    for id in experiments::ids().filter(|id| file.cells.iter().any(|cell| cell.spec.experiment == *id)) {
+    for id in experiments::ids().filter(|id| file.trials.iter().any(|trial| trial.spec.experiment == *id)) {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
 }
 
 #[test]
-fn a_cell_in_which_nothing_was_evicted_says_nothing_of_reclaim() {
+fn a_trial_in_which_nothing_was_evicted_says_nothing_of_reclaim() {
     let mut file = synthetic::full(3);
     let rules = ["which-bottleneck-binds", "pinned-to-one-cpu", "scan-under-reclaim", "kswapd-against-cgroup"];
     let found = |file: &RecordFile| all_findings(file).iter().filter(|finding| rules.contains(&finding.rule)).count();
     assert!(found(&file) > 0);
-    for cell in file.cells.iter_mut().filter(|cell| cell.spec.experiment == experiments::eviction::ID) {
-        let steady = cell.outcome.steady.iter_mut().map(|window| &mut window.counters);
-        for counters in steady.chain([&mut cell.outcome.counters]) {
+    for trial in file.trials.iter_mut().filter(|trial| trial.spec.experiment == experiments::eviction::ID) {
+        let steady = trial.outcome.steady.iter_mut().map(|window| &mut window.counters);
+        for counters in steady.chain([&mut trial.outcome.counters]) {
             counters.insert("pgsteal_file".into(), 0.0);
         }
     }
@@ -312,22 +312,17 @@ fn claims_are_answered_by_the_figures_whatever_they_say() {
         let decision = &answer(id).decision;
         assert_eq!(decision.outcome, outcome, "{id}: {}", decision.text);
         assert!(decision.text.contains(words), "{id}: {}", decision.text);
-        assert!(decision.cells.is_empty() == (outcome == Claimed::NotMeasured), "{id}: {decision:?}");
+        assert!(decision.trials.is_empty() == (outcome == Claimed::NotMeasured), "{id}: {decision:?}");
     }
 }
 
 #[test]
-fn cold_and_warm_are_cells_of_their_own() {
+fn cold_and_warm_are_trials_of_their_own() {
     let file = synthetic::full(1);
     let summary = Summary::of(&file);
     let mmap = |cache| {
         let groups = summary.at(experiments::async_hazard::ID, "random-touch", "file");
-        groups
-            .into_iter()
-            .find(|g| g.spec.contender == "async-mmap" && g.spec.cache == cache)
-            .unwrap()
-            .primary()
-            .unwrap()
+        groups.into_iter().find(|g| g.spec.method == "async-mmap" && g.spec.cache == cache).unwrap().primary().unwrap()
     };
     assert!(mmap(CacheState::Cold).min > 10.0 * mmap(CacheState::Warm).max);
 }
@@ -335,9 +330,9 @@ fn cold_and_warm_are_cells_of_their_own() {
 #[test]
 fn an_open_loop_that_lost_its_rate_is_a_doubt_and_no_finding() {
     let mut file = synthetic::full(8);
-    let open = file.cells.iter_mut().filter(|cell| cell.spec.variant == "open-loop");
-    for cell in open.filter(|cell| cell.spec.contender == "mmap-random") {
-        cell.outcome.figures.extend([("reads_scheduled".into(), 5229.0), ("reads_started".into(), 4406.0)]);
+    let open = file.trials.iter_mut().filter(|trial| trial.spec.variant == "open-loop");
+    for trial in open.filter(|trial| trial.spec.method == "mmap-random") {
+        trial.outcome.figures.extend([("reads_scheduled".into(), 5229.0), ("reads_started".into(), 4406.0)]);
     }
     let all = all_findings(&file);
     assert!(by_rule(&all, "open-loop-disturbed", "mmap RANDOM").text.contains("rate not kept in 3 of 3 runs"));
@@ -346,11 +341,11 @@ fn an_open_loop_that_lost_its_rate_is_a_doubt_and_no_finding() {
 }
 
 #[test]
-fn a_doubt_of_many_cells_is_said_once_with_its_range() {
+fn a_doubt_of_many_trials_is_said_once_with_its_range() {
     let mut file = synthetic::full(8);
-    let random = file.cells.iter_mut().filter(|cell| cell.spec.experiment == experiments::random::ID);
-    for (index, cell) in random.take(9).enumerate() {
-        cell.outcome.warnings = vec![format!("others used {} % of the CPU time", 40 + index)];
+    let random = file.trials.iter_mut().filter(|trial| trial.spec.experiment == experiments::random::ID);
+    for (index, trial) in random.take(9).enumerate() {
+        trial.outcome.warnings = vec![format!("others used {} % of the CPU time", 40 + index)];
     }
     let all = all_findings(&file);
     let said: Vec<_> = all.iter().filter(|finding| finding.text.contains("others used")).collect();
@@ -358,8 +353,8 @@ fn a_doubt_of_many_cells_is_said_once_with_its_range() {
     // Reported once, the doubt adds at most two lines: nine times nine would push the verdict off the screen.
     let (text, calm) = (summary_table(&file, 120), summary_table(&synthetic::full(8), 120));
     assert!(text.lines().count() <= calm.lines().count() + 2, "{text}");
-    // The tables have a row for each contender and may scroll; the words below them, verdict included, fit a terminal
-    // of 50 lines beside the prompt, for any number of cells.
+    // The tables have a row for each method and may scroll; the words below them, verdict included, fit a terminal
+    // of 50 lines beside the prompt, for any number of trials.
     let words = text.lines().skip_while(|line| !line.starts_with("=>")).count();
     assert!((20..=48).contains(&words), "{words} lines of words\n{text}");
     let lines = text.lines().count();

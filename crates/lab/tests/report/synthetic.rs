@@ -9,16 +9,16 @@ use nofault_lab::config::Config;
 use nofault_lab::experiments;
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::record::{
-    CacheState, Cell, CellSpec, Checks, End, ExperimentId, Latency, MachineInfo, MemoryLimit, MemoryMethod, Note,
-    Outcome, Params, RunInfo, SCHEMA, Skip, Target, Tick, Window,
+    CacheState, Checks, End, ExperimentId, Latency, MachineInfo, MemoryLimit, MemoryMethod, Note, Outcome, Params,
+    RunInfo, SCHEMA, Skip, Target, Tick, Trial, TrialSpec, Window,
 };
 
 pub(crate) const START_MS: u64 = 1_767_225_600_000;
 
-/// The typical behaviour of a contender.
+/// The typical behaviour of a method.
 #[derive(Clone, Copy)]
 pub(crate) struct Like {
-    pub(crate) contender: &'static str,
+    pub(crate) method: &'static str,
     pub(crate) threads: u32,
     pub(crate) depth: u32,
     /// Operations a second with full memory, and while memory fills.
@@ -31,18 +31,8 @@ pub(crate) struct Like {
 }
 
 impl Like {
-    pub(crate) fn steady(contender: &'static str, threads: u32, depth: u32, rate: f64, cpu_us: f64) -> Self {
-        Self {
-            contender,
-            threads,
-            depth,
-            rate,
-            fill_rate: rate,
-            cpu_us,
-            amplification: 1.0,
-            shootdowns: 0.0,
-            kswapd: 0.0,
-        }
+    pub(crate) fn steady(method: &'static str, threads: u32, depth: u32, rate: f64, cpu_us: f64) -> Self {
+        Self { method, threads, depth, rate, fill_rate: rate, cpu_us, amplification: 1.0, shootdowns: 0.0, kswapd: 0.0 }
     }
 
     pub(crate) fn mapped(mut self, fill_rate: f64, amplification: f64, shootdowns: f64, kswapd: f64) -> Self {
@@ -83,7 +73,7 @@ pub(crate) fn empty() -> RecordFile {
             machine: machine(),
             biases: Vec::new(),
         },
-        cells: Vec::new(),
+        trials: Vec::new(),
         skips: Vec::new(),
         notes: Vec::new(),
         end: Some(End { complete: true, reason: String::new(), elapsed_s: 131.0 }),
@@ -104,8 +94,8 @@ pub(crate) fn latency(rng: &mut Rng, median_ns: f64, count: u32) -> Latency {
     Latency::of(&histogram)
 }
 
-pub(crate) fn spec(experiment: ExperimentId, variant: &str, target: &str, like: &Like, repeat: u32) -> CellSpec {
-    CellSpec {
+pub(crate) fn spec(experiment: ExperimentId, variant: &str, target: &str, like: &Like, repeat: u32) -> TrialSpec {
+    TrialSpec {
         experiment,
         variant: variant.into(),
         target: Target {
@@ -114,7 +104,7 @@ pub(crate) fn spec(experiment: ExperimentId, variant: &str, target: &str, like: 
             data_bytes: 4 << 30,
             content_seed: Some(7),
         },
-        contender: like.contender.into(),
+        method: like.method.into(),
         params: Params {
             threads: like.threads,
             depth: like.depth,
@@ -129,8 +119,8 @@ pub(crate) fn spec(experiment: ExperimentId, variant: &str, target: &str, like: 
     }
 }
 
-/// A cell that runs for eight seconds; memory is full after two.
-pub(crate) fn timed(rng: &mut Rng, spec: CellSpec, like: &Like) -> Cell {
+/// A trial that runs for eight seconds; memory is full after two.
+pub(crate) fn timed(rng: &mut Rng, spec: TrialSpec, like: &Like) -> Trial {
     let mut outcome = Outcome { started_unix_ms: START_MS, cache_method: "drop_caches".into(), ..Outcome::default() };
     let noise = 1.0 + (rng.f64() - 0.5) * 0.06;
     let mut window = Window { from_s: 2.0, ..Window::default() };
@@ -175,10 +165,10 @@ pub(crate) fn timed(rng: &mut Rng, spec: CellSpec, like: &Like) -> Cell {
     outcome.checks = Checks { verified: outcome.ops, checksum: 99, ..Checks::default() };
     let in_flight = f64::from(like.threads * like.depth.max(1));
     outcome.latency.insert("op".into(), latency(rng, in_flight / like.rate * 1e9 * 0.9, 4000));
-    Cell { spec, outcome }
+    Trial { spec, outcome }
 }
 
-/// All experiments with skips, notes, a partial cell, an invalid cell and a warning.
+/// All experiments with skips, notes, a partial trial, an invalid trial and a warning.
 pub(crate) fn full(seed: u64) -> RecordFile {
     let rng = &mut Rng::with_seed(seed);
     let mut file = empty();
@@ -216,32 +206,32 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     ];
     for repeat in 0..3 {
         for like in &random {
-            file.cells.push(timed(rng, spec(experiments::random::ID, "", "file", like, repeat), like));
+            file.trials.push(timed(rng, spec(experiments::random::ID, "", "file", like, repeat), like));
         }
         for like in &ram {
-            file.cells.push(timed(rng, spec(experiments::random::ID, "", "ram", like, repeat), like));
+            file.trials.push(timed(rng, spec(experiments::random::ID, "", "ram", like, repeat), like));
         }
         for (target, gain) in [("file", 1.0), ("ram", 2.6), ("striped-2", 2.9)] {
             for like in &scan {
-                let mapped = like.contender.starts_with("mmap");
+                let mapped = like.method.starts_with("mmap");
                 let like = Like { rate: like.rate * if mapped { 0.9 } else { gain }, ..*like };
-                file.cells.push(timed(rng, spec(experiments::scan::ID, "", target, &like, repeat), &like));
+                file.trials.push(timed(rng, spec(experiments::scan::ID, "", target, &like, repeat), &like));
             }
         }
         for like in &access {
-            file.cells.push(timed(rng, spec(experiments::access::ID, "read", "file", like, repeat), like));
+            file.trials.push(timed(rng, spec(experiments::access::ID, "read", "file", like, repeat), like));
             if like.depth == 1 {
-                let mut cell = timed(rng, spec(experiments::access::ID, "overwrite", "file", like, repeat), like);
-                cell.outcome.latency.insert("sync".into(), latency(rng, 9e6, 60));
-                file.cells.push(cell);
+                let mut trial = timed(rng, spec(experiments::access::ID, "overwrite", "file", like, repeat), like);
+                trial.outcome.latency.insert("sync".into(), latency(rng, 9e6, 60));
+                file.trials.push(trial);
             }
         }
         for like in &access[..3] {
             let mut open = spec(experiments::access::ID, "open-loop", "file", like, repeat);
             open.params.extra.insert("rate_per_s".into(), format!("{:.0}", like.rate * 0.5));
-            let mut cell = timed(rng, open, &Like { rate: like.rate * 0.5, fill_rate: like.rate * 0.5, ..*like });
-            cell.outcome.latency.insert("open_loop".into(), latency(rng, 1.1e9 / like.rate * 4.0, 4000));
-            file.cells.push(cell);
+            let mut trial = timed(rng, open, &Like { rate: like.rate * 0.5, fill_rate: like.rate * 0.5, ..*like });
+            trial.outcome.latency.insert("open_loop".into(), latency(rng, 1.1e9 / like.rate * 4.0, 4000));
+            file.trials.push(trial);
         }
     }
     push_engines(rng, &mut file);
@@ -255,51 +245,51 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         Skip {
             experiment: experiments::access::ID,
             target: "file".into(),
-            contender: "uring-sqpoll".into(),
+            method: "uring-sqpoll".into(),
             reason: "SQPOLL needs CAP_SYS_NICE here: run as root".into(),
         },
         Skip {
             experiment: experiments::scan::ID,
             target: "device".into(),
-            contender: String::new(),
+            method: String::new(),
             reason: "no raw device was given: --device /dev/…".into(),
         },
         Skip {
             experiment: experiments::engines::ID,
             target: String::new(),
-            contender: "rocksdb-mmap".into(),
+            method: "rocksdb-mmap".into(),
             reason: "not built: --features peer-rocksdb (cargo run --release --features peer-rocksdb -- lab engines)"
                 .into(),
         },
     ];
     file.notes.push(Note { at_unix_ms: START_MS + 60_000, text: "load average was 1.9 at the start".into() });
-    file.cells[1].outcome.warnings.push("device bytes and work bytes disagree by 40 % in 2 of 8 ticks".into());
-    if let Some(cell) = file.cells.last_mut() {
-        cell.outcome.partial = true;
+    file.trials[1].outcome.warnings.push("device bytes and work bytes disagree by 40 % in 2 of 8 ticks".into());
+    if let Some(trial) = file.trials.last_mut() {
+        trial.outcome.partial = true;
     }
-    let spoilt = file.cells.iter_mut().find(|cell| cell.spec.contender == "pread-buffered" && cell.spec.repeat == 1);
-    if let Some(cell) = spoilt {
-        cell.outcome.checks.wrong = 3;
+    let spoilt = file.trials.iter_mut().find(|trial| trial.spec.method == "pread-buffered" && trial.spec.repeat == 1);
+    if let Some(trial) = spoilt {
+        trial.outcome.checks.wrong = 3;
     }
     file
 }
 
-/// Adds cells with a page written back uncommitted, and with the cost of two cures.
+/// Adds trials with a page written back uncommitted, and with the cost of two cures.
 pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
-    let like = |contender, rate| Like::steady(contender, 8, 1, rate, 90.0);
+    let like = |method, rate| Like::steady(method, 8, 1, rate, 90.0);
     for repeat in 0..3 {
         let like = like("mmap-shared", 64.0);
         let mut sin = timed(rng, spec(experiments::safety::ID, "sin", "file", &like, repeat), &like);
         let figures =
             [("uncommitted_on_disk", 64.0), ("uncommitted_stored", 64.0), ("mlocked", 1.0), ("until_on_disk_s", 0.002)];
         sin.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
-        file.cells.push(sin);
+        file.trials.push(sin);
     }
-    for (contender, rate) in [("os-cow", 9e3), ("shadow", 3e3), ("engine", 11e3)] {
+    for (method, rate) in [("os-cow", 9e3), ("shadow", 3e3), ("engine", 11e3)] {
         for repeat in 0..3 {
-            let like = like(contender, rate);
-            let mut cell = timed(rng, spec(experiments::safety::ID, "commits", "file", &like, repeat), &like);
-            cell.outcome.latency.insert("read".into(), latency(rng, 5e3, 1000));
+            let like = like(method, rate);
+            let mut trial = timed(rng, spec(experiments::safety::ID, "commits", "file", &like, repeat), &like);
+            trial.outcome.latency.insert("read".into(), latency(rng, 5e3, 1000));
             let figures = [
                 ("bytes_written_per_commit", 9000.0),
                 ("syncs_per_commit", 0.3),
@@ -309,9 +299,9 @@ pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
                 ("lost_commits", 0.0),
                 ("torn_commits", 0.0),
             ];
-            cell.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
-            cell.outcome.texts.insert("settings".into(), "4 KiB pages".into());
-            file.cells.push(cell);
+            trial.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+            trial.outcome.texts.insert("settings".into(), "4 KiB pages".into());
+            file.trials.push(trial);
         }
     }
 }
@@ -331,10 +321,10 @@ pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
     for repeat in 0..3 {
         let all = ahead.iter().map(|like| ("ahead", like)).chain(walks.iter().map(|like| ("leaf-scan", like)));
         for (variant, (like, threads)) in all {
-            let mut cell = timed(rng, spec(experiments::stalls::ID, variant, "file", like, repeat), like);
-            cell.outcome.latency.insert("op".into(), latency(rng, 1e9 / like.rate, 4000));
-            cell.outcome.figures.insert("extra_threads".into(), *threads);
-            file.cells.push(cell);
+            let mut trial = timed(rng, spec(experiments::stalls::ID, variant, "file", like, repeat), like);
+            trial.outcome.latency.insert("op".into(), latency(rng, 1e9 / like.rate, 4000));
+            trial.outcome.figures.insert("extra_threads".into(), *threads);
+            file.trials.push(trial);
         }
     }
 }
@@ -374,8 +364,8 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
             ("said", ""),
         ),
     ];
-    for (variant, contender, figures, (name, text)) in fates {
-        let like = Like::steady(contender, 1, 1, 1000.0, 1.0);
+    for (variant, method, figures, (name, text)) in fates {
+        let like = Like::steady(method, 1, 1, 1000.0, 1.0);
         let outcome = Outcome {
             started_unix_ms: START_MS,
             elapsed_s: 0.2,
@@ -384,56 +374,55 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
             texts: BTreeMap::from([(name.to_owned(), text.to_owned())]),
             ..Outcome::default()
         };
-        file.cells.push(Cell { spec: spec(experiments::errors::ID, variant, "file", &like, 0), outcome });
+        file.trials.push(Trial { spec: spec(experiments::errors::ID, variant, "file", &like, 0), outcome });
     }
-    for (contender, ns) in [("no-check", 24.0), ("check-every-access", 480.0), ("check-every-load", 21.0)] {
+    for (method, ns) in [("no-check", 24.0), ("check-every-access", 480.0), ("check-every-load", 21.0)] {
         for repeat in 0..3 {
-            let like = Like::steady(contender, 1, 1, 1e9 / ns, ns / 1000.0);
+            let like = Like::steady(method, 1, 1, 1e9 / ns, ns / 1000.0);
             let mut spec = spec(experiments::errors::ID, "checksum-cost", "file", &like, repeat);
             spec.params.extra.insert("working_set".into(), "67108864".into());
-            let mut cell = timed(rng, spec, &like);
-            cell.outcome.figures.insert("ns_per_access".into(), ns * (1.0 + rng.f64() * 0.02));
-            file.cells.push(cell);
+            let mut trial = timed(rng, spec, &like);
+            trial.outcome.figures.insert("ns_per_access".into(), ns * (1.0 + rng.f64() * 0.02));
+            file.trials.push(trial);
         }
     }
 }
 
-/// Adds cells of `claims`: in one unit a map copies three times as fast, in the other it does not; a reader makes redb
+/// Adds trials of `claims`: in one unit a map copies three times as fast, in the other it does not; a reader makes redb
 /// grow.
 fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
     for repeat in 0..3 {
         for (unit, gain) in [(4096, 3.0), (1 << 20, 0.9)] {
-            for (contender, rate) in [("mmap-copy", 1e5 * gain), ("mmap-in-place", 2e5 * gain), ("pread-buffered", 1e5)]
-            {
-                let like = Like::steady(contender, 1, 1, rate, 3.0);
+            for (method, rate) in [("mmap-copy", 1e5 * gain), ("mmap-in-place", 2e5 * gain), ("pread-buffered", 1e5)] {
+                let like = Like::steady(method, 1, 1, rate, 3.0);
                 let mut spec = spec(experiments::claims::ID, "cached-read", "file", &like, repeat);
                 spec.cache = CacheState::Warm;
                 spec.params.block_bytes = unit;
                 spec.params.extra.insert("unit".into(), format!("{}KiB", unit >> 10));
-                file.cells.push(timed(rng, spec, &like));
+                file.trials.push(timed(rng, spec, &like));
             }
         }
         for (pages, ms) in [("1024", 0.2), ("16384", 3.1)] {
             let like = Like::steady("mmap-private", 1, 1, 100.0, 3.0);
             let mut spec = spec(experiments::claims::ID, "private-remap", "file", &like, repeat);
             spec.params.extra.insert("copied_pages".into(), pages.into());
-            let mut cell = timed(rng, spec, &like);
-            cell.outcome.latency.insert("op".into(), latency(rng, ms * 1e6, 500));
-            file.cells.push(cell);
+            let mut trial = timed(rng, spec, &like);
+            trial.outcome.latency.insert("op".into(), latency(rng, ms * 1e6, 500));
+            file.trials.push(trial);
         }
-        for (contender, reader, grown) in
+        for (method, reader, grown) in
             [("nofault", "none", 1e4), ("nofault", "held", 3e5), ("redb", "none", 2e4), ("redb", "held", 9e7)]
         {
-            let like = Like::steady(contender, 1, 1, 1e5, 3.0);
+            let like = Like::steady(method, 1, 1, 1e5, 3.0);
             let mut spec = spec(experiments::claims::ID, "long-reader", "file", &like, repeat);
             spec.params.extra = BTreeMap::from([("reader".into(), reader.into()), ("updates".into(), "50000".into())]);
-            let mut cell = timed(rng, spec, &like);
-            cell.outcome.figures = BTreeMap::from([
+            let mut trial = timed(rng, spec, &like);
+            trial.outcome.figures = BTreeMap::from([
                 ("grown_bytes".into(), grown),
                 ("used_before_bytes".into(), 3e5),
                 ("memory_bytes".into(), 0.0),
             ]);
-            file.cells.push(cell);
+            file.trials.push(trial);
         }
     }
 }
@@ -448,15 +437,15 @@ pub(crate) fn push_engines(rng: &mut Rng, file: &mut RecordFile) {
     ];
     for (target, gain) in [("file", 1.0), ("in-memory", 9.0)] {
         for (variant, share) in [("load", 2.0), ("scan", 10.0), ("ycsb-a", 0.4), ("ycsb-c", 1.0), ("commit", 0.1)] {
-            for (contender, rate, cpu_us) in stores {
+            for (method, rate, cpu_us) in stores {
                 for repeat in 0..2 {
-                    let like = Like::steady(contender, 1, 1, rate * share * gain, cpu_us);
-                    let mut cell = timed(rng, spec(experiments::engines::ID, variant, target, &like, repeat), &like);
-                    cell.spec.params.extra.insert("durability".into(), "deferred".into());
-                    cell.outcome.figures.insert("space_ratio".into(), 1.2);
-                    cell.outcome.texts.insert("set: page".into(), "4 KiB <default>".into());
-                    cell.outcome.texts.insert("unequal".into(), "one writer at a time".into());
-                    file.cells.push(cell);
+                    let like = Like::steady(method, 1, 1, rate * share * gain, cpu_us);
+                    let mut trial = timed(rng, spec(experiments::engines::ID, variant, target, &like, repeat), &like);
+                    trial.spec.params.extra.insert("durability".into(), "deferred".into());
+                    trial.outcome.figures.insert("space_ratio".into(), 1.2);
+                    trial.outcome.texts.insert("set: page".into(), "4 KiB <default>".into());
+                    trial.outcome.texts.insert("unequal".into(), "one writer at a time".into());
+                    file.trials.push(trial);
                 }
             }
         }
@@ -475,9 +464,9 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
     ];
     for (variant, scale) in [("random-touch", 1.0), ("sequential", 0.9)] {
         for repeat in 0..5 {
-            for (contender, threads, cold, warm, late) in configurations {
+            for (method, threads, cold, warm, late) in configurations {
                 for (cache, seconds) in [(CacheState::Cold, cold), (CacheState::Warm, warm)] {
-                    let like = Like::steady(contender, threads, 1, 1.0, 1.0);
+                    let like = Like::steady(method, threads, 1, 1.0, 1.0);
                     let mut spec = spec(experiments::async_hazard::ID, variant, "file", &like, repeat);
                     spec.cache = cache;
                     spec.params.extra =
@@ -493,7 +482,7 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
                     };
                     let late = if cache == CacheState::Cold { late } else { 1.0e6 };
                     outcome.latency.insert("ticker".into(), latency(rng, late, 200));
-                    file.cells.push(Cell { spec, outcome });
+                    file.trials.push(Trial { spec, outcome });
                 }
             }
         }
@@ -506,20 +495,20 @@ pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
     for repeat in 0..3 {
         for (variant, scale) in [("access", 0.4), ("lookup", 1.0)] {
             for working_set in [64_u64 << 20, 1 << 30] {
-                for (contender, ns) in times {
-                    let like = Like::steady(contender, 1, 1, 1.0, 1.0);
-                    let mut cell =
+                for (method, ns) in times {
+                    let like = Like::steady(method, 1, 1, 1.0, 1.0);
+                    let mut trial =
                         timed(rng, spec(experiments::translate::ID, variant, "memory", &like, repeat), &like);
-                    cell.spec.target.data_bytes = working_set;
-                    cell.spec.params.extra.insert("working_set".into(), working_set.to_string());
+                    trial.spec.target.data_bytes = working_set;
+                    trial.spec.params.extra.insert("working_set".into(), working_set.to_string());
                     let time =
                         ns * scale * (working_set as f64 / (1 << 30) as f64).powf(0.2) * (1.0 + rng.f64() * 0.02);
-                    cell.outcome.figures.insert("time_per_op_s".into(), time / 1e9);
-                    file.cells.push(cell);
+                    trial.outcome.figures.insert("time_per_op_s".into(), time / 1e9);
+                    file.trials.push(trial);
                 }
             }
         }
-        for (variant, contender, threads, us) in [
+        for (variant, method, threads, us) in [
             ("faults", "mmap-one-map", 1, 1.9),
             ("faults", "mmap-one-map", 2, 2.6),
             ("faults", "pread-cached", 1, 0.8),
@@ -527,10 +516,10 @@ pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
             ("shootdowns", "mmap-unmap-page", 1, 3.0),
             ("shootdowns", "mmap-unmap-page", 2, 6.5),
         ] {
-            let like = Like::steady(contender, threads, 1, 1e6 / us, us);
-            let mut cell = timed(rng, spec(experiments::eviction::ID, variant, "memory", &like, repeat), &like);
-            cell.outcome.figures.insert("time_per_op_s".into(), us * (1.0 + rng.f64() * 0.02) / 1e6);
-            file.cells.push(cell);
+            let like = Like::steady(method, threads, 1, 1e6 / us, us);
+            let mut trial = timed(rng, spec(experiments::eviction::ID, variant, "memory", &like, repeat), &like);
+            trial.outcome.figures.insert("time_per_op_s".into(), us * (1.0 + rng.f64() * 0.02) / 1e6);
+            file.trials.push(trial);
         }
         for (by, kswapd) in [("cgroup", 0.0), ("kswapd", 0.4)] {
             let random = [
@@ -540,14 +529,14 @@ pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
             ];
             for like in &random {
                 let variant = format!("random-{by}");
-                file.cells.push(timed(rng, spec(experiments::eviction::ID, &variant, "ram", like, repeat), like));
+                file.trials.push(timed(rng, spec(experiments::eviction::ID, &variant, "ram", like, repeat), like));
             }
             let mut pinned = spec(experiments::eviction::ID, &format!("random-{by}"), "ram", &random[0], repeat);
             pinned.params.extra.insert("pin".into(), "1".into());
             let like = Like { shootdowns: 3.0, cpu_us: 7.0, rate: 130_000.0, ..random[0] };
-            file.cells.push(timed(rng, pinned, &like));
+            file.trials.push(timed(rng, pinned, &like));
             let scan = Like::steady("mmap-normal", 4, 1, 400_000.0, 2.2).mapped(400_000.0, 1.0, 20_000.0, 2.2 * kswapd);
-            file.cells.push(timed(
+            file.trials.push(timed(
                 rng,
                 spec(experiments::eviction::ID, &format!("scan-{by}"), "ram", &scan, repeat),
                 &scan,

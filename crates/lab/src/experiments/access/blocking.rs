@@ -1,4 +1,4 @@
-//! One block at a time, by a map or by calls: reads for the open loop (the closed loop is the contenders' own), and writes
+//! One block at a time, by a map or by calls: reads for the open loop (the closed loop is the methods' own), and writes
 //! with their syncs.
 
 use std::fs::{File, OpenOptions};
@@ -10,10 +10,10 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile, Protection, SyncMode};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::contender::map::Maps;
-use crate::contender::sync::{Files, Means};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
+use crate::read_loops::map::Maps;
+use crate::read_loops::sync::{Files, Means};
 use crate::workload::{Layout, Place, first_word};
 
 /// The way to reach a block.
@@ -128,7 +128,7 @@ impl Writer {
         Ok(Self { open, path, buffer: IoBuf::zeroed(BLOCK_BYTES, PageKind::Small)?, content_seed })
     }
 
-    /// Fills the buffer with the content of a block: the same work for all contenders, and not timed.
+    /// Fills the buffer with the content of a block: the same work for all methods, and not timed.
     pub(super) fn prepare(&mut self, offset_bytes: u64) {
         fill(&mut self.buffer, self.content_seed, offset_bytes);
     }

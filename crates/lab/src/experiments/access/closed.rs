@@ -1,5 +1,5 @@
 //! The closed loop: the next block, or batch, is requested when the last has come back. Batched reads, overwrites,
-//! syncs; reads that wait for each block use the shared contenders.
+//! syncs; reads that wait for each block use the shared methods.
 //!
 //! Kept true by: blocks are checked while their reads are timed; overwritten blocks are read back past the page cache
 //! after the clock has stopped, and compared byte by byte.
@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use super::batches::{Ring, Setup};
 use super::blocking::{Source, Way, Writer, index_at};
-use crate::contender::order_seed;
-use crate::contender::sync::Means;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
-use crate::record::CellSpec;
+use crate::read_loops::order_seed;
+use crate::read_loops::sync::Means;
+use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, SAMPLE_COUNT, first_word};
 
 /// Blocks that are checked before any is overwritten.
@@ -22,7 +22,7 @@ const BLOCKS_BEFORE: u32 = 64;
 /// Number of blocks that are read back, both of the first ones and of the latest.
 const READ_BACK: usize = SAMPLE_COUNT as usize;
 
-/// The manner in which a contender overwrites.
+/// The manner in which a method overwrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overwrite {
     pub(super) way: Way,
@@ -51,7 +51,7 @@ pub(super) struct Positions<'a> {
 }
 
 impl<'a> Positions<'a> {
-    pub(super) fn of(spec: &CellSpec, layout: &'a Layout) -> Self {
+    pub(super) fn of(spec: &TrialSpec, layout: &'a Layout) -> Self {
         Self { layout, order: Order::random(layout, order_seed(spec), 0) }
     }
 
@@ -66,7 +66,7 @@ impl<'a> Positions<'a> {
 /// The error of opening or reading.
 pub(super) fn read_batches(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     setup: Setup,
 ) -> Result<Option<String>> {
@@ -88,7 +88,7 @@ pub(super) fn read_batches(
 ///
 /// # Errors
 /// The error of reading.
-pub(super) fn sum_sample_by_ring(worker: &mut Worker<'_>, spec: &CellSpec, ring: &mut Ring) -> Result<()> {
+pub(super) fn sum_sample_by_ring(worker: &mut Worker<'_>, spec: &TrialSpec, ring: &mut Ring) -> Result<()> {
     for place in Layout::sample(&spec.target, spec.seed) {
         ring.read(&[place.offset_bytes], |_, block| worker.checksum(first_word(block)))?;
     }
@@ -101,7 +101,7 @@ pub(super) fn sum_sample_by_ring(worker: &mut Worker<'_>, spec: &CellSpec, ring:
 /// The error of opening, writing or syncing; `Damaged` when the file has other content than expected.
 pub(super) fn overwrite(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     how: Overwrite,
     cancel: &AtomicBool,
@@ -144,7 +144,7 @@ pub(super) fn overwrite(
 /// As [`overwrite`].
 pub(super) fn overwrite_batches(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     how: Overwrite,
     cancel: &AtomicBool,
@@ -203,7 +203,7 @@ struct History {
 
 impl History {
     /// Starts a history. First checks on the device that the first blocks to be overwritten have the expected content.
-    fn of(spec: &CellSpec, layout: &Layout, content_seed: u64) -> Result<Self> {
+    fn of(spec: &TrialSpec, layout: &Layout, content_seed: u64) -> Result<Self> {
         let reader = match Source::open(layout, Way::Calls(Means::Direct)) {
             // Only a file system in memory refuses direct I/O; there a buffered read shows the stored bytes.
             Err(error) if error.kind() == LabErrorKind::Unsupported => {
@@ -241,11 +241,11 @@ impl History {
         self.count += 1;
     }
 
-    /// Compares the overwritten blocks, and sums the sample that all contenders sum.
+    /// Compares the overwritten blocks, and sums the sample that all methods sum.
     fn read_back(
         &mut self,
         worker: &mut Worker<'_>,
-        spec: &CellSpec,
+        spec: &TrialSpec,
         layout: &Layout,
         cancel: &AtomicBool,
     ) -> Result<()> {

@@ -47,7 +47,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
     let Some(comparison) = compare(map, direct, Metric::OpsPerS) else { return };
     all.push(Finding {
         rule: "one-at-a-time",
-        rule_text: "median rate of the fastest mapped contender over that of the fastest synchronous O_DIRECT contender, one thread",
+        rule_text: "median rate of the fastest mapped method over that of the fastest synchronous O_DIRECT method, one thread",
         experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
@@ -60,7 +60,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
             shown(comparison.b, Unit::PerSecond),
             comparison.show(),
         ),
-        cells: keys(&[map, direct]),
+        trials: keys(&[map, direct]),
         key_figure: None,
     });
 }
@@ -68,14 +68,14 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
 fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Finding>) {
     let rings = || groups.iter().copied().filter(|group| group.family() == Family::Ring);
     let Some(batched) = best(rings().filter(|group| group.spec.params.depth > 1), Metric::OpsPerS) else { return };
-    // Against the best rate with one request at a time, of any contender.
+    // Against the best rate with one request at a time, of any method.
     let Some(alone) = best(groups.iter().copied().filter(|group| group.spec.params.depth <= 1), Metric::OpsPerS) else {
         return;
     };
     let Some(comparison) = compare(batched, alone, Metric::OpsPerS) else { return };
     all.push(Finding {
         rule: "batching",
-        rule_text: "median rate of the fastest io_uring contender with several requests in flight over the fastest contender with one",
+        rule_text: "median rate of the fastest io_uring method with several requests in flight over the fastest method with one",
         experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
@@ -89,7 +89,7 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
             alone.label(),
             comparison.show(),
         ),
-        cells: keys(&[batched, alone]),
+        trials: keys(&[batched, alone]),
         key_figure: Some(KeyFigure {
             label: format!("{} of one thread, in batches ÷ one at a time", work(variant)),
             value: Unit::Ratio.show(comparison.ratio.median),
@@ -118,7 +118,7 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
     all.push(Finding {
         rule: "sync-tail",
         rule_text: "99th percentile of the time of one sync (msync, fdatasync or a durable write), median over repeats; smallest and \
-            largest of the contenders",
+            largest of the methods",
         experiment: Some(ID),
         kind: if first.2.differs_from(&last.2) { Kind::Difference } else { Kind::Inconclusive },
         text: format!(
@@ -132,12 +132,12 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
             last.0.label(),
             tail(last),
         ),
-        cells: keys(&[first.0, last.0]),
+        trials: keys(&[first.0, last.0]),
         key_figure: None,
     });
 }
 
-/// Coordinated omission: the same contender at a fixed rate, timed from the moment when each request was due. A loop
+/// Coordinated omission: the same method at a fixed rate, timed from the moment when each request was due. A loop
 /// that could not keep its rate, or that took its rate from a disturbed calibration, measured another situation: it is
 /// reported as a doubt.
 fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
@@ -157,7 +157,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
         all.push(Finding {
             rule: "coordinated-omission",
             rule_text: "p99 with requests at a fixed rate, timed from when each was due, over the p99 of the closed loop of the same \
-                contender, which asks again only after an answer and so never sees the queue",
+                method, which asks again only after an answer and so never sees the queue",
             experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
@@ -169,7 +169,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
                 shown(comparison.b, Unit::Seconds),
                 comparison.show(),
             ),
-            cells: keys(&[open, closed]),
+            trials: keys(&[open, closed]),
             key_figure: Some(KeyFigure {
                 label: format!("p99 at a fixed rate ÷ what a closed loop reports, {}", open.label()),
                 value: Unit::Ratio.show(comparison.ratio.median),
@@ -187,8 +187,8 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
     let listed: Vec<String> = disturbed.iter().map(|(group, why)| format!("{} ({why})", group.label())).collect();
     all.push(Finding {
         rule: "open-loop-disturbed",
-        rule_text: "less than 98 % of the scheduled reads were started, or the rate that the cell found for itself lies outside 0.67 to 1.5 of \
-            the closed loop's median: then queues grow for other reasons than the contender's",
+        rule_text: "less than 98 % of the scheduled reads were started, or the rate that the trial found for itself lies outside 0.67 to 1.5 of \
+            the closed loop's median: then queues grow for other reasons than the method's",
         experiment: Some(ID),
         kind: Kind::Warning,
         text: format!(
@@ -196,27 +196,27 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
             on(target),
             listed.join(", ")
         ),
-        cells: disturbed.iter().map(|(group, _)| group.key.clone()).collect(),
+        trials: disturbed.iter().map(|(group, _)| group.key.clone()).collect(),
         key_figure: None,
     });
 }
 
-/// The closed loop of the same contender on the same target: variant `read` with plain parameters.
+/// The closed loop of the same method on the same target: variant `read` with plain parameters.
 fn closed_loop_of<'g, 'a>(open: &Group<'_>, summary: &'g Summary<'a>) -> Option<&'g Group<'a>> {
     summary.of_experiment(ID).find(|group| {
         let (a, b) = (group.spec, open.spec);
         a.variant == "read"
             && a.target.label == b.target.label
-            && a.contender == b.contender
+            && a.method == b.method
             && (a.params.threads, a.params.depth, a.params.block_bytes)
                 == (b.params.threads, b.params.depth, b.params.block_bytes)
             && a.params.extra.is_empty()
     })
 }
 
-/// Why an open loop's latencies do not show its contender; `None` when they do.
+/// Why an open loop's latencies do not show its method; `None` when they do.
 fn why_disturbed(open: &Group<'_>, closed: Option<&Group<'_>>) -> Option<String> {
-    let figure = |name: &str| open.good.iter().filter_map(|cell| cell.outcome.figures.get(name).copied()).collect();
+    let figure = |name: &str| open.good.iter().filter_map(|trial| trial.outcome.figures.get(name).copied()).collect();
     let (scheduled, started): (Vec<f64>, Vec<f64>) = (figure("reads_scheduled"), figure("reads_started"));
     let lost = scheduled.iter().zip(&started).filter(|(due, done)| **done < 0.98 * **due).count();
     if lost > 0 {

@@ -2,7 +2,7 @@
 //!
 //! Kept true by:
 //! 1. No file or device is opened for writing before [`check_writable`] found the lab's own marker in it, complete and
-//!    of the content that the cell names.
+//!    of the content that the trial names.
 //! 2. A block device is written only when it is a RAM device of the lab's own.
 //! 3. A block is only overwritten with its present content: later readers find it valid, also after a kill at any
 //!    moment.
@@ -23,7 +23,7 @@ const SPARE_BYTES_MIN: u64 = 64 << 20;
 ///
 /// # Errors
 /// `Usage` for a target that is read-only by its nature (a raw device, unknown content), `Damaged` without the marker
-/// or with another content than the cell's, `NoPermission` for a write-protected file, `NoSpace` on a full disk, `Busy`
+/// or with another content than the trial's, `NoPermission` for a write-protected file, `NoSpace` on a full disk, `Busy`
 /// for a device in use.
 pub(super) fn check_writable(target: &Target) -> Result<u64> {
     let [at] = target.paths.as_slice() else {
@@ -55,7 +55,7 @@ pub(super) fn check_writable(target: &Target) -> Result<u64> {
         }
     };
     if found != (Some(seed), target.data_bytes) {
-        let why = "it holds another content than this cell was planned with; let the lab make it anew";
+        let why = "it holds another content than this trial was planned with; let the lab make it anew";
         return refuse(LabErrorKind::Damaged, why);
     }
     // Root could write to a write-protected file: the permission bits are respected all the same.

@@ -55,7 +55,7 @@ fn one_at_a_time(family: Family) -> bool {
 fn one_thread(records: &Records<'_>) -> Decision {
     let groups = records.summary.at(ID, "read", "file");
     let metric = Metric::Latency("op", 500);
-    let found = groups.into_iter().find(|group| group.spec.contender == "pread-direct");
+    let found = groups.into_iter().find(|group| group.spec.method == "pread-direct");
     let Some((group, took)) = found.and_then(|group| Some((group, group.spread(metric)?))) else {
         return Decision::not_measured("`nofault lab access` measures it");
     };

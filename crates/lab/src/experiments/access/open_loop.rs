@@ -17,12 +17,12 @@ use super::blocking::{Source, Way};
 use super::closed::{Positions, note, sum_sample_by_ring};
 use crate::error::{LabError, Result};
 use crate::measure::Worker;
-use crate::record::CellSpec;
+use crate::record::TrialSpec;
 use crate::workload::{Layout, Place};
 
 /// Time before a deadline that is spent spinning, as no sleep is exact to the microsecond.
 const AWAKE: Duration = Duration::from_micros(60);
-/// Longest sleep before checking whether the cell has ended.
+/// Longest sleep before checking whether the trial has ended.
 const NAP_MAX: Duration = Duration::from_millis(20);
 
 /// The times at which blocks are due.
@@ -35,7 +35,7 @@ struct Schedule {
 impl Schedule {
     fn new(rate_per_s: f64) -> Self {
         // With the default timer slack the kernel may wake this thread 50 us late, which would count against the
-        // contender.
+        // method.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         Self { started: Instant::now(), interval_s: 1.0 / rate_per_s, next: 0 }
     }
@@ -45,7 +45,7 @@ impl Schedule {
         self.started + Duration::from_secs_f64(self.next as f64 * self.interval_s)
     }
 
-    /// Waits until the next block is due; false when the cell ended before.
+    /// Waits until the next block is due; false when the trial ended before.
     fn wait(&self, worker: &Worker<'_>) -> bool {
         let due = self.due();
         while worker.running() {
@@ -75,7 +75,7 @@ impl Schedule {
 /// The error of opening or reading.
 pub(super) fn blocking(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     way: Way,
     rate_per_s: f64,
@@ -114,7 +114,7 @@ struct Flight {
 /// The error of opening or reading.
 pub(super) fn ring(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     setup: Setup,
     rate_per_s: f64,

@@ -1,4 +1,4 @@
-//! Every contender runs at a tiny size, in this process; overwritten blocks keep their content, and write-protected
+//! Every method runs at a tiny size, in this process; overwritten blocks keep their content, and write-protected
 //! targets stay untouched.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,14 +42,14 @@ fn config(preset: Preset) -> Config {
     config
 }
 
-fn run(spec: &CellSpec) -> Result<Outcome> {
+fn run(spec: &TrialSpec) -> Result<Outcome> {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
 
-fn first(plan: &Plan, variant: &str, contender: &str) -> CellSpec {
-    let found = plan.cells.iter().find(|spec| spec.variant == variant && spec.contender == contender);
-    found.unwrap_or_else(|| panic!("{variant} {contender} is not in the plan")).clone()
+fn first(plan: &Plan, variant: &str, method: &str) -> TrialSpec {
+    let found = plan.trials.iter().find(|spec| spec.variant == variant && spec.method == method);
+    found.unwrap_or_else(|| panic!("{variant} {method} is not in the plan")).clone()
 }
 
 fn assert_whole(target: &Target) {
@@ -62,12 +62,12 @@ fn assert_whole(target: &Target) {
 }
 
 #[test]
-fn every_planned_cell_sees_the_same_data_and_leaves_the_files_whole() {
+fn every_planned_trial_sees_the_same_data_and_leaves_the_files_whole() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     let plan = plan(&config(Preset::Standard), &available);
     let mut sums = BTreeMap::new();
-    for mut spec in plan.cells {
+    for mut spec in plan.trials {
         if spec.variant == OPEN_LOOP {
             // Long enough that the calibration's part of it has at least one read.
             spec.duration_s = 0.4;
@@ -80,7 +80,7 @@ fn every_planned_cell_sees_the_same_data_and_leaves_the_files_whole() {
             outcome.latency["op"].count + 16 > outcome.ops && outcome.figures.contains_key("op_stddev_ns"),
             "{key}"
         );
-        if spec.contender == FDATASYNC_CLEAN {
+        if spec.method == FDATASYNC_CLEAN {
             assert_eq!(outcome.checks.verified, 0, "{key}");
             continue;
         }
@@ -94,28 +94,28 @@ fn every_planned_cell_sees_the_same_data_and_leaves_the_files_whole() {
 }
 
 #[test]
-fn the_standard_plan_covers_every_contender_or_says_why_not() {
+fn the_standard_plan_covers_every_method_or_says_why_not() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     let plan = plan(&config(Preset::Standard), &available);
     let planned: BTreeSet<_> =
-        plan.cells.iter().map(|spec| (&*spec.target.label, &*spec.variant, &*spec.contender)).collect();
-    for (variant, contender, ..) in CONTENDERS {
+        plan.trials.iter().map(|spec| (&*spec.target.label, &*spec.variant, &*spec.method)).collect();
+    for (variant, method, ..) in METHODS {
         let places: &[&str] = if variant == RING_SETUP { &["file"] } else { &["file", "ram"] };
         for place in places {
             let skipped = plan
                 .skips
                 .iter()
-                .any(|skip| skip.target == *place && skip.contender == contender && skip.reason.starts_with(variant));
-            assert!(planned.contains(&(place, variant, contender)) || skipped, "{place} {variant} {contender}");
+                .any(|skip| skip.target == *place && skip.method == method && skip.reason.starts_with(variant));
+            assert!(planned.contains(&(place, variant, method)) || skipped, "{place} {variant} {method}");
         }
     }
-    let keys: BTreeSet<String> = plan.cells.iter().map(CellSpec::key).collect();
-    assert_eq!(keys.len(), plan.cells.len(), "two cells share a key");
+    let keys: BTreeSet<String> = plan.trials.iter().map(TrialSpec::key).collect();
+    assert_eq!(keys.len(), plan.trials.len(), "two trials share a key");
     assert!(plan.skips.iter().all(|skip| skip.reason.len() > 10));
     assert!(plan.skips.iter().any(|skip| skip.reason.contains("iopoll")));
-    assert!(plan.cells.iter().filter(|spec| spec.target.label == "device").all(|spec| spec.variant == READ));
-    assert!(plan.cells.iter().all(|spec| spec.cache == CacheState::Cold));
+    assert!(plan.trials.iter().filter(|spec| spec.target.label == "device").all(|spec| spec.variant == READ));
+    assert!(plan.trials.iter().all(|spec| spec.cache == CacheState::Cold));
 }
 
 #[test]
@@ -124,12 +124,12 @@ fn the_quick_plan_stays_within_its_share_of_the_time_and_names_what_it_leaves_ou
     let config = Config::preset(Preset::Quick);
     let available = Available { devices: Vec::new(), ..available(folder.path()) };
     let plan = plan(&config, &available);
-    let seconds = plan.cells.iter().map(|spec| spec.duration_s).sum::<f64>() * f64::from(config.repeats);
+    let seconds = plan.trials.iter().map(|spec| spec.duration_s).sum::<f64>() * f64::from(config.repeats);
     assert!(seconds <= 25.0, "{seconds} s");
     for variant in [READ, OVERWRITE, SYNC_COST, OPEN_LOOP] {
-        assert!(plan.cells.iter().any(|spec| spec.variant == variant && spec.contender != "mmap"), "{variant}");
+        assert!(plan.trials.iter().any(|spec| spec.variant == variant && spec.method != "mmap"), "{variant}");
     }
-    assert!(plan.cells.iter().all(|spec| spec.variant == READ || spec.target.label == "file"));
+    assert!(plan.trials.iter().all(|spec| spec.variant == READ || spec.target.label == "file"));
     let left_out: Vec<&Skip> = plan.skips.iter().filter(|skip| skip.reason.contains("--preset standard")).collect();
     assert_eq!(left_out.len(), 2);
     assert!(left_out[0].reason.contains("mmap-normal") && left_out[1].reason.contains("overwrite"));
@@ -139,18 +139,18 @@ fn the_quick_plan_stays_within_its_share_of_the_time_and_names_what_it_leaves_ou
 fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
-    for contender in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
-        // Half of the contender's rate, and ten times as much: the second cannot be kept.
+    for method in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
+        // Half of the method's rate, and ten times as much: the second cannot be kept.
         for share in ["0.5", "10"] {
-            let mut spec = first(&plan, OPEN_LOOP, contender);
+            let mut spec = first(&plan, OPEN_LOOP, method);
             spec.duration_s = 0.4;
             spec.params.extra.insert("rate_share".into(), share.into());
             let outcome = run(&spec).unwrap();
             let (op, open) = (&outcome.latency["op"], &outcome.latency["open_loop"]);
-            assert_eq!(op.count, open.count, "{contender} {share}");
-            assert!(open.mean_ns >= op.mean_ns * 0.999, "{contender} {share}: {open:?} {op:?}");
+            assert_eq!(op.count, open.count, "{method} {share}");
+            assert!(open.mean_ns >= op.mean_ns * 0.999, "{method} {share}: {open:?} {op:?}");
             for (open, op) in [(open.p50_ns, op.p50_ns), (open.p99_ns, op.p99_ns), (open.max_ns, op.max_ns)] {
-                assert!(open >= op, "{contender} {share}: {open} < {op}");
+                assert!(open >= op, "{method} {share}: {open} < {op}");
             }
             let figure = |name: &str| outcome.figures[name];
             assert!(
@@ -158,7 +158,7 @@ fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
             );
             let behind = figure("reads_started") < figure("reads_scheduled") * RATE_KEPT_SHARE;
             let said = outcome.warnings.iter().any(|warning| warning.contains("could not be kept"));
-            assert_eq!(behind, said, "{contender} {share}: {:?}", outcome.warnings);
+            assert_eq!(behind, said, "{method} {share}: {:?}", outcome.warnings);
         }
     }
 }
@@ -167,28 +167,28 @@ fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
 fn syncs_come_as_often_as_asked_and_have_a_distribution_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
-    for contender in ["mmap", "pwrite-buffered", "pwrite-direct"] {
-        let mut spec = first(&plan, OVERWRITE, contender);
+    for method in ["mmap", "pwrite-buffered", "pwrite-direct"] {
+        let mut spec = first(&plan, OVERWRITE, method);
         spec.params.extra.insert("writes_per_sync".into(), "16".into());
         let outcome = run(&spec).unwrap();
-        assert_eq!(outcome.latency["sync"].count, outcome.latency["op"].count / 16, "{contender}");
+        assert_eq!(outcome.latency["sync"].count, outcome.latency["op"].count / 16, "{method}");
         assert!(outcome.figures.contains_key("sync_stddev_ns") && outcome.figures.contains_key("sync_max_ns"));
     }
     let durable = run(&first(&plan, OVERWRITE, "pwrite-dsync")).unwrap();
     assert!(!durable.latency.contains_key("sync"), "each write is durable by itself");
-    for contender in ["msync", "fdatasync", "dsync-direct", "dsync-buffered", FDATASYNC_CLEAN] {
-        let outcome = run(&first(&plan, SYNC_COST, contender)).unwrap();
+    for method in ["msync", "fdatasync", "dsync-direct", "dsync-buffered", FDATASYNC_CLEAN] {
+        let outcome = run(&first(&plan, SYNC_COST, method)).unwrap();
         let (op, sync) = (&outcome.latency["op"], &outcome.latency["sync"]);
-        assert!(op.count == sync.count && op.p50_ns >= sync.p50_ns, "{contender}: one write, one sync");
+        assert!(op.count == sync.count && op.p50_ns >= sync.p50_ns, "{method}: one write, one sync");
     }
 }
 
 /// Tries every way to write on a file that must not be written, and checks that its content stays. Returns the kind of
 /// the refusal.
-fn refused(available: &Available, spoil: impl Fn(&mut CellSpec)) -> LabErrorKind {
+fn refused(available: &Available, spoil: impl Fn(&mut TrialSpec)) -> LabErrorKind {
     let before = std::fs::read(&available.file.paths[0]).unwrap();
     let mut kinds = Vec::new();
-    for mut spec in plan(&config(Preset::Standard), available).cells {
+    for mut spec in plan(&config(Preset::Standard), available).trials {
         if [OVERWRITE, SYNC_COST].contains(&&*spec.variant) && spec.target.label == "file" {
             spoil(&mut spec);
             let error = run(&spec).map(|_| ()).expect_err(&spec.key());
@@ -267,7 +267,7 @@ fn a_ram_device_of_the_lab_is_overwritten_only_under_its_own_label() {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { ram: vec![device.target()], ..available(folder.path()) };
     let plan = plan(&config(Preset::Standard), &available);
-    for spec in plan.cells.iter().filter(|spec| spec.target.label == "ram" && spec.variant == OVERWRITE) {
+    for spec in plan.trials.iter().filter(|spec| spec.target.label == "ram" && spec.variant == OVERWRITE) {
         let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert_eq!(outcome.checks.wrong, 0, "{}", spec.key());
         let mut as_device = spec.clone();
@@ -288,7 +288,7 @@ fn a_full_disk_is_refused_with_what_is_needed() {
 fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
-    let specs = plan(&config(Preset::Standard), &available).cells;
+    let specs = plan(&config(Preset::Standard), &available).trials;
     std::fs::OpenOptions::new().write(true).open(&available.file.paths[0]).unwrap().set_len(4096).unwrap();
     for spec in specs.iter().filter(|spec| spec.target.label == "file") {
         assert!(run(spec).is_err(), "{}", spec.key());
@@ -303,11 +303,11 @@ fn wrong_blocks_are_counted() {
     (0..BLOCKS).for_each(|index| file.write_all_at(&[0xff; 8], content::block_offset(index)).unwrap());
     file.sync_all().unwrap();
     let plan = plan(&config(Preset::Standard), &available);
-    for contender in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
+    for method in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
         for variant in [READ, OPEN_LOOP] {
-            let spec = CellSpec { duration_s: 0.4, ..first(&plan, variant, contender) };
+            let spec = TrialSpec { duration_s: 0.4, ..first(&plan, variant, method) };
             let checks = run(&spec).unwrap().checks;
-            assert!(checks.wrong >= checks.verified && checks.wrong > 0, "{variant} {contender}: {checks:?}");
+            assert!(checks.wrong >= checks.verified && checks.wrong > 0, "{variant} {method}: {checks:?}");
         }
     }
 }
@@ -316,18 +316,18 @@ fn wrong_blocks_are_counted() {
 fn nonsense_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
-    let with = |variant: &str, contender: &str, change: &dyn Fn(&mut CellSpec)| {
-        let mut spec = first(&plan, variant, contender);
+    let with = |variant: &str, method: &str, change: &dyn Fn(&mut TrialSpec)| {
+        let mut spec = first(&plan, variant, method);
         change(&mut spec);
         run(&spec).unwrap_err().to_string()
     };
-    assert!(with(READ, "mmap", &|spec| spec.contender = "telepathy".into()).contains("telepathy"));
+    assert!(with(READ, "mmap", &|spec| spec.method = "telepathy".into()).contains("telepathy"));
     assert!(with(READ, "mmap", &|spec| spec.params.threads = 2).contains("one thread"));
     assert!(with(READ, "mmap", &|spec| spec.params.depth = 2).contains("depth of 2"));
     assert!(with(READ, "mmap", &|spec| spec.duration_s = f64::NAN).contains("seconds"));
     assert!(with(READ, "mmap", &|spec| spec.target.paths.clear()).contains("0 paths"));
     let change = |name: &'static str, value: &'static str| {
-        move |spec: &mut CellSpec| drop(spec.params.extra.insert(name.into(), value.into()))
+        move |spec: &mut TrialSpec| drop(spec.params.extra.insert(name.into(), value.into()))
     };
     assert!(with(OPEN_LOOP, "mmap", &change("rate_share", "fast")).contains("fast"));
     assert!(with(OVERWRITE, "mmap", &change("writes_per_sync", "0")).contains("writes_per_sync"));
@@ -338,26 +338,26 @@ fn nonsense_is_refused_by_name() {
 fn the_user_can_stop_every_variant() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
-    for (variant, contender, ..) in CONTENDERS {
-        let spec = CellSpec { duration_s: 3600.0, ..first(&plan, variant, contender) };
+    for (variant, method, ..) in METHODS {
+        let spec = TrialSpec { duration_s: 3600.0, ..first(&plan, variant, method) };
         let (watch, cancel) = (Watch::new(), AtomicBool::new(true));
         let outcome = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }).unwrap();
-        assert!(outcome.partial && outcome.checks.wrong == 0, "{variant} {contender}");
+        assert!(outcome.partial && outcome.checks.wrong == 0, "{variant} {method}");
     }
 }
 
-/// Caches below this machine keep blocks that were read: a block that an earlier cell has read is not cold.
+/// Caches below this machine keep blocks that were read: a block that an earlier trial has read is not cold.
 #[test]
-fn each_cell_and_each_repeat_goes_to_other_blocks() {
+fn each_trial_and_each_repeat_goes_to_other_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
     let ring = first(&plan, READ, "uring-direct");
-    let blocks = |spec: &CellSpec| {
+    let blocks = |spec: &TrialSpec| {
         let layout = Layout::new(&spec.target, 4096, 4096).unwrap();
         let mut positions = closed::Positions::of(spec, &layout);
         (0..20).map(|_| positions.next()).collect::<Vec<_>>()
     };
     assert_eq!(blocks(&ring), blocks(&ring));
-    assert_ne!(blocks(&ring), blocks(&CellSpec { repeat: 1, ..ring.clone() }));
-    assert_ne!(blocks(&ring), blocks(&CellSpec { contender: "mmap".into(), ..ring.clone() }));
+    assert_ne!(blocks(&ring), blocks(&TrialSpec { repeat: 1, ..ring.clone() }));
+    assert_ne!(blocks(&ring), blocks(&TrialSpec { method: "mmap".into(), ..ring.clone() }));
 }

@@ -1,4 +1,4 @@
-//! The cells that can be measured on each kind of target, the ones among them for the quick preset, and the
+//! The trials that can be measured on each kind of target, the ones among them for the quick preset, and the
 //! requirements of each.
 
 use std::collections::BTreeMap;
@@ -8,38 +8,38 @@ use nofault_io::probe::{Ability, Probe};
 use super::batches::{SETUPS, Setup};
 use super::blocking::Way;
 use super::params::Params;
-use super::{CONTENDERS, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, way_of};
+use super::{METHODS, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, way_of};
 use crate::config::Config;
-use crate::contender::sync::Means;
+use crate::read_loops::sync::Means;
 
 /// Batches at which ring set-ups are compared.
 const SETUP_BATCHES: [u32; 3] = [1, 32, 128];
 
-/// A cell that would be measured if the machine and the preset allow it.
+/// A trial that would be measured if the machine and the preset allow it.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     pub(super) variant: &'static str,
-    pub(super) contender: &'static str,
+    pub(super) method: &'static str,
     pub(super) depth: u32,
     pub(super) extra: BTreeMap<String, String>,
     /// Length, as a share of `access.cell_s`.
-    pub(super) share_of_cell: f64,
+    pub(super) share_of_trial: f64,
     /// Whether the quick preset takes it.
     pub(super) quick: bool,
 }
 
 impl Wish {
-    /// Variant, contender and batch, for a person.
+    /// Variant, method and batch, for a person.
     pub(super) fn name(&self) -> String {
         match self.depth {
-            1 => format!("{} {}", self.variant, self.contender),
-            depth => format!("{} {} x{depth}", self.variant, self.contender),
+            1 => format!("{} {}", self.variant, self.method),
+            depth => format!("{} {} x{depth}", self.variant, self.method),
         }
     }
 
     /// Why it cannot be measured here; `None` when it can.
     pub(super) fn refusal(&self, probe: &Probe) -> Option<String> {
-        let (way, durable) = way_of(self.variant, self.contender)?;
+        let (way, durable) = way_of(self.variant, self.method)?;
         let mut needs: Vec<&Ability> = Vec::new();
         if matches!(way, Way::Calls(Means::Direct) | Way::Ring) {
             needs.push(&probe.direct_io);
@@ -64,13 +64,13 @@ impl Wish {
     }
 }
 
-/// All cells, for the file.
+/// All trials, for the file.
 pub(super) fn on_file(config: &Config) -> Vec<Wish> {
-    let quick = |variant: &str, contender: &str, deepest: bool| match variant {
-        READ => contender != "mmap-normal",
-        OVERWRITE => deepest && ["mmap", "pwrite-direct", "uring-direct"].contains(&contender),
-        SYNC_COST => ["msync", "fdatasync", "dsync-direct"].contains(&contender),
-        OPEN_LOOP => ["mmap", "uring-direct"].contains(&contender),
+    let quick = |variant: &str, method: &str, deepest: bool| match variant {
+        READ => method != "mmap-normal",
+        OVERWRITE => deepest && ["mmap", "pwrite-direct", "uring-direct"].contains(&method),
+        SYNC_COST => ["msync", "fdatasync", "dsync-direct"].contains(&method),
+        OPEN_LOOP => ["mmap", "uring-direct"].contains(&method),
         _ => false,
     };
     let mut all = all(config, quick);
@@ -78,29 +78,28 @@ pub(super) fn on_file(config: &Config) -> Vec<Wish> {
         for flags in SETUPS {
             for batch in SETUP_BATCHES {
                 let extra = [("flags".to_owned(), flags.to_owned())].into();
-                let (variant, contender) = (RING_SETUP, "uring-direct");
-                all.push(Wish { variant, contender, depth: batch, extra, share_of_cell: 0.5, quick: true });
+                let (variant, method) = (RING_SETUP, "uring-direct");
+                all.push(Wish { variant, method, depth: batch, extra, share_of_trial: 0.5, quick: true });
             }
         }
     }
     all
 }
 
-/// All cells but ring set-ups, for the RAM device: rings pass its requests to worker threads, which hides the effect of
+/// All trials but ring set-ups, for the RAM device: rings pass its requests to worker threads, which hides the effect of
 /// a set-up.
 pub(super) fn on_ram(config: &Config) -> Vec<Wish> {
-    all(config, |variant, contender, _| variant == READ && ["mmap", "pread-direct"].contains(&contender))
+    all(config, |variant, method, _| variant == READ && ["mmap", "pread-direct"].contains(&method))
 }
 
 /// Only reads, for a raw device.
 pub(super) fn on_device(config: &Config) -> Vec<Wish> {
-    let quick = |_: &str, contender: &str, deepest: bool| {
-        deepest && ["mmap", "pread-direct", "uring-direct"].contains(&contender)
-    };
+    let quick =
+        |_: &str, method: &str, deepest: bool| deepest && ["mmap", "pread-direct", "uring-direct"].contains(&method);
     all(config, quick).into_iter().filter(|wish| wish.variant == READ).collect()
 }
 
-/// Every contender with its parameters. `quick` is called with variant, contender, and whether it is the deepest batch.
+/// Every method with its parameters. `quick` is called with variant, method, and whether it is the deepest batch.
 fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
     let access: Params = config.params();
     let mut batches = access.batches.clone();
@@ -108,7 +107,7 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
     batches.dedup();
     let deepest = batches.last().copied().unwrap_or(1);
     let mut wishes = Vec::new();
-    for (variant, contender, way, durable) in CONTENDERS.into_iter().filter(|(variant, ..)| *variant != RING_SETUP) {
+    for (variant, method, way, durable) in METHODS.into_iter().filter(|(variant, ..)| *variant != RING_SETUP) {
         let depths = match (way, variant) {
             (Way::Ring, OPEN_LOOP) => vec![deepest],
             (Way::Ring, _) if durable => few(&batches),
@@ -119,11 +118,11 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
             let is_deepest = way != Way::Ring || depth == deepest;
             let wish = |extra: BTreeMap<String, String>, first: bool| Wish {
                 variant,
-                contender,
+                method,
                 depth,
                 extra,
-                share_of_cell: if variant == SYNC_COST { 0.5 } else { 1.0 },
-                quick: first && quick(variant, contender, is_deepest),
+                share_of_trial: if variant == SYNC_COST { 0.5 } else { 1.0 },
+                quick: first && quick(variant, method, is_deepest),
             };
             match variant {
                 OVERWRITE => {

@@ -30,27 +30,26 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-fn is_async(contender: &str) -> bool {
-    matches!(spread_of(contender), Some((Spread::Tasks { .. } | Spread::Ring | Spread::Pool, _)))
+fn is_async(method: &str) -> bool {
+    matches!(spread_of(method), Some((Spread::Tasks { .. } | Spread::Ring | Spread::Pool, _)))
 }
 
 /// Whether the group uses one thread without an executor.
 fn is_one_thread(group: &Group<'_>) -> bool {
-    !is_async(&group.spec.contender) && group.spec.params.threads <= 1
+    !is_async(&group.spec.method) && group.spec.params.threads <= 1
 }
 
 fn only_mapped<'g, 'a>(groups: &[&'g Group<'a>], wanted: impl Fn(&Group<'a>) -> bool) -> Option<&'g Group<'a>> {
-    // `async-mmap-yield` is a variation of `async-mmap`: the shorter name is the plain contender.
+    // `async-mmap-yield` is a variation of `async-mmap`: the shorter name is the plain method.
     let named = groups.iter().copied().filter(|group| group.family() == Family::Mapped && wanted(group));
-    named.min_by_key(|group| group.spec.contender.len())
+    named.min_by_key(|group| group.spec.method.len())
 }
 
 fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
-    let Some(map) = only_mapped(groups, |group| is_async(&group.spec.contender)) else { return };
-    let read =
-        groups.iter().copied().find(|group| is_async(&group.spec.contender) && group.family() == Family::Buffered);
+    let Some(map) = only_mapped(groups, |group| is_async(&group.spec.method)) else { return };
+    let read = groups.iter().copied().find(|group| is_async(&group.spec.method) && group.family() == Family::Buffered);
     let one = only_mapped(groups, is_one_thread);
-    let many = only_mapped(groups, |group| !is_async(&group.spec.contender) && group.spec.params.threads > 1);
+    let many = only_mapped(groups, |group| !is_async(&group.spec.method) && group.spec.params.threads > 1);
     let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
     let mut push =
         |rule, rule_text, other: &Group<'_>, sentence: &dyn Fn(&str, &str, &str) -> String, key: Option<String>| {
@@ -63,7 +62,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
                 experiment: Some(ID),
                 kind: comparison.kind,
                 text: format!("{}{place}: {}{text}", on(target), comparison.doubt()),
-                cells: keys(&[map, other]),
+                trials: keys(&[map, other]),
                 key_figure: key.map(|label| KeyFigure {
                     label,
                     value: Unit::Ratio.show(comparison.ratio.median),
@@ -108,8 +107,8 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
 /// How late a 1 ms timer fires on the same executor: its 99th percentile, as the largest value of a run is one event.
 fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
     let (metric, latest) = (Metric::Latency("ticker", 990), Metric::Latency("ticker", 1000));
-    let asynchronous = |group: &&&Group<'_>| is_async(&group.spec.contender) && group.spread(metric).is_some();
-    let Some(map) = only_mapped(groups, |group| is_async(&group.spec.contender)) else { return };
+    let asynchronous = |group: &&&Group<'_>| is_async(&group.spec.method) && group.spread(metric).is_some();
+    let Some(map) = only_mapped(groups, |group| is_async(&group.spec.method)) else { return };
     let Some(read) = groups.iter().filter(asynchronous).find(|group| group.family() == Family::Buffered) else {
         return;
     };
@@ -136,14 +135,14 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             most(map),
             most(read),
         ),
-        cells: keys(&[map, read]),
+        trials: keys(&[map, read]),
         key_figure: key,
     });
 }
 
 /// Compares the engine's tasks with tasks over a map, on the same executor.
 fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<Finding>) {
-    let find = |id: &str| groups.iter().find(|group| group.spec.contender == id);
+    let find = |id: &str| groups.iter().find(|group| group.spec.method == id);
     let (Some(pool), Some(map)) = (find("async-pool"), find("async-mmap")) else { return };
     let Some(comparison) = compare(pool, map, Metric::Seconds) else { return };
     let late = Metric::Latency("ticker", 990);
@@ -165,7 +164,7 @@ fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<F
             shown(comparison.b, Unit::Seconds),
             comparison.show(),
         ),
-        cells: keys(&[pool, map]),
+        trials: keys(&[pool, map]),
         key_figure: (cache == CacheState::Cold && comparison.kind == Kind::Difference).then(|| KeyFigure {
             label: "time of async reads, engine's pool ÷ mmap, cold".into(),
             value: Unit::Ratio.show(comparison.ratio.median),

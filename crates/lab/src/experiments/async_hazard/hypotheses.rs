@@ -22,7 +22,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     ),
 }];
 
-fn cold(group: &Group<'_>, contender: &str) -> bool {
+fn cold(group: &Group<'_>, method: &str) -> bool {
     let spec = group.spec;
-    spec.contender == contender && spec.cache == CacheState::Cold && is_plain(&spec.params)
+    spec.method == method && spec.cache == CacheState::Cold && is_plain(&spec.params)
 }

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use super::tasks::{Notes, on_executor};
 use super::work::{Done, Job, Order};
-use crate::contender::pool::Pool;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::machine::pool as database;
 use crate::measure::Worker;
-use crate::record::{CacheState, CellSpec};
+use crate::read_loops::pool::Pool;
+use crate::record::{CacheState, TrialSpec};
 
-/// Opens the database of a cell; for a warm cell, first reads all blocks that will be touched.
-pub(super) fn open(spec: &CellSpec, jobs: &[Job]) -> Result<Pool> {
+/// Opens the database of a trial; for a warm trial, first reads all blocks that will be touched.
+pub(super) fn open(spec: &TrialSpec, jobs: &[Job]) -> Result<Pool> {
     let pool = Pool::open(spec)?;
     if spec.cache == CacheState::Warm {
         for job in jobs {
@@ -43,7 +43,7 @@ async fn touch(mut job: Job, table: nofault::Table, notes: Rc<Notes>) -> Result<
             bytes: BLOCK_BYTES as u64,
             verified: 1,
             wrong: u64::from(!right),
-            // Blocks are numbered through all files, so the sum differs from the other contenders': it is verified
+            // Blocks are numbered through all files, so the sum differs from the other methods': it is verified
             // above, but not compared.
             sum: 0,
             elapsed: started.elapsed(),

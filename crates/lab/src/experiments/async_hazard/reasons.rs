@@ -19,7 +19,7 @@ fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
             spec.cache == CacheState::Cold && is_plain(&spec.params) && spec.variant == "random-touch" && is_home(group)
         })
         .collect();
-    let find = |contender: &str| tasks.iter().copied().find(|group| group.spec.contender == contender);
+    let find = |method: &str| tasks.iter().copied().find(|group| group.spec.method == method);
     if let (Some(map), Some(read)) = (find("async-mmap"), find("async-read").or(find("async-uring"))) {
         let late = Metric::Latency("ticker", 990);
         let what = "lateness (p99) of a 1 ms timer beside async tasks on cold data";

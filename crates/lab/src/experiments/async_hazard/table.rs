@@ -16,7 +16,7 @@ pub(super) fn columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
     let mut columns = vec![Column::new(title, labels.clone())];
     let at = |label: &str, cache| groups.iter().copied().find(|g| g.label() == label && g.spec.cache == cache);
     for cache in [CacheState::Cold, CacheState::Warm] {
-        let reference = groups.iter().copied().find(|g| g.spec.contender == "async-read" && g.spec.cache == cache);
+        let reference = groups.iter().copied().find(|g| g.spec.method == "async-read" && g.spec.cache == cache);
         let each = |show: &dyn Fn(&Group<'_>) -> String| {
             labels.iter().map(|label| at(label, cache).map_or(String::new(), show)).collect::<Vec<_>>()
         };

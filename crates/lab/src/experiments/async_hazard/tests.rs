@@ -28,7 +28,7 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &CellSpec) -> Result<Outcome> {
+fn run(spec: &TrialSpec) -> Result<Outcome> {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
@@ -38,7 +38,7 @@ fn every_planned_configuration_reads_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { small_files: files(folder.path()), ..Available::default() };
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-    for spec in plan(&config(), &available).cells {
+    for spec in plan(&config(), &available).trials {
         let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
         let expected_ops = if spec.variant == RANDOM_TOUCH { 120 } else { 3 * BLOCKS / 16 };
@@ -61,9 +61,9 @@ fn the_engines_tasks_read_what_they_must_cold_and_warm() {
     config.change(|own: &mut params::Params| {
         own.file_bytes = BLOCKS * 4096;
     });
-    let specs = plan(&config, &available).cells;
+    let specs = plan(&config, &available).trials;
     let mut misses = BTreeMap::new();
-    for spec in specs.iter().filter(|spec| spec.contender == "async-pool") {
+    for spec in specs.iter().filter(|spec| spec.method == "async-pool") {
         let outcome = run(spec).unwrap();
         assert_eq!((outcome.ops, outcome.checks.verified, outcome.checks.wrong), (120, 120, 0), "{}", spec.key());
         misses.insert(spec.cache.to_string(), outcome.figures["pool_misses"]);
@@ -82,7 +82,7 @@ fn a_block_that_is_not_what_it_must_be_is_counted() {
     }
     file.sync_all().unwrap();
     let available = Available { small_files: target, ..Available::default() };
-    for spec in plan(&config(), &available).cells.iter().filter(|spec| spec.variant == RANDOM_TOUCH) {
+    for spec in plan(&config(), &available).trials.iter().filter(|spec| spec.variant == RANDOM_TOUCH) {
         assert_eq!(run(spec).unwrap().checks.wrong, 40, "{}", spec.key());
     }
 }
@@ -93,7 +93,7 @@ fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
     let target = files(folder.path());
     let available = Available { small_files: target.clone(), ..Available::default() };
     std::fs::OpenOptions::new().write(true).open(&target.paths[2]).unwrap().set_len(4096).unwrap();
-    for spec in plan(&config(), &available).cells {
+    for spec in plan(&config(), &available).trials {
         assert!(run(&spec).is_err(), "{}", spec.key());
     }
 }
@@ -104,7 +104,7 @@ fn one_device_serves_all_tasks_with_a_part_each() {
     let mut target = files(folder.path());
     target.paths.truncate(1);
     let available = Available { ram: vec![target], small_files: files(folder.path()), ..Available::default() };
-    let specs = plan(&config(), &available).cells;
+    let specs = plan(&config(), &available).trials;
     let on_device: Vec<_> = specs.iter().filter(|spec| spec.target.paths.len() == 1).collect();
     assert!(!on_device.is_empty());
     for spec in on_device {
@@ -122,13 +122,13 @@ fn every_kind_of_device_is_asked_and_read_ahead_only_by_who_may_set_it() {
         let (ram, devices) = (vec![device("ram")], vec![device("device")]);
         plan(&config, &Available { small_files: device("file"), ram, devices, root, ..Available::default() })
     };
-    let sets = |plan: &Plan| plan.cells.iter().any(|spec| spec.params.extra.contains_key("read_ahead_kb"));
+    let sets = |plan: &Plan| plan.trials.iter().any(|spec| spec.params.extra.contains_key("read_ahead_kb"));
     assert!(sets(&of(true)) && !sets(&of(false)));
     let said = |plan: &Plan| plan.skips.iter().any(|skip| skip.reason.contains("read_ahead_kb"));
     assert!(!said(&of(true)) && said(&of(false)), "left out with the reason, not tried and failed");
     for label in ["ram", "device"] {
-        let contenders = of(true).cells.into_iter().filter(|spec| spec.target.label == label).count();
-        assert_eq!(contenders, 5, "{label}");
+        let methods = of(true).trials.into_iter().filter(|spec| spec.target.label == label).count();
+        assert_eq!(methods, 5, "{label}");
     }
 }
 
@@ -136,7 +136,7 @@ fn every_kind_of_device_is_asked_and_read_ahead_only_by_who_may_set_it() {
 fn nonsense_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { small_files: files(folder.path()), ..Available::default() };
-    let good = plan(&config(), &available).cells.remove(0);
+    let good = plan(&config(), &available).trials.remove(0);
     let with = |name: &str, value: &str| {
         let mut spec = good.clone();
         spec.params.extra.insert(name.into(), value.into());
@@ -145,6 +145,6 @@ fn nonsense_is_refused_by_name() {
     assert!(with("advice", "please").contains("please"));
     assert!(with("touches", "many").contains("many"));
     assert!(
-        run(&CellSpec { contender: "telepathy".into(), ..good.clone() }).unwrap_err().to_string().contains("telepathy")
+        run(&TrialSpec { method: "telepathy".into(), ..good.clone() }).unwrap_err().to_string().contains("telepathy")
     );
 }

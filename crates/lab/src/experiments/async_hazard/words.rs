@@ -6,7 +6,7 @@ pub(super) const QUESTION: &str = "Does `await` help when the file is mapped?";
 /// The method of the experiment.
 pub(super) const METHOD: &str = "Eight files (or as many as set), a fixed amount of work: tasks on one single-threaded executor, a thread a file, or one \
      thread after another; over a map, with read calls (the executor hands them to its thread pool), or with direct reads \
-     on a ring that the executor polls. A cell is one run; a dot each. `random-touch` makes seeded 4 KiB touches, the same in every file; \
+     on a ring that the executor polls. A trial is one run; a dot each. `random-touch` makes seeded 4 KiB touches, the same in every file; \
      `sequential`, the source's, sums every 512th byte. A kernel timer of 1 ms on the executor's thread counts how late it is \
      served; a tick that never got its turn counts as late as it was. Sums are checked.";
 

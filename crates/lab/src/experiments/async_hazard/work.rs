@@ -14,7 +14,7 @@ use crate::entries::mix;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
-use crate::record::CellSpec;
+use crate::record::TrialSpec;
 
 /// Bytes a step of the sequential sum covers: the source's read buffer.
 pub(super) const STRETCH_BYTES: u64 = 64 << 10;
@@ -89,8 +89,8 @@ impl Done {
 }
 
 impl Job {
-    /// The jobs of a cell: one a file, or one a part of a device. Files are opened and mapped when `means` is given.
-    pub(super) fn of(spec: &CellSpec, means: Option<Means>) -> Result<Vec<Self>> {
+    /// The jobs of a trial: one a file, or one a part of a device. Files are opened and mapped when `means` is given.
+    pub(super) fn of(spec: &TrialSpec, means: Option<Means>) -> Result<Vec<Self>> {
         let usage = |what: String| LabError::new(LabErrorKind::Usage, what);
         let number = |name: &str| -> Result<Option<u64>> {
             let Some(text) = spec.params.extra.get(name) else { return Ok(None) };
@@ -104,7 +104,7 @@ impl Job {
         }
         let order = match number("touches")? {
             Some(touches) => {
-                // The same in every file and for every contender, so that their sums can be compared; a different one
+                // The same in every file and for every method, so that their sums can be compared; a different one
                 // in each repeat.
                 let mut random = fastrand::Rng::with_seed(spec.seed ^ mix(u64::from(spec.repeat) + 1));
                 Order::Touches((0..touches).map(|_| random.u64(0..blocks)).collect())
@@ -210,7 +210,7 @@ impl Source {
     fn open(
         path: &PathBuf,
         means: Means,
-        spec: &CellSpec,
+        spec: &TrialSpec,
         order: &Order,
         content: Content,
         blocks: u64,

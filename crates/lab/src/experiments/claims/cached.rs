@@ -1,4 +1,4 @@
-//! Data that is in the page cache, read front to back in units of one size. Every contender sums one word of each cache
+//! Data that is in the page cache, read front to back in units of one size. Every method sums one word of each cache
 //! line, in place or in a buffer of its own, so that all touch every line.
 
 use std::fs::File;
@@ -9,28 +9,28 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use super::{only_path, run_timed};
-use crate::contender::sync::{Files, Means};
-use crate::contender::{Pattern, unknown};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops::sync::{Files, Means};
+use crate::read_loops::{Pattern, unknown};
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, Order};
 
-/// The contenders: in place through a map, copied out of a map, by system calls.
-pub(super) const CONTENDERS: [&str; 3] = ["mmap-in-place", "mmap-copy", "pread-buffered"];
+/// The methods: in place through a map, copied out of a map, by system calls.
+pub(super) const METHODS: [&str; 3] = ["mmap-in-place", "mmap-copy", "pread-buffered"];
 
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Measures one contender.
-pub(super) fn execute(spec: &CellSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
+/// Measures one method.
+pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let path = only_path(spec, layout)?;
     let order = Pattern::Scan { part_bytes: u64::MAX }.orders(layout, spec).into_iter().next();
     let order = order.ok_or_else(|| unknown(spec))?;
     let mut buffer = IoBuf::zeroed(layout.block_bytes as usize, PageKind::Huge)?;
     // The pages of the buffer are faulted in now, not by the first reads.
     buffer.fill(0);
-    if spec.contender == "pread-buffered" {
+    if spec.method == "pread-buffered" {
         let files = Files::open(layout, Means::Buffered)?;
         let mut each = move |offset_bytes: u64| -> Result<Option<bool>> {
             files.read(layout, 0, offset_bytes, &mut buffer)?;
@@ -40,13 +40,13 @@ pub(super) fn execute(spec: &CellSpec, layout: &Layout, context: &mut Context<'_
         let work: Work<'_> = Box::new(move |worker| scan(worker, layout, order, &mut each));
         return run_timed(spec, vec![work], context);
     }
-    let copies = match spec.contender.as_str() {
+    let copies = match spec.method.as_str() {
         "mmap-copy" => true,
         "mmap-in-place" => false,
         _ => return Err(unknown(spec)),
     };
     let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
-    // SAFETY: the lab holds its data files for itself and writes none of them while cells run.
+    // SAFETY: the lab holds its data files for itself and writes none of them while trials run.
     let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..layout.file_bytes()) }?;
     map.advise(Advice::Normal, 0..map.len_bytes())?;
     let mut each = move |offset_bytes: u64| -> Result<Option<bool>> {

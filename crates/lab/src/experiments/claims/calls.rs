@@ -8,25 +8,25 @@ use nofault_io::aligned::{IoBuf, PageKind};
 
 use super::raw_map::RawMap;
 use super::{only_path, run_timed};
-use crate::contender::sync::{Files, Means};
-use crate::contender::{Pattern, unknown};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops::sync::{Files, Means};
+use crate::read_loops::{Pattern, unknown};
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, Order, PAGE_BYTES};
 
-/// The contenders: map and touch every page; map and touch one page, which costs little more than the calls themselves;
+/// The methods: map and touch every page; map and touch one page, which costs little more than the calls themselves;
 /// read.
-pub(super) const CONTENDERS: [&str; 3] = ["mmap-call", "mmap-call-one-page", "pread-buffered"];
+pub(super) const METHODS: [&str; 3] = ["mmap-call", "mmap-call-one-page", "pread-buffered"];
 
-/// Measures one contender.
-pub(super) fn execute(spec: &CellSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
+/// Measures one method.
+pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let path = only_path(spec, layout)?;
     let open = || File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error));
     let (file, files) = (open()?, Files::open(layout, Means::Buffered)?);
     let (file, files) = (&file, &files);
-    let touched = match spec.contender.as_str() {
+    let touched = match spec.method.as_str() {
         "mmap-call" => Some(layout.block_bytes as usize / PAGE_BYTES),
         "mmap-call-one-page" => Some(1),
         "pread-buffered" => None,

@@ -1,5 +1,5 @@
 //! Durable changes of pages: stored in a writable map and synced with msync, as LMDB does under MDB_WRITEMAP, or
-//! written with `pwrite` and synced with fdatasync, as it does by default. The file has no name, so a killed cell
+//! written with `pwrite` and synced with fdatasync, as it does by default. The file has no name, so a killed trial
 //! leaves none behind.
 
 use std::os::unix::fs::FileExt;
@@ -8,28 +8,28 @@ use std::time::Instant;
 use nofault_io::mapped::{MappedFile, Protection, SyncMode};
 
 use super::{folder_of, number, run_timed};
-use crate::contender::unknown;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::data::nameless;
 use crate::measure::{Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops::unknown;
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{PAGE_BYTES, first_word};
 
-/// The contenders, by their way of writing.
-pub(super) const CONTENDERS: [&str; 2] = ["mmap-commit", "pwrite-fdatasync"];
+/// The methods, by their way of writing.
+pub(super) const METHODS: [&str; 2] = ["mmap-commit", "pwrite-fdatasync"];
 
 /// Pages of the file: 64 MiB.
 const PAGES: u64 = 16 << 10;
 
-/// Measures one contender: `op` is a commit, `sync` the call that makes it durable.
-pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// Measures one method: `op` is a commit, `sync` the call that makes it durable.
+pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let count = number(spec, "commit_pages")?;
     if !(1..=PAGES).contains(&count) {
         let message = format!("{}: {count} pages a commit: must be 1 to {PAGES}", spec.key());
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
-    let through_map = match spec.contender.as_str() {
+    let through_map = match spec.method.as_str() {
         "mmap-commit" => true,
         "pwrite-fdatasync" => false,
         _ => return Err(unknown(spec)),

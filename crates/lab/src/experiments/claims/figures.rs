@@ -25,7 +25,7 @@ fn times(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
         ("p99", Metric::Latency("op", 990)),
         ("touched again", Metric::Latency("touch_again", 500)),
     ];
-    let mut table = Table::new(&["contender", "median", "p99", "touched again", "runs"]);
+    let mut table = Table::new(&["method", "median", "p99", "touched again", "runs"]);
     for group in groups {
         let mut row = vec![group.label()];
         row.extend(
@@ -48,14 +48,14 @@ fn times(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
 /// A chart of the growth of each store.
 fn growth(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let share = |group: &Group<'_>| {
-        let grown = group.good.iter().filter_map(|cell| {
-            let figures = &cell.outcome.figures;
+        let grown = group.good.iter().filter_map(|trial| {
+            let figures = &trial.outcome.figures;
             Some(figures.get("grown_bytes")? / figures.get("used_before_bytes").filter(|bytes| **bytes > 0.0)?)
         });
         grown.collect::<Vec<f64>>()
     };
     let mut rows = Vec::new();
-    let mut table = Table::new(&["contender", "growth", "before", "after", "of it in memory"]);
+    let mut table = Table::new(&["method", "growth", "before", "after", "of it in memory"]);
     for group in groups {
         let values = share(group);
         let Some(spread) = Spread::of(values.iter().copied()) else { continue };

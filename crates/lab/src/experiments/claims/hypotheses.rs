@@ -96,8 +96,8 @@ fn cached(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::CACHED_READ);
     let metric = Metric::BytesPerS;
     let mut places = Places::default();
-    let find = |contender: &str, block: u64| {
-        let same = |group: &&&Group<'_>| group.spec.contender == contender && group.spec.params.block_bytes == block;
+    let find = |method: &str, block: u64| {
+        let same = |group: &&&Group<'_>| group.spec.method == method && group.spec.params.block_bytes == block;
         groups.iter().find(same).copied()
     };
     let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.params.block_bytes).collect();
@@ -119,8 +119,8 @@ fn cached(records: &Records<'_>) -> Decision {
 fn calls(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::MAP_CALLS);
     let metric = Metric::OpsPerS;
-    let find = |contender: &str, threads: u32| {
-        let same = |group: &&&Group<'_>| group.spec.contender == contender && group.spec.params.threads == threads;
+    let find = |method: &str, threads: u32| {
+        let same = |group: &&&Group<'_>| group.spec.method == method && group.spec.params.threads == threads;
         groups.iter().find(same).copied()
     };
     let mut places = Places::default();
@@ -129,15 +129,14 @@ fn calls(records: &Records<'_>) -> Decision {
     counts.sort_unstable();
     counts.dedup();
     for threads in counts {
-        let gain =
-            |contender: &str| find(contender, threads)?.spread(metric)?.over(&find(contender, 1)?.spread(metric)?);
+        let gain = |method: &str| find(method, threads)?.spread(metric)?.over(&find(method, 1)?.spread(metric)?);
         let (Some(map), Some(read)) = (gain("mmap-call-one-page"), gain("pread-buffered")) else { continue };
         let Some(ratio) = map.over(&read) else { continue };
-        let late = |contender: &str| {
-            let spread = find(contender, threads)?.spread(Metric::Latency("op", 990))?;
+        let late = |method: &str| {
+            let spread = find(method, threads)?.spread(Metric::Latency("op", 990))?;
             Some(Unit::Seconds.show(spread.median))
         };
-        let late = |contender: &str| late(contender).unwrap_or("–".into());
+        let late = |method: &str| late(method).unwrap_or("–".into());
         let text = format!(
             "{threads} threads make {}× the calls of one where they map, {}× where they read: {}; p99 {} and {}",
             digits(map.median),
@@ -189,14 +188,14 @@ fn remap(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Each group of contender `one`, with the group of contender `other` that has the same parameters.
+/// Each group of method `one`, with the group of method `other` that has the same parameters.
 fn pairs<'a>(
     groups: &'a [&'a Group<'a>],
     one: &'a str,
     other: &'a str,
 ) -> impl Iterator<Item = (&'a Group<'a>, &'a Group<'a>)> {
-    groups.iter().copied().filter(move |group| group.spec.contender == one).filter_map(move |group| {
-        let same = |beside: &&&Group<'_>| beside.spec.contender == other && beside.spec.params == group.spec.params;
+    groups.iter().copied().filter(move |group| group.spec.method == one).filter_map(move |group| {
+        let same = |beside: &&&Group<'_>| beside.spec.method == other && beside.spec.params == group.spec.params;
         Some((group, *groups.iter().find(same)?))
     })
 }
@@ -236,7 +235,7 @@ fn readers(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for held in groups.iter().copied().filter(|group| extra(group, "reader") == Some("held")) {
         let without = groups.iter().copied().find(|group| {
-            group.spec.contender == held.spec.contender
+            group.spec.method == held.spec.method
                 && extra(group, "reader") == Some("none")
                 && extra(group, "updates") == extra(held, "updates")
         });
@@ -255,7 +254,7 @@ fn readers(records: &Records<'_>) -> Decision {
         };
         let text = format!(
             "{}: {} with a reader and {} without, for {} of data: {} of it",
-            held.spec.contender,
+            held.spec.method,
             bytes(with.median as u64),
             bytes(base.median as u64),
             bytes(before.median as u64),

@@ -10,33 +10,33 @@ use std::os::unix::fs::FileExt;
 
 use super::raw_map::RawMap;
 use super::{folder_of, number, only_path, run_timed};
-use crate::contender::unknown;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::data::nameless;
 use crate::measure::{Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops::unknown;
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES};
 
-/// The contenders: one call for the whole file, and a call for each part.
-pub(super) const CONTENDERS: [&str; 2] = ["one-map", "thousand-maps"];
+/// The methods: one call for the whole file, and a call for each part.
+pub(super) const METHODS: [&str; 2] = ["one-map", "thousand-maps"];
 /// Parts of the file, of each of which a round touches one page; fewer where the file has fewer pages.
 const PARTS: u64 = 1000;
 
-/// The contender that appends.
+/// The method that appends.
 pub(super) const GROWING: &str = "grow-mapped";
 /// Length at which a file is complete and the next begins.
 const GROWN_BYTES: u64 = 64 << 20;
 
 /// Measures `many-maps`.
-pub(super) fn many(spec: &CellSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
+pub(super) fn many(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let path = only_path(spec, layout)?;
     let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
     // One file in blocks of a page: its data follows the lab's header without a gap.
     let (first_bytes, pages) = (layout.place(0).offset_bytes, layout.block_count());
     let parts = PARTS.min(pages).max(1);
     let part_pages = pages / parts;
-    let one = match CONTENDERS.iter().position(|id| *id == spec.contender) {
+    let one = match METHODS.iter().position(|id| *id == spec.method) {
         Some(at) => at == 0,
         None => return Err(unknown(spec)),
     };
@@ -66,8 +66,8 @@ pub(super) fn many(spec: &CellSpec, layout: &Layout, context: &mut Context<'_>) 
 }
 
 /// Measures `file-growth`.
-pub(super) fn growth(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    if spec.contender != GROWING {
+pub(super) fn growth(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    if spec.method != GROWING {
         return Err(unknown(spec));
     }
     let step_bytes = number(spec, "step")?;

@@ -1,4 +1,4 @@
-//! Parameters of `claims`, the small cells that only this experiment needs.
+//! Parameters of `claims`, the small trials that only this experiment needs.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use crate::config::check::{counts, positive};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, Preset};
 
-/// Parameters of `claims`, for the small cells of this experiment.
+/// Parameters of `claims`, for the small trials of this experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell.
+    /// Length of a trial.
     pub(crate) cell_s: f64,
     /// Bytes of one read of cached data, from the smallest that is claimed to the largest.
     pub(crate) unit_bytes: Vec<u64>,
@@ -18,7 +18,7 @@ pub(crate) struct Params {
     pub(crate) map_threads: Vec<u32>,
     /// Pages copied in a private map before it is mapped anew.
     pub(crate) copied_pages: Vec<u32>,
-    /// Also the cells that take longer: uncached buffered reads, commits through a map, growth under a reader.
+    /// Also the trials that take longer: uncached buffered reads, commits through a map, growth under a reader.
     pub(crate) thorough: bool,
     /// Pages changed in one durable commit.
     pub(crate) commit_pages: Vec<u32>,
@@ -29,7 +29,7 @@ pub(crate) struct Params {
 }
 
 impl Params {
-    /// The cells for a first answer.
+    /// The trials for a first answer.
     fn quick() -> Self {
         Self {
             cell_s: 0.2,
@@ -43,7 +43,7 @@ impl Params {
         }
     }
 
-    /// All cells.
+    /// All trials.
     fn standard() -> Self {
         Self {
             cell_s: 0.5,
@@ -57,7 +57,7 @@ impl Params {
         }
     }
 
-    /// Longer cells, and further unit sizes in between.
+    /// Longer trials, and further unit sizes in between.
     fn paper() -> Self {
         Self {
             cell_s: 10.0,
@@ -68,7 +68,7 @@ impl Params {
     }
 }
 
-/// The setting without which flags for the thorough cells have no effect.
+/// The setting without which flags for the thorough trials have no effect.
 const THOROUGH: &str = "--set claims.thorough=true beside it";
 
 impl config::Params for Params {

@@ -1,7 +1,7 @@
 //! A map that makes only the calls being timed: [`nofault_io::mapped`] also keeps a descriptor, a path and a guard
 //! against SIGBUS, which would be timed as well.
 //!
-//! Kept true by: the file is the lab's own, complete, and locked by the lab while a cell runs, so its pages are there.
+//! Kept true by: the file is the lab's own, complete, and locked by the lab while a trial runs, so its pages are there.
 
 use std::fs::File;
 use std::ptr::NonNull;

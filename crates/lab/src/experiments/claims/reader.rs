@@ -9,13 +9,13 @@ use nofault::mmap;
 use nofault::settings::Settings;
 
 use super::{folder_of, number, run_fixed};
-use crate::contender::unknown;
 use crate::entries::{Data, Key};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::scratch::Scratch;
 use crate::measure::{Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops::unknown;
+use crate::record::{Outcome, TrialSpec};
 use crate::stores::{self, ENGINE, Engine, Room, Start, Store};
 
 /// The stores that share pages between versions, so that a reader keeps some from being freed; compiled in or not. The
@@ -37,8 +37,8 @@ pub(super) fn not_built(id: &str) -> Option<String> {
 
 /// Measures one store. Figures: `used_before_bytes`, `used_after_bytes`, `grown_bytes`, `memory_bytes` (old versions in memory;
 /// part of the growth).
-pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    if !STORES.contains(&spec.contender.as_str()) || not_built(&spec.contender).is_some() {
+pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    if !STORES.contains(&spec.method.as_str()) || not_built(&spec.method).is_some() {
         return Err(unknown(spec));
     }
     let (updates, keys) = (number(spec, "updates")?, number(spec, "keys")?);
@@ -49,9 +49,9 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     let scratch = Scratch::make(&folder_of(spec), "claims")?;
     let folder = scratch.path().join("data");
     let data = Data { count: keys, value_bytes: VALUE_BYTES, seed: spec.seed };
-    let contender = spec.contender.clone();
+    let method = spec.method.clone();
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
-        let grown = match contender.as_str() {
+        let grown = match method.as_str() {
             ENGINE => engine(worker, &folder, data, updates, held)?,
             SHADOW => shadow(worker, &folder, data, updates, held)?,
             rival_id => rival(worker, rival_id, &folder, data, updates, held)?,
@@ -102,7 +102,7 @@ fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     // Address space, as for LMDB: with a reader every update may cost a copy of each level of the tree.
     let map_bytes = (data.user_bytes() * 8 + (4 << 30)).next_multiple_of(1 << 20);
     let settings = mmap::Settings { map_bytes, ..mmap::Settings::new(mmap::Protocol::Shadow(mmap::WriteBack::Call)) };
-    // SAFETY: the folder is the cell's own, so no other process opens its files.
+    // SAFETY: the folder is the trial's own, so no other process opens its files.
     let store = unsafe { mmap::Store::create(folder, &settings) }?;
     let write = |entries: &[(Key, Vec<u8>)]| -> Result<()> {
         let mut batch = mmap::Batch::new();

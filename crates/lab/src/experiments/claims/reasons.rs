@@ -17,8 +17,8 @@ fn cached(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let wanted = workload.threads.map(|count| count.min(records.file.run.machine.cpu_count.max(1)));
     let cached: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == CACHED_READ).collect();
     let least = cached.iter().map(|group| group.spec.params.block_bytes).min().unwrap_or(0);
-    let find = |contender: &str| {
-        cached.iter().copied().find(|group| group.spec.contender == contender && group.spec.params.block_bytes == least)
+    let find = |method: &str| {
+        cached.iter().copied().find(|group| group.spec.method == method && group.spec.params.block_bytes == least)
     };
     if let (Some(map), Some(read)) = (find("mmap-in-place"), find("pread-buffered")) {
         let what = format!("cached data in units of {}, against read calls (no pool)", bytes(least));

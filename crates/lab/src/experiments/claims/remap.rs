@@ -9,14 +9,14 @@ use super::{number, only_path, run_timed};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES};
 
-/// Measures the contender: `op` is mapping anew, `touch_again` the first touch of all the pages that were copies,
+/// Measures the method: `op` is mapping anew, `touch_again` the first touch of all the pages that were copies,
 /// `copy` making them.
-pub(super) fn execute(spec: &CellSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
-    if spec.contender != "mmap-private" {
-        return Err(crate::contender::unknown(spec));
+pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
+    if spec.method != "mmap-private" {
+        return Err(crate::read_loops::unknown(spec));
     }
     let path = only_path(spec, layout)?;
     let copied = usize::try_from(number(spec, "copied_pages")?).unwrap_or(usize::MAX);

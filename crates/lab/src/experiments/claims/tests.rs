@@ -1,4 +1,4 @@
-//! Every cell runs at a tiny size, in this process, on real files, and finds the expected data.
+//! Every trial runs at a tiny size, in this process, on real files, and finds the expected data.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +16,7 @@ fn available(folder: &Path) -> Available {
     Available {
         small_files: make("small.data", 4 << 20),
         file: make("large.data", 8 << 20),
-        // A limit is named so that the cells are planned; here it is not enforced.
+        // A limit is named so that the trials are planned; here it is not enforced.
         memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: 4 << 20 },
         ..Available::default()
     }
@@ -36,21 +36,21 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &CellSpec) -> Result<Outcome> {
+fn run(spec: &TrialSpec) -> Result<Outcome> {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
 
 #[test]
-fn every_planned_cell_measures_and_verifies_and_leaves_nothing() {
+fn every_planned_trial_measures_and_verifies_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let cells = plan(&config(), &available(folder.path())).cells;
+    let trials = plan(&config(), &available(folder.path())).trials;
     let variants =
         [CACHED_READ, MAP_CALLS, MANY_MAPS, FILE_GROWTH, PRIVATE_REMAP, LONG_READER, MAP_COMMIT, UNCACHED_READ];
     for variant in variants {
-        assert!(cells.iter().any(|cell| cell.variant == variant), "{variant}");
+        assert!(trials.iter().any(|trial| trial.variant == variant), "{variant}");
     }
-    for spec in &cells {
+    for spec in &trials {
         let outcome = match run(spec) {
             Err(error) if error.kind() == LabErrorKind::Unsupported => {
                 println!("not tested: {}: {error}", spec.key());
@@ -58,7 +58,7 @@ fn every_planned_cell_measures_and_verifies_and_leaves_nothing() {
             }
             outcome => outcome.unwrap_or_else(|error| panic!("{}: {error}", spec.key())),
         };
-        // A sync may take longer than the cell, so only the check of some block is required.
+        // A sync may take longer than the trial, so only the check of some block is required.
         assert!(outcome.checks.verified > 0, "{}: {outcome:?}", spec.key());
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
     }
@@ -86,14 +86,14 @@ fn a_private_map_drops_its_copies_when_it_is_mapped_anew() {
 fn a_first_answer_leaves_out_what_takes_long_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&Config::preset(Preset::Quick), &available(folder.path()));
-    assert!(plan.cells.iter().all(|cell| ![UNCACHED_READ, MAP_COMMIT].contains(&cell.variant.as_str())));
+    assert!(plan.trials.iter().all(|trial| ![UNCACHED_READ, MAP_COMMIT].contains(&trial.variant.as_str())));
     assert!(plan.skips.iter().any(|skip| skip.reason.contains("standard")));
 }
 
 #[test]
 fn what_is_unknown_or_makes_no_sense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let cells = plan(&config(), &available(folder.path())).cells;
+    let trials = plan(&config(), &available(folder.path())).trials;
     for variant in [
         CACHED_READ,
         MAP_CALLS,
@@ -105,8 +105,8 @@ fn what_is_unknown_or_makes_no_sense_is_refused() {
         UNCACHED_READ,
         "nothing",
     ] {
-        let like = cells.iter().find(|cell| cell.variant == variant).unwrap_or(&cells[0]);
-        let spec = CellSpec { contender: "nobody".into(), variant: variant.into(), ..like.clone() };
+        let like = trials.iter().find(|trial| trial.variant == variant).unwrap_or(&trials[0]);
+        let spec = TrialSpec { method: "nobody".into(), variant: variant.into(), ..like.clone() };
         assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
     }
     for (variant, name, value) in [
@@ -115,7 +115,7 @@ fn what_is_unknown_or_makes_no_sense_is_refused() {
         (LONG_READER, "keys", "0"),
         (FILE_GROWTH, "step", "100"),
     ] {
-        let mut spec = cells.iter().find(|cell| cell.variant == variant).unwrap().clone();
+        let mut spec = trials.iter().find(|trial| trial.variant == variant).unwrap().clone();
         spec.params.extra.insert(name.into(), value.into());
         assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
     }

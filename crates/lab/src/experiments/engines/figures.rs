@@ -94,17 +94,17 @@ fn everything(groups: &[&Group<'_>], target: &str) -> Figure {
     }
 }
 
-/// A table of each store's settings and remaining inequalities, as its cells recorded them.
+/// A table of each store's settings and remaining inequalities, as its trials recorded them.
 fn settings(groups: &[&Group<'_>]) -> Option<Figure> {
-    let mut table = Table::new(&["database", "what it is", "settings", "unequal", "files after the last cell"]);
+    let mut table = Table::new(&["database", "what it is", "settings", "unequal", "files after the last trial"]);
     // A changed read-ahead is no setting of the store.
     let plain: Vec<&Group<'_>> = groups.iter().copied().filter(|group| is_plain(&group.spec.params)).collect();
     for store in stores(&plain) {
         let of_store = plain.iter().filter(|group| store_title(group) == store);
-        let Some(cell) = of_store.flat_map(|group| &group.good).max_by_key(|cell| cell.spec.params.threads) else {
+        let Some(trial) = of_store.flat_map(|group| &group.good).max_by_key(|trial| trial.spec.params.threads) else {
             continue;
         };
-        let texts = &cell.outcome.texts;
+        let texts = &trial.outcome.texts;
         let text = |name: &str| texts.get(name).cloned().unwrap_or_default();
         let set = texts.iter().filter_map(|(name, text)| Some(format!("{}: {text}", name.strip_prefix("set: ")?)));
         table.rows.push(vec![store, text("what"), set.collect::<Vec<_>>().join("; "), text("unequal"), text("files")]);

@@ -7,7 +7,7 @@ use crate::format::Unit;
 use crate::judge::{Finding, KeyFigure, best, compare, keys, shown};
 use crate::summary::{Group, Metric, Summary};
 
-/// Pairs of contenders of one store: changed, plain, and a name for the difference.
+/// Pairs of methods of one store: changed, plain, and a name for the difference.
 const PAIRS: [(&str, &str, &str); 4] = [
     ("sqlite-mmap", "sqlite", "a map instead of read calls"),
     ("rocksdb-mmap", "rocksdb", "maps instead of read calls"),
@@ -16,7 +16,7 @@ const PAIRS: [(&str, &str, &str); 4] = [
 ];
 /// The works of most interest to a reader.
 const WORKS: [&str; 5] = ["ycsb-c", "ycsb-a", SCAN, COMMIT, COMMIT_MANY];
-/// The engine's contender.
+/// The engine's method.
 const ENGINE: &str = "nofault";
 
 /// The rules of `engines`.
@@ -36,7 +36,7 @@ fn place(target: &str) -> &'static str {
 
 fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
     // At its best, as read-ahead may have been varied.
-    let of = |id: &str| best(groups.iter().copied().filter(|group| group.spec.contender == id), Metric::OpsPerS);
+    let of = |id: &str| best(groups.iter().copied().filter(|group| group.spec.method == id), Metric::OpsPerS);
     for (with, without, what) in PAIRS {
         let (Some(a), Some(b)) = (of(with), of(without)) else { continue };
         let Some(comparison) = compare(a, b, Metric::OpsPerS) else { continue };
@@ -57,7 +57,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
                 super::title(work),
                 comparison.show(),
             ),
-            cells: keys(&[a, b]),
+            trials: keys(&[a, b]),
             key_figure: key.then(|| KeyFigure {
                 label: "reads of SQLite (YCSB C), mmap ÷ read calls, data larger than memory".into(),
                 value: Unit::Ratio.show(comparison.ratio.median),
@@ -74,8 +74,8 @@ fn read_ahead(group: &Group<'_>) -> String {
 }
 
 fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
-    let Some(own) = groups.iter().copied().find(|group| group.spec.contender == ENGINE) else { return };
-    let others = groups.iter().copied().filter(|group| group.spec.contender != ENGINE);
+    let Some(own) = groups.iter().copied().find(|group| group.spec.method == ENGINE) else { return };
+    let others = groups.iter().copied().filter(|group| group.spec.method != ENGINE);
     let Some(other) = best(others, Metric::OpsPerS) else { return };
     let Some(comparison) = compare(own, other, Metric::OpsPerS) else { return };
     let cpu = compare(own, other, Metric::CpuPerOp).map_or(String::new(), |cpu| {
@@ -97,7 +97,7 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
             other.label(),
             comparison.show(),
         ),
-        cells: keys(&[own, other]),
+        trials: keys(&[own, other]),
         key_figure: key.then(|| KeyFigure {
             label: format!("nofault ÷ fastest other database, {}", super::title(work)),
             value: Unit::Ratio.show(comparison.ratio.median),

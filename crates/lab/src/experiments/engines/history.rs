@@ -11,7 +11,7 @@ use crate::entries::{Data, Key};
 /// Number of locks that the keys share: enough that writers of different keys hardly ever wait for each other.
 const STRIPES: usize = 1 << 14;
 
-/// The changes of one cell. Changes of earlier cells have smaller numbers.
+/// The changes of one trial. Changes of earlier trials have smaller numbers.
 pub(super) struct History {
     data: Data,
     base: u64,
@@ -32,7 +32,7 @@ pub(super) struct Change<'a> {
 }
 
 impl History {
-    /// The history of a table with `known` entries; `base` is more than any number of an earlier cell.
+    /// The history of a table with `known` entries; `base` is more than any number of an earlier trial.
     pub(super) fn new(data: Data, known: u64, base: u64) -> Self {
         let counters = || (0..data.count).map(|_| AtomicU32::new(0)).collect();
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
@@ -85,9 +85,11 @@ impl History {
     pub(super) fn is_right(&self, number: u64, before: u32, value: Option<&[u8]>) -> bool {
         let Some(value) = value.filter(|value| self.data.is_right(number, value)) else { return false };
         let version = value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let Some(of_cell) = version.checked_sub(self.base).filter(|of_cell| *of_cell > 0) else { return before == 0 };
+        let Some(of_trial) = version.checked_sub(self.base).filter(|of_trial| *of_trial > 0) else {
+            return before == 0;
+        };
         let began = self.began.get(number as usize).map_or(0, |began| began.load(Ordering::Acquire));
-        (u64::from(before)..=u64::from(began)).contains(&of_cell)
+        (u64::from(before)..=u64::from(began)).contains(&of_trial)
     }
 
     /// The entries.

@@ -19,12 +19,12 @@ fn sqlite(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, "ycsb-c");
     let metric = Metric::OpsPerS;
     let mut places = Places::default();
-    for map in groups.iter().copied().filter(|group| group.spec.contender == "sqlite-mmap") {
+    for map in groups.iter().copied().filter(|group| group.spec.method == "sqlite-mmap") {
         let same = |group: &&&Group<'_>| {
             let (a, b) = (group.spec, map.spec);
             let setting = |name: &str| a.params.extra.get(name) == b.params.extra.get(name);
             let alike = a.params.threads == b.params.threads && setting("durability") && setting("memory");
-            a.contender == "sqlite" && alike && a.target.label == b.target.label
+            a.method == "sqlite" && alike && a.target.label == b.target.label
         };
         let Some(calls) = groups.iter().find(same).copied() else { continue };
         let Some(ratio) = map.spread(metric).and_then(|a| a.over(&calls.spread(metric)?)) else { continue };

@@ -24,7 +24,7 @@ pub(super) const STORES: [&str; 10] = [
 /// Parameters of `engines`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell, warming up included.
+    /// Length of a trial, warming up included.
     pub(crate) cell_s: f64,
     /// How often each store is measured. Each time it is loaded anew.
     pub(crate) repeats: u32,
@@ -45,7 +45,8 @@ pub(crate) struct Params {
     /// Writers of the durable commits, besides one.
     pub(crate) writers: u32,
     /// Only these stores; all when empty.
-    pub(crate) contenders: Vec<String>,
+    #[serde(rename = "contenders")]
+    pub(crate) stores: Vec<String>,
 }
 
 impl config::Params for Params {
@@ -79,7 +80,7 @@ impl config::Params for Params {
             threads: 16,
             fit_threads: 2,
             writers: 16,
-            contenders: Vec::new(),
+            stores: Vec::new(),
         };
         match preset {
             Preset::Quick => quick,
@@ -104,7 +105,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        if let Some(id) = self.contenders.iter().find(|id| !STORES.contains(&id.as_str())) {
+        if let Some(id) = self.stores.iter().find(|id| !STORES.contains(&id.as_str())) {
             return Err(format!("engines.contenders: no store is called '{id}'; there are {}", STORES.join(", ")));
         }
         if self.data_bytes / 2 < self.memory_bytes {

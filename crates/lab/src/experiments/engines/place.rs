@@ -1,4 +1,4 @@
-//! The folder with the database of one store's cells. A description of its content stands beside it, so that a cell
+//! The folder with the database of one store's trials. A description of its content stands beside it, so that a trial
 //! after a failed load, or with another store's folder, ends with an error instead of a wrong figure.
 
 use std::fs;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
-use crate::record::CellSpec;
+use crate::record::TrialSpec;
 
 /// A folder of the lab's own.
 pub(super) struct Place(PathBuf);
@@ -16,7 +16,7 @@ pub(super) struct Place(PathBuf);
 /// The description of a database's content.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Held {
-    contender: String,
+    method: String,
     data_bytes: u64,
     entry_bytes: u64,
     seed: Option<u64>,
@@ -24,9 +24,9 @@ struct Held {
 }
 
 impl Held {
-    fn of(spec: &CellSpec, entries: u64) -> Self {
+    fn of(spec: &TrialSpec, entries: u64) -> Self {
         Self {
-            contender: spec.contender.clone(),
+            method: spec.method.clone(),
             data_bytes: spec.target.data_bytes,
             entry_bytes: spec.params.block_bytes,
             seed: spec.target.content_seed,
@@ -36,11 +36,11 @@ impl Held {
 }
 
 impl Place {
-    /// The folder of a cell.
+    /// The folder of a trial.
     ///
     /// # Errors
     /// `Usage` when it is not one folder.
-    pub(super) fn of(spec: &CellSpec) -> Result<Self> {
+    pub(super) fn of(spec: &TrialSpec) -> Result<Self> {
         match &spec.target.paths[..] {
             [path] if Path::new(path).is_dir() => Ok(Self(path.into())),
             paths => {
@@ -72,23 +72,23 @@ impl Place {
     }
 
     /// Records the present content.
-    pub(super) fn keep(&self, spec: &CellSpec, entries: u64) -> Result<()> {
+    pub(super) fn keep(&self, spec: &TrialSpec, entries: u64) -> Result<()> {
         let text = serde_json::to_string(&Held::of(spec, entries))
             .map_err(|error| LabError::new(LabErrorKind::System, format!("engines: {error}")))?;
         fs::write(self.note(), text).map_err(|error| LabError::system(self.note().display(), &error))
     }
 
-    /// Number of entries in the database for a cell.
+    /// Number of entries in the database for a trial.
     ///
     /// # Errors
     /// `Usage` when the database is another one or missing: its load failed or was left out.
-    pub(super) fn entries(&self, spec: &CellSpec) -> Result<u64> {
+    pub(super) fn entries(&self, spec: &TrialSpec) -> Result<u64> {
         let text = fs::read_to_string(self.note()).unwrap_or_default();
         let held: Option<Held> = serde_json::from_str(&text).ok();
         match held {
             Some(held) if held == Held::of(spec, held.entries) => Ok(held.entries),
             _ => {
-                let message = format!("{}: its database was not loaded, or the load failed", spec.contender);
+                let message = format!("{}: its database was not loaded, or the load failed", spec.method);
                 Err(LabError::new(LabErrorKind::Usage, message))
             }
         }

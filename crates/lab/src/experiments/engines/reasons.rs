@@ -15,7 +15,7 @@ fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let groups = records.summary.at(ID, "ycsb-c", LARGER);
     // At its best, as read-ahead may have been varied.
     let of = |id: &str, wanted: Option<u32>| {
-        let own = groups.iter().copied().filter(|group| group.spec.contender == id).collect();
+        let own = groups.iter().copied().filter(|group| group.spec.method == id).collect();
         best(nearest(own, wanted, threads), Metric::OpsPerS)
     };
     let pairs = [("sqlite-mmap", "sqlite"), ("rocksdb-mmap", "rocksdb")].into_iter();

@@ -55,11 +55,11 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
 /// The stores that were not compiled in, a line for each reason, so that none is missing from a table without a remark.
 pub(super) fn not_built(file: &RecordFile) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for skip in file.skips.iter().filter(|skip| skip.experiment == ID && !skip.contender.is_empty()) {
+    for skip in file.skips.iter().filter(|skip| skip.experiment == ID && !skip.method.is_empty()) {
         let Some(reason) = skip.reason.split(" (").next().filter(|reason| reason.starts_with("not built")) else {
             continue;
         };
-        let who = methods::title(methods::find(METHODS, &skip.contender), &skip.contender);
+        let who = methods::title(methods::find(METHODS, &skip.method), &skip.method);
         match reasons.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, all)) => all.push(who),
             None => reasons.push((reason, vec![who])),

@@ -34,7 +34,7 @@ fn available(folder: &Path) -> Available {
     Available { stores: folder.to_path_buf(), stores_memory: Some(limit), ..Available::default() }
 }
 
-fn run(spec: &CellSpec, cancel: &AtomicBool) -> Result<Outcome> {
+fn run(spec: &TrialSpec, cancel: &AtomicBool) -> Result<Outcome> {
     let watch = Watch::new();
     execute(spec, &mut Context { watch: &watch, cancel, on_tick: &mut |_| {} })
 }
@@ -44,32 +44,32 @@ fn every_store_is_planned_in_its_order_or_says_how_to_get_it() {
     let plan = plan(&config(), &available(Path::new("here")));
     assert!(plan.together && plan.repeats == Some(1));
     for kind in &KINDS {
-        let own = plan.cells.iter().filter(|spec| spec.contender == kind.id && spec.target.label == LARGER);
+        let own = plan.trials.iter().filter(|spec| spec.method == kind.id && spec.target.label == LARGER);
         let own: Vec<&str> = own.map(|spec| spec.variant.as_str()).collect();
-        let skipped = plan.skips.iter().find(|skip| skip.contender == kind.id);
+        let skipped = plan.skips.iter().find(|skip| skip.method == kind.id);
         match kind.is_built() {
             true => assert_eq!(own, ORDER, "{}", kind.id),
             false => assert!(own.is_empty() && skipped.is_some_and(|skip| skip.reason.contains("--features peer"))),
         }
     }
-    let keys: BTreeSet<String> = plan.cells.iter().map(CellSpec::key).collect();
-    assert_eq!(keys.len(), plan.cells.len(), "two cells share a key");
-    assert!(plan.cells.iter().all(|spec| spec.params.extra.contains_key("durability")));
-    assert!(plan.cells.iter().all(|spec| spec.target.label == LARGER || fits_in(&spec.variant)));
+    let keys: BTreeSet<String> = plan.trials.iter().map(TrialSpec::key).collect();
+    assert_eq!(keys.len(), plan.trials.len(), "two trials share a key");
+    assert!(plan.trials.iter().all(|spec| spec.params.extra.contains_key("durability")));
+    assert!(plan.trials.iter().all(|spec| spec.target.label == LARGER || fits_in(&spec.variant)));
 }
 
 #[test]
 fn maps_are_read_again_with_other_read_ahead_by_who_may_set_it() {
     let root = Available { root: true, ..available(Path::new("here")) };
-    let cells = plan(&config(), &root).cells;
-    let varied: Vec<_> = cells.iter().filter(|spec| spec.params.extra.contains_key("read_ahead_kb")).collect();
+    let trials = plan(&config(), &root).trials;
+    let varied: Vec<_> = trials.iter().filter(|spec| spec.params.extra.contains_key("read_ahead_kb")).collect();
     let built = KINDS.iter().filter(|kind| kind.is_built() && kind.reads_ahead).count();
     assert_eq!(varied.len(), built * 2 * config().read_ahead_kb.len());
     for spec in varied {
         assert!(spec.target.label == LARGER && [SCAN, "ycsb-c"].contains(&spec.variant.as_str()), "{spec:?}");
-        // On the database as the earlier cells left it.
-        let at = cells.iter().position(|other| other == spec).unwrap();
-        assert_eq!((&cells[at - 1].contender, &cells[at - 1].variant), (&spec.contender, &spec.variant));
+        // On the database as the earlier trials left it.
+        let at = trials.iter().position(|other| other == spec).unwrap();
+        assert_eq!((&trials[at - 1].method, &trials[at - 1].variant), (&spec.method, &spec.variant));
     }
     let skips = plan(&config(), &available(Path::new("here"))).skips;
     assert_eq!(skips.iter().filter(|skip| skip.reason.contains("needs root")).count(), built);
@@ -79,8 +79,8 @@ fn maps_are_read_again_with_other_read_ahead_by_who_may_set_it() {
 fn without_a_limit_what_fits_is_measured_and_the_rest_says_why_not() {
     let available = Available { no_stores_memory: "no rights".into(), ..Available::default() };
     let plan = plan(&config(), &available);
-    assert!(!plan.cells.is_empty() && plan.cells.iter().all(|spec| spec.target.label == IN_MEMORY));
-    assert!(plan.cells.iter().all(|spec| spec.memory == MemoryLimit::default()));
+    assert!(!plan.trials.is_empty() && plan.trials.iter().all(|spec| spec.target.label == IN_MEMORY));
+    assert!(plan.trials.iter().all(|spec| spec.memory == MemoryLimit::default()));
     assert!(plan.skips.iter().any(|skip| skip.target == LARGER && skip.reason.contains("no rights")));
 }
 
@@ -88,33 +88,33 @@ fn without_a_limit_what_fits_is_measured_and_the_rest_says_why_not() {
 fn only_named_stores_are_planned() {
     let mut config = config();
     config.change(|engines: &mut params::Params| {
-        engines.contenders = vec!["nofault".into()];
+        engines.stores = vec!["nofault".into()];
     });
     let plan = plan(&config, &available(Path::new("here")));
-    assert!(plan.skips.is_empty() && plan.cells.iter().all(|spec| spec.contender == "nofault"));
+    assert!(plan.skips.is_empty() && plan.trials.iter().all(|spec| spec.method == "nofault"));
     assert_eq!(params::STORES, KINDS.map(|kind| kind.id));
     config.change(|engines: &mut params::Params| {
-        engines.contenders = vec!["oracle".into()];
+        engines.stores = vec!["oracle".into()];
     });
     let error = config.validate().unwrap_err().to_string();
     assert!(error.contains("oracle") && error.contains("rocksdb-mmap"), "{error}");
 }
 
 #[test]
-fn every_planned_cell_of_every_store_runs_and_its_answers_are_right() {
+fn every_planned_trial_of_every_store_runs_and_its_answers_are_right() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(), &available(folder.path()));
     for skip in &plan.skips {
-        println!("left out: {}: {}", skip.contender, skip.reason);
+        println!("left out: {}: {}", skip.method, skip.reason);
     }
     let mut verified = std::collections::BTreeMap::new();
-    for spec in &plan.cells {
+    for spec in &plan.trials {
         let outcome = run(spec, &AtomicBool::new(false)).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         let key = spec.key();
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
-        *verified.entry(&spec.contender).or_insert(0) += outcome.checks.verified;
+        *verified.entry(&spec.method).or_insert(0) += outcome.checks.verified;
         assert!(outcome.figures["file_bytes"] > 0.0 && outcome.figures["space_ratio"] > 0.5, "{key}");
-        assert!(outcome.texts.keys().any(|name| name.starts_with("set: ")), "{key}: settings are kept with the cell");
+        assert!(outcome.texts.keys().any(|name| name.starts_with("set: ")), "{key}: settings are kept with the trial");
         assert!(!outcome.texts["unequal"].is_empty(), "{key}");
         let timed = spec.variant.starts_with(YCSB) || spec.variant.starts_with(COMMIT);
         assert_eq!(outcome.latency.contains_key("op"), timed, "{key}");
@@ -123,11 +123,11 @@ fn every_planned_cell_of_every_store_runs_and_its_answers_are_right() {
 }
 
 #[test]
-fn a_cell_whose_database_was_not_loaded_is_refused() {
+fn a_trial_whose_database_was_not_loaded_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(), &available(folder.path()));
-    let of = |variant: &str| plan.cells.iter().find(|spec| spec.variant == variant).unwrap().clone();
-    let refused = |spec: &CellSpec| run(spec, &AtomicBool::new(false)).map(|_| ()).unwrap_err();
+    let of = |variant: &str| plan.trials.iter().find(|spec| spec.variant == variant).unwrap().clone();
+    let refused = |spec: &TrialSpec| run(spec, &AtomicBool::new(false)).map(|_| ()).unwrap_err();
     let error = refused(&of("ycsb-c"));
     assert!(error.kind() == LabErrorKind::Usage && error.to_string().contains("not loaded"), "{error}");
     run(&of(LOAD), &AtomicBool::new(false)).unwrap();
@@ -135,12 +135,12 @@ fn a_cell_whose_database_was_not_loaded_is_refused() {
     other.target.data_bytes += 1 << 20;
     assert!(refused(&other).to_string().contains("not loaded"), "another amount of data");
     for spoil in [
-        |spec: &mut CellSpec| spec.contender = "oracle".into(),
-        |spec: &mut CellSpec| spec.variant = "ycsb-z".into(),
-        |spec: &mut CellSpec| spec.params.threads = 0,
-        |spec: &mut CellSpec| spec.target.paths.clear(),
-        |spec: &mut CellSpec| spec.params.block_bytes = 17,
-        |spec: &mut CellSpec| drop(spec.params.extra.insert("memory".into(), "much".into())),
+        |spec: &mut TrialSpec| spec.method = "oracle".into(),
+        |spec: &mut TrialSpec| spec.variant = "ycsb-z".into(),
+        |spec: &mut TrialSpec| spec.params.threads = 0,
+        |spec: &mut TrialSpec| spec.target.paths.clear(),
+        |spec: &mut TrialSpec| spec.params.block_bytes = 17,
+        |spec: &mut TrialSpec| drop(spec.params.extra.insert("memory".into(), "much".into())),
     ] {
         let mut spec = of("ycsb-c");
         spoil(&mut spec);
@@ -152,12 +152,12 @@ fn a_cell_whose_database_was_not_loaded_is_refused() {
 fn the_user_can_stop_a_load_and_a_mix() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(), &available(folder.path()));
-    let of = |variant: &str| plan.cells.iter().find(|spec| spec.variant == variant).unwrap().clone();
+    let of = |variant: &str| plan.trials.iter().find(|spec| spec.variant == variant).unwrap().clone();
     let mut large = of(LOAD);
     large.target.data_bytes = 1 << 40;
     assert!(run(&large, &AtomicBool::new(true)).unwrap().partial);
     run(&of(LOAD), &AtomicBool::new(false)).unwrap();
-    let endless = CellSpec { duration_s: 3600.0, ..of("ycsb-a") };
+    let endless = TrialSpec { duration_s: 3600.0, ..of("ycsb-a") };
     assert!(run(&endless, &AtomicBool::new(true)).unwrap().partial);
 }
 

@@ -7,7 +7,7 @@ pub(super) const QUESTION: &str = "What do whole databases make of it, with a ma
 pub(super) const METHOD: &str = "Each store is loaded with the same sorted entries (16-byte keys, values that do not compress), then runs YCSB's mixes in YCSB's \
      order A B C F D E, a scan, and durable commits of one entry each. Process and page cache together have the memory of one cgroup; \
      how much of it is a cache of the store's own follows its authors' advice and stands in the table of settings. Mixes: zipfian but for D, \
-     each operation a request of its own that sees the newest commit; the first third of a cell warms up, unmeasured. Durability: mixes commit \
+     each operation a request of its own that sees the newest commit; the first third of a trial warms up, unmeasured. Durability: mixes commit \
      deferred (visible at once, a power cut may lose the last commits), loads and commits are on the disk when they return. Every answer \
      is checked whole: its key, its bytes, and that no read shows what was overwritten before it began. Where all data is in memory every \
      entry is read once before the clock starts. Every repeat loads anew.";

@@ -52,7 +52,7 @@ pub(super) fn read_all(store: &dyn Store, data: Data, known: u64) -> Result<usiz
     store.reader()?.scan(&data.key(0), count, &mut |_, _| Ok(()))
 }
 
-/// Executes operations of a mix for as long as the cell runs.
+/// Executes operations of a mix for as long as the trial runs.
 pub(super) fn mix(
     worker: &mut Worker<'_>,
     store: &dyn Store,
@@ -66,7 +66,7 @@ pub(super) fn mix(
         one(store, history, chooser.next(history.known()))?;
     }
     worker.start();
-    // At least once: a cell without an answer proves nothing.
+    // At least once: a trial without an answer proves nothing.
     loop {
         let op = chooser.next(history.known());
         let started = Instant::now();

@@ -11,11 +11,11 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use super::pages::checksum;
-use crate::contender;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops;
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, first_word};
 
 /// A map without checks, as most programs have it.
@@ -24,17 +24,17 @@ pub(super) const NO_CHECK: &str = "no-check";
 pub(super) const EVERY_ACCESS: &str = "check-every-access";
 /// Private memory whose pages were checked when they were loaded.
 pub(super) const EVERY_LOAD: &str = "check-every-load";
-/// The contenders.
-pub(super) const CONTENDERS: [&str; 3] = [NO_CHECK, EVERY_ACCESS, EVERY_LOAD];
+/// The methods.
+pub(super) const METHODS: [&str; 3] = [NO_CHECK, EVERY_ACCESS, EVERY_LOAD];
 
 /// Accesses between two readings of the clock.
 const STRIDE: u64 = 64;
 
-/// Measures one contender.
+/// Measures one method.
 ///
 /// # Errors
-/// `Usage` for an unknown contender or working set; the error of reading; `WrongData` when the file is not the lab's.
-pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// `Usage` for an unknown method or working set; the error of reading; `WrongData` when the file is not the lab's.
+pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let bytes = spec.params.extra.get("working_set").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let count = (bytes / PAGE_BYTES as u64).min(layout.block_count());
@@ -45,8 +45,8 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
         ));
     }
     let plan = Measurement {
-        duration: contender::duration_of(spec)?,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)?,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
         fill_first: false,
@@ -56,7 +56,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     let first = layout.place(0).offset_bytes;
     let (frames, sums, loading) = load(&path, &layout, first, count)?;
     let order = || fastrand::Rng::with_seed(spec.seed);
-    let work: Work<'_> = match spec.contender.as_str() {
+    let work: Work<'_> = match spec.method.as_str() {
         EVERY_LOAD => Box::new(|worker| {
             // The indirection of a pool: page number to frame, frame to bytes.
             let table: Vec<u32> = std::hint::black_box((0..count as u32).collect());
@@ -65,13 +65,13 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
             })
         }),
         NO_CHECK | EVERY_ACCESS => {
-            let checked = spec.contender == EVERY_ACCESS;
+            let checked = spec.method == EVERY_ACCESS;
             let sums = &sums;
             let (path, layout) = (path.clone(), &layout);
             drop(frames);
             Box::new(move |worker| {
-                // SAFETY: the lab holds its data files for itself and writes none of them while cells run. Truncation
-                // by another process would end this process, which is the cell's own.
+                // SAFETY: the lab holds its data files for itself and writes none of them while trials run. Truncation
+                // by another process would end this process, which is the trial's own.
                 let map = unsafe { MappedFile::open(&path, Protection::ReadOnly) }?;
                 let used = first as usize..first as usize + count as usize * PAGE_BYTES;
                 map.advise(Advice::Random, 0..map.len_bytes())?;
@@ -85,7 +85,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
                 })
             })
         }
-        _ => return Err(contender::unknown(spec)),
+        _ => return Err(read_loops::unknown(spec)),
     };
     let mut outcome = measure::run(&plan, vec![work], &mut *context.on_tick)?;
     outcome.cache_method =

@@ -16,25 +16,25 @@ use super::{BIT_FLIP, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::faulty::FaultyFs;
 use crate::measure::unix_ms;
-use crate::record::{CellSpec, Checks, Outcome};
+use crate::record::{Checks, Outcome, TrialSpec};
 
 /// Pages of a store.
 pub(super) const PAGE_COUNT: u64 = 256;
 /// Position of the damage within its page, for a fault smaller than a page.
 const WITHIN: u64 = 64;
 
-/// Runs one fault against one store in `folder`, which is empty and belongs to this cell.
+/// Runs one fault against one store in `folder`, which is empty and belongs to this trial.
 ///
 /// # Errors
 /// When the fault cannot be made: no rights, no space, no FUSE. Its effect on the store is the outcome.
-pub(super) fn run(spec: &CellSpec, folder: &Path) -> Result<Outcome> {
-    let way = Way::of(&spec.contender).ok_or_else(|| crate::contender::unknown(spec))?;
+pub(super) fn run(spec: &TrialSpec, folder: &Path) -> Result<Outcome> {
+    let way = Way::of(&spec.method).ok_or_else(|| crate::read_loops::unknown(spec))?;
     let started = Instant::now();
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
     let base = folder.join("base");
     std::fs::create_dir(&base).map_err(|error| LabError::system(format!("create {}", base.display()), &error))?;
     way.make(&base, spec.seed, PAGE_COUNT)?;
-    let scene = Scene { way, seed: spec.seed, base, store: spec.contender.clone() };
+    let scene = Scene { way, seed: spec.seed, base, store: spec.method.clone() };
     let found = match spec.variant.as_str() {
         STRAY_WRITE => stray_write(&scene)?,
         READ_ERROR => read_error(&scene, folder)?,
@@ -46,7 +46,7 @@ pub(super) fn run(spec: &CellSpec, folder: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A store on disk, and the contender that opens it.
+/// A store on disk, and the method that opens it.
 struct Scene {
     way: Way,
     seed: u64,
@@ -262,7 +262,7 @@ impl Found {
         Ok(())
     }
 
-    /// Writes the findings into the cell's figures and texts.
+    /// Writes the findings into the trial's figures and texts.
     fn write(self, outcome: &mut Outcome) {
         let Self { asked, during, ending, after_repair, after_reopening, on_disk, figures } = self;
         let signal = match &ending {

@@ -18,8 +18,8 @@ pub(super) fn faults(summary: &Summary<'_>) -> Vec<Figure> {
         FAULTS.into_iter().filter(|fault| groups.iter().any(|group| group.spec.variant == *fault)).collect();
     let mut stores: Vec<&str> = Vec::new();
     for group in &groups {
-        if !stores.contains(&group.spec.contender.as_str()) {
-            stores.push(&group.spec.contender);
+        if !stores.contains(&group.spec.method.as_str()) {
+            stores.push(&group.spec.method);
         }
     }
     let mut table = Table { headers: vec!["store".into()], rows: Vec::new() };
@@ -27,7 +27,7 @@ pub(super) fn faults(summary: &Summary<'_>) -> Vec<Figure> {
     for store in stores {
         let mut row = vec![store_title(store)];
         row.extend(met.iter().map(|fault| {
-            let group = groups.iter().find(|group| group.spec.variant == *fault && group.spec.contender == store);
+            let group = groups.iter().find(|group| group.spec.variant == *fault && group.spec.method == store);
             group.and_then(|group| outcome_of(group)).map_or("–".to_owned(), fate)
         }));
         table.rows.push(row);
@@ -39,7 +39,7 @@ pub(super) fn faults(summary: &Summary<'_>) -> Vec<Figure> {
     for group in groups {
         let row = [
             fault_title(&group.spec.variant).to_owned(),
-            store_title(&group.spec.contender),
+            store_title(&group.spec.method),
             words("ended", group),
             words("said", group),
         ];
@@ -55,7 +55,7 @@ pub(super) fn faults(summary: &Summary<'_>) -> Vec<Figure> {
     vec![
         figure(
             "What each store made of each fault",
-            "Each cell is one process that met one real fault, at one page of 256. “No word” means that wrong bytes were handed out as data.",
+            "Each trial is one process that met one real fault, at one page of 256. “No word” means that wrong bytes were handed out as data.",
             table,
         ),
         figure("In their own words", "What the store said first, and how its process ended where it did.", said),

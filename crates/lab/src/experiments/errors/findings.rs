@@ -65,14 +65,14 @@ pub(crate) fn fate(outcome: &Outcome) -> String {
     met + on_disk
 }
 
-/// The outcome of a fault's group, which has one cell.
+/// The outcome of a fault's group, which has one trial.
 pub(crate) fn outcome_of<'a>(group: &Group<'a>) -> Option<&'a Outcome> {
-    group.good.first().map(|cell| &cell.outcome)
+    group.good.first().map(|trial| &trial.outcome)
 }
 
 fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
-    let of = |contender: &str| {
-        let group = groups.iter().copied().find(|group| group.spec.contender == contender)?;
+    let of = |method: &str| {
+        let group = groups.iter().copied().find(|group| group.spec.method == method)?;
         Some((group, outcome_of(group)?))
     };
     let (Some((map, by_map)), Some((engine, by_engine))) = (of("mmap"), of("engine")) else { return };
@@ -89,7 +89,7 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
             fate(by_map),
             fate(by_engine)
         ),
-        cells: keys(&[map, engine]),
+        trials: keys(&[map, engine]),
         key_figure: matches!(variant, READ_ERROR | STRAY_WRITE).then(|| KeyFigure {
             label: format!("over a plain mapping, when {}", fault_title(variant)),
             value: short_fate(by_map),
@@ -99,12 +99,8 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
 }
 
 /// A store's name in the tables of faults.
-pub(crate) fn store_title(contender: &str) -> String {
-    if contender == "mmap" {
-        "mmap, plain".into()
-    } else {
-        methods::title(methods::find(METHODS, contender), contender)
-    }
+pub(crate) fn store_title(method: &str) -> String {
+    if method == "mmap" { "mmap, plain".into() } else { methods::title(methods::find(METHODS, method), method) }
 }
 
 /// The outcome of a fault in one or two words.
@@ -122,12 +118,9 @@ pub(crate) fn short_fate(outcome: &Outcome) -> String {
 
 fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let metric = Metric::Figure("ns_per_access");
-    for access in groups.iter().copied().filter(|group| group.spec.contender == "check-every-access") {
-        let same = |contender: &str| {
-            groups
-                .iter()
-                .copied()
-                .find(|group| group.spec.contender == contender && group.spec.params == access.spec.params)
+    for access in groups.iter().copied().filter(|group| group.spec.method == "check-every-access") {
+        let same = |method: &str| {
+            groups.iter().copied().find(|group| group.spec.method == method && group.spec.params == access.spec.params)
         };
         let (Some(load), plain) = (same("check-every-load"), same("no-check")) else { continue };
         let Some(comparison) = compare_by(access, metric, load, metric) else { continue };
@@ -154,7 +147,7 @@ fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
                 digits(comparison.b.median),
                 comparison.show(),
             ),
-            cells: keys(&[access, load]),
+            trials: keys(&[access, load]),
             key_figure: Some(KeyFigure {
                 label: format!("time of an access in memory, checked every time ÷ checked at load, {size}"),
                 value: format!("{}×", digits(comparison.ratio.median)),

@@ -10,7 +10,7 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `errors`. The faults have none: each is made once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell that measures the cost of checking.
+    /// Length of a trial that measures the cost of checking.
     pub(crate) cell_s: f64,
     /// Bytes of the data, all in memory, that are accessed in it.
     pub(crate) working_sets: Vec<u64>,

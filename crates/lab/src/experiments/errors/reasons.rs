@@ -22,7 +22,7 @@ fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
         let met = |map: bool| {
             let fault = |group: &&Group<'_>| FAULTS.contains(&group.spec.variant.as_str());
             let these = records.of(ID).filter(fault).filter(move |group| is_map(group) == map);
-            // A cell names the events that happened: an unnamed one did not.
+            // A trial names the events that happened: an unnamed one did not.
             let count = |group| match name {
                 "signals" => signals_met(group),
                 name => figure(group, name).map(|met| met.max),
@@ -35,7 +35,7 @@ fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
         let clear = bad(&map) > 0 && bad(&other) == 0 && !other.is_empty();
         let side = if clear { Side::Against } else { Side::Neither };
         let text = format!(
-            "{words}: in {} of {} cells of mapped stores, in {} of {} of explicit I/O.",
+            "{words}: in {} of {} trials of mapped stores, in {} of {} of explicit I/O.",
             bad(&map),
             map.len(),
             bad(&other),

@@ -14,7 +14,7 @@ use nofault_io::mapped::{Advice, MappedFile, Protection, SyncMode};
 use super::pages::{self, PAGE_BYTES};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// The file of the stores that keep plain pages, in the cell's folder.
+/// The file of the stores that keep plain pages, in the trial's folder.
 pub(super) const PLAIN: &str = "pages";
 /// The file of the pages of the engine, and of its tree over a map.
 pub(super) const ENGINE: &str = "data";
@@ -22,7 +22,7 @@ pub(super) const ENGINE: &str = "data";
 const VALUE_BYTES: usize = 1024;
 const TABLE: &str = "pages";
 
-/// The stores, by the ids of their contenders.
+/// The stores, by the ids of their methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// A shared map, readable and writable, used as it is. No checksums.
@@ -64,8 +64,8 @@ const WAYS: [(&str, Way); 15] = [
 ];
 
 impl Way {
-    pub(super) fn of(contender: &str) -> Option<Self> {
-        WAYS.iter().find(|(id, _)| *id == contender).map(|(_, way)| *way)
+    pub(super) fn of(method: &str) -> Option<Self> {
+        WAYS.iter().find(|(id, _)| *id == method).map(|(_, way)| *way)
     }
 
     fn has_tree(self) -> bool {
@@ -84,7 +84,7 @@ impl Way {
             for number in 0..count {
                 batch.put(number.to_be_bytes(), value(seed, number));
             }
-            // SAFETY: the cell's folder is new, and no other process uses it yet.
+            // SAFETY: the trial's folder is new, and no other process uses it yet.
             let store = unsafe { mmap::Store::create(folder, &mapped_settings(protocol, checksums)) }?;
             store.write(&batch)?;
             return Ok(store.checkpoint()?);

@@ -5,7 +5,7 @@
 //! a subject is recognised by the end of its answers and its exit status; a hanging subject is killed.
 //!
 //! Kept true by: a subject dies with its watcher (`child`), leaves no core, and only ever works in the folder of
-//! its cell.
+//! its trial.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The subject's store and its content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// Contender's id.
+    /// Method's id.
     pub(super) store: String,
     pub(super) folder: PathBuf,
     pub(super) seed: u64,

@@ -27,7 +27,7 @@ const MAPPED_TREES: [&str; 6] = ["os-cow", "user-cow", "user-cow-pwrite", "mappe
 
 fn run(folder: &Path, variant: &str, store: &str) -> Outcome {
     let available = Available { folder: folder.to_path_buf(), ..Available::default() };
-    let spec = fault_cell(&Config::default(), &available, variant, store);
+    let spec = fault_trial(&Config::default(), &available, variant, store);
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let outcome = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
     outcome.unwrap_or_else(|error| panic!("{variant} {store}: {error}"))
@@ -152,9 +152,9 @@ fn what_checking_costs_is_measured_on_the_same_pages() {
         ..Available::default()
     };
     let plan = plan(&config, &available);
-    assert!(!plan.cells.is_empty() && !plan.once.is_empty());
+    assert!(!plan.trials.is_empty() && !plan.once.is_empty());
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    for spec in &plan.cells {
+    for spec in &plan.trials {
         let outcome = execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }).unwrap();
         assert!(outcome.ops > 0 && outcome.checks.wrong == 0, "{}: {outcome:?}", spec.key());
         assert!(figure(&outcome, "ns_per_checksum") > 0.0);

@@ -31,14 +31,14 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     ways(summary, all);
 }
 
-fn with<'g, 'a>(groups: &[&'g Group<'a>], contender: &str, threads: u32) -> Option<&'g Group<'a>> {
+fn with<'g, 'a>(groups: &[&'g Group<'a>], method: &str, threads: u32) -> Option<&'g Group<'a>> {
     groups.iter().copied().find(|group| {
         let spec = group.spec;
-        spec.contender == contender && spec.params.threads == threads && !spec.params.extra.contains_key("pin")
+        spec.method == method && spec.params.threads == threads && !spec.params.extra.contains_key("pin")
     })
 }
 
-/// Whether any page was evicted: otherwise the cell shows nothing about reclaim.
+/// Whether any page was evicted: otherwise the trial shows nothing about reclaim.
 pub(crate) fn evicts(group: &Group<'_>) -> bool {
     group.spread(Metric::EvictedPerS).is_none_or(|rate| rate.median > 0.0)
 }
@@ -55,12 +55,12 @@ fn time(spread: Spread) -> String {
 /// as well.
 fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let threads = most(groups);
-    for (contender, what) in [
+    for (method, what) in [
         ("mmap-one-map", "a fault of a cached page in one map that all threads share"),
         ("mmap-own", "a fault of a cached page in a map of the thread's own"),
         ("pread-cached", "a read call of a cached page, without any map,"),
     ] {
-        let pair = (with(groups, contender, threads), with(groups, contender, 1));
+        let pair = (with(groups, method, threads), with(groups, method, 1));
         let (Some(many), Some(one)) = pair else { continue };
         if threads < 2 {
             continue;
@@ -79,7 +79,7 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
                 time(comparison.b),
                 comparison.show(),
             ),
-            cells: keys(&[many, one]),
+            trials: keys(&[many, one]),
             key_figure: None,
         });
     }
@@ -88,8 +88,8 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
 /// Compares the cost of unmapping pages with and without other CPUs whose TLBs must be flushed.
 fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let threads = most(groups);
-    for (contender, each) in [("mmap-unmap-page", "one page a call"), ("mmap-unmap-batch", "64 pages a call")] {
-        let (Some(told), Some(alone)) = (with(groups, contender, threads), with(groups, contender, 1)) else {
+    for (method, each) in [("mmap-unmap-page", "one page a call"), ("mmap-unmap-batch", "64 pages a call")] {
+        let (Some(told), Some(alone)) = (with(groups, method, threads), with(groups, method, 1)) else {
             continue;
         };
         if threads < 2 {
@@ -109,7 +109,7 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
                 time(comparison.b),
                 comparison.show(),
             ),
-            cells: keys(&[told, alone]),
+            trials: keys(&[told, alone]),
             key_figure: None,
         });
     }
@@ -125,7 +125,7 @@ fn price_of_a_shootdown(groups: &[&Group<'_>]) -> Option<f64> {
 /// The control: with all threads on one CPU there are no shootdowns.
 fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let Some(pinned) = groups.iter().copied().find(|group| group.spec.params.extra.contains_key("pin")) else { return };
-    let Some(free) = with(groups, &pinned.spec.contender, pinned.spec.params.threads) else { return };
+    let Some(free) = with(groups, &pinned.spec.method, pinned.spec.params.threads) else { return };
     if !evicts(pinned) || !evicts(free) {
         return;
     }
@@ -150,7 +150,7 @@ fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>)
             interrupts(pinned),
             comparison.show(),
         ),
-        cells: keys(&[free, pinned]),
+        trials: keys(&[free, pinned]),
         key_figure: None,
     });
 }
@@ -219,7 +219,7 @@ fn binding(
             Unit::Seconds.show(rest),
             seconds(fault),
         ),
-        cells: keys(&[map, direct]),
+        trials: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
             label: format!("reclaim by {by}, {}: random reads, mmap ÷ direct", crate::summary::target_title(target)),
             value: Unit::Ratio.show(rates.ratio.median),
@@ -230,7 +230,7 @@ fn binding(
 
 /// Scans evict most: their CPU per GB with and without a map, and the load of kswapd.
 fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
-    let find = |id: &str| groups.iter().copied().find(|group| group.spec.contender == id);
+    let find = |id: &str| groups.iter().copied().find(|group| group.spec.method == id);
     let Some(map) = find("mmap-normal").filter(|map| evicts(map)) else { return };
     for (other, what) in [("pread-buffered", "read calls through the page cache"), ("pread-direct", "direct reads")] {
         let Some(other) = find(other) else { continue };
@@ -255,7 +255,7 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
                 rate(other),
                 comparison.show(),
             ),
-            cells: keys(&[map, other]),
+            trials: keys(&[map, other]),
             key_figure: None,
         });
     }
@@ -263,14 +263,14 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
 
 /// Compares the same work under kswapd and under a cgroup.
 fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    for (work, contender, metric) in
+    for (work, method, metric) in
         [("random", "mmap-random", Metric::OpsPerS), ("scan", "mmap-normal", Metric::BytesPerS)]
     {
         for target in ["file", "ram"] {
             let by = |by: &str| summary.at(ID, &format!("{work}-{by}"), target);
             let (kswapd, cgroup) = (by("kswapd"), by("cgroup"));
             let threads = most(&kswapd);
-            let (Some(a), Some(b)) = (with(&kswapd, contender, threads), with(&cgroup, contender, threads)) else {
+            let (Some(a), Some(b)) = (with(&kswapd, method, threads), with(&cgroup, method, threads)) else {
                 continue;
             };
             let Some(comparison) = compare(a, b, metric).filter(|_| evicts(a) && evicts(b)) else { continue };
@@ -289,7 +289,7 @@ fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                     shown(comparison.b, metric.unit()),
                     comparison.show(),
                 ),
-                cells: keys(&[a, b]),
+                trials: keys(&[a, b]),
                 key_figure: None,
             });
         }

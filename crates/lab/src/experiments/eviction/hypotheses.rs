@@ -70,7 +70,7 @@ fn kswapd(records: &Records<'_>) -> Decision {
     let busy = inside(&share, KSWAPD_BUSY, f64::INFINITY);
     let same = |other: &&Group<'_>| {
         let (a, b) = (other.spec, group.spec);
-        (&a.contender, &a.params, &a.target.label) == (&b.contender, &b.params, &b.target.label)
+        (&a.method, &a.params, &a.target.label) == (&b.method, &b.params, &b.target.label)
     };
     let control = of_variant(records, ID, "scan-cgroup").into_iter().find(same).filter(|_| !scans.is_empty());
     let freed = control.and_then(|control| {
@@ -108,7 +108,7 @@ fn shootdowns(records: &Records<'_>) -> Decision {
         for pinned in maps.iter().copied().filter(|group| extra(group, "pin") == Some("1")) {
             let same = |free: &&Group<'_>| {
                 let (a, b) = (&free.spec, &pinned.spec);
-                (&a.contender, a.params.threads) == (&b.contender, b.params.threads) && extra(free, "pin").is_none()
+                (&a.method, a.params.threads) == (&b.method, b.params.threads) && extra(free, "pin").is_none()
             };
             let Some(free) = maps.iter().copied().find(same) else { continue };
             let Some(ratio) = pinned.spread(cpu).and_then(|cost| cost.over(&free.spread(cpu)?)) else { continue };

@@ -10,9 +10,9 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `eviction`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell under reclaim.
+    /// Length of a trial under reclaim.
     pub(crate) cell_s: f64,
-    /// Length of a cell that measures a single mechanism (`faults`, `shootdowns`).
+    /// Length of a trial that measures a single mechanism (`faults`, `shootdowns`).
     pub(crate) part_s: f64,
     /// Thread counts under reclaim.
     pub(crate) threads: Vec<u32>,
@@ -23,7 +23,7 @@ pub(crate) struct Params {
     /// Bytes that the ballast leaves to all processes, so that kswapd reclaims; it leaves more where the machine needs
     /// it.
     pub(crate) kswapd_bytes: u64,
-    /// Whether cells under kswapd are measured at all: the ballast takes nearly all of the machine's memory for a
+    /// Whether trials under kswapd are measured at all: the ballast takes nearly all of the machine's memory for a
     /// while.
     pub(crate) kswapd: bool,
     /// Bytes of the file with the cached pages that are faulted in.
@@ -31,7 +31,7 @@ pub(crate) struct Params {
 }
 
 impl Params {
-    /// Short cells, under a cgroup alone.
+    /// Short trials, under a cgroup alone.
     fn quick() -> Self {
         Self {
             cell_s: 0.6,
@@ -58,7 +58,7 @@ impl Params {
         }
     }
 
-    /// Longer cells, on as many threads as the paper.
+    /// Longer trials, on as many threads as the paper.
     fn paper() -> Self {
         Self {
             cell_s: 60.0,

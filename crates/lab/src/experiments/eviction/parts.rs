@@ -10,11 +10,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::Context;
-use crate::contender;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::tag;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops;
+use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
 use crate::workload::{PAGE_BYTES, first_word};
 
@@ -35,7 +35,7 @@ struct Pages {
 }
 
 impl Pages {
-    fn make(spec: &CellSpec) -> Result<Self> {
+    fn make(spec: &TrialSpec) -> Result<Self> {
         let failed = |error: std::io::Error| LabError::system("make a file in memory", &error);
         let windows = (spec.target.data_bytes as usize / PAGE_BYTES / AROUND_PAGES).next_power_of_two();
         let count = windows.max(BATCH_PAGES) * AROUND_PAGES;
@@ -74,16 +74,16 @@ impl Pages {
 }
 
 /// Faults in cached pages, one window after another in random order, through ever new maps.
-pub(super) fn faults(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+pub(super) fn faults(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let pages = Pages::make(spec)?;
     let shared = Shared::default();
     let works = (0..spec.params.threads.max(1)).map(|_| -> Result<Work<'_>> {
         let (pages, shared) = (&pages, &shared);
-        Ok(match spec.contender.as_str() {
+        Ok(match spec.method.as_str() {
             "mmap-one-map" => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, shared)),
             "mmap-own" => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, &Shared::default())),
             "pread-cached" => Box::new(move |worker: &mut Worker<'_>| read_cached(worker, pages, shared)),
-            _ => return Err(contender::unknown(spec)),
+            _ => return Err(read_loops::unknown(spec)),
         })
     });
     let works = works.collect::<Result<Vec<_>>>()?;
@@ -164,11 +164,11 @@ fn read_cached(worker: &mut Worker<'_>, pages: &Pages, shared: &Shared) -> Resul
 
 /// One thread touches pages and takes them out of the map again; the others keep their CPUs busy in the same address
 /// space, so that each of these CPUs gets a shootdown.
-pub(super) fn shootdowns(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    let batch = match spec.contender.as_str() {
+pub(super) fn shootdowns(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let batch = match spec.method.as_str() {
         "mmap-unmap-page" => 1,
         "mmap-unmap-batch" => BATCH_PAGES,
-        _ => return Err(contender::unknown(spec)),
+        _ => return Err(read_loops::unknown(spec)),
     };
     let pages = Pages::make(spec)?;
     let map = pages.map()?;
@@ -207,10 +207,10 @@ fn take_away(worker: &mut Worker<'_>, pages: &Pages, map: &MappedFile, batch: us
     Ok(())
 }
 
-fn measured(spec: &CellSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -> Result<Outcome> {
+fn measured(spec: &TrialSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -> Result<Outcome> {
     let plan = Measurement {
-        duration: contender::duration_of(spec)?,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)?,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
         fill_first: false,

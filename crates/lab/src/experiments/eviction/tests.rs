@@ -1,4 +1,4 @@
-//! Every contender runs at a tiny size, in this process, without a memory limit, and reads the expected data.
+//! Every method runs at a tiny size, in this process, without a memory limit, and reads the expected data.
 
 use std::sync::atomic::AtomicBool;
 
@@ -32,18 +32,18 @@ fn available(folder: &std::path::Path) -> Available {
     Available { file, reclaim, ..Available::default() }
 }
 
-fn run(spec: &CellSpec) -> Result<Outcome> {
+fn run(spec: &TrialSpec) -> Result<Outcome> {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
 
 #[test]
-fn every_planned_cell_reads_what_it_must() {
+fn every_planned_trial_reads_what_it_must() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(), &available(folder.path()));
     assert!(plan.skips.iter().any(|skip| skip.reason.contains("no ballast in a test")), "{:?}", plan.skips);
     assert!(plan.skips.iter().any(|skip| skip.target == "ram"));
-    for spec in &plan.cells {
+    for spec in &plan.trials {
         let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0 && outcome.checks.verified > 0, "{}", spec.key());
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
@@ -56,14 +56,14 @@ fn every_planned_cell_reads_what_it_must() {
 #[test]
 fn each_touch_is_a_fault() {
     let folder = tempfile::tempdir().unwrap();
-    let cells = plan(&config(), &available(folder.path())).cells;
-    for contender in ["mmap-one-map", "mmap-own", "mmap-unmap-page"] {
-        let spec = cells.iter().find(|spec| spec.contender == contender).unwrap();
-        let outcome = run(&CellSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
+    let trials = plan(&config(), &available(folder.path())).trials;
+    for method in ["mmap-one-map", "mmap-own", "mmap-unmap-page"] {
+        let spec = trials.iter().find(|spec| spec.method == method).unwrap();
+        let outcome = run(&TrialSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
         // From tick to tick, as the first counters are read while the work has begun. Faults of other tests in this
         // process count as well, but there cannot be fewer faults than touches.
         let (faults, ops) = (outcome.counter("minor_faults").unwrap(), outcome.steady.unwrap().ops);
-        assert!(faults > ops as f64 * 0.8, "{contender}: {faults} faults for {ops} touches");
+        assert!(faults > ops as f64 * 0.8, "{method}: {faults} faults for {ops} touches");
     }
 }
 
@@ -79,11 +79,11 @@ fn the_pinned_control_runs_on_one_cpu_and_lets_go() {
 #[test]
 fn nonsense_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    for spec in plan(&config(), &available(folder.path())).cells {
-        let spec = CellSpec { contender: "telepathy".into(), ..spec };
+    for spec in plan(&config(), &available(folder.path())).trials {
+        let spec = TrialSpec { method: "telepathy".into(), ..spec };
         assert!(run(&spec).unwrap_err().to_string().contains("telepathy"));
     }
-    let mut spec = plan(&config(), &available(folder.path())).cells.remove(0);
+    let mut spec = plan(&config(), &available(folder.path())).trials.remove(0);
     spec.variant = "dance".into();
     assert!(run(&spec).is_err());
 }

@@ -23,7 +23,7 @@ fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64]) -> Option<Figur
     table.headers.extend(sizes.iter().map(|size| bytes(*size)));
     for method in methods::METHODS {
         let at = |size: &u64, metric: Metric| {
-            let same = |group: &&&Group<'_>| group.spec.contender == method.id && folio_bytes(group) == Some(*size);
+            let same = |group: &&&Group<'_>| group.spec.method == method.id && folio_bytes(group) == Some(*size);
             groups.iter().find(same)?.spread(metric)
         };
         let time = |size: &u64| at(size, Metric::TimePerOp);

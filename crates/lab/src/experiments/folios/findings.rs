@@ -19,7 +19,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 }
 
 fn at<'g, 'a>(groups: &[&'g Group<'a>], method: &str, size: u64) -> Option<&'g Group<'a>> {
-    groups.iter().copied().find(|group| group.spec.contender == method && folio_bytes(group) == Some(size))
+    groups.iter().copied().find(|group| group.spec.method == method && folio_bytes(group) == Some(size))
 }
 
 /// The largest folios that were had against the smallest.
@@ -47,7 +47,7 @@ fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &m
             faults(small),
             comparison.show(),
         ),
-        cells: keys(&[large, small]),
+        trials: keys(&[large, small]),
         key_figure: (method == methods::IN_ORDER).then(|| KeyFigure {
             label: format!("faults of a cached file, per page, folios of {} ÷ {}", bytes(largest), bytes(smallest)),
             value: Unit::Ratio.show(comparison.ratio.median),

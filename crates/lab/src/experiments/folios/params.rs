@@ -10,7 +10,7 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `folios`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell; making its file comes on top.
+    /// Length of a trial; making its file comes on top.
     pub(crate) cell_s: f64,
     /// Bytes of the file, all of it in memory.
     pub(crate) file_bytes: u64,

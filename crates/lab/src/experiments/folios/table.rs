@@ -10,7 +10,7 @@ use crate::summary::{Group, Metric, Summary, target_title};
 pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
     let groups = summary.at(ID, "", target);
     let at = |method: &str, size: u64| {
-        groups.iter().copied().find(|group| group.spec.contender == method && folio_bytes(group) == Some(size))
+        groups.iter().copied().find(|group| group.spec.method == method && folio_bytes(group) == Some(size))
     };
     let rows = methods::METHODS.iter().flat_map(|method| {
         let name = title(Some(method), method.id);

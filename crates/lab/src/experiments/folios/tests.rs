@@ -1,4 +1,4 @@
-//! Every cell runs tiny, in this process, and checks each page; where the kernel does not tell the size of folios, or the file system has none, it
+//! Every trial runs tiny, in this process, and checks each page; where the kernel does not tell the size of folios, or the file system has none, it
 //! says so.
 
 use std::sync::atomic::AtomicBool;
@@ -20,21 +20,21 @@ fn config() -> Config {
     config
 }
 
-fn cells(folder: &std::path::Path) -> Vec<CellSpec> {
+fn trials(folder: &std::path::Path) -> Vec<TrialSpec> {
     let available = Available { root: true, folder: folder.to_path_buf(), ..Available::default() };
-    plan(&config(), &available).cells
+    plan(&config(), &available).trials
 }
 
-fn run(spec: &CellSpec) -> Result<Outcome> {
+fn run(spec: &TrialSpec) -> Result<Outcome> {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     work::execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
 
 #[test]
-fn every_planned_cell_reads_what_it_must_or_says_which_folios_there_are() {
+fn every_planned_trial_reads_what_it_must_or_says_which_folios_there_are() {
     // Beside the sources: a temporary folder may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    for spec in cells(folder.path()) {
+    for spec in trials(folder.path()) {
         let asked = spec.params.extra[FOLIO].clone();
         let outcome = match run(&spec) {
             Ok(outcome) => outcome,
@@ -74,7 +74,7 @@ fn folios_are_counted_by_the_pages_in_them() {
 #[test]
 fn without_root_nothing_is_planned_and_the_record_says_why() {
     let plan = plan(&config(), &Available::default());
-    assert!(plan.cells.is_empty() && plan.skips.len() == 1);
+    assert!(plan.trials.is_empty() && plan.skips.len() == 1);
     assert!(plan.skips[0].reason.contains("not available") && plan.skips[0].reason.contains("root"));
 }
 

@@ -10,14 +10,14 @@ use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use super::achieved::folios_of;
 use super::{FOLIO, methods};
-use crate::contender;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::format::bytes;
 use crate::machine::content::tag;
 use crate::machine::data;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops;
+use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
 use crate::workload::{PAGE_BYTES, first_word};
 
@@ -85,16 +85,16 @@ impl Cached {
     }
 }
 
-/// Measures one cell.
+/// Measures one trial.
 ///
 /// # Errors
 /// `Usage` for an unknown method; `Unsupported` where the file system gave folios of other sizes, with these, or where the kernel does not
 /// tell; what making, mapping or reading the file says.
-pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("folios: {what}"));
     let folio_bytes = spec.params.extra.get(FOLIO).and_then(|text| text.parse().ok());
-    let folio_bytes: u64 = folio_bytes.ok_or_else(|| usage("a cell names the size of its folios"))?;
-    let folder = spec.target.paths.first().ok_or_else(|| usage("a cell names the folder of its file"))?;
+    let folio_bytes: u64 = folio_bytes.ok_or_else(|| usage("a trial names the size of its folios"))?;
+    let folder = spec.target.paths.first().ok_or_else(|| usage("a trial names the folder of its file"))?;
     let sizes_fit = folio_bytes.is_power_of_two() && (4096..=2 << 20).contains(&folio_bytes);
     if !sizes_fit || !spec.target.data_bytes.is_power_of_two() || spec.target.data_bytes < folio_bytes {
         return Err(usage("sizes are powers of two, and a file has at least one folio"));
@@ -113,17 +113,17 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
         return Err(LabError::new(LabErrorKind::Unsupported, message));
     }
     let cached = &cached;
-    let work: Work<'_> = match spec.contender.as_str() {
+    let work: Work<'_> = match spec.method.as_str() {
         methods::IN_ORDER => Box::new(move |worker: &mut Worker<'_>| touch_all(worker, cached, |at| at)),
         methods::AT_RANDOM => {
             Box::new(move |worker: &mut Worker<'_>| touch_all(worker, cached, |at| cached.at_random(at)))
         }
         methods::CALLS => Box::new(move |worker: &mut Worker<'_>| read_all(worker, cached)),
-        _ => return Err(contender::unknown(spec)),
+        _ => return Err(read_loops::unknown(spec)),
     };
     let plan = Measurement {
-        duration: contender::duration_of(spec)?,
-        tick: contender::tick_of(spec),
+        duration: read_loops::duration_of(spec)?,
+        tick: read_loops::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
         fill_first: false,

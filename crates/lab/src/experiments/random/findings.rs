@@ -24,9 +24,9 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 
 /// Compares right with wrong advice, and reports how many bytes the device then reads for each requested one.
 fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
-    let Some(right) = groups.iter().find(|group| group.spec.contender == "mmap-random") else { return };
+    let Some(right) = groups.iter().find(|group| group.spec.method == "mmap-random") else { return };
     for wrong in ["mmap-normal", "mmap-sequential"] {
-        let same = |group: &&&Group<'_>| group.spec.contender == wrong && group.spec.params == right.spec.params;
+        let same = |group: &&&Group<'_>| group.spec.method == wrong && group.spec.params == right.spec.params;
         let Some(wrong) = groups.iter().find(same) else { continue };
         let Some(comparison) = compare(right, wrong, Metric::OpsPerS) else { continue };
         let read = wrong.spread(Metric::Amplification).map_or(String::new(), |amplification| {
@@ -51,7 +51,7 @@ fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
                 shown(comparison.b, Unit::PerSecond),
                 comparison.show(),
             ),
-            cells: keys(&[right, wrong]),
+            trials: keys(&[right, wrong]),
             key_figure: None,
         });
     }
@@ -91,8 +91,8 @@ fn phases_of(outcome: &Outcome) -> Option<Phases> {
 /// Reports the rates of the paper's three phases, whether or not they appear.
 fn phases(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let Some(map) = best(of_family(groups, mapped), Metric::OpsPerS) else { return };
-    let Some(cell) = map.typical() else { return };
-    let Some(phases) = phases_of(&cell.outcome) else { return };
+    let Some(trial) = map.typical() else { return };
+    let Some(phases) = phases_of(&trial.outcome) else { return };
     let (dip, plateau) = (phases.dip / phases.fill, phases.plateau / phases.fill);
     let shape = match (dip, plateau) {
         (_, plateau) if plateau > 0.9 => "its rate hardly changed when memory was full",
@@ -115,7 +115,7 @@ fn phases(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             Unit::PerSecond.show(phases.shootdowns_before.round()),
             Unit::PerSecond.show(phases.shootdowns_after.round()),
         ),
-        cells: keys(&[map]),
+        trials: keys(&[map]),
         key_figure: None,
     });
 }

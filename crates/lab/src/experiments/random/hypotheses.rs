@@ -16,7 +16,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "Random reads through mmap reach about half of what O_DIRECT reaches once memory is full.",
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.1 and figure 2",
         experiment: ID,
-        rule: "reads per second of the best map over those of the best O_DIRECT contender lie between 0.35 and 0.65 on each target",
+        rule: "reads per second of the best map over those of the best O_DIRECT method lie between 0.35 and 0.65 on each target",
         test: Test::Ratio(Ratio {
             variants: &[""],
             metric: Metric::OpsPerS,
@@ -32,7 +32,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "That ratio follows from two figures: what the device gives, and the CPU that a fault costs.",
         source: "the lab's own reading of §4.1: min(device, CPUs ÷ (CPU of a read + of a fault + of an eviction))",
         experiment: ID,
-        rule: "predicted for each target from calibration, without any cell of the map: the smaller of the best O_DIRECT rate, and CPUs over the CPU of a direct read, \
+        rule: "predicted for each target from calibration, without any trial of the map: the smaller of the best O_DIRECT rate, and CPUs over the CPU of a direct read, \
             a fault in a mapped file with nothing to read and taking such a page away; the rate of the best map lies within a third of it",
         test: Test::Own(predicted),
     },
@@ -50,7 +50,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "Random reads through mmap fall to less than half once memory is full and eviction begins.",
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.1 and figure 2: 0.9 M to 0.4 M reads/s",
         experiment: ID,
-        rule: "MADV_RANDOM, in each cell that filled: reads per second after the fill over those before it are at most 0.5",
+        rule: "MADV_RANDOM, in each trial that filled: reads per second after the fill over those before it are at most 0.5",
         test: Test::Own(collapse),
     },
     Claim {
@@ -69,7 +69,7 @@ pub(super) static CLAIMS: &[Claim] = &[
 ];
 
 /// Predicts the rate of a map from the device's rate and the cost of this machine's primitives, without the map's own
-/// cells.
+/// trials.
 fn predicted(records: &Records<'_>) -> Decision {
     let machine = &records.file.run.machine;
     let cost_s = |name: &str| {
@@ -134,7 +134,7 @@ fn hint(records: &Records<'_>) -> Decision {
         let normal: Vec<(f64, &Group<'_>)> = groups
             .iter()
             .copied()
-            .filter(|group| group.spec.contender == "mmap-normal")
+            .filter(|group| group.spec.method == "mmap-normal")
             // The machine's own value is known for the file's device only.
             .filter_map(|group| {
                 let set = count_of(group, "read_ahead_kb").or(own_kib.filter(|_| target == "file"));
@@ -176,10 +176,10 @@ fn collapse(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (variant, target) in records.summary.places(ID) {
         let groups = records.summary.at(ID, variant, target);
-        let random = groups.iter().copied().filter(|group| group.spec.contender == "mmap-random");
+        let random = groups.iter().copied().filter(|group| group.spec.method == "mmap-random");
         let Some(group) = best(random, Metric::OpsPerS) else { continue };
-        let ratios = group.good.iter().filter_map(|cell| {
-            let outcome = &cell.outcome;
+        let ratios = group.good.iter().filter_map(|trial| {
+            let outcome = &trial.outcome;
             let full_at = outcome.full_at_s?;
             let before = outcome.ticks.iter().filter(|tick| tick.at_s <= full_at);
             let (ops, seconds) = before.fold((0, 0.0), |(ops, s), tick| (ops + tick.ops, s + tick.elapsed_s));
@@ -190,7 +190,7 @@ fn collapse(records: &Records<'_>) -> Decision {
         let text = format!("{}: {}, {}", target_title(target), group.label(), times(&ratio));
         places.add(inside(&ratio, 0.0, 0.5), text, &[group]);
     }
-    places.decide("no cell of `random` filled its memory; `nofault lab random` measures it")
+    places.decide("no trial of `random` filled its memory; `nofault lab random` measures it")
 }
 
 /// The cost of a pool that caches, evicts and locks, against a map.

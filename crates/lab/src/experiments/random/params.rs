@@ -10,13 +10,13 @@ use crate::config::{self, ExperimentId, Preset};
 /// Parameters of `random`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell.
+    /// Length of a trial.
     pub(crate) cell_s: f64,
-    /// Length of a cell on the RAM-backed device.
+    /// Length of a trial on the RAM-backed device.
     pub(crate) ram_cell_s: f64,
-    /// Thread counts of the synchronous contenders.
+    /// Thread counts of the synchronous methods.
     pub(crate) threads: Vec<u32>,
-    /// Queue depths of the ring contenders (one thread).
+    /// Queue depths of the ring methods (one thread).
     pub(crate) depths: Vec<u32>,
     /// Thread counts on the RAM-backed device.
     pub(crate) ram_threads: Vec<u32>,

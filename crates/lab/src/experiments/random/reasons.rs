@@ -19,7 +19,7 @@ fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
 /// Reasons from the latency of random reads.
 fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    // Not the longest access: a contender with more accesses meets rarer events.
+    // Not the longest access: a method with more accesses meets rarer events.
     let slow = Metric::Latency("op", 999);
     for (variant, target) in records.summary.places(ID) {
         let groups = records.summary.at(ID, variant, target);

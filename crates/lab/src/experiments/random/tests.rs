@@ -1,4 +1,4 @@
-//! Every contender runs at a tiny size, in this process, on a real file, and reads the expected data.
+//! Every method runs at a tiny size, in this process, on a real file, and reads the expected data.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
@@ -44,17 +44,17 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &CellSpec) -> Result<Outcome> {
+fn run(spec: &TrialSpec) -> Result<Outcome> {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
 
 #[test]
-fn every_planned_contender_reads_the_right_blocks_and_the_same_sample() {
+fn every_planned_method_reads_the_right_blocks_and_the_same_sample() {
     let folder = tempfile::tempdir().unwrap();
     let (available, _pool) = with_pool(folder.path());
     let mut sums = BTreeSet::new();
-    for spec in plan(&config(), &available).cells {
+    for spec in plan(&config(), &available).trials {
         let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0, "{}", spec.key());
         // The sampling thread reads while workers go on: an operation may be counted a moment before its bytes.
@@ -63,12 +63,12 @@ fn every_planned_contender_reads_the_right_blocks_and_the_same_sample() {
         assert!(difference <= 2 * batch, "{}: {difference}", spec.key());
         assert!(outcome.latency["op"].count > 0, "{}", spec.key());
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
-        if !spec.contender.starts_with("fio") {
+        if !spec.method.starts_with("fio") {
             assert!(outcome.checks.verified > 0, "{}", spec.key());
             sums.insert(outcome.checks.checksum);
         }
     }
-    assert_eq!(sums.len(), 1, "contenders read different data: {sums:?}");
+    assert_eq!(sums.len(), 1, "methods read different data: {sums:?}");
     assert!(!sums.contains(&0));
 }
 
@@ -79,7 +79,7 @@ fn larger_blocks_are_read_and_verified_whole() {
     config.change(|random: &mut params::Params| {
         random.block_bytes = 16384;
     });
-    for spec in plan(&config, &available(folder.path())).cells.iter().filter(|spec| spec.params.threads == 1) {
+    for spec in plan(&config, &available(folder.path())).trials.iter().filter(|spec| spec.params.threads == 1) {
         let outcome = run(spec).unwrap();
         assert!(outcome.ops > 0 && outcome.bytes >= 16384, "{}", spec.key());
         assert_eq!(outcome.checks.wrong, 0, "{}", spec.key());
@@ -92,7 +92,7 @@ fn a_device_with_unknown_content_is_summed_but_not_verified() {
     let mut available = available(folder.path());
     available.file.content_seed = None;
     let mut sums = BTreeSet::new();
-    for spec in plan(&config(), &available).cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+    for spec in plan(&config(), &available).trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
         let outcome = run(spec).unwrap();
         assert_eq!((outcome.checks.verified, outcome.checks.wrong), (0, 0), "{}", spec.key());
         sums.insert(outcome.checks.checksum);
@@ -101,7 +101,7 @@ fn a_device_with_unknown_content_is_summed_but_not_verified() {
 }
 
 #[test]
-fn flipped_tags_are_counted_by_every_contender() {
+fn flipped_tags_are_counted_by_every_method() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     let file = std::fs::File::options().write(true).open(&available.file.paths[0]).unwrap();
@@ -109,7 +109,7 @@ fn flipped_tags_are_counted_by_every_contender() {
         file.write_all_at(&[0x55; 8], content::block_offset(block)).unwrap();
     }
     file.sync_all().unwrap();
-    for spec in plan(&config(), &available).cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+    for spec in plan(&config(), &available).trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
         let checks = run(spec).unwrap().checks;
         assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{}: {checks:?}", spec.key());
     }
@@ -119,9 +119,9 @@ fn flipped_tags_are_counted_by_every_contender() {
 fn the_pool_serves_what_fits_without_a_read_and_says_how_many_it_needed() {
     let folder = tempfile::tempdir().unwrap();
     let (available, _pool) = with_pool(folder.path());
-    let cells = plan(&config(), &available).cells;
-    let pools: Vec<_> = cells.iter().filter(|spec| spec.contender.starts_with("pool")).collect();
-    let ids: BTreeSet<&str> = pools.iter().map(|spec| spec.contender.as_str()).collect();
+    let trials = plan(&config(), &available).trials;
+    let pools: Vec<_> = trials.iter().filter(|spec| spec.method.starts_with("pool")).collect();
+    let ids: BTreeSet<&str> = pools.iter().map(|spec| spec.method.as_str()).collect();
     assert_eq!(ids, BTreeSet::from(["pool", "pool-get-many", "pool-tasks"]));
     for spec in pools {
         let outcome = run(spec).unwrap();
@@ -130,7 +130,7 @@ fn the_pool_serves_what_fits_without_a_read_and_says_how_many_it_needed() {
         assert!(misses > 100.0 && misses < BLOCKS as f64 * 1.1, "{}: {misses}", spec.key());
     }
     // Wrong values are counted: the same database is read with another seed.
-    let mut spec = cells.into_iter().find(|spec| spec.contender == "pool-tasks").unwrap();
+    let mut spec = trials.into_iter().find(|spec| spec.method == "pool-tasks").unwrap();
     spec.target.content_seed = Some(SEED + 1);
     let checks = run(&spec).unwrap().checks;
     assert!(checks.wrong > 0 && checks.wrong == checks.verified, "{checks:?}");
@@ -140,10 +140,10 @@ fn the_pool_serves_what_fits_without_a_read_and_says_how_many_it_needed() {
 fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
-    let cells = plan(&config(), &available).cells;
+    let trials = plan(&config(), &available).trials;
     let file = std::fs::File::options().write(true).open(&available.file.paths[0]).unwrap();
     file.set_len(16 * 4096).unwrap();
-    for spec in cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+    for spec in trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
         assert!(run(spec).is_err(), "{}", spec.key());
     }
 }
@@ -153,7 +153,7 @@ fn a_file_cut_while_it_is_mapped_is_an_error_too() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     let path = available.file.paths[0].clone();
-    let spec = plan(&config(), &available).cells.into_iter().find(|spec| spec.contender == "mmap-random").unwrap();
+    let spec = plan(&config(), &available).trials.into_iter().find(|spec| spec.method == "mmap-random").unwrap();
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let mut cut = false;
     let mut on_tick = |_: &crate::record::Tick| {
@@ -161,13 +161,13 @@ fn a_file_cut_while_it_is_mapped_is_an_error_too() {
             std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         }
     };
-    let spec = CellSpec { duration_s: 4.0, ..spec };
+    let spec = TrialSpec { duration_s: 4.0, ..spec };
     let error = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut on_tick }).unwrap_err();
     assert!(error.to_string().contains("truncated"), "{error}");
 }
 
 #[test]
-fn the_plan_has_every_contender_or_says_why_not() {
+fn the_plan_has_every_method_or_says_why_not() {
     let folder = tempfile::tempdir().unwrap();
     let mut available = available(folder.path());
     available.fio = None;
@@ -184,14 +184,14 @@ fn the_plan_has_every_contender_or_says_why_not() {
         "pool",
     ];
     let names = |plan: &Plan| -> BTreeSet<String> {
-        let cells = plan.cells.iter().map(|spec| spec.contender.clone());
-        cells.chain(plan.skips.iter().map(|skip| skip.contender.clone())).collect()
+        let trials = plan.trials.iter().map(|spec| spec.method.clone());
+        trials.chain(plan.skips.iter().map(|skip| skip.method.clone())).collect()
     };
     let without_fio = plan(&config(), &available);
     assert!(all.iter().all(|id| names(&without_fio).contains(*id)), "{without_fio:?}");
-    let skip = without_fio.skips.iter().find(|skip| skip.contender == "pool-tasks").unwrap();
+    let skip = without_fio.skips.iter().find(|skip| skip.method == "pool-tasks").unwrap();
     assert!(skip.reason.contains("pool = 'off'"), "{}", skip.reason);
-    let skip = without_fio.skips.iter().find(|skip| skip.contender == "fio-psync").unwrap();
+    let skip = without_fio.skips.iter().find(|skip| skip.method == "fio-psync").unwrap();
     assert!(skip.reason.contains("apt install fio"));
     assert!(without_fio.skips.iter().any(|skip| skip.target == "ram"), "no RAM-backed device is said");
 
@@ -199,31 +199,31 @@ fn the_plan_has_every_contender_or_says_why_not() {
     off.fio = Choice::Off;
     assert!(plan(&off, &available).skips.iter().any(|skip| skip.reason.contains("fio = 'off'")));
 
-    // With a RAM-backed device and a raw one, each target has all contenders.
+    // With a RAM-backed device and a raw one, each target has all methods.
     available.fio = Some("fio-3".into());
     available.ram = vec![Target { label: "ram".into(), ..available.file.clone() }];
     available.devices = vec![Target { label: "device".into(), ..available.file.clone() }];
     let full = plan(&config(), &available);
     for target in ["file", "ram", "device"] {
         for id in &all[..9] {
-            let planned = full.cells.iter().any(|spec| spec.target.label == target && spec.contender == *id);
-            let skipped = full.skips.iter().any(|skip| skip.target == target && skip.contender == *id);
+            let planned = full.trials.iter().any(|spec| spec.target.label == target && spec.method == *id);
+            let skipped = full.skips.iter().any(|skip| skip.target == target && skip.method == *id);
             assert!(planned != skipped, "{target} {id}");
         }
     }
-    let one_count = full.cells.iter().filter(|spec| spec.contender == "mmap-normal" && spec.target.label == "file");
+    let one_count = full.trials.iter().filter(|spec| spec.method == "mmap-normal" && spec.target.label == "file");
     assert_eq!(one_count.count(), 1, "a wrong hint needs one thread count");
 }
 
 #[test]
 fn nonsense_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let good = plan(&config(), &available(folder.path())).cells.remove(0);
-    let refused = |spec: CellSpec| run(&spec).unwrap_err().to_string();
-    assert!(refused(CellSpec { contender: "telepathy".into(), ..good.clone() }).contains("telepathy"));
-    assert!(refused(CellSpec { duration_s: -1.0, ..good.clone() }).contains("-1"));
+    let good = plan(&config(), &available(folder.path())).trials.remove(0);
+    let refused = |spec: TrialSpec| run(&spec).unwrap_err().to_string();
+    assert!(refused(TrialSpec { method: "telepathy".into(), ..good.clone() }).contains("telepathy"));
+    assert!(refused(TrialSpec { duration_s: -1.0, ..good.clone() }).contains("-1"));
     let params = Params { block_bytes: 1000, ..good.params.clone() };
-    assert!(refused(CellSpec { params, ..good.clone() }).contains("1000"));
+    assert!(refused(TrialSpec { params, ..good.clone() }).contains("1000"));
     let target = Target { paths: vec!["no-such-file".into()], ..good.target.clone() };
-    assert!(refused(CellSpec { target, ..good }).contains("no-such-file"));
+    assert!(refused(TrialSpec { target, ..good }).contains("no-such-file"));
 }

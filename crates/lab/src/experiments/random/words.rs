@@ -4,16 +4,16 @@
 pub(super) const QUESTION: &str = "What do random 4 KiB reads cost when the data is larger than memory?";
 
 /// The method of the experiment.
-pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, others in each cell, as what lies below this machine may cache, from data larger \
+pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, others in each trial, as what lies below this machine may cache, from data larger \
      than the memory they may use, from a cold start on; rates are those after memory was full, latencies those of the whole \
-     cell. A cell of a map or of buffered reads goes on, for at most as long again, until memory was full for half of its time. The map loads one word of each page, as the paper's \
+     trial. A trial of a map or of buffered reads goes on, for at most as long again, until memory was full for half of its time. The map loads one word of each page, as the paper's \
      benchmark loads one byte; read calls and the ring fetch the whole block. A word of each page is checked against what must \
      be there, while timed; fio checks nothing. The ring keeps its depth filled from one thread, with registered buffers in huge \
      pages.";
 
 /// Conditions under which the answer would differ.
 pub(super) const CHANGE: &[&str] = &[
-    "A faster device: when the device is the limit, all contenders reach it, and only the CPU cost tells them apart.",
+    "A faster device: when the device is the limit, all methods reach it, and only the CPU cost tells them apart.",
     "Data that fits into memory: then nothing is evicted and mmap needs no system call.",
     "Read-ahead: MADV_NORMAL and buffered reads depend on read_ahead_kb more than on anything else here.",
     "More CPUs: each shootdown interrupts every CPU that has used the mapping.",

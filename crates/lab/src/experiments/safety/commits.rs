@@ -17,12 +17,12 @@ use crate::experiment::Context;
 use crate::machine::cache;
 use crate::machine::scratch::Scratch;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::record::{Outcome, TrialSpec};
 
 /// Pairs put by one commit while the store is filled.
 const FILL_PAIRS: u64 = 250;
 /// Measures one store with a number of writers.
-pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let [folder] = spec.target.paths.as_slice() else {
         return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));
     };
@@ -32,7 +32,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     let size = Size { data_bytes: content.pairs * content.bytes_per_commit(), log_bytes: number(spec, "log_bytes")? };
     let scratch = Scratch::make(Path::new(folder), "safety")?;
     let place = scratch.path().join("store");
-    let store = stores::open(&spec.contender, &place, size, true)?;
+    let store = stores::open(&spec.method, &place, size, true)?;
     fill(&*store, content)?;
     let before = store.did();
     let acknowledged: Vec<Mutex<HashMap<u64, u64>>> = (0..writers).map(|_| Mutex::default()).collect();
@@ -58,7 +58,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     // The whole time counts: checkpoints come in bursts, and a window without one would look too good.
     outcome.steady = None;
     note_price(&mut outcome, before, store.did(), content, &place);
-    outcome.texts.insert("settings".into(), stores::settings_text(&spec.contender, size));
+    outcome.texts.insert("settings".into(), stores::settings_text(&spec.method, size));
 
     drop(store);
     let mut newest = HashMap::new();
@@ -66,7 +66,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
         newest.extend(written.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
     let order = Order {
-        store: spec.contender.clone(),
+        store: spec.method.clone(),
         folder: place.clone(),
         size,
         content,
@@ -183,7 +183,7 @@ fn files_of(place: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// killed one.
 fn recover(
     outcome: &mut Outcome,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     size: Size,
     content: Content,
     left: &Path,
@@ -193,7 +193,7 @@ fn recover(
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     cache::make_cold(&files, cache::Means::Advise)?;
     let started = Instant::now();
-    let store = stores::open(&spec.contender, left, size, false)?;
+    let store = stores::open(&spec.method, left, size, false)?;
     store.get(&content.keys_of(0)[0])?;
     outcome.figures.insert("recovery_s".into(), started.elapsed().as_secs_f64());
     let (mut lost, mut torn, mut wrong) = (0u64, 0u64, 0u64);

@@ -45,7 +45,7 @@ fn settings(groups: &[&Group<'_>]) -> Figure {
     let mut table = Table::new(&["store", "settings"]);
     for group in groups {
         let store = group.title();
-        let text = group.good.first().and_then(|cell| cell.outcome.texts.get("settings"));
+        let text = group.good.first().and_then(|trial| trial.outcome.texts.get("settings"));
         if let Some(text) = text.filter(|_| table.rows.iter().all(|row| row[0] != store)) {
             table.rows.push(vec![store, text.clone()]);
         }

@@ -89,7 +89,7 @@ fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
         experiment: Some(ID),
         kind: Kind::Fact,
         text,
-        cells: keys(&[group]),
+        trials: keys(&[group]),
         key_figure: (found > 0.0).then(|| KeyFigure {
             label: "uncommitted pages of a shared mapping on disk".into(),
             value: format!("{found_text} of {stored_text}"),
@@ -99,12 +99,12 @@ fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
 }
 
 fn map_of(group: &Group<'_>) -> &'static str {
-    if group.spec.contender == "map-private" { "private mapping" } else { "shared mapping" }
+    if group.spec.method == "map-private" { "private mapping" } else { "shared mapping" }
 }
 
 fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Finding>) {
-    let Some(engine) = groups.iter().copied().find(|group| group.spec.contender == "engine") else { return };
-    let mapped = groups.iter().copied().filter(|group| group.spec.contender != "engine");
+    let Some(engine) = groups.iter().copied().find(|group| group.spec.method == "engine") else { return };
+    let mapped = groups.iter().copied().filter(|group| group.spec.method != "engine");
     let Some(map) = best(mapped, Metric::OpsPerS) else { return };
     let Some(comparison) = compare(engine, map, Metric::OpsPerS) else { return };
     let written = |group: &Group<'_>| shown(group, Metric::Figure("bytes_written_per_commit"), None);
@@ -125,7 +125,7 @@ fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Findin
             written(engine),
             written(map),
         ),
-        cells: keys(&[engine, map]),
+        trials: keys(&[engine, map]),
         key_figure: Some(KeyFigure {
             label: format!("durable commits, engine over the fastest safe mapping ({writers} writers)"),
             value: format!("{}×", digits(comparison.ratio.median)),
@@ -151,7 +151,7 @@ fn survival(group: &Group<'_>, all: &mut Vec<Finding>) {
             digits(lost),
             digits(torn)
         ),
-        cells: keys(&[group]),
+        trials: keys(&[group]),
         key_figure: None,
     });
 }

@@ -18,7 +18,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
 /// Decides by the uncommitted bytes found on the disk.
 fn sin(records: &Records<'_>) -> Decision {
     // The private mapping is the control.
-    let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.contender == "mmap-shared");
+    let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.method == "mmap-shared");
     let mut places = Places::default();
     for group in groups {
         let Some(found) = figure(group, "uncommitted_on_disk").filter(|_| was_looked_at(group)) else { continue };

@@ -31,7 +31,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// The task of the process that will be killed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// Contender's id.
+    /// Method's id.
     pub(super) store: String,
     pub(super) folder: PathBuf,
     pub(super) size: Size,

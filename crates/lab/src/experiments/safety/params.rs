@@ -10,7 +10,7 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `safety`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell; filling the store, opening it again and checking it come on top.
+    /// Length of a trial; filling the store, opening it again and checking it come on top.
     pub(crate) cell_s: f64,
     /// Keys in the store.
     pub(crate) keys: u32,

@@ -23,7 +23,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::scratch::Scratch;
 use crate::measure::unix_ms;
-use crate::record::{CellSpec, Checks, Outcome};
+use crate::record::{Checks, Outcome, TrialSpec};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
@@ -31,7 +31,7 @@ const COMMITTED: u8 = 0x11;
 const UNCOMMITTED: u8 = 0xEE;
 
 /// Stores uncommitted bytes, waits for the cause, reads the disk.
-pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let [folder] = spec.target.paths.as_slice() else {
         return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));
     };
@@ -42,9 +42,9 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     file.write_all_at(&vec![COMMITTED; PAGES * PAGE], 0).map_err(system("fill a file"))?;
     file.sync_all().map_err(system("sync a file"))?;
 
-    let private = spec.contender == "map-private";
+    let private = spec.method == "map-private";
     let protection = if private { Protection::Private } else { Protection::Shared };
-    // SAFETY: the file is the cell's own, in a folder that was made for it; no other process changes it.
+    // SAFETY: the file is the trial's own, in a folder that was made for it; no other process changes it.
     let mut map = unsafe { MappedFile::map(&file, protection, 0..(PAGES * PAGE) as u64) }?;
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
     let locked = map.lock(0..PAGES * PAGE);

@@ -53,8 +53,8 @@ impl Size {
     }
 }
 
-fn protocol(contender: &str) -> Option<Protocol> {
-    Some(match contender {
+fn protocol(method: &str) -> Option<Protocol> {
+    Some(match method {
         "os-cow" => Protocol::OsCow,
         "user-cow" => Protocol::UserCow(WriteBack::Map),
         "user-cow-pwrite" => Protocol::UserCow(WriteBack::Call),
@@ -83,16 +83,16 @@ fn engine_settings(size: Size) -> nofault::settings::Settings {
 }
 
 /// Creates a store in a new folder, or opens the existing one.
-pub(super) fn open(contender: &str, folder: &Path, size: Size, new: bool) -> Result<Box<dyn Subject>> {
-    if let Some(protocol) = protocol(contender) {
+pub(super) fn open(method: &str, folder: &Path, size: Size, new: bool) -> Result<Box<dyn Subject>> {
+    if let Some(protocol) = protocol(method) {
         let settings = map_settings(protocol, size);
-        // SAFETY: the folder is the cell's own, so no other process opens its files.
+        // SAFETY: the folder is the trial's own, so no other process opens its files.
         let opened =
             unsafe { if new { mmap::Store::create(folder, &settings) } else { mmap::Store::open(folder, &settings) } };
         return Ok(Box::new(opened?));
     }
-    if contender != "engine" {
-        return Err(LabError::new(LabErrorKind::Usage, format!("safety: no store is called '{contender}'")));
+    if method != "engine" {
+        return Err(LabError::new(LabErrorKind::Usage, format!("safety: no store is called '{method}'")));
     }
     let settings = engine_settings(size);
     let engine = if new {
@@ -108,11 +108,11 @@ pub(super) fn open(contender: &str, folder: &Path, size: Size, new: bool) -> Res
 }
 
 /// The settings of a store, for people.
-pub(super) fn settings_text(contender: &str, size: Size) -> String {
+pub(super) fn settings_text(method: &str, size: Size) -> String {
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let (log, map) = (mib(size.log_bytes), mib(size.map_bytes()));
     let common = "4 KiB pages; each commit durable when it returns";
-    match protocol(contender) {
+    match protocol(method) {
         Some(Protocol::OsCow) => format!(
             "{common}; shared and private map of {map}, MADV_RANDOM; the engine's log, {log}; private copies dropped at 4 MiB; checkpoints by msync; readers see commits before they are durable"
         ),

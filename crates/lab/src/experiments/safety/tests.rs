@@ -28,7 +28,7 @@ fn planned() -> (tempfile::TempDir, Plan) {
     (folder, plan)
 }
 
-fn run(spec: &CellSpec) -> Outcome {
+fn run(spec: &TrialSpec) -> Outcome {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let outcome = execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
     outcome.unwrap_or_else(|error| panic!("{}: {error}", spec.key()))
@@ -37,14 +37,14 @@ fn run(spec: &CellSpec) -> Outcome {
 #[test]
 fn uncommitted_bytes_of_a_shared_map_are_on_disk_and_those_of_a_private_one_are_not() {
     let (folder, plan) = planned();
-    for spec in plan.cells.iter().filter(|spec| spec.variant == SIN) {
+    for spec in plan.trials.iter().filter(|spec| spec.variant == SIN) {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let outcome = match execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {
             Err(error) if error.kind() == LabErrorKind::Unsupported => return eprintln!("skipped: {error}"),
             outcome => outcome.unwrap(),
         };
-        let wanted = if spec.contender == "mmap-shared" { outcome.figures["uncommitted_stored"] } else { 0.0 };
-        assert_eq!(outcome.figures["uncommitted_on_disk"], wanted, "{}", spec.contender);
+        let wanted = if spec.method == "mmap-shared" { outcome.figures["uncommitted_stored"] } else { 0.0 };
+        assert_eq!(outcome.figures["uncommitted_on_disk"], wanted, "{}", spec.method);
         assert!(outcome.figures["until_on_disk_s"] > 0.0);
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "scratch folders are removed");
@@ -58,7 +58,7 @@ fn a_disk_that_nobody_looked_at_gives_no_figure() {
     let by_kernel = plan.once.iter().find(|spec| spec.variant == SIN).unwrap();
     for (seconds, cancelled, kind) in [(0.0, false, LabErrorKind::Unsupported), (60.0, true, LabErrorKind::Interrupted)]
     {
-        let spec = CellSpec { duration_s: seconds, ..by_kernel.clone() };
+        let spec = TrialSpec { duration_s: seconds, ..by_kernel.clone() };
         let (watch, cancel) = (Watch::new(), AtomicBool::new(cancelled));
         let told = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
         assert_eq!(told.map_err(|error| error.kind()).map(|outcome| outcome.figures), Err(kind), "{seconds} s");
@@ -69,19 +69,19 @@ fn a_disk_that_nobody_looked_at_gives_no_figure() {
 #[test]
 fn every_store_keeps_what_it_acknowledged_and_names_its_price() {
     let (_folder, plan) = planned();
-    let commits: Vec<&CellSpec> = plan.cells.iter().filter(|spec| spec.variant == COMMITS).collect();
+    let commits: Vec<&TrialSpec> = plan.trials.iter().filter(|spec| spec.variant == COMMITS).collect();
     assert_eq!(commits.len(), STORES.len());
     for spec in commits {
         let outcome = run(spec);
-        let figure = |name: &str| *outcome.figures.get(name).unwrap_or_else(|| panic!("{}: no {name}", spec.contender));
-        assert!(outcome.ops > 0 && outcome.latency["op"].count >= outcome.ops, "{}", spec.contender);
-        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.contender);
-        assert!(outcome.checks.verified >= 600 && outcome.latency["read"].count > 0, "{}", spec.contender);
-        assert_eq!((figure("lost_commits"), figure("torn_commits")), (0.0, 0.0), "{}", spec.contender);
-        assert!(figure("commits_before_kill") > 0.0, "{}: a process was killed at work", spec.contender);
-        assert!(figure("bytes_written_per_commit") > 0.0 && figure("syncs_per_commit") > 0.0, "{}", spec.contender);
-        assert!(figure("recovery_s") > 0.0 && figure("memory_bytes") > 0.0, "{}", spec.contender);
-        assert!(outcome.texts["settings"].contains("durable"), "{}", spec.contender);
+        let figure = |name: &str| *outcome.figures.get(name).unwrap_or_else(|| panic!("{}: no {name}", spec.method));
+        assert!(outcome.ops > 0 && outcome.latency["op"].count >= outcome.ops, "{}", spec.method);
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.method);
+        assert!(outcome.checks.verified >= 600 && outcome.latency["read"].count > 0, "{}", spec.method);
+        assert_eq!((figure("lost_commits"), figure("torn_commits")), (0.0, 0.0), "{}", spec.method);
+        assert!(figure("commits_before_kill") > 0.0, "{}: a process was killed at work", spec.method);
+        assert!(figure("bytes_written_per_commit") > 0.0 && figure("syncs_per_commit") > 0.0, "{}", spec.method);
+        assert!(figure("recovery_s") > 0.0 && figure("memory_bytes") > 0.0, "{}", spec.method);
+        assert!(outcome.texts["settings"].contains("durable"), "{}", spec.method);
     }
 }
 
@@ -91,12 +91,12 @@ fn longer_presets_wait_for_the_kernel_and_take_more_writers() {
     let plan = plan(&Config::preset(Preset::Standard), &available);
     assert!(plan.once.iter().any(|spec| spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel")));
     for writers in [1, 8, 64] {
-        let of_so_many = plan.cells.iter().filter(|spec| spec.variant == COMMITS && spec.params.threads == writers);
+        let of_so_many = plan.trials.iter().filter(|spec| spec.variant == COMMITS && spec.params.threads == writers);
         assert_eq!(of_so_many.count(), STORES.len());
     }
-    assert!(plan.cells.iter().all(|spec| spec.experiment == ID));
-    let mut unknown = plan.cells[0].clone();
-    unknown.contender = "nobody".into();
+    assert!(plan.trials.iter().all(|spec| spec.experiment == ID));
+    let mut unknown = plan.trials[0].clone();
+    unknown.method = "nobody".into();
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let refused = execute(&unknown, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
     assert_eq!(refused.unwrap_err().kind(), LabErrorKind::Usage);

@@ -21,7 +21,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     pool::rates(summary, ID, Metric::BytesPerS, all);
 }
 
-/// The device's best rate with any direct contender, and the share of it that each other way of scanning reaches.
+/// The device's best rate with any direct method, and the share of it that each other way of scanning reaches.
 fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let metric = Metric::BytesPerS;
     let Some(top) = best(of_family(groups, |family| family.is_explicit() || family == Family::Baseline), metric) else {
@@ -41,11 +41,11 @@ fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     shares.sort_by(|a, b| b.1.total_cmp(&a.1));
     let listed: Vec<String> =
         shares.iter().map(|(title, share, _)| format!("{title} {}", Unit::Percent.show(share * 100.0))).collect();
-    let mut cells = keys(&[top]);
-    cells.extend(shares.iter().map(|(_, _, group)| group.key.clone()));
+    let mut trials = keys(&[top]);
+    trials.extend(shares.iter().map(|(_, _, group)| group.key.clone()));
     all.push(Finding {
         rule: "scan-ceiling",
-        rule_text: "the highest median of all direct contenders, fio among them, is taken for what the device can give; median scan \
+        rule_text: "the highest median of all direct methods, fio among them, is taken for what the device can give; median scan \
             rates of the others, each with its best threads, as shares of it",
         experiment: Some(ID),
         kind: Kind::Fact,
@@ -56,7 +56,7 @@ fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             top.label(),
             listed.join(", "),
         ),
-        cells,
+        trials,
         key_figure: None,
     });
 }
@@ -68,12 +68,12 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     for small in of_family(groups, |family| family == Family::Ring).filter(small_buffers) {
         let mut params = small.spec.params.clone();
         params.extra.remove("buffers");
-        let same = |group: &&&Group<'_>| group.spec.contender == small.spec.contender && group.spec.params == params;
+        let same = |group: &&&Group<'_>| group.spec.method == small.spec.method && group.spec.params == params;
         let Some(huge) = groups.iter().find(same) else { continue };
         let Some(comparison) = compare(huge, small, Metric::BytesPerS) else { continue };
         all.push(Finding {
             rule: "buffers",
-            rule_text: "median scan rate with buffers in huge pages over that with buffers in 4 KiB pages, same contender and depth",
+            rule_text: "median scan rate with buffers in huge pages over that with buffers in 4 KiB pages, same method and depth",
             experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
@@ -85,7 +85,7 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
                 shown(comparison.b, Unit::BytesPerSecond),
                 comparison.show(),
             ),
-            cells: keys(&[huge, small]),
+            trials: keys(&[huge, small]),
             key_figure: None,
         });
     }
@@ -102,14 +102,14 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
             let (a, b) = (best(of_family(&many, wanted), metric)?, best(of_family(&one, wanted), metric)?);
             Some((compare(a, b, metric)?, keys(&[a, b])))
         };
-        let (Some((direct, mut cells)), Some((map, more))) = (gain(Family::is_explicit), gain(mapped)) else {
+        let (Some((direct, mut trials)), Some((map, more))) = (gain(Family::is_explicit), gain(mapped)) else {
             continue;
         };
-        cells.extend(more);
+        trials.extend(more);
         let clear = direct.kind == Kind::Difference || map.kind == Kind::Difference;
         all.push(Finding {
             rule: "striping",
-            rule_text: "scan rate of the fastest contender of each kind on the striped target over that on a single one",
+            rule_text: "scan rate of the fastest method of each kind on the striped target over that on a single one",
             experiment: Some(ID),
             kind: if clear { Kind::Difference } else { Kind::Inconclusive },
             text: format!(
@@ -120,7 +120,7 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 map.show(),
                 in_brackets(&map.doubt()),
             ),
-            cells,
+            trials,
             key_figure: Some(KeyFigure {
                 label: format!("striping ({striped}): gain with mmap"),
                 value: Unit::Ratio.show(map.ratio.median),

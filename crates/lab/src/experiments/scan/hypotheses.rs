@@ -14,7 +14,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "A sequential scan through mmap reaches less than half of what direct I/O reaches, from one device.",
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.2 and figure 3: 2.5 of 6.8 GB/s",
         experiment: ID,
-        rule: "bytes per second of the best map over those of the best O_DIRECT contender are at most 0.5, on each target",
+        rule: "bytes per second of the best map over those of the best O_DIRECT method are at most 0.5, on each target",
         test: at_most(&[""], Metric::BytesPerS, is_mapped, is_explicit, 0.5, "`nofault lab scan` measures it"),
     },
     Claim {
@@ -42,7 +42,7 @@ fn striping(records: &Records<'_>) -> Decision {
         let used = [maps, map, directs, call];
         let (Some(map), Some(direct)) = (gain(maps, map), gain(directs, call)) else { continue };
         let text = format!("{striped}: mmap gains {}, direct I/O {}", times(&map), times(&direct));
-        // Devices that add no bandwidth for any contender decide nothing.
+        // Devices that add no bandwidth for any method decide nothing.
         let outcome = match inside(&direct, 1.5, f64::INFINITY) {
             Outcome::Held => inside(&map, 0.0, 1.2),
             _ => Outcome::Undecided,

@@ -10,13 +10,13 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `scan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell.
+    /// Length of a trial.
     pub(crate) cell_s: f64,
-    /// Threads of the mapped contenders, each on its own stripe at a time.
+    /// Threads of the mapped methods, each on its own stripe at a time.
     pub(crate) map_threads: Vec<u32>,
     /// Bytes of a thread's stripe, as mmapbench has it.
     pub(crate) map_stripe_bytes: u64,
-    /// Queue depths of the direct contenders (one thread).
+    /// Queue depths of the direct methods (one thread).
     pub(crate) depths: Vec<u32>,
     /// Bytes of one direct read.
     pub(crate) block_bytes: u64,

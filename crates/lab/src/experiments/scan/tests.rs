@@ -39,7 +39,7 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &CellSpec) -> Result<Outcome> {
+fn run(spec: &TrialSpec) -> Result<Outcome> {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
@@ -50,14 +50,14 @@ fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
     let wanted = Wanted { seed: SEED, data_bytes: DATA_BYTES };
     let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let available = Available { pool: Some(pool::target(folder.path(), wanted)), ..available(folder.path()) };
-    let cells = plan(&config(), &available).cells;
-    assert!(cells.iter().any(|spec| spec.contender == "pool" && spec.params.threads == 1));
+    let trials = plan(&config(), &available).trials;
+    assert!(trials.iter().any(|spec| spec.method == "pool" && spec.params.threads == 1));
     let mut sums: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
-    for spec in &cells {
+    for spec in &trials {
         let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0 && outcome.latency["op"].count > 0, "{}", spec.key());
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
-        if !spec.contender.starts_with("fio") {
+        if !spec.method.starts_with("fio") {
             assert!(outcome.checks.verified > 0, "{}", spec.key());
             sums.entry(spec.target.label.clone()).or_default().insert(outcome.checks.checksum);
         }
@@ -65,10 +65,10 @@ fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
     let labels: Vec<&str> = sums.keys().map(String::as_str).collect();
     assert_eq!(labels, ["file", "striped-2", "striped-3"]);
     assert!(sums.values().all(|sums| sums.len() == 1), "{sums:?}");
-    let small = |spec: &&CellSpec| spec.params.extra.get("buffers").is_some_and(|kind| kind == "small");
-    assert!(cells.iter().filter(small).any(|spec| spec.contender == "uring-direct"));
-    let striped = |spec: &CellSpec| spec.contender == "mmap-random" && spec.target.label == "striped-2";
-    assert!(cells.iter().any(striped), "as in the paper's figure 4");
+    let small = |spec: &&TrialSpec| spec.params.extra.get("buffers").is_some_and(|kind| kind == "small");
+    assert!(trials.iter().filter(small).any(|spec| spec.method == "uring-direct"));
+    let striped = |spec: &TrialSpec| spec.method == "mmap-random" && spec.target.label == "striped-2";
+    assert!(trials.iter().any(striped), "as in the paper's figure 4");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn one_wrong_page_in_any_file_is_found_by_every_scan() {
     config.change(|scan: &mut params::Params| {
         scan.cell_s = 0.6;
     });
-    for spec in plan(&config, &available).cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+    for spec in plan(&config, &available).trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
         let checks = run(spec).unwrap().checks;
         assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{}: {checks:?}", spec.key());
     }
@@ -95,11 +95,11 @@ fn one_wrong_page_in_any_file_is_found_by_every_scan() {
 fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
-    let cells = plan(&config(), &available).cells;
+    let trials = plan(&config(), &available).trials;
     for part in &available.stripe {
         std::fs::File::options().write(true).open(&part.paths[0]).unwrap().set_len(1 << 20).unwrap();
     }
-    for spec in cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+    for spec in trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
         assert!(run(spec).is_err(), "{}", spec.key());
     }
 }
@@ -113,29 +113,29 @@ fn a_single_device_says_why_there_is_no_striped_scan() {
     let one = plan(&config(), &available);
     assert!(one.skips.iter().any(|skip| skip.target == "striped" && skip.reason.contains("stripe_over")));
     assert!(one.skips.iter().any(|skip| skip.target == "ram"));
-    let fio = one.skips.iter().find(|skip| skip.contender == "fio-uring").unwrap();
+    let fio = one.skips.iter().find(|skip| skip.method == "fio-uring").unwrap();
     assert!(fio.reason.contains("apt install fio"));
 
     available.ram = vec![Target { label: "ram".into(), ..available.file.clone() }; 3];
     let ram = plan(&config(), &available);
-    let labels: BTreeSet<&str> = ram.cells.iter().map(|spec| spec.target.label.as_str()).collect();
+    let labels: BTreeSet<&str> = ram.trials.iter().map(|spec| spec.target.label.as_str()).collect();
     assert_eq!(labels, BTreeSet::from(["file", "ram", "ram-striped-2"]));
 }
 
 #[test]
-fn several_devices_have_the_contenders_of_one_or_a_reason() {
+fn several_devices_have_the_methods_of_one_or_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     for preset in [Preset::Quick, Preset::Standard] {
         let plan = plan(&Config { preset, ..config() }, &available);
         let at = |label: &str| {
-            let cells = plan.cells.iter().filter(|spec| spec.target.label == label).map(|spec| &spec.contender);
-            let skips = plan.skips.iter().filter(|skip| skip.target == label).map(|skip| &skip.contender);
-            cells.chain(skips).cloned().collect::<BTreeSet<String>>()
+            let trials = plan.trials.iter().filter(|spec| spec.target.label == label).map(|spec| &spec.method);
+            let skips = plan.skips.iter().filter(|skip| skip.target == label).map(|skip| &skip.method);
+            trials.chain(skips).cloned().collect::<BTreeSet<String>>()
         };
         assert_eq!(at("striped-3"), at("file"), "{preset:?}");
-        let explicit = |spec: &&CellSpec| spec.contender == "pread-direct" && spec.target.label == "striped-3";
-        assert!(plan.cells.iter().any(|spec| explicit(&spec)), "{preset:?}");
+        let explicit = |spec: &&TrialSpec| spec.method == "pread-direct" && spec.target.label == "striped-3";
+        assert!(plan.trials.iter().any(|spec| explicit(&spec)), "{preset:?}");
     }
 }
 

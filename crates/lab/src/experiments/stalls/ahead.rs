@@ -11,15 +11,15 @@ use nofault_io::disk::{Disk, QueueOptions};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use super::{LOCKED_SHARE, measurement, number};
-use crate::contender::{self, order_seed, ring};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops::{self, order_seed, ring};
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 
 /// The work-arounds that touch the pages in order.
-pub(super) const CONTENDERS: [&str; 8] = [
+pub(super) const METHODS: [&str; 8] = [
     "mmap",
     "mmap-willneed",
     "mmap-readahead",
@@ -33,11 +33,11 @@ pub(super) const CONTENDERS: [&str; 8] = [
 /// Sleep of a helper that is far enough ahead.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Measures one contender.
-pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// Measures one method.
+pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
-    if spec.contender == "uring-direct" {
+    if spec.method == "uring-direct" {
         let disk = ring::disk_of(&layout)?;
         let work: Work<'_> = Box::new(|worker| ring_in_order(worker, spec, &layout, &*disk));
         let mut outcome = measure::run(&plan, vec![work], &mut *context.on_tick)?;
@@ -48,7 +48,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     let map = open(&layout)?;
     let started = Instant::now();
     let mut extra_memory = 0;
-    match spec.contender.as_str() {
+    match spec.method.as_str() {
         // Populating twice the memory already evicts the first pages; populating all of it could take an hour.
         "mmap-populate" => {
             let bytes = spec.memory.bytes.saturating_mul(2).max(1 << 30);
@@ -64,7 +64,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     let prepare_s = started.elapsed().as_secs_f64();
     let file = std::fs::File::open(&layout.paths[0])
         .map_err(|error| LabError::system(format!("open {}", layout.paths[0].display()), &error))?;
-    let announce: Box<dyn Fn(Place) -> Result<()> + Send + Sync> = match spec.contender.as_str() {
+    let announce: Box<dyn Fn(Place) -> Result<()> + Send + Sync> = match spec.method.as_str() {
         "mmap-willneed" => Box::new(|place| Ok(map.advise(Advice::WillNeed, page_of(place))?)),
         "mmap-populate-ahead" => Box::new(|place| Ok(map.advise(Advice::PopulateRead, page_of(place))?)),
         "mmap-readahead" => Box::new(move |place| {
@@ -73,9 +73,9 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
                 .map_err(|errno| LabError::system("ask to read ahead", &errno.into()))
         }),
         "mmap" | "mmap-helpers" | "mmap-populate" | "mmap-mlock" => Box::new(|_| Ok(())),
-        _ => return Err(contender::unknown(spec)),
+        _ => return Err(read_loops::unknown(spec)),
     };
-    let helpers = if spec.contender == "mmap-helpers" { number(spec, "helpers")? } else { 0 };
+    let helpers = if spec.method == "mmap-helpers" { number(spec, "helpers")? } else { 0 };
     let (at, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut outcome = std::thread::scope(|scope| {
         for helper in 0..helpers {
@@ -93,13 +93,13 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     Ok(outcome)
 }
 
-/// Maps the one file of a cell with advice RANDOM: otherwise read-ahead would decide everything.
+/// Maps the one file of a trial with advice RANDOM: otherwise read-ahead would decide everything.
 pub(super) fn open(layout: &Layout) -> Result<MappedFile> {
     let [path] = &layout.paths[..] else {
         return Err(LabError::new(LabErrorKind::Usage, "stalls: it works on one file"));
     };
-    // SAFETY: the lab holds its data files for itself and writes none of them while cells run; words are loaded under guards,
-    // so that truncation by others is an error of the cell.
+    // SAFETY: the lab holds its data files for itself and writes none of them while trials run; words are loaded under guards,
+    // so that truncation by others is an error of the trial.
     let map = unsafe { MappedFile::open(path, Protection::ReadOnly) }?;
     map.advise(Advice::Random, 0..map.len_bytes())?;
     Ok(map)
@@ -117,7 +117,7 @@ pub(super) fn touch(map: &MappedFile, layout: &Layout, place: Place) -> Result<b
 
 fn touch_in_order(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     map: &MappedFile,
     announce: &(dyn Fn(Place) -> Result<()> + Send + Sync),
@@ -148,7 +148,7 @@ fn touch_in_order(
 fn help(
     map: &MappedFile,
     layout: &Layout,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     (number, of): (u64, u64),
     at: &AtomicU64,
     done: &AtomicBool,
@@ -178,7 +178,7 @@ fn help(
 }
 
 /// The same order over a ring: reads for all pages known ahead are in flight, and the thread takes them in order.
-fn ring_in_order(worker: &mut Worker<'_>, spec: &CellSpec, layout: &Layout, disk: &dyn Disk) -> Result<()> {
+fn ring_in_order(worker: &mut Worker<'_>, spec: &TrialSpec, layout: &Layout, disk: &dyn Disk) -> Result<()> {
     let depth = (spec.params.depth as usize).max(1);
     let mut memory = IoBuf::zeroed(depth * PAGE_BYTES, PageKind::Huge)?;
     memory.fill(0);
@@ -205,7 +205,7 @@ fn ring_in_order(worker: &mut Worker<'_>, spec: &CellSpec, layout: &Layout, disk
             return Ok(());
         }
         while places.front().is_some_and(|(_, buffer)| buffer.is_none()) {
-            // In order there is no other work: this wait counts, as it does for the other contenders.
+            // In order there is no other work: this wait counts, as it does for the other methods.
             queue.reap(1, &mut finished)?;
             for completion in finished.drain(..) {
                 if let Err(error) = &completion.result {

@@ -6,10 +6,10 @@ use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Legend, Table, tone};
 use crate::summary::{Group, Metric};
 
-/// The 99.9th percentile and the longest access of each contender; the table also lists the resources it takes.
+/// The 99.9th percentile and the longest access of each method; the table also lists the resources it takes.
 pub(super) fn stalls(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let (tail, longest) = (Metric::Latency("op", 999), Metric::Latency("op", 1000));
-    let headers = ["contender", "accesses", "p50", "p99", "p99.9", "longest", "what it takes"];
+    let headers = ["method", "accesses", "p50", "p99", "p99.9", "longest", "what it takes"];
     let mut table = Table { headers: headers.map(str::to_owned).to_vec(), rows: Vec::new() };
     let mut rows = Vec::new();
     for group in groups {

@@ -6,7 +6,7 @@ use crate::format::{Unit, bytes};
 use crate::judge::{Finding, KeyFigure, best, compare, keys, on};
 use crate::summary::{Family, Group, Metric, Summary};
 
-/// Contenders are judged by the 99.9th percentile: the single longest access of a run is one event.
+/// Methods are judged by the 99.9th percentile: the single longest access of a run is one event.
 const TAIL: Metric = Metric::Latency("op", 999);
 const LONGEST: Metric = Metric::Latency("op", 1000);
 
@@ -54,7 +54,7 @@ pub(crate) fn price(group: &Group<'_>) -> String {
     parts.join(", ")
 }
 
-/// A contender with its price, for a sentence.
+/// A method with its price, for a sentence.
 fn named(group: &Group<'_>) -> String {
     let price = price(group);
     if price.is_empty() { group.label() } else { format!("{} ({price})", group.label()) }
@@ -65,11 +65,11 @@ fn rate(group: &Group<'_>) -> String {
 }
 
 fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<Finding>) {
-    let Some(plain) = groups.iter().copied().find(|group| group.spec.contender == "mmap") else { return };
+    let Some(plain) = groups.iter().copied().find(|group| group.spec.method == "mmap") else { return };
     let others = groups
         .iter()
         .copied()
-        .filter(|group| group.family() == Family::Mapped && group.spec.contender != "mmap" && !group.waits_apart());
+        .filter(|group| group.family() == Family::Mapped && group.spec.method != "mmap" && !group.waits_apart());
     let Some(chosen) = best(others, TAIL) else { return };
     let Some(comparison) = compare(chosen, plain, TAIL) else { return };
     all.push(Finding {
@@ -89,7 +89,7 @@ fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<F
             rate(chosen),
             comparison.show(),
         ),
-        cells: keys(&[chosen, plain]),
+        trials: keys(&[chosen, plain]),
         key_figure: None,
     });
 }
@@ -116,7 +116,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             stall(ring),
             comparison.show(),
         ),
-        cells: keys(&[map, ring]),
+        trials: keys(&[map, ring]),
         key_figure: Some(KeyFigure {
             label: "accesses known ahead, fastest mapped work-around ÷ reads in flight".into(),
             value: Unit::Ratio.show(comparison.ratio.median),
@@ -126,7 +126,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
 }
 
 fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
-    let of = |contender: &str| groups.iter().copied().find(|group| group.spec.contender == contender);
+    let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
     let (Some(with), Some(without)) = (of("engine-scan"), of("engine-scan-noprefetch")) else { return };
     let Some(comparison) = compare(with, without, Metric::OpsPerS) else { return };
     let show = |group: &Group<'_>| format!("{} (an entry: {})", rate(group), stall(group));
@@ -143,7 +143,7 @@ fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             show(without),
             comparison.show(),
         ),
-        cells: keys(&[with, without]),
+        trials: keys(&[with, without]),
         key_figure: Some(KeyFigure {
             label: "leaf scan of the engine, with ÷ without prefetch".into(),
             value: Unit::Ratio.show(comparison.ratio.median),

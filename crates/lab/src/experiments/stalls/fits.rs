@@ -1,4 +1,4 @@
-//! Data that fits: a quarter of the memory, touched at random for the whole cell, while a background load in the same
+//! Data that fits: a quarter of the memory, touched at random for the whole trial, while a background load in the same
 //! memory reads the rest of the file through the page cache. Data that fits may be evicted all the same.
 
 use std::fs::File;
@@ -9,23 +9,23 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile};
 
 use super::{ahead, measurement, number};
-use crate::contender;
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops;
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, Place, first_word};
 
-/// The contenders, by their way of keeping the data in memory.
-pub(super) const CONTENDERS: [&str; 5] = ["mmap", "mmap-willneed", "mmap-populate", "mmap-mlock", "pool-frames"];
+/// The methods, by their way of keeping the data in memory.
+pub(super) const METHODS: [&str; 5] = ["mmap", "mmap-willneed", "mmap-populate", "mmap-mlock", "pool-frames"];
 
 /// Bytes that the background load reads at a time.
 const NEIGHBOUR_BYTES: usize = 1 << 20;
 /// Touches between two clock readings: one, because a stall would be hidden among fast touches.
 const TOUCHES: u64 = 1;
 
-/// Measures one contender.
-pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// Measures one method.
+pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
     let count = (number(spec, "working_set")? / PAGE_BYTES as u64).clamp(1, layout.block_count());
@@ -39,7 +39,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     let started = Instant::now();
     let mut extra_memory = 0;
     let mut frames = None;
-    match spec.contender.as_str() {
+    match spec.method.as_str() {
         "mmap" => {}
         "mmap-willneed" => map.advise(Advice::WillNeed, range)?,
         "mmap-populate" => map.populate(range)?,
@@ -50,14 +50,14 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
         "pool-frames" => {
             let mut memory = IoBuf::zeroed(bytes, PageKind::Huge)?;
             // Past the page cache, as a pool does: otherwise the data would take memory twice.
-            let direct = crate::contender::sync::Files::open(&layout, crate::contender::sync::Means::Direct)?;
+            let direct = crate::read_loops::sync::Files::open(&layout, crate::read_loops::sync::Means::Direct)?;
             for (index, piece) in memory.chunks_mut(NEIGHBOUR_BYTES).enumerate() {
                 direct.read(&layout, 0, first + (index * NEIGHBOUR_BYTES) as u64, piece)?;
             }
             frames = Some(memory);
             extra_memory = bytes;
         }
-        _ => return Err(contender::unknown(spec)),
+        _ => return Err(read_loops::unknown(spec)),
     }
     let prepare_s = started.elapsed().as_secs_f64();
     let work: Work<'_> = Box::new(|worker| touches(worker, spec, &layout, count, &map, frames.as_deref()));
@@ -70,7 +70,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
 
 fn touches(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     count: u64,
     map: &MappedFile,
@@ -99,7 +99,7 @@ fn touches(
 }
 
 /// The background load: reads the rest of the file front to back, again and again. Its reads are no operations of the
-/// cell.
+/// trial.
 fn read_beside(worker: &mut Worker<'_>, file: &File, from: u64, to: u64) -> Result<()> {
     let mut buffer = vec![0; NEIGHBOUR_BYTES];
     let mut at = from;

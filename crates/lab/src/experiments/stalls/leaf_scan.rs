@@ -6,26 +6,26 @@ use std::time::Instant;
 use nofault::blocking::Db;
 
 use super::{measurement, number};
-use crate::contender;
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::machine::pool::{self, ENTRIES_PER_BLOCK};
 use crate::measure::{self, Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops;
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::PAGE_BYTES;
 
 const WITH: &str = "engine-scan";
 const WITHOUT: &str = "engine-scan-noprefetch";
 
 /// Both scans.
-pub(super) const CONTENDERS: [&str; 2] = [WITH, WITHOUT];
+pub(super) const METHODS: [&str; 2] = [WITH, WITHOUT];
 
-/// Measures one contender.
-pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    let ahead = match spec.contender.as_str() {
+/// Measures one method.
+pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let ahead = match spec.method.as_str() {
         WITH => usize::MAX,
         WITHOUT => 0,
-        _ => return Err(contender::unknown(spec)),
+        _ => return Err(read_loops::unknown(spec)),
     };
     let cache_bytes = number(spec, "cache_bytes")?;
     let db = Db::open(pool::database_of(&spec.target)?, &pool::settings(cache_bytes as usize))?;

@@ -10,7 +10,7 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `stalls`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell.
+    /// Length of a trial.
     pub(crate) cell_s: f64,
     /// Number of pages ahead for which the order of accesses is known.
     pub(crate) ahead: u32,

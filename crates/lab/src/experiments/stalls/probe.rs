@@ -11,17 +11,17 @@ use nofault_io::mapped::MappedFile;
 
 use super::ahead::{open, touch};
 use super::{measurement, number};
-use crate::contender::{self, order_seed};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
-use crate::record::{CellSpec, Outcome};
+use crate::read_loops::{self, order_seed};
+use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place};
 
-/// The contenders, by their call for the question.
-pub(super) const CONTENDERS: [&str; 2] = ["mmap-mincore", "mmap-nowait"];
+/// The methods, by their call for the question.
+pub(super) const METHODS: [&str; 2] = ["mmap-mincore", "mmap-nowait"];
 
-/// A queue of pages for the helpers to touch; closed when the cell ends.
+/// A queue of pages for the helpers to touch; closed when the trial ends.
 #[derive(Default)]
 struct Wanted {
     places: Mutex<(VecDeque<Place>, bool)>,
@@ -51,18 +51,18 @@ impl Wanted {
     }
 }
 
-/// Measures one contender.
-pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+/// Measures one method.
+pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
     let helpers = number(spec, "helpers")?.max(1);
     let map = open(&layout)?;
     let path = &layout.paths[0];
     let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
-    let nowait = match spec.contender.as_str() {
+    let nowait = match spec.method.as_str() {
         "mmap-nowait" => true,
         "mmap-mincore" => false,
-        _ => return Err(contender::unknown(spec)),
+        _ => return Err(read_loops::unknown(spec)),
     };
     let is_resident = |place: Place| if nowait { answers_at_once(&file, place) } else { is_in_core(&map, place) };
     let wanted = Wanted::default();
@@ -95,7 +95,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
 
 fn serve(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     map: &MappedFile,
     is_resident: &(dyn Fn(Place) -> Result<bool> + Send + Sync),

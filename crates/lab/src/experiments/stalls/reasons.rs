@@ -14,9 +14,9 @@ pub(super) static EVIDENCE: &[Evidence] =
 /// Reasons from the time of an access with the best work-around.
 fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let ahead: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == "ahead").collect();
-    // Not the longest access: a contender with more accesses meets rarer events.
+    // Not the longest access: a method with more accesses meets rarer events.
     let slow = Metric::Latency("op", 999);
-    let of_map = mapped(&ahead).into_iter().filter(|group| group.spec.contender != "mmap" && !group.waits_apart());
+    let of_map = mapped(&ahead).into_iter().filter(|group| group.spec.method != "mmap" && !group.waits_apart());
     if let (Some(map), Some(direct)) = (best(of_map, slow), best(explicit(&ahead), slow)) {
         let what = "p99.9 of an access with the best work-around";
         return reason("no stalls", map, direct, slow, what).into_iter().collect();

@@ -35,7 +35,7 @@ fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
     let plan = plan(&config, &available);
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let mut seen = std::collections::BTreeSet::new();
-    for spec in &plan.cells {
+    for spec in &plan.trials {
         // On a busy machine a thread may get no CPU in so short a time: it is then tried again with twice the time.
         let mut spec = spec.clone();
         let measured = loop {
@@ -57,12 +57,12 @@ fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
         assert!(outcome.latency["op"].count > 0, "{key}: {outcome:?}");
         let threads = outcome.figures["extra_threads"];
         assert_eq!(threads > 0.0, spec.params.extra.contains_key("helpers"), "{key}: {threads} threads");
-        if spec.contender == "mmap-mlock" {
+        if spec.method == "mmap-mlock" {
             assert!(outcome.figures["extra_memory_bytes"] > 0.0, "{key}");
         }
-        seen.insert((spec.variant.clone(), spec.contender.clone()));
+        seen.insert((spec.variant.clone(), spec.method.clone()));
     }
     assert!(seen.len() >= 12, "{seen:?}, left out: {:?}", plan.skips);
     let config = Config::preset(Preset::Quick);
-    assert!((5..=8).contains(&super::plan(&config, &available).cells.len()), "quick stays quick");
+    assert!((5..=8).contains(&super::plan(&config, &available).trials.len()), "quick stays quick");
 }

@@ -1,4 +1,4 @@
-//! Figures of `translate`: the time of one operation over the working set, a line a contender.
+//! Figures of `translate`: the time of one operation over the working set, a line a method.
 
 use super::methods::METHODS;
 use crate::format::{Unit, bytes};
@@ -26,28 +26,28 @@ pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
 fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64], threads: u32) -> Option<Figure> {
     let unit = Unit::Seconds;
     let mut series: Vec<Series> = Vec::new();
-    let mut table = Table { headers: vec!["contender".into()], rows: Vec::new() };
+    let mut table = Table { headers: vec!["method".into()], rows: Vec::new() };
     table.headers.extend(sizes.iter().map(|size| bytes(*size)));
-    let mut contenders: Vec<&str> = Vec::new();
+    let mut methods: Vec<&str> = Vec::new();
     for group in groups {
-        if !contenders.contains(&group.spec.contender.as_str()) {
-            contenders.push(&group.spec.contender);
+        if !methods.contains(&group.spec.method.as_str()) {
+            methods.push(&group.spec.method);
         }
     }
-    for contender in contenders {
+    for method in methods {
         let at = |size: &u64| {
             let same = |group: &&&Group<'_>| {
                 let spec = group.spec;
-                spec.contender == contender && spec.params.threads == threads && spec.target.data_bytes == *size
+                spec.method == method && spec.params.threads == threads && spec.target.data_bytes == *size
             };
             groups.iter().find(same)?.spread(Metric::TimePerOp)
         };
         let points: Vec<(f64, f64)> = sizes.iter().filter_map(|size| Some((*size as f64, at(size)?.median))).collect();
-        let mut row = vec![super::title(contender)];
+        let mut row = vec![super::title(method)];
         row.extend(sizes.iter().map(|size| at(size).map_or("–".into(), |spread| spread.show(unit))));
         table.rows.push(row);
-        let tone = methods::find(METHODS, contender).map_or("t6", |method| method.tone);
-        series.push(Series { label: super::title(contender), tone, dash: dash(&series, tone), points, full_at: None });
+        let tone = methods::find(METHODS, method).map_or("t6", |method| method.tone);
+        series.push(Series { label: super::title(method), tone, dash: dash(&series, tone), points, full_at: None });
     }
     series.retain(|series| series.points.len() > 1);
     let (from, to) = (*sizes.first()? as f64, *sizes.last()? as f64);

@@ -30,10 +30,10 @@ fn sizes(groups: &[&Group<'_>]) -> Vec<u64> {
     sizes
 }
 
-fn at<'g, 'a>(groups: &[&'g Group<'a>], contender: &str, size: u64, threads: u32) -> Option<&'g Group<'a>> {
+fn at<'g, 'a>(groups: &[&'g Group<'a>], method: &str, size: u64, threads: u32) -> Option<&'g Group<'a>> {
     groups.iter().copied().find(|group| {
         let spec = group.spec;
-        spec.contender == contender && spec.target.data_bytes == size && spec.params.threads == threads
+        spec.method == method && spec.target.data_bytes == size && spec.params.threads == threads
     })
 }
 
@@ -73,7 +73,7 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
                 super::title(pool),
                 comparison.show(),
             ),
-            cells: keys(&[own, map]),
+            trials: keys(&[own, map]),
             key_figure: (is_key && variant == LOOKUP).then(|| KeyFigure {
                 label: format!("time of a lookup in memory ({}), buffer pool ÷ mmap", bytes(size)),
                 value: Unit::Ratio.show(ratio),
@@ -92,7 +92,7 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
         let (a, b) = times(&comparison);
         all.push(Finding {
             rule: "page-size-in-memory",
-            rule_text: "time of one operation on one thread at the largest working set, with the same contender's memory in 4 KiB pages over huge ones",
+            rule_text: "time of one operation on one thread at the largest working set, with the same method's memory in 4 KiB pages over huge ones",
             experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
@@ -102,7 +102,7 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
                 bytes(size),
                 comparison.show(),
             ),
-            cells: keys(&[small, huge]),
+            trials: keys(&[small, huge]),
             key_figure: None,
         });
     }
@@ -133,7 +133,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
                 bytes(size),
                 comparison.show(),
             ),
-            cells: keys(&[pinned, map]),
+            trials: keys(&[pinned, map]),
             key_figure: None,
         });
     }
@@ -168,7 +168,7 @@ fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
             bytes(*size),
             comparison.show(),
         ),
-        cells: keys(&[swizzled, array]),
+        trials: keys(&[swizzled, array]),
         key_figure: None,
     });
 }

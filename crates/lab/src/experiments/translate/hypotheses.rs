@@ -33,7 +33,7 @@ fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Gr
     };
     sets.iter()
         .filter_map(|set| {
-            let map = at(*set, |group| group.spec.contender == "mapped")?;
+            let map = at(*set, |group| group.spec.method == "mapped")?;
             Some((*set, at(*set, |group| group.family() != Family::Mapped)?, map))
         })
         .collect()

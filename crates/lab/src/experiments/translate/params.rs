@@ -10,7 +10,7 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `translate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a cell.
+    /// Length of a trial.
     pub(crate) cell_s: f64,
     /// Bytes of the pages that are accessed, all in memory.
     pub(crate) working_set_bytes: Vec<u64>,
@@ -36,7 +36,7 @@ impl Params {
         }
     }
 
-    /// Larger working sets, longer cells, more threads.
+    /// Larger working sets, longer trials, more threads.
     fn paper() -> Self {
         Self {
             cell_s: 2.0,

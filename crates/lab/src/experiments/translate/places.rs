@@ -1,6 +1,6 @@
 //! The ways from a page's id to its bytes. References in pages are ids, but for the swizzled ones, which are addresses.
 //!
-//! Kept true by: a pool's frames are a permutation of the ids, so that no contender gains by both being in one order.
+//! Kept true by: a pool's frames are a permutation of the ids, so that no method gains by both being in one order.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};

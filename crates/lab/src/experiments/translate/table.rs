@@ -4,7 +4,7 @@ use super::ID;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary, target_title};
 
-/// A row a contender and thread count, a column a variant and working set: the time of one operation.
+/// A row a method and thread count, a column a variant and working set: the time of one operation.
 pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
     let experiment = ID;
     let mut rows: Vec<(&str, u32)> = Vec::new();
@@ -12,7 +12,7 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
     for group in summary.of_experiment(experiment) {
         let spec = group.spec;
         let (row, header) =
-            ((spec.contender.as_str(), spec.params.threads), (spec.variant.as_str(), spec.target.data_bytes));
+            ((spec.method.as_str(), spec.params.threads), (spec.variant.as_str(), spec.target.data_bytes));
         if !rows.contains(&row) {
             rows.push(row);
         }
@@ -22,18 +22,18 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
     }
     headers.sort_unstable();
     rows.sort_by_key(|(_, threads)| *threads);
-    let named = rows.iter().map(|(contender, threads)| match threads {
-        1 => super::title(contender),
-        threads => format!("{} · {threads} threads", super::title(contender)),
+    let named = rows.iter().map(|(method, threads)| match threads {
+        1 => super::title(method),
+        threads => format!("{} · {threads} threads", super::title(method)),
     });
     let mut columns =
         vec![Column::new(&format!("{experiment}, {}, time of one", target_title(target)), named.collect())];
     for (variant, size) in headers {
         let groups = summary.at(experiment, variant, target);
-        let cells = rows.iter().map(|(contender, threads)| {
+        let cells = rows.iter().map(|(method, threads)| {
             let same = |group: &&&Group<'_>| {
                 let spec = group.spec;
-                spec.contender == *contender && spec.params.threads == *threads && spec.target.data_bytes == size
+                spec.method == *method && spec.params.threads == *threads && spec.target.data_bytes == size
             };
             groups.iter().find(same).map_or(String::new(), |group| measured(group, Metric::TimePerOp))
         });

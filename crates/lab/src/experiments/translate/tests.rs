@@ -1,4 +1,4 @@
-//! Every contender runs at a tiny size, in this process, and finds the expected data.
+//! Every method runs at a tiny size, in this process, and finds the expected data.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,19 +16,19 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &CellSpec) -> Result<Outcome> {
+fn run(spec: &TrialSpec) -> Result<Outcome> {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
 
 #[test]
-fn every_contender_finds_every_page_and_key_it_asks_for() {
-    let cells = plan(&config(), &Available::default()).cells;
-    assert!(cells.iter().any(|spec| spec.params.threads == 1));
-    for spec in cells {
+fn every_method_finds_every_page_and_key_it_asks_for() {
+    let trials = plan(&config(), &Available::default()).trials;
+    assert!(trials.iter().any(|spec| spec.params.threads == 1));
+    for spec in trials {
         let outcome = match run(&spec) {
             Ok(outcome) => outcome,
-            Err(error) if spec.contender == "mapped-huge" && error.kind() == LabErrorKind::Unsupported => {
+            Err(error) if spec.method == "mapped-huge" && error.kind() == LabErrorKind::Unsupported => {
                 eprintln!("skipped: {error}");
                 continue;
             }
@@ -77,16 +77,16 @@ fn what_does_not_fit_or_is_not_there_is_said() {
     let mut config = config();
     let available = Available { memory_available_bytes: Some(3 << 20), ..Available::default() };
     let none = plan(&config, &available);
-    assert!(none.cells.is_empty() && none.skips[0].reason.contains("not enough memory"), "{:?}", none.skips);
+    assert!(none.trials.is_empty() && none.skips[0].reason.contains("not enough memory"), "{:?}", none.skips);
     config.change(|translate: &mut params::Params| {
         translate.threads = vec![1, 4096];
         translate.controls = false;
     });
     let some = plan(&config, &Available::default());
     assert!(some.skips.iter().any(|skip| skip.reason.contains("CPUs")));
-    assert!(some.skips.iter().any(|skip| skip.contender == "hash-pinned"));
-    let good = some.cells[0].clone();
-    let refused = |spec: CellSpec| run(&spec).unwrap_err().to_string();
-    assert!(refused(CellSpec { contender: "telepathy".into(), ..good.clone() }).contains("telepathy"));
-    assert!(refused(CellSpec { variant: "dance".into(), ..good }).contains("dance"));
+    assert!(some.skips.iter().any(|skip| skip.method == "hash-pinned"));
+    let good = some.trials[0].clone();
+    let refused = |spec: TrialSpec| run(&spec).unwrap_err().to_string();
+    assert!(refused(TrialSpec { method: "telepathy".into(), ..good.clone() }).contains("telepathy"));
+    assert!(refused(TrialSpec { variant: "dance".into(), ..good }).contains("dance"));
 }

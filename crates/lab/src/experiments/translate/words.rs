@@ -14,6 +14,6 @@ pub(super) const METHOD: &str = "Pages of 4 KiB that are all in memory, found in
 pub(super) const CHANGE: &[&str] = &[
     "Page ids that are not dense: an array needs room for each, and a hash table or swizzled pointers gain.",
     "Huge pages: the fewer misses of the TLB, the more of the time is the tree's own.",
-    "Eviction: a pool must then also know which pages are in use; the contender with locks and pins shows the dearest way.",
+    "Eviction: a pool must then also know which pages are in use; the method with locks and pins shows the dearest way.",
     "More threads: pins of the root are writes that all threads share.",
 ];

@@ -78,7 +78,7 @@ impl Ballast {
     fn start() -> Result<Self> {
         let failed =
             |error: std::io::Error| LabError::new(LabErrorKind::System, format!("cannot start the ballast: {error}"));
-        // Both ends close on exec: a cell process started later must not keep the holder alive.
+        // Both ends close on exec: a trial process started later must not keep the holder alive.
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs_fd = theirs.as_raw_fd();
         // SAFETY: the child calls `hold`, which only makes system calls on its own stack (async-signal-safe: another

@@ -1,5 +1,5 @@
 //! A memory cgroup of the lab's own, version 2 or 1, below the group of this process (or its nearest ancestor that
-//! permits one): so every limit that holds for the lab holds for its cells too.
+//! permits one): so every limit that holds for the lab holds for its trials too.
 //!
 //! In version 2 a group with processes of its own cannot pass the memory controller on ("no internal processes"; the
 //! root of the hierarchy can), so the new group usually goes below an ancestor. That works for root, and for users in a

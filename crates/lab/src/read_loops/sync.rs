@@ -10,10 +10,10 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use rustix::fs::{Advice, OFlags, SeekFrom};
 use rustix::io::ReadWriteFlags;
 
-use crate::contender::Pattern;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::{Work, Worker};
-use crate::record::CellSpec;
+use crate::read_loops::Pattern;
+use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 
 /// The way in which the files are opened and read.
@@ -29,7 +29,7 @@ pub enum Means {
     Direct,
 }
 
-/// The open files of a cell, shared by its workers.
+/// The open files of a trial, shared by its workers.
 #[derive(Debug)]
 pub struct Files {
     files: Vec<File>,
@@ -117,8 +117,8 @@ pub(crate) fn len_bytes(file: &File, path: &Path) -> Result<u64> {
         .map_err(|errno| LabError::system(format!("ask for the length of {}", path.display()), &errno.into()))
 }
 
-/// The workers of a cell: each reads the blocks that its order yields.
-pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, files: &'a Files, pattern: Pattern) -> Vec<Work<'a>> {
+/// The workers of a trial: each reads the blocks that its order yields.
+pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, files: &'a Files, pattern: Pattern) -> Vec<Work<'a>> {
     let orders = pattern.orders(layout, spec);
     let work = |(number, order): (usize, Order)| -> Work<'a> {
         Box::new(move |worker: &mut Worker<'_>| {
@@ -154,7 +154,7 @@ fn read(worker: &mut Worker<'_>, layout: &Layout, files: &Files, mut order: Orde
 
 fn sum_sample(
     worker: &mut Worker<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     files: &Files,
     buffer: &mut [u8],

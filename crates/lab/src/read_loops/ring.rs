@@ -3,7 +3,7 @@
 //! The loop: refill the free slots and submit them a batch at a time, then wait for a batch. Small batches keep a
 //! virtual disk busy at both ends: the host takes a large submission as one, and nothing completes meanwhile. Buffers
 //! are one region in huge pages, registered with the ring together with the file (where the kernel refuses one, the
-//! cell carries a warning). Nothing is allocated per request: a buffer travels with its operation and comes back with
+//! trial carries a warning). Nothing is allocated per request: a buffer travels with its operation and comes back with
 //! the completion.
 
 use std::path::Path;
@@ -16,10 +16,10 @@ use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
 use nofault_io::striped::StripedDisk;
 use nofault_io::uring::UringDisk;
 
-use crate::contender::Pattern;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::{Work, Worker};
-use crate::record::{CellSpec, Target};
+use crate::read_loops::Pattern;
+use crate::record::{Target, TrialSpec};
 use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 
 /// Opens a file or device for direct reads through a ring.
@@ -55,16 +55,16 @@ pub fn batch_of(depth: u32, block_bytes: u64) -> usize {
     if block_bytes > 16 * PAGE_BYTES as u64 { 1 } else { (depth as usize / 16).max(1) }
 }
 
-/// The page size of a cell's buffers: huge pages, unless the cell is there to show the difference.
-pub fn pages_of(spec: &CellSpec) -> PageKind {
+/// The page size of a trial's buffers: huge pages, unless the trial is there to show the difference.
+pub fn pages_of(spec: &TrialSpec) -> PageKind {
     match spec.params.extra.get("buffers").map(String::as_str) {
         Some("small") => PageKind::Small,
         _ => PageKind::Huge,
     }
 }
 
-/// The workers of a cell: each has a ring of its own with `depth` requests in flight.
-pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, disk: &'a dyn Disk, pattern: Pattern) -> Vec<Work<'a>> {
+/// The workers of a trial: each has a ring of its own with `depth` requests in flight.
+pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, disk: &'a dyn Disk, pattern: Pattern) -> Vec<Work<'a>> {
     let orders = pattern.orders(layout, spec);
     let work = |(number, order): (usize, Order)| -> Work<'a> {
         Box::new(move |worker: &mut Worker<'_>| {
@@ -95,7 +95,7 @@ struct Slot {
 }
 
 impl<'a> Ring<'a> {
-    fn open(spec: &CellSpec, layout: &'a Layout, disk: &dyn Disk) -> Result<Self> {
+    fn open(spec: &TrialSpec, layout: &'a Layout, disk: &dyn Disk) -> Result<Self> {
         let (depth, block_bytes) = (spec.params.depth as usize, layout.block_bytes as usize);
         let total_bytes = depth
             .checked_mul(block_bytes)

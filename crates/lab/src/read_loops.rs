@@ -1,6 +1,6 @@
-//! Contenders: the ways to read that are compared. Each is a lean loop, shared by the experiments.
+//! Methods: the ways to read that are compared. Each is a lean loop, shared by the experiments.
 //!
-//! | module | contenders |
+//! | module | methods |
 //! |---|---|
 //! | [`map`] | the mapped file, touched |
 //! | [`sync`] | `pread`, buffered and direct, on threads |
@@ -21,10 +21,10 @@ pub mod sync;
 use std::time::Duration;
 
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::record::{CellSpec, MemoryMethod};
+use crate::record::{MemoryMethod, TrialSpec};
 use crate::workload::{Layout, Order};
 
-/// The blocks that a cell reads, and their order.
+/// The blocks that a trial reads, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// Uniformly at random.
@@ -37,8 +37,8 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Makes one order for each thread of the cell.
-    pub fn orders(self, layout: &Layout, spec: &CellSpec) -> Vec<Order> {
+    /// Makes one order for each thread of the trial.
+    pub fn orders(self, layout: &Layout, spec: &TrialSpec) -> Vec<Order> {
         match self {
             Self::Random => {
                 let seed = order_seed(spec);
@@ -49,18 +49,18 @@ impl Pattern {
     }
 }
 
-/// The seed of a cell's random order, derived from the run's seed so that each cell and each repeat has its own. The
-/// layers below this machine (a hypervisor, a disk array) cache too, and a second cell over the same blocks would read
+/// The seed of a trial's random order, derived from the run's seed so that each trial and each repeat has its own. The
+/// layers below this machine (a hypervisor, a disk array) cache too, and a second trial over the same blocks would read
 /// them faster.
-pub fn order_seed(spec: &CellSpec) -> u64 {
+pub fn order_seed(spec: &TrialSpec) -> u64 {
     // FNV-1a.
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let numbers = spec.seed.to_le_bytes().into_iter().chain(spec.repeat.to_le_bytes());
     numbers.chain(spec.key().into_bytes()).fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Length of a tick: a second, or an eighth of a short cell, so that there are enough ticks to separate its phases.
-pub fn tick_of(spec: &CellSpec) -> Duration {
+/// Length of a tick: a second, or an eighth of a short trial, so that there are enough ticks to separate its phases.
+pub fn tick_of(spec: &TrialSpec) -> Duration {
     Duration::from_secs_f64((spec.duration_s / 8.0).clamp(0.05, 1.0))
 }
 
@@ -68,20 +68,20 @@ pub fn tick_of(spec: &CellSpec) -> Duration {
 ///
 /// # Errors
 /// `Usage` when the spec's number is no length of time.
-pub fn duration_of(spec: &CellSpec) -> Result<Duration> {
+pub fn duration_of(spec: &TrialSpec) -> Result<Duration> {
     Duration::try_from_secs_f64(spec.duration_s).map_err(|error| {
         LabError::new(LabErrorKind::Usage, format!("{}: {} seconds: {error}", spec.key(), spec.duration_s))
     })
 }
 
 /// Bytes at which memory is full, which separates the filling phase from the steady one.
-pub fn memory_limit_of(spec: &CellSpec) -> Option<u64> {
+pub fn memory_limit_of(spec: &TrialSpec) -> Option<u64> {
     (spec.memory.method != MemoryMethod::None).then_some(spec.memory.bytes)
 }
 
-/// A `Usage` error for a contender that the experiment does not have.
-pub fn unknown(spec: &CellSpec) -> LabError {
-    LabError::new(LabErrorKind::Usage, format!("{}: unknown contender '{}'", spec.experiment, spec.contender))
+/// A `Usage` error for a method that the experiment does not have.
+pub fn unknown(spec: &TrialSpec) -> LabError {
+    LabError::new(LabErrorKind::Usage, format!("{}: unknown method '{}'", spec.experiment, spec.method))
 }
 
 #[cfg(test)]
@@ -95,10 +95,11 @@ mod tests {
     fn nobody_reads_in_an_order_that_was_read_before() {
         let plan =
             experiments::known(experiments::translate::ID).unwrap().plan(&Config::default(), &Available::default());
-        let repeats = (0..3).flat_map(|repeat| plan.cells.iter().map(move |spec| CellSpec { repeat, ..spec.clone() }));
+        let repeats =
+            (0..3).flat_map(|repeat| plan.trials.iter().map(move |spec| TrialSpec { repeat, ..spec.clone() }));
         let seeds: Vec<u64> = repeats.map(|spec| order_seed(&spec)).collect();
         let distinct: std::collections::BTreeSet<_> = seeds.iter().collect();
         assert!(seeds.len() > 3 && distinct.len() == seeds.len());
-        assert_eq!(order_seed(&plan.cells[0]), order_seed(&plan.cells[0].clone()), "and it can be repeated");
+        assert_eq!(order_seed(&plan.trials[0]), order_seed(&plan.trials[0].clone()), "and it can be repeated");
     }
 }

@@ -1,7 +1,7 @@
 //! The mapped file: one word of each page is loaded, as the original benchmark loads one byte, and verified.
 //!
 //! Every touch is guarded against SIGBUS (some 5 ns), so that a truncated file or a failing device is an error of the
-//! cell.
+//! trial.
 //!
 //! Latency: a clock reading costs some 25 ns, which is nothing beside a fault and as much as a touch of a page in
 //! memory. So touches are timed one by one while they take a microsecond and more, and one in `STRIDE` when they are
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
-use crate::contender::Pattern;
 use crate::error::{LabError, Result};
 use crate::measure::{Work, Worker};
-use crate::record::CellSpec;
+use crate::read_loops::Pattern;
+use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, PAGE_BYTES, Place, first_word};
 
 /// Of this many fast touches one is timed.
@@ -24,7 +24,7 @@ const STRIDE: u64 = 16;
 /// Touches shorter than this are sampled.
 const FAST: Duration = Duration::from_micros(1);
 
-/// The maps of a cell's files, advised. Made before the workers, which share them.
+/// The maps of a trial's files, advised. Made before the workers, which share them.
 #[derive(Debug)]
 pub struct Maps(Vec<MappedFile>);
 
@@ -39,8 +39,8 @@ impl Maps {
                 File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
             // The whole data, not only the part that the layout uses: the sample may lie behind it.
             let used = layout.file_bytes();
-            let has = crate::contender::sync::len_bytes(&file, path)?;
-            // SAFETY: the lab holds its data files for itself and writes none of them while cells run; single words are
+            let has = crate::read_loops::sync::len_bytes(&file, path)?;
+            // SAFETY: the lab holds its data files for itself and writes none of them while trials run; single words are
             // loaded under a guard and copied at once, so that truncation by others is an error.
             let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..used.max(has)) }?;
             map.advise(advice, 0..map.len_bytes())?;
@@ -70,8 +70,8 @@ impl Maps {
     }
 }
 
-/// The workers of a cell: each touches every page of the blocks that its order yields.
-pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, maps: &'a Maps, pattern: Pattern) -> Vec<Work<'a>> {
+/// The workers of a trial: each touches every page of the blocks that its order yields.
+pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, maps: &'a Maps, pattern: Pattern) -> Vec<Work<'a>> {
     let orders = pattern.orders(layout, spec);
     let work = |(number, order): (usize, Order)| -> Work<'a> {
         Box::new(move |worker: &mut Worker<'_>| {
@@ -120,7 +120,7 @@ fn touch(worker: &mut Worker<'_>, layout: &Layout, maps: &Maps, mut order: Order
     Ok(())
 }
 
-fn sum_sample(worker: &mut Worker<'_>, spec: &CellSpec, maps: &Maps) -> Result<()> {
+fn sum_sample(worker: &mut Worker<'_>, spec: &TrialSpec, maps: &Maps) -> Result<()> {
     // With read-ahead each of the touches would read megabytes.
     maps.end_read_ahead();
     for place in Layout::sample(&spec.target, spec.seed) {

@@ -3,7 +3,7 @@
 //!
 //! Unequal, in both directions: a `get` descends a B+tree and returns a copy of a verified value of 976 bytes, where
 //! the map loads one word of a page; each page's checksum is verified when it is read; the pool's memory is a setting
-//! well below the limit of the cell, which the page cache uses up to its last byte; a page in the pool costs no read,
+//! well below the limit of the trial, which the page cache uses up to its last byte; a page in the pool costs no read,
 //! as with the page cache.
 
 use std::cell::{Cell, RefCell};
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use nofault::blocking::{Db, Table};
 use tokio::task::LocalSet;
 
-use crate::contender::{Pattern, order_seed};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::pool::{self, ENTRIES_PER_BLOCK};
 use crate::measure::{Work, Worker};
-use crate::record::{CellSpec, MemoryLimit, MemoryMethod, Outcome};
+use crate::read_loops::{Pattern, order_seed};
+use crate::record::{MemoryLimit, MemoryMethod, Outcome, TrialSpec};
 use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 
 /// Entries of a scan between two clock readings, which cost as much as an entry.
@@ -26,7 +26,7 @@ const ENTRIES_PER_SAMPLE: u64 = 16 * ENTRIES_PER_BLOCK;
 /// Interval at which a task on the executor records the readers' finished operations.
 const DRAIN: Duration = Duration::from_millis(5);
 
-/// The calls that the contender makes to the engine.
+/// The calls that the method makes to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
     /// `get` on threads; each waits for its own reads. A scan walks a range on each thread.
@@ -37,9 +37,9 @@ pub enum Calls {
     Batches,
 }
 
-/// Whether a contender's id is one of this module's.
-pub fn is_pool(contender: &str) -> bool {
-    ["pool", "pool-tasks", "pool-get-many", "pool-frames", "async-pool"].contains(&contender)
+/// Whether a method's id is one of this module's.
+pub fn is_pool(method: &str) -> bool {
+    ["pool", "pool-tasks", "pool-get-many", "pool-frames", "async-pool"].contains(&method)
 }
 
 /// Memory setting for the engine under a limit, chosen so that its use, up to 1.3 times the setting plus 64 MiB, stays
@@ -52,7 +52,7 @@ pub fn cache_bytes(limit: MemoryLimit) -> u64 {
     (within as u64).max(limit.bytes / 3).max(16 << 20)
 }
 
-/// The open database of a cell, shared by its workers.
+/// The open database of a trial, shared by its workers.
 #[derive(Debug)]
 pub struct Pool {
     db: Db,
@@ -62,11 +62,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Opens the database of a cell with the cell's `cache_bytes`. Reads the page table, no data.
+    /// Opens the database of a trial with the trial's `cache_bytes`. Reads the page table, no data.
     ///
     /// # Errors
-    /// The engine's error; `Usage` when the cell does not say how much memory the pool has.
-    pub fn open(spec: &CellSpec) -> Result<Self> {
+    /// The engine's error; `Usage` when the trial does not say how much memory the pool has.
+    pub fn open(spec: &TrialSpec) -> Result<Self> {
         let cache_bytes = spec.params.extra.get("cache_bytes").and_then(|text| text.parse().ok()).ok_or_else(|| {
             LabError::new(LabErrorKind::Usage, format!("{}: cache_bytes must be a number of bytes", spec.key()))
         })?;
@@ -97,7 +97,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Adds the pool's misses and memory to a cell's figures.
+    /// Adds the pool's misses and memory to a trial's figures.
     pub fn tell(&self, outcome: &mut Outcome) {
         let stats = self.db.stats().pool;
         let figures = [("pool_misses", stats.misses - self.misses_before), ("pool_memory_bytes", stats.memory_bytes)];
@@ -121,9 +121,9 @@ fn key_of(block: u64) -> [u8; 8] {
     pool::key(block, block % ENTRIES_PER_BLOCK)
 }
 
-/// The workers of a cell.
+/// The workers of a trial.
 pub fn works<'a>(
-    spec: &'a CellSpec,
+    spec: &'a TrialSpec,
     layout: &'a Layout,
     pool: &'a Pool,
     calls: Calls,
@@ -204,7 +204,7 @@ impl Shared {
     }
 }
 
-fn tasks(worker: &mut Worker<'_>, layout: &Layout, spec: &CellSpec, pool: &Pool) -> Result<()> {
+fn tasks(worker: &mut Worker<'_>, layout: &Layout, spec: &TrialSpec, pool: &Pool) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -298,7 +298,7 @@ fn scan(worker: &mut Worker<'_>, pool: &Pool, parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-fn sum_sample(worker: &mut Worker<'_>, spec: &CellSpec, pool: &Pool) -> Result<()> {
+fn sum_sample(worker: &mut Worker<'_>, spec: &TrialSpec, pool: &Pool) -> Result<()> {
     for place in Layout::sample(&spec.target, spec.seed) {
         let block = place.offset_bytes / PAGE_BYTES as u64 - 1;
         let value = pool.table.get(key_of(block))?;

@@ -1,10 +1,10 @@
-//! fio, the outside baseline: the same engine, depth, threads, block size and bytes as our own contender, read only.
+//! fio, the outside baseline: the same engine, depth, threads, block size and bytes as our own method, read only.
 //!
 //! fio measures itself. Its status reports, one a tick, carry sums since its start. They make the time series, and the
-//! interval between the first and the last report is the steady window: as with our own contenders, all but the first
-//! tick. fio gets the same resources as ours: registered file and buffers, the same batches, and (unless the cell is
+//! interval between the first and the last report is the steady window: as with our own methods, all but the first
+//! tick. fio gets the same resources as ours: registered file and buffers, the same batches, and (unless the trial is
 //! there to show the difference) buffers in huge pages, which its C library provides through a tunable. It verifies
-//! nothing, so its cells have no checks.
+//! nothing, so its trials have no checks.
 //!
 //! Not left to fio, because it would favour it:
 //! 1. Its order. The first thread of fio 3.33 reads the same blocks in every run, for any `randseed`, unless
@@ -26,14 +26,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 
 use crate::child::Running;
-use crate::contender::{self, Pattern, order_seed, ring};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::system::threads_cpu_s;
 use crate::measure::{self, Measurement, Work, Worker, is_level, new_histogram};
-use crate::record::{CellSpec, Latency, Outcome, Tick, Window};
+use crate::read_loops::{self, Pattern, order_seed, ring};
+use crate::record::{Latency, Outcome, Tick, TrialSpec, Window};
 use crate::workload::Layout;
 
-/// Why fio's contenders are left out where it is not installed.
+/// Why fio's methods are left out where it is not installed.
 pub const NOT_INSTALLED: &str = "fio is not installed, so there is no outside baseline; install it (apt install fio)";
 
 /// Time beyond its run that fio gets for set-up and reports before it is stopped.
@@ -48,14 +48,14 @@ pub enum Engine {
     Uring,
 }
 
-/// Runs fio on a cell.
+/// Runs fio on a trial.
 ///
 /// # Errors
 /// `Unsupported` when it is not installed, `System` when it fails or its output cannot be parsed; the message quotes
 /// its error stream.
 pub fn run(
     plan: &Measurement<'_>,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     pattern: Pattern,
     engine: Engine,
@@ -86,7 +86,7 @@ fn run_command(
 
 fn arguments(
     duration: Duration,
-    spec: &CellSpec,
+    spec: &TrialSpec,
     layout: &Layout,
     pattern: Pattern,
     engine: Engine,
@@ -109,7 +109,7 @@ fn arguments(
         format!("--size={}", layout.block_count() * block_bytes),
         format!("--numjobs={}", spec.params.threads),
         format!("--runtime={}ms", duration.as_millis()),
-        format!("--status-interval={}ms", contender::tick_of(spec).as_millis().max(100)),
+        format!("--status-interval={}ms", read_loops::tick_of(spec).as_millis().max(100)),
         // fio takes no seed of 64 bits.
         format!("--randseed={}", order_seed(spec) >> 33),
         // Without this its first thread ignores the seed.
@@ -144,7 +144,7 @@ fn arguments(
 /// One status report of fio: sums since its start.
 #[derive(Debug, Clone, PartialEq)]
 struct Report {
-    /// Time of its arrival, in seconds after the start of the cell.
+    /// Time of its arrival, in seconds after the start of the trial.
     at_s: f64,
     /// Time that fio has been reading, in seconds.
     runtime_s: f64,
@@ -199,7 +199,7 @@ fn nonsense(why: &str, said: &str) -> LabError {
     LabError::new(LabErrorKind::System, message)
 }
 
-/// The worker of a cell: runs fio and reads its reports as they arrive.
+/// The worker of a trial: runs fio and reads its reports as they arrive.
 fn drive(worker: &mut Worker<'_>, mut command: Command, threads: u32, reports: &Mutex<Vec<Report>>) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     worker.start();
@@ -339,7 +339,7 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
     (outcome.ops, outcome.bytes, outcome.elapsed_s) = (last.ops, last.bytes, last.runtime_s);
     outcome.latency.insert("op".into(), last.latency.clone());
     set_cpu(&mut outcome.counters, reports, 0, last.ops);
-    // As with our own contenders, the first tick does not count. Its report may come a millisecond early.
+    // As with our own methods, the first tick does not count. Its report may come a millisecond early.
     outcome.steady = reports.iter().find(|report| report.runtime_s >= tick.as_secs_f64() * 0.9).and_then(|first| {
         let elapsed_s = last.runtime_s - first.runtime_s;
         if elapsed_s < last.runtime_s / 4.0 {

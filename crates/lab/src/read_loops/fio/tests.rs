@@ -99,7 +99,7 @@ fn another_seed_is_another_order_also_for_its_first_thread() {
         };
         let plan =
             experiments::known(experiments::translate::ID).unwrap().plan(&Config::default(), &Available::default());
-        let mut spec = CellSpec { target, seed, ..plan.cells[0].clone() };
+        let mut spec = TrialSpec { target, seed, ..plan.trials[0].clone() };
         (spec.params.threads, spec.params.depth, spec.params.block_bytes) = (1, 1, 4096);
         let layout = Layout::new(&spec.target, 4096, 4096).unwrap();
         let log = folder.path().join(name);
