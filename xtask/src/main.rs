@@ -17,7 +17,7 @@ const HELP: &str = "\
 cargo xtask <command>
 
   check   everything a change must pass: format, clippy, tidy, tests, docs
-  tidy    the house rules only: direction of imports, dead files, file length, paths that do not belong here
+  tidy    the house rules only: direction of imports, dead files, file length, paths in documents that lead nowhere, …
   models  every interleaving of what pool and log do between threads, cut down to their protocols, in release
   sim     power cuts on the simulated disk, optimised, on all CPUs, with fresh seeds: --minutes N (default 1), half of it
           histories of one thread, which a seed repeats exactly, half power cuts, kills and failed writes among several
