@@ -102,9 +102,9 @@ use self::write_queue::WriteQueue;
 use self::writer_signal::WriterSignal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
-use crate::gate::Permit;
 use crate::pages::{Claim, Missing, Room, Snapshot as _, Store, Wait};
 use crate::space::Space;
+use crate::sync::semaphore::Permit;
 
 /// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;

@@ -26,7 +26,6 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 
 use crate::background;
-use crate::bell::Bell;
 use crate::blocks::read_once;
 use crate::buffer_pool::{
     BufferPool, CheckpointPlace, GroupsToEmpty, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
@@ -38,6 +37,7 @@ use crate::format::{
 };
 use crate::pages::{Snapshot as _, Store as _};
 use crate::reread::Reread;
+use crate::sync::notifier::Notifier;
 use crate::wal::Log;
 
 /// Nodes written at a time: a few large operations side by side.
@@ -336,7 +336,7 @@ fn write_nodes(pool: &BufferPool, level: u32, indexes: &[u64]) -> Result<Option<
 
 /// A thread that makes checkpoints when they are due; it ends when this is dropped.
 pub(crate) struct Background {
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -347,10 +347,10 @@ impl Background {
     /// # Errors
     /// `NoSpace` when the system has no threads left.
     pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
-        let bell = checkpointer.log.pressure();
-        bell.set_listened(true);
+        let notifier = checkpointer.log.pressure();
+        notifier.set_listening(true);
         let stop = Arc::new(AtomicBool::new(false));
-        let (heard, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
+        let (heard, stopped) = (Arc::clone(&notifier), Arc::clone(&stop));
         let work = move || {
             let mut pause = Duration::from_secs(1);
             while !stopped.load(Ordering::SeqCst) {
@@ -372,15 +372,15 @@ impl Background {
             }
         };
         let thread = background::start("nofault-checkpoint", work)?;
-        Ok(Self { bell, stop, thread: Some(thread) })
+        Ok(Self { notifier, stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.bell.ring();
-        self.bell.set_listened(false);
+        self.notifier.notify();
+        self.notifier.set_listening(false);
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed already.
             let _ = thread.join();

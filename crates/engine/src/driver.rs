@@ -13,15 +13,22 @@ use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::ptr;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-
-use crate::gate::Unpark;
+use std::task::{Context, Poll, Wake, Waker};
 
 thread_local! {
     /// The waker of this thread. It is made once, so that a blocking call allocates nothing.
     static WAKER: Waker = unpark_this_thread();
     /// The data pointer of the waker with which `block_on` is polling on this thread; null outside of it.
     static DRIVING: Cell<*const ()> = const { Cell::new(ptr::null()) };
+}
+
+/// Wakes a thread that sleeps in `park`.
+pub(crate) struct Unpark(pub(crate) std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 fn unpark_this_thread() -> Waker {

@@ -42,14 +42,13 @@
 //! | `buffer_pool`, `space`, `wal` | pages in memory and on disk, blocks, the log |
 //! | `pages` | the contract between the users of pages (tree, commits) and the stores that keep them |
 //! | `driver` | runs the future of a blocking call on the calling thread |
-//! | `gate`, `bell`, `background`, `blocks` | waiting in order, waking threads, threads of its own, reading past the pool |
+//! | `sync`, `background`, `blocks` | waiting in order and waking, threads of its own, reading past the pool |
 //! | `budget` | how much work one poll, or one hold of a lock, may do |
 //! | `format` | the on-disk structures, as types |
 //! | `fuzzing` | the entry points of the fuzzer; not built otherwise |
 //! | [`settings`], [`error`] | the options of a database, and the errors of its calls |
 
 mod background;
-mod bell;
 pub mod blocking;
 mod blocks;
 mod budget;
@@ -62,7 +61,6 @@ mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod gate;
 mod ids;
 #[cfg(feature = "mmap")]
 pub mod mmap;
@@ -71,6 +69,7 @@ mod recovery;
 mod reread;
 pub mod settings;
 mod space;
+mod sync;
 mod tree;
 mod txn;
 mod verify;

@@ -30,7 +30,7 @@ use std::task::{Poll, Waker};
 pub(crate) use self::room::{Claim, Room, RoomLedger};
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, PageId};
-use crate::gate::Permit;
+use crate::sync::semaphore::Permit;
 
 /// A page that is not in memory, in the version that a view at `at` wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

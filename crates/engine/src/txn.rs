@@ -48,8 +48,8 @@ use crate::format::catalog::{decode_table, encode_table, to_be_freed};
 use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
-use crate::gate::{Gate, Permit};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Store, Versions, Wait};
+use crate::sync::semaphore::{Permit, Semaphore};
 use crate::tree::overflow::{Writer, data_bytes, own_pages};
 use crate::tree::write::Replaced;
 use crate::tree::{Found, Held, Tree};
@@ -210,7 +210,7 @@ pub(crate) struct Commits<S, L> {
     log: Arc<L>,
     section: Mutex<Section>,
     /// The right to occupy the section across a wait: one holder at a time.
-    turn: Arc<Gate>,
+    turn: Arc<Semaphore>,
     precedence: Arc<Precedence>,
     visibility: Arc<Visibility<S>>,
     poisoned: OnceLock<Error>,
@@ -237,7 +237,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             store,
             log,
             section: Mutex::new(Section { last, occupied: false, recent: Recent::new(recent_bytes_max) }),
-            turn: Gate::new(1),
+            turn: Semaphore::new(1),
             precedence: Precedence::new(),
             visibility,
             poisoned: OnceLock::new(),
@@ -260,7 +260,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     /// The turn that [`Commits::occupy`] wants.
-    pub(crate) fn turn(&self) -> &Arc<Gate> {
+    pub(crate) fn turn(&self) -> &Arc<Semaphore> {
         &self.turn
     }
 

@@ -56,10 +56,10 @@ use self::shrink::forget_copies;
 use self::stats::Counts;
 pub use self::stats::LogStats;
 use self::waiting::{Goal, LogTicket, Waiters, WriterDuties};
-use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, FRAGMENT_HEADER_BYTES, LOG_BLOCK_BYTES};
 use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
+use crate::sync::notifier::Notifier;
 
 /// Most bytes of one group. Up to about this size a durable write takes hardly longer than a small one.
 const GROUP_BYTES_MAX: usize = 128 << 10;
@@ -116,7 +116,7 @@ struct LogCore {
     /// The file, where it can be truncated.
     file: Option<Arc<dyn Disk>>,
     /// Notifies the WAL writer.
-    bell: Bell,
+    notifier: Notifier,
     hook: OnceLock<DurableHook>,
     afterwards: OnceLock<Afterwards>,
     /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
@@ -126,7 +126,7 @@ struct LogCore {
     /// is something to write.
     file_bytes: AtomicU64,
     /// Notifies the thread that makes checkpoints.
-    pressure: Arc<Bell>,
+    pressure: Arc<Notifier>,
     counts: Counts,
 }
 
@@ -276,12 +276,12 @@ impl Log {
             writer: Mutex::new(writer),
             grower: Mutex::new(grower),
             file,
-            bell: Bell::new()?,
+            notifier: Notifier::new()?,
             hook: OnceLock::new(),
             afterwards: OnceLock::new(),
             durable: AtomicU64::new(0),
             file_bytes,
-            pressure: Arc::new(Bell::new()?),
+            pressure: Arc::new(Notifier::new()?),
             counts: Counts::default(),
         })))
     }
@@ -304,9 +304,9 @@ impl Log {
         self.0.lock().leadership
     }
 
-    /// Returns the notifier that is rung when [`Log::wants_checkpoint`] may have become true or a caller has begun to
+    /// Returns the notifier that is signalled when [`Log::wants_checkpoint`] may have become true or a caller has begun to
     /// wait for a checkpoint.
-    pub(crate) fn pressure(&self) -> Arc<Bell> {
+    pub(crate) fn pressure(&self) -> Arc<Notifier> {
         Arc::clone(&self.0.pressure)
     }
 
@@ -475,10 +475,10 @@ impl CommitLog for Log {
         let tell = self.0.grow_ahead(&mut state) || tell;
         drop(state);
         if pressed {
-            self.0.pressure.ring();
+            self.0.pressure.notify();
         }
         if tell {
-            self.0.bell.ring();
+            self.0.notifier.notify();
         }
         Ok(position)
     }
@@ -498,7 +498,7 @@ impl CommitLog for Log {
         if !has_log_space || asks {
             // Rung after the count of failures was read, so the outcome of the checkpoint that this requests answers
             // the ticket.
-            self.0.pressure.ring();
+            self.0.pressure.notify();
         }
         LogTicket::new(&self.0, goal)
     }

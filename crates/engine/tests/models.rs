@@ -228,13 +228,13 @@ mod log {
         state: Mutex<State>,
         pub(super) durable: AtomicU64,
         visible: AtomicU64,
-        pub(super) bell: Parker,
+        pub(super) notifier: Parker,
     }
 
     impl Log {
         pub(super) fn new() -> Arc<Self> {
             let (durable, visible) = (AtomicU64::new(0), AtomicU64::new(0));
-            Arc::new(Self { state: Mutex::default(), durable, visible, bell: Parker::default() })
+            Arc::new(Self { state: Mutex::default(), durable, visible, notifier: Parker::default() })
         }
 
         fn is_durable(&self, position: u64) -> bool {
@@ -285,7 +285,7 @@ mod log {
             drop(state);
             heir.into_iter().for_each(|heir| heir.parker.unpark());
             if tell {
-                self.bell.unpark();
+                self.notifier.unpark();
             }
             wake.into_iter().for_each(|sleeper| sleeper.parker.unpark());
         }
@@ -331,7 +331,7 @@ mod log {
                     state.must_tell_keeper()
                 };
                 if tell {
-                    self.bell.unpark();
+                    self.notifier.unpark();
                 }
                 if goes_away {
                     break;
@@ -343,7 +343,7 @@ mod log {
         /// The keeper, until so much is durable.
         pub(super) fn keep(&self, until: u64) {
             while self.durable.load(Ordering::Acquire) < until {
-                self.bell.park();
+                self.notifier.park();
                 let drives = {
                     let mut state = self.state.lock().unwrap();
                     state.keeper_told = false;
@@ -395,53 +395,54 @@ fn what_a_task_has_appended_is_written_whoever_drives_and_whoever_goes_away() {
             if !goes_away || log.durable.load(Ordering::Acquire) == 2 {
                 // Nothing may be left to do by now: the keeper is only sent home.
                 assert_eq!(log.durable.load(Ordering::Acquire), 2);
-                log.bell.unpark();
+                log.notifier.unpark();
             }
             keeper.join().unwrap();
         });
     }
 }
 
-/// `bell`: a thread that finds it rung does not ring it again. The listener sees all that was done before either.
+/// `sync::notifier`: a thread that finds `notified` set does not write to the descriptor. The listener sees the work that was done
+/// before either way of notifying.
 #[test]
-fn a_bell_that_is_rung_already_is_heard_by_all_who_did_not_ring_it() {
+fn a_listener_sees_the_work_before_every_notification_even_one_that_was_left_out() {
     const WORK: [u64; 2] = [2, 1];
-    struct Bell {
-        rung: AtomicBool,
+    struct Notifier {
+        notified: AtomicBool,
         fd: Mutex<u64>,
         readable: Condvar,
         work: [AtomicU64; 2],
     }
-    fn ring(bell: &Bell) {
-        if !bell.rung.swap(true, Ordering::AcqRel) {
-            *bell.fd.lock().unwrap() += 1;
-            bell.readable.notify_one();
+    fn notify(notifier: &Notifier) {
+        if !notifier.notified.swap(true, Ordering::AcqRel) {
+            *notifier.fd.lock().unwrap() += 1;
+            notifier.readable.notify_one();
         }
     }
     model(|| {
-        let (rung, fd, readable) = (AtomicBool::new(false), Mutex::new(0), Condvar::new());
-        let bell = Arc::new(Bell { rung, fd, readable, work: [AtomicU64::new(0), AtomicU64::new(0)] });
-        let ringers: Vec<_> = (0..2)
+        let (notified, fd, readable) = (AtomicBool::new(false), Mutex::new(0), Condvar::new());
+        let notifier = Arc::new(Notifier { notified, fd, readable, work: [AtomicU64::new(0), AtomicU64::new(0)] });
+        let threads: Vec<_> = (0..2)
             .map(|at| {
-                let bell = Arc::clone(&bell);
+                let notifier = Arc::clone(&notifier);
                 thread::spawn(move || {
                     for done in 1..=WORK[at] {
-                        bell.work[at].store(done, Ordering::Relaxed);
-                        ring(&bell);
+                        notifier.work[at].store(done, Ordering::Relaxed);
+                        notify(&notifier);
                     }
                 })
             })
             .collect();
-        // A ring that gets lost makes this wait for ever, which the checker reports.
-        while bell.work.iter().zip(WORK).any(|(work, all)| work.load(Ordering::Relaxed) < all) {
-            let mut fd = bell.fd.lock().unwrap();
+        // A lost notification makes this wait for ever, which the checker reports.
+        while notifier.work.iter().zip(WORK).any(|(work, all)| work.load(Ordering::Relaxed) < all) {
+            let mut fd = notifier.fd.lock().unwrap();
             while *fd == 0 {
-                fd = bell.readable.wait(fd).unwrap();
+                fd = notifier.readable.wait(fd).unwrap();
             }
             *fd = 0;
             drop(fd);
-            bell.rung.swap(false, Ordering::AcqRel);
+            notifier.notified.swap(false, Ordering::AcqRel);
         }
-        ringers.into_iter().for_each(|ringer| ringer.join().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }

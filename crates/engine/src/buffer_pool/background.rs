@@ -144,7 +144,7 @@ impl BackgroundThreads {
         let (writer_again, reads_again) = (Arc::downgrade(writer), Weak::clone(&reads));
         let (stop_writer, stop_completions) = (Arc::clone(&stop), Arc::clone(&stop));
         signal.set_running(true);
-        writer.reads.demand().set_listened(true);
+        writer.reads.demand().set_listening(true);
         let mut threads = Self { reads, signal, stop, threads: Vec::new() };
         let write = move || run_writer(&writer_again, &stop_writer);
         let complete = move || run_completions(&reads_again, &stop_completions);
@@ -160,7 +160,7 @@ impl Drop for BackgroundThreads {
         self.signal.wake();
         if let Some(reads) = self.reads.upgrade() {
             reads.demand().wake();
-            reads.demand().set_listened(false);
+            reads.demand().set_listening(false);
         }
         self.signal.set_running(false);
         for thread in self.threads.drain(..) {

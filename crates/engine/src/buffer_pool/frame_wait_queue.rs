@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::frames::{Frames, OwnedFrame};
 use super::waiter::Waiter;
-use crate::bell::wake_all;
 use crate::error::Error;
+use crate::sync::wakers::wake_all;
 
 /// The frames of a pool, and the operations that wait for some of them.
 pub(super) struct FrameWaitQueue {

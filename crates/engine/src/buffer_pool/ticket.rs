@@ -6,8 +6,8 @@ use std::task::{Poll, Waker};
 use super::reads::{Reads, Round};
 use super::waiter::Waiter;
 use crate::error::Result;
-use crate::gate::Permit;
 use crate::pages;
+use crate::sync::semaphore::Permit;
 
 /// A handle of a waiting operation; keeps the pages that have arrived in memory until it is dropped.
 pub(crate) struct Ticket {

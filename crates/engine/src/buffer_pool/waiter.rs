@@ -4,9 +4,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::bell::poll_guarded;
 use crate::error::{Error, Result};
 use crate::format::PageId;
+use crate::sync::wakers::poll_guarded;
 
 /// The reads and frames that one ticket waits for. Shared with the in-flight reads and with the queue for frames.
 #[derive(Debug)]

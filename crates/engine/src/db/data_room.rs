@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use super::thread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::inline_value_bytes_max;
-use crate::gate::Gate;
 use crate::pages::{Claim, CommitLog, Room, Store};
+use crate::sync::semaphore::Semaphore;
 use crate::txn::{Commits, Op};
 
 /// Pages of a large commit that its operations and bytes do not account for: the way from the roots, and the page where each portion ends.
@@ -38,14 +38,14 @@ pub(crate) struct DataRoom<S: Store, L: CommitLog> {
     /// Makes a checkpoint, where something can.
     make_checkpoint: OnceLock<MakeCheckpoint>,
     /// Its permit is held by the commit that makes room.
-    making: Arc<Gate>,
+    making: Arc<Semaphore>,
     /// Commits refused because there was no room.
     refused: AtomicU64,
 }
 
 impl<S: Store, L: CommitLog> DataRoom<S, L> {
     pub(super) fn new(store: Arc<S>, commits: Arc<Commits<S, L>>) -> Arc<Self> {
-        let (make_checkpoint, making, refused) = (OnceLock::new(), Gate::new(1), AtomicU64::new(0));
+        let (make_checkpoint, making, refused) = (OnceLock::new(), Semaphore::new(1), AtomicU64::new(0));
         Arc::new(Self { store, commits, make_checkpoint, making, refused })
     }
 

@@ -31,7 +31,6 @@ use super::pins::PinBudget;
 use super::reader::Reader;
 use super::scan::Scan;
 use crate::background;
-use crate::bell::Bell;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
@@ -39,6 +38,7 @@ use crate::format::catalog::{first_to_be_freed, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
 use crate::pages::{Attempt, Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
+use crate::sync::notifier::Notifier;
 use crate::tree::overflow::own_pages;
 use crate::tree::{Direction, Found, KeyRange, Tree, packed};
 use crate::txn::{CATALOG, Commits, table_of};
@@ -323,7 +323,7 @@ impl Step {
 
 /// A thread that frees the pages of dropped tables; it ends when this is dropped.
 pub(super) struct FreeingThread {
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -334,9 +334,9 @@ impl FreeingThread {
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
     pub(super) fn start<S: Store, L: CommitLog>(dropped: Arc<DroppedTables<S, L>>) -> Result<Self> {
-        let (bell, stop) = (Arc::new(Bell::new()?), Arc::new(AtomicBool::new(false)));
-        bell.set_listened(true);
-        let (notified, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
+        let (notifier, stop) = (Arc::new(Notifier::new()?), Arc::new(AtomicBool::new(false)));
+        notifier.set_listening(true);
+        let (notified, stopped) = (Arc::clone(&notifier), Arc::clone(&stop));
         let work = move || {
             while !stopped.load(Ordering::SeqCst) {
                 match block_on(dropped.free_some()) {
@@ -348,19 +348,19 @@ impl FreeingThread {
             }
         };
         let thread = background::start("nofault-free", work)?;
-        Ok(Self { bell, stop, thread: Some(thread) })
+        Ok(Self { notifier, stop, thread: Some(thread) })
     }
 
     /// Wakes the thread: a table was dropped.
     pub(super) fn wake(&self) {
-        self.bell.ring();
+        self.notifier.notify();
     }
 }
 
 impl Drop for FreeingThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.bell.ring();
+        self.notifier.notify();
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed already.
             let _ = thread.join();

@@ -16,8 +16,8 @@ use super::wait::{ready, yield_sometimes};
 use crate::driver::is_blocking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, PageId};
-use crate::gate::Permit;
 use crate::pages::{Attempt, Missing, Store, Wait};
+use crate::sync::semaphore::Permit;
 
 /// Pages that an attempt of a blocking call reads by itself before it requests them: more than a tree is high, in most.
 const READ_ALONE_MAX: usize = 8;

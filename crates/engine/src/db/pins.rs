@@ -24,8 +24,8 @@ use rustc_hash::FxHashSet;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
-use crate::gate::{Gate, Permit};
 use crate::pages::Wait;
+use crate::sync::semaphore::{Permit, Semaphore};
 
 /// Rounds without a new page after which an operation takes the reserve.
 const IDLE_ROUNDS_BEFORE_RESERVE: usize = 16;
@@ -47,10 +47,10 @@ const RESERVE_MIN: usize = 16;
 /// Permits for the pages that operations pin.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    shared: Arc<Gate>,
+    shared: Arc<Semaphore>,
     /// Used by the owner of `reserve_owner` only.
-    reserve: Arc<Gate>,
-    reserve_owner: Arc<Gate>,
+    reserve: Arc<Semaphore>,
+    reserve_owner: Arc<Semaphore>,
 }
 
 impl Admission {
@@ -58,7 +58,7 @@ impl Admission {
     pub(crate) fn new(pins_max: usize) -> Self {
         let reserve = (pins_max / 4).max(RESERVE_MIN).min(pins_max / 2).max(1);
         let shared = pins_max.saturating_sub(reserve).max(1);
-        Self { shared: Gate::new(shared), reserve: Gate::new(reserve), reserve_owner: Gate::new(1) }
+        Self { shared: Semaphore::new(shared), reserve: Semaphore::new(reserve), reserve_owner: Semaphore::new(1) }
     }
 
     /// Most pages that one operation may ask for at a time.
@@ -75,7 +75,9 @@ impl Admission {
     /// Returns whether every permit is free.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
-        [&self.shared, &self.reserve, &self.reserve_owner].iter().all(|gate| gate.try_acquire(gate.permits()).is_some())
+        [&self.shared, &self.reserve, &self.reserve_owner]
+            .iter()
+            .all(|semaphore| semaphore.try_acquire(semaphore.permits()).is_some())
     }
 
     /// Most pages that one scan asks for ahead of its need: a small part of the pool.
@@ -213,9 +215,9 @@ impl<T> PinBudget<T> {
     }
 }
 
-async fn permits(gate: &Arc<Gate>, count: usize) -> Permit {
-    match gate.try_acquire(count) {
+async fn permits(semaphore: &Arc<Semaphore>, count: usize) -> Permit {
+    match semaphore.try_acquire(count) {
         Some(permit) => permit,
-        None => gate.acquire(count).await,
+        None => semaphore.acquire(count).await,
     }
 }

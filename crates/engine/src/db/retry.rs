@@ -53,7 +53,7 @@ impl Retries {
     /// # Errors
     /// The error of waiting for precedence.
     async fn begin(&mut self, db: &Db) -> Result<Transaction> {
-        // One at a time: the gate has one permit.
+        // One at a time: the semaphore has one permit.
         self.claim = None;
         if self.losses > 0 {
             db.core.commits.precedence().counts.retries.fetch_add(1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use super::{Attempt, CommitLog, Durability, Edits, LogPosition, Missing, Pages, Snapshot, Store, Ticket, Wait};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
-use crate::gate::Permit;
+use crate::sync::semaphore::Permit;
 
 /// Which pages are in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use nofault_sim::{Rates, SimOptions, SimWorld};
 
 use super::*;
 use crate::format::HEADER_BYTES;
-use crate::gate::Permit;
 use crate::pages::{
     Attempt, CommitLog as _, Durability, Edits as _, LogPosition, Pages as _, Store as _, Ticket as _, Wait,
 };
+use crate::sync::semaphore::Permit;
 use crate::verify::verify_blocks;
 
 mod changed;

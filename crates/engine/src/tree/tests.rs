@@ -12,9 +12,9 @@ use super::*;
 use crate::error::{ErrorKind, Result};
 use crate::format::node::{inline_value_bytes_max, key_bytes_max};
 use crate::format::{CommitSeq, HEADER_BYTES};
-use crate::gate::Permit;
 use crate::pages::memory::{MemoryEdits, MemoryStore, MemoryView, Residency};
 use crate::pages::{Store, Ticket};
+use crate::sync::semaphore::Permit;
 
 mod hostile;
 

@@ -9,8 +9,8 @@ use crate::budget::{Budget, STEPS_MAX};
 use crate::error::{Error, ErrorKind};
 use crate::format::CommitSeq;
 use crate::format::node::OverflowRef;
-use crate::gate::Permit;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store};
+use crate::sync::semaphore::Permit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {

@@ -1,9 +1,9 @@
 //! Lets a transaction that has lost often go before others, so that each of many that want the same keys commits in
 //! turn.
 //!
-//! A transaction that has lost some times waits for the permit of a gate, first come, first served, and places a
+//! A transaction that has lost some times waits for the permit of a semaphore, first come, first served, and places a
 //! [`Claim`] on the read set of its last run. While the claim stands, commits that would change any of it wait at the
-//! same gate. So the transaction cannot lose because of the claimed reads. Should it read other keys this time and lose
+//! same semaphore. So the transaction cannot lose because of the claimed reads. Should it read other keys this time and lose
 //! again, it claims everything in the end.
 //!
 //! A claim must not stop others for ever, even if the closure of its owner waits for ever. It ends when its owner has
@@ -15,7 +15,7 @@
 //!    all commits before it are visible.
 //! 2. Under the same lock, a commit enters only if it changes nothing that is claimed by another, and the section is
 //!    occupied by a commit of keys only while there is no claim of another.
-//! 3. A claim owns the permit of the gate: while a commit holds the permit, there is no claim.
+//! 3. A claim owns the permit of the semaphore: while a commit holds the permit, there is no claim.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use super::Op;
 use super::reads::{Read, ReadSet, scoped};
 use crate::background;
 use crate::format::CommitSeq;
-use crate::gate::{Gate, Permit};
+use crate::sync::semaphore::{Permit, Semaphore};
 
 /// A claim stands at least so long, if its owner needs it.
 const LIMIT_MIN: Duration = Duration::from_secs(1);
@@ -135,7 +135,7 @@ pub(crate) struct Counts {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Precedence {
-    gate: Arc<Gate>,
+    semaphore: Arc<Semaphore>,
     state: Mutex<State>,
     pub(crate) counts: Counts,
 }
@@ -160,7 +160,7 @@ struct Placed {
 
 impl Precedence {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { gate: Gate::new(1), state: Mutex::default(), counts: Counts::default() })
+        Arc::new(Self { semaphore: Semaphore::new(1), state: Mutex::default(), counts: Counts::default() })
     }
 
     /// How long a claim stands at the most, given the longest run of its owner before.
@@ -182,12 +182,12 @@ impl Precedence {
 
     /// Waits for the permit. Then no claim stands, and only the holder of the permit can place one.
     pub(crate) async fn wait(self: &Arc<Self>) -> Permit {
-        if let Some(permit) = self.gate.try_acquire(1) {
+        if let Some(permit) = self.semaphore.try_acquire(1) {
             return permit;
         }
         let begun = Instant::now();
         self.watch();
-        let permit = self.gate.acquire(1).await;
+        let permit = self.semaphore.acquire(1).await;
         self.counts.wait_ns_max.fetch_max(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         permit
     }

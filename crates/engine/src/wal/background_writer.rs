@@ -32,10 +32,10 @@ impl Log {
     pub(crate) fn start_writer(&self) -> Result<WalWriter> {
         let stop = Arc::new(AtomicBool::new(false));
         let (core, seen) = (Arc::downgrade(&self.0), Arc::clone(&stop));
-        self.0.bell.set_listened(true);
+        self.0.notifier.set_listening(true);
         // Groups that were found at opening may have been acknowledged: a later group must state that they are durable.
         if self.0.lock().must_watch() {
-            self.0.bell.ring();
+            self.0.notifier.notify();
         }
         let thread = background::start("nofault-log", move || run(&core, &seen))?;
         Ok(WalWriter { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
@@ -46,8 +46,8 @@ impl Drop for WalWriter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(core) = self.core.upgrade() {
-            core.bell.ring();
-            core.bell.set_listened(false);
+            core.notifier.notify();
+            core.notifier.set_listening(false);
         }
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been printed already.
@@ -68,13 +68,13 @@ fn run(core: &Weak<LogCore>, stop: &AtomicBool) {
             return;
         }
         let pause = core.lock().writer_duties.watches.then_some(IDLE);
-        let rang = core.bell.wait(None, pause);
+        let notified = core.notifier.wait(None, pause);
         let deferred = {
             let duties = &core.lock().writer_duties;
             duties.deferred_notified && !duties.soon_notified
         };
         if deferred && !stop.load(Ordering::SeqCst) {
-            core.bell.wait(None, Some(DEFER));
+            core.notifier.wait(None, Some(DEFER));
         }
         if stop.load(Ordering::SeqCst) {
             continue;
@@ -83,7 +83,7 @@ fn run(core: &Weak<LogCore>, stop: &AtomicBool) {
             let mut state = core.lock();
             state.writer_duties.looks();
             state.writer_duties.watches = !state.is_stated() && state.poisoned.is_none();
-            if !rang && state.writer_duties.watches {
+            if !notified && state.writer_duties.watches {
                 let now = Some(state.durable_sequence);
                 state.wants_closing |= state.pending.is_empty() && seen == now;
                 seen = now;

@@ -306,7 +306,7 @@ impl LogCore {
         self.durable.store(durable, Ordering::Release);
         state.wants_closing &= !state.is_stated();
         if state.must_watch() {
-            self.bell.ring();
+            self.notifier.notify();
         }
         self.wants_more(&state, goal)
     }

@@ -134,7 +134,7 @@ impl LogCore {
         let limit = self.limit(state);
         let may_be_used = limit.saturating_sub(state.anchor.position) < self.options.log_bytes;
         let wanted = end > limit && may_be_used && !state.growth.ahead_failed && state.growth.failure.is_none();
-        wanted && self.bell.is_listened() && !std::mem::replace(&mut state.growth.wanted, true)
+        wanted && self.notifier.has_listener() && !std::mem::replace(&mut state.growth.wanted, true)
     }
 
     /// Requests a segment from the WAL writer for a task that waits for space of this length. Returns false when none is
@@ -181,14 +181,14 @@ impl LogCore {
     pub(super) fn note_failure(&self, error: Error) {
         let refuse = {
             let mut state = self.lock();
-            let refuse = (!self.pressure.is_listened()).then(|| error.clone());
+            let refuse = (!self.pressure.has_listener()).then(|| error.clone());
             state.growth.failure = refuse.is_none().then_some(error);
             state.growth.asked += 1;
             refuse
         };
         match refuse {
             Some(error) => self.refuse_space(&error),
-            None => self.pressure.ring(),
+            None => self.pressure.notify(),
         }
     }
 
@@ -216,7 +216,7 @@ impl LogCore {
                 let mut state = self.lock();
                 if state.growth.failure.is_some() && state.growth.asked != asked {
                     drop(state);
-                    return self.pressure.ring();
+                    return self.pressure.notify();
                 }
                 let lacks = self.lacks_segments(&state);
                 if state.growth.failure.is_none() || !lacks {

@@ -381,11 +381,11 @@ fn nobody_goes_on_before_its_commit_is_visible() {
 /// Makes commit 1 durable on this thread. While it is becoming visible, the hook calls `meanwhile`, which may append
 /// commit 2. Returns whether the WAL writer is notified when this thread stops leading, and the result of
 /// `meanwhile`.
-fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + 'static) -> (bool, Log, T) {
+fn notified_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + 'static) -> (bool, Log, T) {
     let world = SimWorld::new(6, SimOptions::calm());
     let log = Arc::new(create(&world).unwrap().0);
     // As if there were a WAL writer.
-    log.0.bell.set_listened(true);
+    log.0.notifier.set_listening(true);
     log.0.lock().writer_duties.watches = true;
     let left = Arc::new(Mutex::new(None));
     log.set_hook(Box::new({
@@ -395,7 +395,7 @@ fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + '
                 let log = log.upgrade().unwrap();
                 *left.lock().unwrap() = Some(meanwhile(&log));
                 // The WAL writer wakes, finds a leader, and goes back to sleep.
-                log.0.bell.wait(None, Some(std::time::Duration::ZERO));
+                log.0.notifier.wait(None, Some(std::time::Duration::ZERO));
                 log.0.lock().writer_duties.looks();
             }
         }
@@ -403,17 +403,17 @@ fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + '
     let position = append(&log, 1, b"one").unwrap();
     log.durable(position).wait().unwrap();
     let left = left.lock().unwrap().take().unwrap();
-    let rung = log.0.bell.wait(None, Some(std::time::Duration::ZERO));
-    (rung, Log::clone(&log), left)
+    let notified = log.0.notifier.wait(None, Some(std::time::Duration::ZERO));
+    (notified, Log::clone(&log), left)
 }
 
 #[test]
 fn the_writer_is_not_woken_for_a_commit_whose_thread_writes_it() {
-    let (rung, log, position) = rung_after(|log| append(log, 2, b"two").unwrap());
-    assert!(!rung, "its thread has appended, and will wait");
+    let (notified, log, position) = notified_after(|log| append(log, 2, b"two").unwrap());
+    assert!(!notified, "its thread has appended, and will wait");
     log.durable(position).wait().unwrap();
     assert_eq!(log.durable_commit(), CommitSeq(2));
-    assert!(!log.0.bell.wait(None, Some(std::time::Duration::ZERO)));
+    assert!(!log.0.notifier.wait(None, Some(std::time::Duration::ZERO)));
 }
 
 #[test]
@@ -423,16 +423,16 @@ fn the_writer_is_woken_for_commits_that_no_thread_will_write() {
         assert!(ticket.poll(std::task::Waker::noop()).is_pending());
         ticket
     };
-    assert!(rung_after(polled).0, "a task waits");
-    assert!(rung_after(move |log| drop(polled(log))).0, "a task has gone");
+    assert!(notified_after(polled).0, "a task waits");
+    assert!(notified_after(move |log| drop(polled(log))).0, "a task has gone");
     assert!(
-        rung_after(|log| drop(log.durable(append(log, 2, b"two").unwrap()))).0,
+        notified_after(|log| drop(log.durable(append(log, 2, b"two").unwrap()))).0,
         "somebody has gone before it waited"
     );
     let deferred =
         |bytes: &'static [u8]| move |log: &Log| log.append(CommitSeq(2), &[bytes], Some(Durability::Deferred)).ok();
-    assert!(rung_after(deferred(b"two")).0, "nobody waits for a deferred commit");
-    assert!(rung_after(deferred(b"")).0, "nor for an empty one");
+    assert!(notified_after(deferred(b"two")).0, "nobody waits for a deferred commit");
+    assert!(notified_after(deferred(b"")).0, "nor for an empty one");
 }
 
 #[test]

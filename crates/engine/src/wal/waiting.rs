@@ -8,9 +8,9 @@ use std::task::{Poll, Waker};
 use std::thread::Thread;
 
 use super::{LogCore, LogState};
-use crate::bell::wake;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{self, LogPosition};
+use crate::sync::wakers::wake;
 
 /// The condition that a ticket waits for.
 #[derive(Debug, Clone, Copy)]
@@ -301,7 +301,7 @@ impl Drop for Leadership<'_> {
         // The next leader is woken first: the device is idle until that thread has a CPU.
         heir.into_iter().for_each(Waiter::wake);
         if tell {
-            self.core.bell.ring();
+            self.core.notifier.notify();
         }
         self.wake.drain(..).for_each(Waiter::wake);
     }
@@ -358,7 +358,7 @@ impl pages::Ticket for LogTicket {
         drop(state);
         drop(before);
         if tell {
-            core.bell.ring();
+            core.notifier.notify();
         }
         Poll::Pending
     }
@@ -429,7 +429,7 @@ impl Drop for LogTicket {
         drop(state);
         drop(gone);
         if tell {
-            self.core.bell.ring();
+            self.core.notifier.notify();
         }
     }
 }
@@ -482,7 +482,7 @@ mod tests {
         // Prepares every segment that the log may ever use, so that it never grows.
         super::super::tests::prepare_segments(&log, 1 << 17);
         // Simulates a running WAL writer.
-        log.0.bell.set_listened(true);
+        log.0.notifier.set_listening(true);
         log.0.lock().writer_duties.watches = true;
         let append = |commit: u64, len_bytes: usize| {
             log.append(CommitSeq(commit), &[&vec![1; len_bytes]], Some(Durability::Sync))
@@ -502,10 +502,10 @@ mod tests {
         assert!(task.poll(Waker::noop()).is_pending());
         drop(leadership);
         assert!(log.0.lock().waiters.for_space.is_empty(), "the thread is to drive");
-        assert!(!log.0.bell.wait(None, Some(Duration::ZERO)));
+        assert!(!log.0.notifier.wait(None, Some(Duration::ZERO)));
         // A checkpoint, before the thread leads.
         log.recycle(log.anchor_after(CommitSeq(commit - 1)));
         room.wait().unwrap();
-        assert!(log.0.bell.wait(None, Some(Duration::ZERO)), "nobody writes it");
+        assert!(log.0.notifier.wait(None, Some(Duration::ZERO)), "nobody writes it");
     }
 }

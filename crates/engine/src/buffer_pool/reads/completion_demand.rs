@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::bell::Bell;
 use crate::error::Result;
+use crate::sync::notifier::Notifier;
 
 /// How long the completion thread sleeps where the queue has no descriptor.
 const WITHOUT_DESCRIPTOR: Duration = Duration::from_micros(200);
 
 /// The users of the completion thread, and how it is woken.
 pub(crate) struct CompletionDemand {
-    notifier: Bell,
+    notifier: Notifier,
     /// Readable when the queue of reads has completions.
     ready_fd: Option<OwnedFd>,
     /// A ticket was polled: tasks wait for completions.
@@ -39,7 +39,7 @@ impl CompletionDemand {
     /// `NoSpace` when the process has no descriptors left.
     pub(super) fn new(ready_fd: Option<OwnedFd>) -> Result<Self> {
         Ok(Self {
-            notifier: Bell::new()?,
+            notifier: Notifier::new()?,
             ready_fd,
             is_polled: AtomicBool::new(false),
             executors: AtomicUsize::new(0),
@@ -57,7 +57,7 @@ impl CompletionDemand {
     pub(super) fn note_polled(&self) {
         if !self.is_polled() {
             self.is_polled.store(true, Ordering::SeqCst);
-            self.notifier.ring();
+            self.notifier.notify();
         }
     }
 
@@ -67,18 +67,18 @@ impl CompletionDemand {
 
     pub(super) fn begin_executor(&self) {
         self.executors.fetch_add(1, Ordering::SeqCst);
-        self.notifier.ring();
+        self.notifier.notify();
     }
 
     pub(super) fn end_executor(&self) {
         self.executors.fetch_sub(1, Ordering::SeqCst);
-        self.notifier.ring();
+        self.notifier.notify();
     }
 
     fn begin_scan(&self) {
         if self.scans.fetch_add(1, Ordering::SeqCst) == 0 {
             // The completion thread does not listen to the queue yet.
-            self.notifier.ring();
+            self.notifier.notify();
         }
     }
 
@@ -107,11 +107,11 @@ impl CompletionDemand {
     }
 
     pub(crate) fn wake(&self) {
-        self.notifier.ring();
+        self.notifier.notify();
     }
 
-    pub(crate) fn set_listened(&self, listened: bool) {
-        self.notifier.set_listened(listened);
+    pub(crate) fn set_listening(&self, is_listening: bool) {
+        self.notifier.set_listening(is_listening);
     }
 
     /// Sleeps until there may be completions for the completion thread. Returns whether it should take them.
@@ -121,7 +121,7 @@ impl CompletionDemand {
         let ready = self.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
         let most = (listens && ready.is_none()).then_some(WITHOUT_DESCRIPTOR);
         self.notifier.wait(ready, most);
-        // The notifier may have rung for a scan that has just begun and for its first reads.
+        // The notification may be for a scan that has just begun and for its first reads.
         listens || self.is_wanted()
     }
 }

@@ -10,7 +10,6 @@ use std::task::Waker;
 use super::completed::CompletedRead;
 use super::scheduler::Scheduler;
 use super::state::{Read, ReadState};
-use crate::bell::wake_all;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::frames::OwnedFrame;
 use crate::buffer_pool::page_table::ReadEnd;
@@ -18,6 +17,7 @@ use crate::buffer_pool::shard::ReadId;
 use crate::buffer_pool::versions::Versions;
 use crate::error::Error;
 use crate::format::{PageId, check_page};
+use crate::sync::wakers::wake_all;
 
 /// Times a page is read before its checksum counts as wrong.
 const READ_ATTEMPTS: u32 = 2;

@@ -226,7 +226,7 @@ mod threads {
     use nofault_io::folder::{Backend, Folder};
 
     use super::*;
-    use crate::gate::Unpark;
+    use crate::driver::Unpark;
 
     const PAIRS: u64 = 200;
     const LARGE: usize = 4096;

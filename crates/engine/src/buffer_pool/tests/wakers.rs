@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use super::*;
-use crate::gate::Gate;
+use crate::sync::semaphore::Semaphore;
 
 /// Looks at locks from inside a waker, and notes where one was held.
 pub(crate) struct Probe {
@@ -61,13 +61,13 @@ const TABLE: RawWakerVTable = RawWakerVTable::new(
 );
 
 #[test]
-fn a_gate_calls_no_waker_under_its_lock() {
-    let gate = Gate::new(1);
-    let of_waker = Arc::clone(&gate);
+fn a_semaphore_calls_no_waker_under_its_lock() {
+    let semaphore = Semaphore::new(1);
+    let of_waker = Arc::clone(&semaphore);
     let probe = Probe::new(move || of_waker.is_locked());
-    let all = gate.try_acquire(1).unwrap();
-    let (mut first, mut second, mut third) = (gate.acquire(1), gate.acquire(1), gate.acquire(1));
-    let poll = |acquire: &mut crate::gate::Acquire| {
+    let all = semaphore.try_acquire(1).unwrap();
+    let (mut first, mut second, mut third) = (semaphore.acquire(1), semaphore.acquire(1), semaphore.acquire(1));
+    let poll = |acquire: &mut crate::sync::semaphore::Acquire| {
         // Another one each time: the one before is dropped.
         std::pin::Pin::new(acquire).poll(&mut Context::from_waker(&probe.waker()))
     };

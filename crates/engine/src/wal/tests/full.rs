@@ -78,7 +78,7 @@ fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_b
 fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
     let (world, log, _) = nearly_full(0);
     let writer = log.start_writer().unwrap();
-    log.pressure().set_listened(true);
+    log.pressure().set_listening(true);
     let mut commit = 0;
     let len_bytes = 10_000;
     while let Ok(position) = log.append(CommitSeq(commit + 1), &[&vec![1; len_bytes]], Some(Durability::Sync)) {

@@ -8,13 +8,13 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
-use crate::bell::{poll_guarded, wake_all};
+use super::wakers::{poll_guarded, wake_all};
 
 /// The semaphore.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct Semaphore {
     state: Mutex<State>,
     permits: usize,
 }
@@ -38,12 +38,12 @@ struct Waiter {
 /// Permits held. Dropping it returns them, and grants them to the next waiters.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    gate: Arc<Gate>,
+    semaphore: Arc<Semaphore>,
     count: usize,
 }
 
-impl Gate {
-    /// A gate with this many permits.
+impl Semaphore {
+    /// Creates a semaphore with this many permits.
     pub(crate) fn new(permits: usize) -> Arc<Self> {
         let state = State { free: permits, waiting: VecDeque::new(), next_ticket: 0 };
         Arc::new(Self { state: Mutex::new(state), permits })
@@ -62,13 +62,13 @@ impl Gate {
 
     /// Waits for `count` permits, at most as many as there are.
     pub(crate) fn acquire(self: &Arc<Self>, count: usize) -> Acquire {
-        Acquire { gate: self.clone(), count: count.min(self.permits), ticket: None }
+        Acquire { semaphore: self.clone(), count: count.min(self.permits), ticket: None }
     }
 
     /// Takes `count` permits, if they are free and no waiter is ahead; at most as many as there are.
     pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Option<Permit> {
         let count = count.min(self.permits);
-        self.lock().take(count).then(|| Permit { gate: self.clone(), count })
+        self.lock().take(count).then(|| Permit { semaphore: self.clone(), count })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -109,7 +109,7 @@ impl State {
         at.is_some_and(|at| self.waiting.remove(at).is_some())
     }
 
-    /// Grants permits in order for as long as they last. Granted waiters stay listed until they come for them.
+    /// Grants permits in order for as long as they last. Granted waiters stay listed until they take them.
     fn grant(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for waiter in &mut self.waiting {
@@ -136,20 +136,20 @@ impl Permit {
     /// Returns a permit with a practically unlimited count, for tests of code that takes permits.
     #[cfg(test)]
     pub(crate) fn any() -> Self {
-        Self { gate: Gate::new(0), count: usize::MAX >> 1 }
+        Self { semaphore: Semaphore::new(0), count: usize::MAX >> 1 }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.gate.give_back(self.count);
+        self.semaphore.give_back(self.count);
     }
 }
 
 /// Waiting for permits.
 #[derive(Debug)]
 pub(crate) struct Acquire {
-    gate: Arc<Gate>,
+    semaphore: Arc<Semaphore>,
     count: usize,
     ticket: Option<u64>,
 }
@@ -158,7 +158,7 @@ impl Future for Acquire {
     type Output = Permit;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
-        let Self { gate, count, ticket } = &mut *self;
+        let Self { semaphore, count, ticket } = &mut *self;
         let listed = Cell::new(*ticket);
         let taken = |state: &mut State| match listed.get() {
             None => state.take(*count).then_some(()),
@@ -171,16 +171,16 @@ impl Future for Acquire {
                 std::mem::swap(&mut waiter.waker, waker);
             }
         };
-        let polled = poll_guarded(context.waker(), || gate.lock(), taken, register);
+        let polled = poll_guarded(context.waker(), || semaphore.lock(), taken, register);
         *ticket = if polled.is_ready() { None } else { listed.get() };
-        polled.map(|()| Permit { gate: gate.clone(), count: *count })
+        polled.map(|()| Permit { semaphore: semaphore.clone(), count: *count })
     }
 }
 
 impl Drop for Acquire {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        let mut state = self.gate.lock();
+        let mut state = self.semaphore.lock();
         let Some(at) = state.waiting.iter().position(|waiter| waiter.ticket == ticket) else { return };
         if state.waiting[at].granted {
             state.free += state.waiting[at].want;
@@ -190,15 +190,6 @@ impl Drop for Acquire {
         drop(state);
         drop(gone);
         wake_all(wakers);
-    }
-}
-
-/// Wakes a thread that sleeps in `park`.
-pub(crate) struct Unpark(pub(crate) std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 
@@ -215,10 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn the_one_who_waits_longest_goes_first_whatever_it_wants() {
-        let gate = Gate::new(3);
-        let first = poll(&mut gate.acquire(2)).unwrap();
-        let (mut large, mut small) = (gate.acquire(3), gate.acquire(1));
+    fn the_longest_waiter_is_granted_first_however_many_permits_it_wants() {
+        let semaphore = Semaphore::new(3);
+        let first = poll(&mut semaphore.acquire(2)).unwrap();
+        let (mut large, mut small) = (semaphore.acquire(3), semaphore.acquire(1));
         assert!(poll(&mut large).is_none() && poll(&mut small).is_none());
         drop(first);
         assert!(poll(&mut small).is_none());
@@ -229,24 +220,24 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_wait_does_not_go_before_those_who_do() {
-        let gate = Gate::new(3);
-        let first = gate.try_acquire(2).unwrap();
-        assert!(gate.try_acquire(2).is_none(), "one is left");
-        let mut waits = gate.acquire(3);
+    fn an_attempt_without_waiting_never_overtakes_a_waiter() {
+        let semaphore = Semaphore::new(3);
+        let first = semaphore.try_acquire(2).unwrap();
+        assert!(semaphore.try_acquire(2).is_none(), "one is left");
+        let mut waits = semaphore.acquire(3);
         assert!(poll(&mut waits).is_none());
-        assert!(gate.try_acquire(1).is_none(), "somebody waits");
+        assert!(semaphore.try_acquire(1).is_none(), "another waits");
         drop(first);
         let all = poll(&mut waits).unwrap();
         drop(all);
-        assert!(gate.try_acquire(100).is_some(), "all there are");
+        assert!(semaphore.try_acquire(100).is_some(), "all there are");
     }
 
     #[test]
-    fn a_waiter_that_goes_away_holds_nobody_up() {
-        let gate = Gate::new(1);
-        let first = poll(&mut gate.acquire(1)).unwrap();
-        let (mut gone, mut next) = (gate.acquire(1), gate.acquire(1));
+    fn a_dropped_waiter_gives_its_grant_to_the_next() {
+        let semaphore = Semaphore::new(1);
+        let first = poll(&mut semaphore.acquire(1)).unwrap();
+        let (mut gone, mut next) = (semaphore.acquire(1), semaphore.acquire(1));
         assert!(poll(&mut gone).is_none() && poll(&mut next).is_none());
         drop(first);
         // Granted by now, and never taken by the waiter.
@@ -256,13 +247,13 @@ mod tests {
 
     #[test]
     fn threads_wait_as_well_as_tasks() {
-        let gate = Gate::new(1);
+        let semaphore = Semaphore::new(1);
         let counted = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let _permit = block_on(gate.acquire(1));
+                        let _permit = block_on(semaphore.acquire(1));
                         assert_eq!(counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
                         counted.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                     }

@@ -1,0 +1,5 @@
+//! Waiting and waking: a fair semaphore for tasks and threads, a notifier for background threads, and calls of wakers.
+
+pub(crate) mod notifier;
+pub(crate) mod semaphore;
+pub(crate) mod wakers;
