@@ -23,7 +23,9 @@ fn every_claim_has_a_name_of_its_own_a_source_a_rule_and_a_sentence() {
 
 #[test]
 fn the_page_of_claims_has_each_as_it_is_tried() {
-    let page = include_str!("../../../../docs/claims.md");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/claims.md");
+    // The published package does not contain it.
+    let Ok(page) = std::fs::read_to_string(&path) else { return eprintln!("skipped: no {}", path.display()) };
     for claim in all() {
         let line = format!(
             "| `{}` | {} — {} | `{}` | {} |",
