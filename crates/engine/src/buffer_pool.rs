@@ -88,7 +88,7 @@ use self::probationary_queue::ProbationaryQueue;
 use self::reads::Reads;
 pub(crate) use self::reads::{IsLogWriting, RangeScan, ReadCompletions};
 pub use self::registry::ReaderInfo;
-pub(crate) use self::relocate::{GroupsToEmpty, RelocationOutcome, Relocator};
+pub(crate) use self::relocate::{Evacuation, RelocationOutcome, Relocator};
 pub(crate) use self::snapshot::Snapshot;
 pub use self::stats::PoolStats;
 pub(crate) use self::ticket::Ticket;
@@ -100,10 +100,10 @@ pub(crate) use self::write::NodeToWrite;
 use self::write::Writer;
 use self::write_queue::WriteQueue;
 use self::writer_signal::WriterSignal;
+use crate::block_allocator::BlockAllocator;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
 use crate::pages::{Claim, Missing, Room, Snapshot as _, Store, Wait};
-use crate::space::Space;
 use crate::sync::semaphore::Permit;
 
 /// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
@@ -148,7 +148,7 @@ impl BufferPool {
         frame_memory_bytes(page_bytes) * FRAMES_MIN as u64 + map.memory_bytes() * 2
     }
 
-    /// Opens a pool over `disk` with the page table `map` as of `commit`; `space` has every block marked that the map names.
+    /// Opens a pool over `disk` with the page table `map` as of `commit`; `allocator` has every block marked that the map names.
     /// Starts no threads: see [`BufferPool::start_background_threads`].
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl BufferPool {
         disk: &Arc<dyn Disk>,
         options: &PoolOptions,
         map: BlockMap,
-        mut space: Space,
+        mut allocator: BlockAllocator,
         commit: CommitSeq,
     ) -> Result<Self> {
         let page_bytes = options.page_bytes;
@@ -172,9 +172,9 @@ impl BufferPool {
         let writes = disk.queue(&QueueOptions::default());
         let writes = writes.map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let writes = WriteQueue::new(writes, &**disk)?;
-        space.set_backed(writes.file_bytes() / page_bytes as u64);
+        allocator.set_backed(writes.file_bytes() / page_bytes as u64);
         let frames = Frames::new(count as usize, page_bytes)?;
-        let metadata = Arc::new(Metadata::new(space, map, page_bytes));
+        let metadata = Arc::new(Metadata::new(allocator, map, page_bytes));
         let pages = PageTable::new(frames, &metadata);
         let signal = Arc::new(WriterSignal::new());
         let kept_max = (options.snapshot_bytes_max / page_bytes as u64) as usize;
@@ -187,10 +187,10 @@ impl BufferPool {
         Ok(Self { versions, writer, evictor, reads, background: Arc::new(background) })
     }
 
-    /// The space of a new data file.
-    pub(crate) fn new_space(page_bytes: usize, file_bytes_max: u64) -> Space {
+    /// Returns the block allocator of a new data file.
+    pub(crate) fn new_allocator(page_bytes: usize, file_bytes_max: u64) -> BlockAllocator {
         let first = PAGES_START_BYTES.div_ceil(page_bytes as u64);
-        Space::new(first, (file_bytes_max / page_bytes as u64).min(BLOCK_LIMIT))
+        BlockAllocator::new(first, (file_bytes_max / page_bytes as u64).min(BLOCK_LIMIT))
     }
 
     /// Starts the background threads: from now on readers never write, and tickets can be polled.
@@ -295,17 +295,17 @@ impl BufferPool {
             reads_in_flight: self.reads.scheduler().in_flight() as u64,
             snapshot_bytes: (kept * frames.page_bytes()) as u64,
             pages_changed: metadata.changed.page_count(),
-            pages_placed_same: metadata.space.placement().same_group,
-            pages_placed_near: metadata.space.placement().near_group,
-            pages_placed_far: metadata.space.placement().far,
-            blocks_file: metadata.space.end_block(),
-            blocks_used: metadata.space.used_blocks(),
-            blocks_deferred: metadata.space.deferred_blocks(),
-            blocks_free: metadata.space.free_blocks(),
+            pages_placed_same: metadata.allocator.placement().same_group,
+            pages_placed_near: metadata.allocator.placement().near_group,
+            pages_placed_far: metadata.allocator.placement().far,
+            blocks_file: metadata.allocator.end_block(),
+            blocks_used: metadata.allocator.used_blocks(),
+            blocks_deferred: metadata.allocator.deferred_blocks(),
+            blocks_free: metadata.allocator.free_blocks(),
             blocks_reserve: self.metadata().reserve_blocks(frames, &metadata),
             memory_bytes: memory_frames_bytes
                 + memory_table_bytes
-                + metadata.space.memory_bytes()
+                + metadata.allocator.memory_bytes()
                 + metadata.ids.memory_bytes()
                 + metadata.changed.memory_bytes(),
             memory_frames_bytes,

@@ -28,7 +28,7 @@ use nofault_io::disk::Disk;
 use crate::background;
 use crate::blocks::read_once;
 use crate::buffer_pool::{
-    BufferPool, CheckpointPlace, GroupsToEmpty, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
+    BufferPool, CheckpointPlace, Evacuation, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -133,7 +133,7 @@ impl Checkpointer {
         self.pool.metadata().forget_changed(commit);
         drop(registered);
         self.pool.reclaim();
-        while self.pool.metadata().lock().space.checkpoint_durable() > 0 {}
+        while self.pool.metadata().lock().allocator.checkpoint_durable() > 0 {}
         // Done before the next checkpoint begins, which adds to the blocks that `checkpoint_durable` frees and has a later anchor.
         self.log.recycle(anchor);
         self.made.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Checkpointer {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn empty_out(&self, mover: &mut Relocator, room: &mut GroupsToEmpty) -> Result<Option<u64>> {
+    pub(crate) fn empty_out(&self, mover: &mut Relocator, room: &mut Evacuation) -> Result<Option<u64>> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         mover.empty_out(room)
     }
@@ -194,7 +194,7 @@ impl Checkpointer {
         }
         let blocks = {
             let metadata = self.pool.metadata().lock();
-            (metadata.space.deferred_blocks(), metadata.space.used_blocks())
+            (metadata.allocator.deferred_blocks(), metadata.allocator.used_blocks())
         };
         self.log.wants_checkpoint() || (blocks.0 > 4096 && blocks.0 > blocks.1 / 4)
     }
@@ -247,7 +247,7 @@ impl Checkpointer {
             Error::new(ErrorKind::Poisoned, what)
         };
         self.pool.writer().sync_data().map_err(poison)?;
-        self.pool.metadata().lock().space.checkpoint_begins();
+        self.pool.metadata().lock().allocator.checkpoint_begins();
         let first = (next.sequence % 2) as usize;
         // One slot at a time: while one is written the other is intact.
         [first, 1 - first].into_iter().try_for_each(|slot| write_superblock(&self.pool, next, slot)).map_err(poison)
@@ -327,7 +327,7 @@ fn write_nodes(pool: &BufferPool, level: u32, indexes: &[u64]) -> Result<Option<
     for ((index, block), checksum) in indexes.iter().zip(blocks).zip(checksums) {
         let at = node_location(block, checksum);
         if let Some(before) = metadata.map.set_node(NodeId { level, index: *index }, at) {
-            metadata.space.release(before.block);
+            metadata.allocator.release(before.block);
         }
         last = Some((at, checksum));
     }

@@ -39,7 +39,7 @@
 //! | `mmap` (feature) | the same tree over a mapped file, made safe in the ways that databases do it: for comparison |
 //! | `txn` | commits: validation, order, visibility |
 //! | `tree` | the B+tree, which never waits |
-//! | `buffer_pool`, `space`, `wal` | pages in memory and on disk, blocks, the log |
+//! | `buffer_pool`, `block_allocator`, `wal` | pages in memory and on disk, blocks, the log |
 //! | `pages` | the contract between the users of pages (tree, commits) and the stores that keep them |
 //! | `driver` | runs the future of a blocking call on the calling thread |
 //! | `sync`, `background`, `blocks` | waiting in order and waking, threads of its own, reading past the pool |
@@ -49,6 +49,7 @@
 //! | [`settings`], [`error`] | the options of a database, and the errors of its calls |
 
 mod background;
+mod block_allocator;
 pub mod blocking;
 mod blocks;
 mod budget;
@@ -68,7 +69,6 @@ mod pages;
 mod recovery;
 mod reread;
 pub mod settings;
-mod space;
 mod sync;
 mod tree;
 mod txn;

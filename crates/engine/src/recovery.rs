@@ -20,6 +20,7 @@ use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk, FileLock};
 
 use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, STRIPES};
+use crate::block_allocator::BlockAllocator;
 use crate::blocks::{BlockReader, read_once};
 use crate::buffer_pool::{BlockMap, BufferPool, PAGES_MAX, PoolOptions};
 use crate::checkpoint::Checkpointer;
@@ -31,7 +32,6 @@ use crate::format::{
 };
 use crate::reread::Reread;
 use crate::settings::Settings;
-use crate::space::Space;
 use crate::txn;
 use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
 
@@ -163,12 +163,12 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         log_anchor_checksum: anchor.checksum,
         compatible_features: FEATURES_COMPATIBLE,
     };
-    let space = BufferPool::new_space(settings.page_bytes, FILE_BYTES_MAX);
+    let allocator = BufferPool::new_allocator(settings.page_bytes, FILE_BYTES_MAX);
     let pool = BufferPool::new(
         &disk,
         &pool_options(settings, &superblock),
         BlockMap::new(settings.page_bytes),
-        space,
+        allocator,
         CommitSeq(0),
     )?;
     pool.writer().complete_last_group()?;
@@ -242,14 +242,14 @@ pub(crate) fn open(
         locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
     }
     let superblock = *in_force.superblock();
-    let mut space = BufferPool::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
-    let map = reader.page_table(&superblock, &mut space)?;
+    let mut allocator = BufferPool::new_allocator(superblock.page_bytes as usize, FILE_BYTES_MAX);
+    let map = reader.page_table(&superblock, &mut allocator)?;
     drop(reader);
     let cache_bytes = memory::shared_out_bytes(settings, superblock.page_bytes as usize);
     let mut options = pool_options(settings, &superblock);
     options.spent_bytes = memory::spent_bytes(cache_bytes);
     options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &map);
-    let pool = BufferPool::new(&disk, &options, map, space, superblock.commit)?;
+    let pool = BufferPool::new(&disk, &options, map, allocator, superblock.commit)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
     let anchor = Anchor {
         position: superblock.log_anchor,
@@ -392,7 +392,7 @@ impl DataReader {
     /// # Errors
     /// `Corrupt` when a node is damaged, or names a page or a node that a table of this size does not have, a block
     /// outside the file, or a block that is in use already.
-    fn page_table(&mut self, superblock: &Superblock, space: &mut Space) -> Result<BlockMap> {
+    fn page_table(&mut self, superblock: &Superblock, allocator: &mut BlockAllocator) -> Result<BlockMap> {
         let page_bytes = superblock.page_bytes as usize;
         let mut map = BlockMap::new(page_bytes);
         if superblock.page_count > PAGES_MAX {
@@ -403,7 +403,7 @@ impl DataReader {
         let mut claim = |what: &dyn std::fmt::Display, at: Location| {
             let wrong = if at.block.0 >= blocks {
                 format!("lies in block {}, behind the end of the data file ({blocks} blocks)", at.block)
-            } else if !space.mark_used(at.block) {
+            } else if !allocator.mark_used(at.block) {
                 format!("lies in block {}, which something else uses", at.block)
             } else {
                 return Ok(());

@@ -95,12 +95,12 @@ fn check_window<T>(
     let mut held = Vec::new();
     for item in window {
         if let Some(at) = place(item) {
-            pool.metadata().lock().space.hold(at.block);
+            pool.metadata().lock().allocator.hold(at.block);
             // Looked up again: a checkpoint may have moved it between the look and the hold.
             if place(item) == Some(at) {
                 held.push((item, at));
             } else {
-                pool.metadata().lock().space.let_go(at.block);
+                pool.metadata().lock().allocator.let_go(at.block);
             }
         }
     }
@@ -126,7 +126,7 @@ fn check_window<T>(
         held.len() as u64
     });
     for (_, at) in &held {
-        pool.metadata().lock().space.let_go(at.block);
+        pool.metadata().lock().allocator.let_go(at.block);
     }
     checked
 }

@@ -1,7 +1,7 @@
 //! Page and block metadata that only writers, evictors and checkpoints use: free blocks, the page table as a checkpoint
 //! writes it, changed pages, page ids, and the blocks that are promised to pages.
 //!
-//! Pages are written only to allocated blocks that exist in the file (`Space` gives out no others). A commit is
+//! Pages are written only to allocated blocks that exist in the file (`BlockAllocator` gives out no others). A commit is
 //! admitted only while the free ones are at least as many as
 //! 1. the dirty pages in memory, each of which takes one when it is written,
 //! 2. the blocks claimed by commits under way, this one included ([`Room`]),
@@ -20,11 +20,11 @@ use super::block_map::BlockMap;
 use super::changed_pages::ChangedPages;
 use super::frames::Frames;
 use super::page_ids::PageIds;
+use crate::block_allocator::{BlockAllocator, GROUP_BLOCKS};
 use crate::budget::Budget;
 use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, entries_per_node, levels_for, nodes_on_level};
 use crate::pages::{Claim, Room, RoomLedger};
-use crate::space::{GROUP_BLOCKS, Space};
 
 /// Changed pages that are noted, or looked at, under one hold of the lock.
 const CHANGED_AT_ONCE: usize = 512;
@@ -48,7 +48,7 @@ pub(crate) struct Metadata {
 
 /// The metadata itself.
 pub(crate) struct MetadataState {
-    pub(crate) space: Space,
+    pub(crate) allocator: BlockAllocator,
     pub(crate) map: BlockMap,
     /// Pages changed since the last checkpoint took them over, with their last change. A new page, or one with a reused
     /// id, is noted before the table shows it: otherwise it could be on disk before it is known that no checkpoint
@@ -61,9 +61,9 @@ pub(crate) struct MetadataState {
 }
 
 impl Metadata {
-    pub(super) fn new(space: Space, map: BlockMap, page_bytes: usize) -> Self {
+    pub(super) fn new(allocator: BlockAllocator, map: BlockMap, page_bytes: usize) -> Self {
         let ids = PageIds::of(&map);
-        let state = MetadataState { space, map, changed: ChangedPages::default(), ids, claimed: 0 };
+        let state = MetadataState { allocator, map, changed: ChangedPages::default(), ids, claimed: 0 };
         Self { state: Mutex::new(state), page_bytes }
     }
 
@@ -125,7 +125,7 @@ impl Metadata {
     pub(super) fn release_unless_mapped(&self, page: PageId, at: Location) {
         let mut state = self.lock();
         if state.map.get(page).is_none_or(|mapped| mapped.block != at.block) {
-            state.space.release(at.block);
+            state.allocator.release(at.block);
         }
     }
 
@@ -135,8 +135,8 @@ impl Metadata {
         let mut state = self.lock();
         for block in blocks {
             match error.kind() {
-                ErrorKind::NoSpace => state.space.give_back(block),
-                _ => state.space.set_aside(block),
+                ErrorKind::NoSpace => state.allocator.give_back(block),
+                _ => state.allocator.set_aside(block),
             }
         }
     }
@@ -164,7 +164,7 @@ impl Metadata {
         let kept = if claim == Claim::Ordinary { RESERVE_BLOCKS } else { MARGIN_BLOCKS };
         // Dirty pages are counted before free blocks are: one that is being written is counted twice rather than not at all.
         let promised = self.promised_blocks(frames, &state, pages) + pages + kept;
-        if promised > state.space.free_blocks() {
+        if promised > state.allocator.free_blocks() {
             return None;
         }
         state.claimed += pages;
@@ -177,7 +177,7 @@ impl Metadata {
         let state = self.lock();
         // With the nodes for so many more pages as are moved at a time.
         let promised = self.promised_blocks(frames, &state, GROUP_BLOCKS);
-        state.space.free_blocks().saturating_sub(promised + MARGIN_BLOCKS)
+        state.allocator.free_blocks().saturating_sub(promised + MARGIN_BLOCKS)
     }
 
     /// Blocks kept free for deletes, dropped tables, compaction and the next checkpoints.

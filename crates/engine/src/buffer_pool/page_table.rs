@@ -324,7 +324,7 @@ impl PageTable {
         let _shard = self.shard(item.page);
         if self.frames().frame(item.frame).is_doomed() {
             // The version died while it was written: no table or version will ever name the block.
-            self.metadata.lock().space.release(at.block);
+            self.metadata.lock().allocator.release(at.block);
         } else {
             self.frames().set_clean(item.frame, at);
         }
@@ -367,7 +367,7 @@ impl PageTable {
         let Some(before) = before.filter(|before| at.is_none_or(|at| at.block != before.block)) else { return };
         if !self.newest_uses(page, before.block) && !shard.version_uses(page, before.block, |index| self.disk_of(index))
         {
-            metadata.space.release(before.block);
+            metadata.allocator.release(before.block);
         }
     }
 
@@ -419,7 +419,7 @@ impl PageTable {
             drop(metadata);
             self.metadata.release_unless_mapped(page, from);
         } else {
-            self.metadata.lock().space.release(to.block);
+            self.metadata.lock().allocator.release(to.block);
         }
         moves
     }

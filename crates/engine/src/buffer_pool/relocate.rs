@@ -24,11 +24,11 @@ use rustc_hash::FxHashSet;
 use super::versions::Versions;
 use super::word_array::Entry;
 use super::write::Writer;
+use crate::block_allocator::{GROUP_BLOCKS, GroupsToEmpty, NoFreeBlocks, ROW_BLOCKS_MAX, group_of};
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
 use crate::error::{Error, Result};
 use crate::format::{BlockId, Location, PageId, check_page};
 use crate::pages::Claim;
-use crate::space::{GROUP_BLOCKS, NoRoom, ROW_BLOCKS_MAX, ToEmpty, group_of};
 
 /// Bytes that are moved as one.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -78,9 +78,9 @@ pub(crate) struct Relocator {
 }
 
 /// Groups that are emptied to make room for rows: their pages are moved to single free blocks elsewhere.
-pub(crate) struct GroupsToEmpty {
+pub(crate) struct Evacuation {
     pages: Vec<PageId>,
-    groups: ToEmpty,
+    groups: GroupsToEmpty,
 }
 
 impl Relocator {
@@ -161,10 +161,10 @@ impl Relocator {
 
     /// Plans which groups to empty to make room for rows; `None` when that is impossible. To be called after a checkpoint. Memory:
     /// eight bytes for each page in these groups.
-    pub(crate) fn room_to_make(&self) -> Option<GroupsToEmpty> {
+    pub(crate) fn room_to_make(&self) -> Option<Evacuation> {
         let (groups, page_count) = {
             let metadata = self.versions.metadata().lock();
-            (metadata.space.groups_to_empty(GROUPS_EMPTIED, &self.tidy), metadata.map.page_count())
+            (metadata.allocator.groups_to_empty(GROUPS_EMPTIED, &self.tidy), metadata.map.page_count())
         };
         let concerned = |page: &PageId| {
             let entry = self.versions.pages().entry(*page);
@@ -172,7 +172,7 @@ impl Relocator {
             at.is_some_and(|at| groups.concerns(at.block))
         };
         let pages = self.versions.pages().entries_below(page_count).map(|(page, _)| page).filter(concerned).collect();
-        (!groups.is_empty()).then_some(GroupsToEmpty { pages, groups })
+        (!groups.is_empty()).then_some(Evacuation { pages, groups })
     }
 
     /// Moves the next pages out of the groups to be emptied. Returns how many moved; `None` when all are done. No checkpoint may
@@ -180,7 +180,7 @@ impl Relocator {
     ///
     /// # Errors
     /// As [`Relocator::put_together`].
-    pub(crate) fn empty_out(&mut self, room: &mut GroupsToEmpty) -> Result<Option<u64>> {
+    pub(crate) fn empty_out(&mut self, room: &mut Evacuation) -> Result<Option<u64>> {
         if room.pages.is_empty() {
             return Ok(None);
         }
@@ -195,7 +195,7 @@ impl Relocator {
         for page in now {
             let at = self.versions.pages().place_on_disk(page).filter(|at| room.groups.concerns(at.block));
             let Some(at) = at else { continue };
-            let Some(block) = self.versions.metadata().lock().space.allocate_into(&mut room.groups) else { break };
+            let Some(block) = self.versions.metadata().lock().allocator.allocate_into(&mut room.groups) else { break };
             places.push((page, at));
             to.push(block);
         }
@@ -213,7 +213,7 @@ impl Relocator {
     /// Blocks in use, without those that moved pages take twice.
     fn live_blocks(&self) -> u64 {
         let metadata = self.versions.metadata().lock();
-        metadata.space.used_blocks().saturating_sub(metadata.space.deferred_blocks() + self.pending)
+        metadata.allocator.used_blocks().saturating_sub(metadata.allocator.deferred_blocks() + self.pending)
     }
 
     fn room_for(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
@@ -226,13 +226,13 @@ impl Relocator {
             return None;
         }
         let _until_taken = self.versions.metadata().claim(self.versions.frames(), want, Claim::Reserve)?;
-        let allocate = |least| self.versions.metadata().lock().space.allocate_row(want, least, self.after, end_max);
+        let allocate = |least| self.versions.metadata().lock().allocator.allocate_row(want, least, self.after, end_max);
         let row = allocate(least.max(want.div_ceil(2))).or_else(|_| {
-            let may_grow = self.versions.metadata().lock().space.backed_end() + GROUP_BLOCKS <= end_max;
+            let may_grow = self.versions.metadata().lock().allocator.backed_end() + GROUP_BLOCKS <= end_max;
             if may_grow && matches!(self.writer.grow(), Ok(true)) {
                 allocate(least.max(want.div_ceil(2)))
             } else {
-                Err(NoRoom)
+                Err(NoFreeBlocks)
             }
         });
         let row = row.or_else(|_| allocate(least)).ok()?;

@@ -45,7 +45,7 @@ fn options(frames: usize) -> PoolOptions {
 }
 
 fn pool_with(disk: &Arc<dyn Disk>, options: &PoolOptions) -> BufferPool {
-    BufferPool::new(disk, options, BlockMap::new(PAGE), BufferPool::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
+    BufferPool::new(disk, options, BlockMap::new(PAGE), BufferPool::new_allocator(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }
 
 /// Runs an attempt until it is done, waiting on this thread as a blocking driver does.

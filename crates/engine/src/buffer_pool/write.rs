@@ -14,9 +14,9 @@ use nofault_io::completion::{OpKind, WriteData};
 use super::page_table::DirtyPage;
 use super::versions::Versions;
 use super::write_queue::WriteQueue;
+use crate::block_allocator::GROUP_BLOCKS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BlockId, Location, Tag};
-use crate::space::GROUP_BLOCKS;
 
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
@@ -184,7 +184,7 @@ impl Writer {
         let blocks: Vec<BlockId> = placed.iter().copied().flatten().collect();
         if blocks.len() < placed.len() {
             let mut metadata = self.versions.metadata().lock();
-            blocks.into_iter().for_each(|block| metadata.space.give_back(block));
+            blocks.into_iter().for_each(|block| metadata.allocator.give_back(block));
             drop(metadata);
             return Err(self.no_room());
         }
@@ -233,16 +233,16 @@ impl Writer {
     pub(crate) fn complete_last_group(&self) -> Result<()> {
         let mut queue = self.lock();
         let page_bytes = self.versions.frames().page_bytes() as u64;
-        let (from, to) = (queue.file_bytes(), self.versions.metadata().lock().space.end_block() * page_bytes);
+        let (from, to) = (queue.file_bytes(), self.versions.metadata().lock().allocator.end_block() * page_bytes);
         if from >= to || queue.extend(to)? {
             let backed = queue.file_bytes().max(to) / page_bytes;
-            self.versions.metadata().lock().space.set_backed(backed);
+            self.versions.metadata().lock().allocator.set_backed(backed);
             return Ok(());
         }
         let mut metadata = self.versions.metadata().lock();
         for block in from / page_bytes..to / page_bytes {
             // Used blocks were written, so they exist.
-            let _ = metadata.space.mark_used(BlockId(block));
+            let _ = metadata.allocator.mark_used(BlockId(block));
         }
         Ok(())
     }
@@ -251,12 +251,12 @@ impl Writer {
     fn grow_by(&self, queue: &mut WriteQueue) -> Result<bool> {
         let page_bytes = self.versions.frames().page_bytes() as u64;
         let group_bytes = page_bytes * GROUP_BLOCKS;
-        let from = self.versions.metadata().lock().space.backed_end() * page_bytes;
-        let room = self.versions.metadata().lock().space.blocks_max() * page_bytes - from;
+        let from = self.versions.metadata().lock().allocator.backed_end() * page_bytes;
+        let room = self.versions.metadata().lock().allocator.blocks_max() * page_bytes - from;
         let mut step = (from / GROW_SHARE).clamp(GROW_BYTES, GROW_BYTES_MAX).next_multiple_of(group_bytes).min(room);
         while step >= group_bytes {
             if queue.extend(from + step)? {
-                self.versions.metadata().lock().space.set_backed((from + step) / page_bytes);
+                self.versions.metadata().lock().allocator.set_backed((from + step) / page_bytes);
                 return Ok(true);
             }
             step = (step / 2).next_multiple_of(group_bytes).min(step - group_bytes);
@@ -275,21 +275,21 @@ impl Writer {
         let mut metadata = self.versions.metadata().lock();
         let mut blocks = Vec::new();
         for near in near {
-            if may_grow && metadata.space.is_cramped() {
+            if may_grow && metadata.allocator.is_cramped() {
                 drop(metadata);
                 let grown = self.grow_by(queue);
                 metadata = self.versions.metadata().lock();
                 match grown {
                     Ok(grown) => may_grow = grown,
                     Err(error) => {
-                        blocks.into_iter().flatten().for_each(|block| metadata.space.give_back(block));
+                        blocks.into_iter().flatten().for_each(|block| metadata.allocator.give_back(block));
                         return Err(error);
                     }
                 }
             }
             let block = match near {
-                Some(near) => metadata.space.allocate_near(near),
-                None => metadata.space.allocate(),
+                Some(near) => metadata.allocator.allocate_near(near),
+                None => metadata.allocator.allocate(),
             };
             blocks.push(block.ok());
         }
@@ -319,7 +319,7 @@ mod tests {
             reads_in_flight_max: 8,
         };
         let pool =
-            BufferPool::new(&disk, &options, BlockMap::new(512), BufferPool::new_space(512, 1 << 30), CommitSeq(0))
+            BufferPool::new(&disk, &options, BlockMap::new(512), BufferPool::new_allocator(512, 1 << 30), CommitSeq(0))
                 .unwrap();
         let mut edits = pool.edits();
         let pages: Vec<PageId> = (0..3).map(|_| edits.allocate(PageId(0)).ok().unwrap().0).collect();

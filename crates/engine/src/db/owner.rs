@@ -9,7 +9,7 @@ use nofault_io::disk::{Disk, DiskInfo};
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
 use crate::background;
-use crate::buffer_pool::{BackgroundThreads, BufferPool, GroupsToEmpty, RelocationOutcome, Relocator};
+use crate::buffer_pool::{BackgroundThreads, BufferPool, Evacuation, RelocationOutcome, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::Result;
@@ -141,7 +141,7 @@ impl Owner {
         self.checkpointer.put_together(mover, pages)
     }
 
-    pub(super) fn empty_out(&self, mover: &mut Relocator, room: &mut GroupsToEmpty) -> Result<Option<u64>> {
+    pub(super) fn empty_out(&self, mover: &mut Relocator, room: &mut Evacuation) -> Result<Option<u64>> {
         self.checkpointer.empty_out(mover, room)
     }
 

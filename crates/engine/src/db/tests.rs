@@ -104,8 +104,8 @@ fn new_pool_in(hardship: Hardship) -> (BufferPool, SimWorld) {
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
     };
-    let space = BufferPool::new_space(hardship.page_bytes, 1 << 30);
-    let pool = BufferPool::new(&disk, &options, BlockMap::new(hardship.page_bytes), space, CommitSeq(0)).unwrap();
+    let allocator = BufferPool::new_allocator(hardship.page_bytes, 1 << 30);
+    let pool = BufferPool::new(&disk, &options, BlockMap::new(hardship.page_bytes), allocator, CommitSeq(0)).unwrap();
     (pool, world)
 }
 

@@ -554,7 +554,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
         let pages = named.map.pages_from(PageId(0)).map(|(_, at)| at.block);
         for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {
             assert!(
-                metadata.space.is_used(block),
+                metadata.allocator.is_used(block),
                 "block {block:?} is free, and commit {} names it: {world}",
                 durable.base
             );

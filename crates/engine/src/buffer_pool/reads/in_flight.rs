@@ -1,7 +1,7 @@
 //! In-flight reads: groups reads into runs, and submits each run as one operation.
 //!
 //! Pages that lie near each other are read in one operation, with small gaps between them: a scan over pages that were rewritten now
-//! and then stays close to the speed of one over a fresh file (`space::fragmentation`). Where there are frames that lie
+//! and then stays close to the speed of one over a fresh file (`block_allocator::fragmentation`). Where there are frames that lie
 //! together (`free_frames`) it reads straight into them, and otherwise into a scratch buffer, from which each page is copied to its
 //! frame. A run that fails is read again page by page, so a bad block costs only its own page.
 //!

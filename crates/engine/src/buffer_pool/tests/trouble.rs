@@ -70,8 +70,8 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     assert_eq!(pool.stats().pages_dirty, 0);
     {
         let mut metadata = pool.metadata().lock();
-        metadata.space.checkpoint_begins();
-        metadata.space.checkpoint_durable();
+        metadata.allocator.checkpoint_begins();
+        metadata.allocator.checkpoint_durable();
     }
     let stats = pool.stats();
     assert_eq!((stats.blocks_used, stats.blocks_deferred), (before + 30, 0));

@@ -104,7 +104,7 @@ impl Scattered {
     /// Blocks of pages and nodes, and where the file ends.
     fn blocks(&self) -> (u64, u64) {
         let metadata = self.inner().core.store.metadata().lock();
-        (metadata.space.used_blocks() - metadata.space.deferred_blocks(), metadata.space.end_block())
+        (metadata.allocator.used_blocks() - metadata.allocator.deferred_blocks(), metadata.allocator.end_block())
     }
 }
 

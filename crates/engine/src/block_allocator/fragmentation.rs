@@ -2,13 +2,13 @@
 //! computes how a scan in key order would have to read afterwards.
 //!
 //! In the ordinary tests it runs tiny; for the table of figures:
-//! `cargo test --release -p nofault space::fragmentation -- --ignored --nocapture`.
+//! `cargo test --release -p nofault block_allocator::fragmentation -- --ignored --nocapture`.
 
 use super::*;
 
 /// One file of pages in key order, and where they are.
 struct Pages {
-    space: Space,
+    allocator: BlockAllocator,
     place: Vec<BlockId>,
 }
 
@@ -33,9 +33,9 @@ const READ_BLOCKS_MAX: u64 = 64;
 impl Pages {
     /// Bulk-loaded: in key order, with the spare room that sequential allocation leaves.
     fn loaded(count: usize) -> Self {
-        let mut space = Space::new(32, u64::MAX);
-        let place = (0..count).map(|_| space.allocate().unwrap()).collect();
-        Self { space, place }
+        let mut allocator = BlockAllocator::new(32, u64::MAX);
+        let place = (0..count).map(|_| allocator.allocate().unwrap()).collect();
+        Self { allocator, place }
     }
 
     /// Rewrites `count` pages chosen at random, a checkpoint after every `per_checkpoint`.
@@ -50,11 +50,11 @@ impl Pages {
             chosen.dedup();
             for page in chosen {
                 let old = self.place[page];
-                self.place[page] = self.space.allocate_near(old).unwrap();
-                self.space.release(old);
+                self.place[page] = self.allocator.allocate_near(old).unwrap();
+                self.allocator.release(old);
             }
-            self.space.checkpoint_begins();
-            while self.space.checkpoint_durable() > 0 {}
+            self.allocator.checkpoint_begins();
+            while self.allocator.checkpoint_durable() > 0 {}
         }
     }
 
@@ -76,14 +76,14 @@ impl Pages {
             }
             let mut pages = window;
             while !pages.is_empty() {
-                let live = self.space.used_blocks() - self.space.deferred_blocks() - left_behind.len() as u64;
+                let live = self.allocator.used_blocks() - self.allocator.deferred_blocks() - left_behind.len() as u64;
                 let (want, end_max) = (pages.len() as u64, live + live / 8 + 16 * GROUP_BLOCKS);
-                let Ok(row) = self.space.allocate_row(want, want.min(16), after, end_max) else {
+                let Ok(row) = self.allocator.allocate_row(want, want.min(16), after, end_max) else {
                     if !left_behind.is_empty() {
                         self.checkpoint(&mut left_behind);
                         continue;
                     }
-                    let mut groups = self.space.groups_to_empty(256, &tidy);
+                    let mut groups = self.allocator.groups_to_empty(256, &tidy);
                     may_empty &= !groups.is_empty();
                     if !may_empty {
                         stayed += pages.len();
@@ -93,7 +93,7 @@ impl Pages {
                         if !groups.concerns(*place) {
                             continue;
                         }
-                        let Some(block) = self.space.allocate_into(&mut groups) else { break };
+                        let Some(block) = self.allocator.allocate_into(&mut groups) else { break };
                         left_behind.push(std::mem::replace(place, block));
                         aside += 1;
                     }
@@ -117,9 +117,9 @@ impl Pages {
     }
 
     fn checkpoint(&mut self, left_behind: &mut Vec<BlockId>) {
-        left_behind.drain(..).for_each(|block| self.space.release(block));
-        self.space.checkpoint_begins();
-        while self.space.checkpoint_durable() > 0 {}
+        left_behind.drain(..).for_each(|block| self.allocator.release(block));
+        self.allocator.checkpoint_begins();
+        while self.allocator.checkpoint_durable() > 0 {}
     }
 
     fn scan(&self) -> Scan {
@@ -172,7 +172,7 @@ fn compaction_gives_a_scan_its_large_pieces_back_and_the_file_hardly_grows() {
     let found = pages.compact();
     let after = pages.scan();
     assert!(after.run_pages > 16.0 && after.amplification < 1.1, "{after:?}; {found:?}");
-    assert!(pages.space.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.space.end_block());
+    assert!(pages.allocator.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.allocator.end_block());
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn where_there_is_no_order_at_all_groups_are_emptied_to_make_room() {
     let after = pages.scan();
     assert!(after.run_pages > 100.0 && stayed == 0, "{after:?}; {stayed} stayed");
     assert!(moved == 60_000 && aside > 0 && aside < 120_000, "{moved} moved, {aside} aside");
-    assert!(pages.space.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.space.end_block());
+    assert!(pages.allocator.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.allocator.end_block());
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn figures_of_compaction() {
         }
         for round in 0..4 {
             let Scan { run_pages, reads_per_1000, amplification, read_kib } = pages.scan();
-            let end = pages.space.end_block() as f64 / count as f64;
+            let end = pages.allocator.end_block() as f64 / count as f64;
             println!(
                 "{what:8} {count:8} {rewritten:4.1} round {round} | {run_pages:6.1} in a row, {reads_per_1000:6.1} reads/1000, {amplification:5.2}, {read_kib:6.1} KiB | file {end:5.3}"
             );
@@ -224,8 +224,8 @@ fn figures() {
             let total = (count as f64 * rewritten) as usize;
             pages.rewrite(total, ((count as f64 * per_checkpoint) as usize).max(1), &mut fastrand::Rng::with_seed(7));
             let Scan { run_pages, reads_per_1000, amplification, read_kib } = pages.scan();
-            let placed = pages.space.placement();
-            let end = pages.space.end_block() as f64 / count as f64;
+            let placed = pages.allocator.placement();
+            let end = pages.allocator.end_block() as f64 / count as f64;
             println!(
                 "{count:8} {rewritten:8.2} {per_checkpoint:8.3} | {run_pages:6.1} {reads_per_1000:8.1} {amplification:8.2} {read_kib:8.1} | {:8} {:8} {:8} {end:6.3}",
                 placed.same_group, placed.near_group, placed.far

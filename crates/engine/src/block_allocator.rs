@@ -7,9 +7,9 @@
 //!
 //! The set of used blocks is not stored on disk: the page table names every block in use, so opening rebuilds this map.
 //!
-//! Invariant: [`Space::release`] only defers. A deferred block is free once a later checkpoint is durable
-//! ([`Space::checkpoint_durable`]) and no snapshot or backup holds it ([`Space::hold`]). Only blocks in which no page was
-//! stored need no checkpoint ([`Space::give_back`], [`Space::set_aside`]): on a disk that refuses writes, no checkpoint
+//! Invariant: [`BlockAllocator::release`] only defers. A deferred block is free once a later checkpoint is durable
+//! ([`BlockAllocator::checkpoint_durable`]) and no snapshot or backup holds it ([`BlockAllocator::hold`]). Only blocks in which no page was
+//! stored need no checkpoint ([`BlockAllocator::give_back`], [`BlockAllocator::set_aside`]): on a disk that refuses writes, no checkpoint
 //! becomes durable either.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -48,7 +48,7 @@ const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 
 /// The blocks of one data file.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct BlockAllocator {
     /// The groups in which a block was used since the file was opened.
     groups: FxHashMap<u32, Group>,
     /// Ranges of groups in which no block was used yet: the first group of each range, and the group after its last. So a sparse
@@ -93,12 +93,12 @@ pub(crate) struct Placement {
 
 /// Groups to be emptied, and groups with free blocks for the pages of the former.
 #[derive(Debug, Clone)]
-pub(crate) struct ToEmpty {
+pub(crate) struct GroupsToEmpty {
     from: FxHashSet<u64>,
     into: Vec<u64>,
 }
 
-impl ToEmpty {
+impl GroupsToEmpty {
     /// Whether no group is to be emptied.
     pub(crate) fn is_empty(&self) -> bool {
         self.from.is_empty()
@@ -117,7 +117,7 @@ pub(crate) fn group_of(block: BlockId) -> u64 {
 
 /// No free block is left and the file may not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoRoom;
+pub(crate) struct NoFreeBlocks;
 
 #[derive(Debug, Clone)]
 struct Group {
@@ -164,10 +164,10 @@ impl Group {
     }
 }
 
-impl Space {
+impl BlockAllocator {
     /// Creates an empty file that may grow to `blocks_max` blocks. The first `first_block` of them are never allocated.
     pub(crate) fn new(first_block: u64, blocks_max: u64) -> Self {
-        let mut space = Self {
+        let mut allocator = Self {
             groups: FxHashMap::default(),
             untouched: BTreeMap::new(),
             group_count: 0,
@@ -185,10 +185,10 @@ impl Space {
             placed: Placement::default(),
         };
         for block in 0..first_block {
-            let marked = space.mark_used(BlockId(block));
+            let marked = allocator.mark_used(BlockId(block));
             debug_assert!(marked, "a fresh map has no used blocks");
         }
-        space
+        allocator
     }
 
     /// Notes that a block is in use, while a page table is loaded. False when it was already: two pages name it.
@@ -219,8 +219,8 @@ impl Space {
     /// Allocates a block for a page that was at `near`, or belongs beside the page there.
     ///
     /// # Errors
-    /// `NoRoom` when every block is used and the file is at its largest.
-    pub(crate) fn allocate_near(&mut self, near: BlockId) -> Result<BlockId, NoRoom> {
+    /// `NoFreeBlocks` when every block is used and the file is at its largest.
+    pub(crate) fn allocate_near(&mut self, near: BlockId) -> Result<BlockId, NoFreeBlocks> {
         let home = near.0 / GROUP_BLOCKS;
         if home >= self.group_count {
             return self.allocate();
@@ -247,13 +247,13 @@ impl Space {
     /// Allocates a block for a page without an old place. Consecutive calls return neighbouring blocks as long as there is room.
     ///
     /// # Errors
-    /// `NoRoom` when every block is used and the file is at its largest.
-    pub(crate) fn allocate(&mut self) -> Result<BlockId, NoRoom> {
+    /// `NoFreeBlocks` when every block is used and the file is at its largest.
+    pub(crate) fn allocate(&mut self) -> Result<BlockId, NoFreeBlocks> {
         self.placed.fresh += 1;
         self.allocate_anywhere(SPARE_BLOCKS)
     }
 
-    fn allocate_anywhere(&mut self, spare: u32) -> Result<BlockId, NoRoom> {
+    fn allocate_anywhere(&mut self, spare: u32) -> Result<BlockId, NoFreeBlocks> {
         if let Some(open) = self.open_group
             && self.groups.get(&open).is_some_and(|group| group.free > spare)
             && let Some(block) = self.take_nearest(u64::from(open), 0)
@@ -266,10 +266,10 @@ impl Space {
             _ if !self.untouched.is_empty() => self.touch_last(),
             _ if (self.group_count + 1) * GROUP_BLOCKS <= self.backed_end => self.add_group(),
             Some((_, group)) => group,
-            None => return Err(NoRoom),
+            None => return Err(NoFreeBlocks),
         };
         self.open_group = Some(next);
-        self.take_nearest(u64::from(next), 0).ok_or(NoRoom)
+        self.take_nearest(u64::from(next), 0).ok_or(NoFreeBlocks)
     }
 
     /// Blocks that follow each other, for pages that are to lie together: `want` of them (`ROW_BLOCKS_MAX` at the most), or fewer
@@ -277,14 +277,14 @@ impl Space {
     /// `after` first, so that rows asked for one after another are neighbours as well.
     ///
     /// # Errors
-    /// `NoRoom` when no free row is that long.
+    /// `NoFreeBlocks` when no free row is that long.
     pub(crate) fn allocate_row(
         &mut self,
         want: u64,
         least: u64,
         after: Option<BlockId>,
         end_max: u64,
-    ) -> Result<Range<u64>, NoRoom> {
+    ) -> Result<Range<u64>, NoFreeBlocks> {
         let behind = after.map(|block| (block.0 + 1) / GROUP_BLOCKS);
         let roomy = self.by_room.iter().rev().take_while(|(class, _)| u64::from((class + 1) * CLASS_BLOCKS) > least);
         let roomy = roomy.take(GROUPS_LOOKED_AT).map(|(_, group)| u64::from(*group));
@@ -305,7 +305,7 @@ impl Space {
             let group = if self.untouched.is_empty() { self.add_group() } else { self.touch_last() };
             best = (u64::from(group), 0..want.min(ROW_BLOCKS_MAX));
         } else if found == 0 || found < least {
-            return Err(NoRoom);
+            return Err(NoFreeBlocks);
         }
         let (group, row) = best;
         row.clone().for_each(|at| self.take(group as u32, at));
@@ -315,7 +315,7 @@ impl Space {
 
     /// Chooses groups to empty, and groups with free blocks for their pages: at most `most` of the former, those with the
     /// most free blocks first, none of `but`. Groups that were never used are in neither list, nor are other empty ones.
-    pub(crate) fn groups_to_empty(&self, most: usize, but: &FxHashSet<u64>) -> ToEmpty {
+    pub(crate) fn groups_to_empty(&self, most: usize, but: &FxHashSet<u64>) -> GroupsToEmpty {
         let free = |group: &u64| self.groups.get(&(*group as u32)).map_or(GROUP_BLOCKS, |group| u64::from(group.free));
         let mut groups: Vec<u64> =
             self.groups.keys().map(|group| u64::from(*group)).filter(|group| !but.contains(group)).collect();
@@ -337,11 +337,11 @@ impl Space {
             }
         }
         groups.retain(|group| free(group) > 0);
-        ToEmpty { from: from.into_iter().collect(), into: groups }
+        GroupsToEmpty { from: from.into_iter().collect(), into: groups }
     }
 
     /// Takes a block of one of the groups that have room; `None` when none is left there.
-    pub(crate) fn allocate_into(&mut self, groups: &mut ToEmpty) -> Option<BlockId> {
+    pub(crate) fn allocate_into(&mut self, groups: &mut GroupsToEmpty) -> Option<BlockId> {
         while let Some(group) = groups.into.last() {
             if let Some(block) = self.take_nearest(*group, 0) {
                 return Some(block);
@@ -403,7 +403,7 @@ impl Space {
         freed + set_aside.len()
     }
 
-    /// Keeps a block from being freed until there were as many calls of [`Space::let_go`].
+    /// Keeps a block from being freed until there were as many calls of [`BlockAllocator::let_go`].
     pub(crate) fn hold(&mut self, block: BlockId) {
         *self.held.entry(block).or_insert(0) += 1;
     }

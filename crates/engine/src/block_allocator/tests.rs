@@ -1,0 +1,135 @@
+use super::*;
+
+fn filled(groups: u64) -> BlockAllocator {
+    let mut allocator = BlockAllocator::new(0, u64::MAX);
+    for block in 0..groups * GROUP_BLOCKS {
+        assert!(allocator.mark_used(BlockId(block)));
+    }
+    allocator
+}
+
+#[test]
+fn a_rewritten_page_goes_to_the_nearest_room_in_its_own_group() {
+    let mut allocator = filled(3);
+    allocator.release(BlockId(300));
+    allocator.release(BlockId(310));
+    allocator.checkpoint_begins();
+    assert_eq!(allocator.checkpoint_durable(), 2);
+    assert_eq!(allocator.allocate_near(BlockId(307)), Ok(BlockId(310)));
+    assert_eq!(allocator.allocate_near(BlockId(307)), Ok(BlockId(300)));
+    assert_eq!(allocator.placement().same_group, 2);
+}
+
+#[test]
+fn without_room_at_home_a_page_goes_beside_it_and_then_elsewhere() {
+    let mut allocator = filled(12);
+    allocator.release(BlockId(5 * GROUP_BLOCKS + 17));
+    allocator.checkpoint_begins();
+    allocator.checkpoint_durable();
+    assert_eq!(allocator.allocate_near(BlockId(6 * GROUP_BLOCKS)), Ok(BlockId(5 * GROUP_BLOCKS + 17)));
+    assert_eq!(allocator.allocate_near(BlockId(6 * GROUP_BLOCKS)), Ok(BlockId(12 * GROUP_BLOCKS)));
+    assert_eq!((allocator.placement().near_group, allocator.placement().far), (1, 1));
+}
+
+#[test]
+fn a_released_block_is_free_only_after_a_checkpoint_that_began_later() {
+    let mut allocator = filled(1);
+    allocator.checkpoint_begins();
+    allocator.release(BlockId(9));
+    assert_eq!(allocator.checkpoint_durable(), 0);
+    assert!(allocator.is_used(BlockId(9)));
+    allocator.checkpoint_begins();
+    assert!(allocator.is_used(BlockId(9)));
+    assert_eq!(allocator.checkpoint_durable(), 1);
+    assert!(!allocator.is_used(BlockId(9)));
+}
+
+#[test]
+fn what_was_never_stored_is_free_at_once_and_where_the_device_failed_after_a_while() {
+    let mut allocator = BlockAllocator::new(0, 2 * SET_ASIDE_MAX as u64);
+    let block = allocator.allocate().unwrap();
+    allocator.give_back(block);
+    assert_eq!((allocator.used_blocks(), allocator.allocate()), (0, Ok(block)));
+    allocator.set_aside(block);
+    for _ in 0..3 * SET_ASIDE_MAX {
+        let other = allocator.allocate().unwrap();
+        assert_ne!(Some(&other), allocator.set_aside.back(), "others come first");
+        allocator.set_aside(other);
+        assert!(allocator.deferred_blocks() <= SET_ASIDE_MAX as u64);
+    }
+    assert_eq!(allocator.used_blocks(), SET_ASIDE_MAX as u64);
+    assert_eq!((allocator.checkpoint_durable(), allocator.used_blocks()), (SET_ASIDE_MAX, 0));
+}
+
+#[test]
+fn a_held_block_outlives_its_checkpoints_until_the_last_holder_lets_go() {
+    let mut allocator = filled(1);
+    allocator.hold(BlockId(3));
+    allocator.hold(BlockId(3));
+    allocator.release(BlockId(3));
+    allocator.checkpoint_begins();
+    allocator.checkpoint_durable();
+    allocator.let_go(BlockId(3));
+    assert!(allocator.is_used(BlockId(3)));
+    allocator.let_go(BlockId(3));
+    assert!(!allocator.is_used(BlockId(3)));
+}
+
+#[test]
+fn a_block_named_twice_is_noticed() {
+    let mut allocator = BlockAllocator::new(2, u64::MAX);
+    assert!(!allocator.mark_used(BlockId(1)), "reserved for superblocks");
+    assert!(allocator.mark_used(BlockId(700)));
+    assert!(!allocator.mark_used(BlockId(700)));
+}
+
+#[test]
+fn a_full_file_says_so_and_recovers_when_room_comes_back() {
+    let mut allocator = BlockAllocator::new(0, GROUP_BLOCKS);
+    let all: Vec<_> = std::iter::from_fn(|| allocator.allocate().ok()).collect();
+    assert_eq!(all.len() as u64, GROUP_BLOCKS);
+    assert_eq!(allocator.allocate_near(all[7]), Err(NoFreeBlocks));
+    allocator.release(all[7]);
+    allocator.checkpoint_begins();
+    allocator.checkpoint_durable();
+    assert_eq!(allocator.allocate(), Ok(all[7]));
+}
+
+#[test]
+fn random_histories_never_give_out_a_block_twice_and_count_right() {
+    for seed in 0..30 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut allocator = BlockAllocator::new(2, 4000);
+        let mut live: Vec<BlockId> = Vec::new();
+        let mut owned = std::collections::HashSet::new();
+        let (mut releasing, mut expiring) = (Vec::new(), Vec::new());
+        for _ in 0..4000 {
+            match random.u32(0..10) {
+                0..=5 => {
+                    let got = match live.get(random.usize(0..live.len().max(1))) {
+                        Some(near) if random.bool() => allocator.allocate_near(*near),
+                        _ => allocator.allocate(),
+                    };
+                    if let Ok(block) = got {
+                        assert!(block.0 >= 2 && block.0 < 4000 && owned.insert(block), "seed {seed}: {block:?} twice");
+                        live.push(block);
+                    }
+                }
+                6..=8 if !live.is_empty() => {
+                    let block = live.swap_remove(random.usize(0..live.len()));
+                    allocator.release(block);
+                    releasing.push(block);
+                }
+                _ => {
+                    allocator.checkpoint_begins();
+                    expiring.append(&mut releasing);
+                    allocator.checkpoint_durable();
+                    expiring.drain(..).for_each(|block| assert!(owned.remove(&block)));
+                }
+            }
+            assert_eq!(allocator.used_blocks(), owned.len() as u64 + 2, "seed {seed}");
+        }
+        let free: u64 = allocator.free_by_group().values().map(|free| u64::from(*free)).sum();
+        assert_eq!(free + allocator.used_blocks(), allocator.end_block(), "seed {seed}");
+    }
+}
