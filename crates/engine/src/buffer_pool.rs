@@ -103,7 +103,7 @@ use self::writer_signal::WriterSignal;
 use crate::block_allocator::BlockAllocator;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
-use crate::pages::{Claim, Missing, Room, Snapshot as _, Store, Wait};
+use crate::pages::{BlockReservation, Missing, ReservationKind, Snapshot as _, Store, Wait};
 use crate::sync::semaphore::Permit;
 
 /// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
@@ -302,7 +302,7 @@ impl BufferPool {
             blocks_used: metadata.allocator.used_blocks(),
             blocks_deferred: metadata.allocator.deferred_blocks(),
             blocks_free: metadata.allocator.free_blocks(),
-            blocks_reserve: self.metadata().reserve_blocks(frames, &metadata),
+            blocks_reserve: self.metadata().blocks_kept_free(frames, &metadata),
             memory_bytes: memory_frames_bytes
                 + memory_table_bytes
                 + metadata.allocator.memory_bytes()
@@ -425,8 +425,8 @@ impl Store for BufferPool {
         self.reads.scheduler().staged().lined_up()
     }
 
-    fn claim_room(&self, pages: usize, claim: Claim) -> Option<Room> {
-        self.versions.metadata().claim(self.versions.frames(), pages as u64, claim)
+    fn reserve_blocks(&self, pages: usize, kind: ReservationKind) -> Option<BlockReservation> {
+        self.versions.metadata().reserve(self.versions.frames(), pages as u64, kind)
     }
 
     fn grow(&self) -> Result<bool> {

@@ -24,7 +24,6 @@ mod commit_pages;
 mod compact;
 mod completions;
 mod core;
-mod data_room;
 mod deferred_free;
 mod large;
 mod loader;
@@ -38,6 +37,7 @@ mod owner;
 mod pins;
 mod reader;
 mod replay;
+mod reservations;
 mod retry;
 mod scan;
 mod stats;
@@ -247,8 +247,8 @@ impl Db {
     ///
     /// # Errors
     /// `InvalidCall` when a key or value is too long, or a table is another database's. `NoSpace` when the disk is full: nothing of the
-    /// batch was done, and commits go on by themselves once there is room. Deletes and dropped tables have a reserve
-    /// ([`PoolStats::blocks_reserve`]), so they can make room. `Poisoned` after an earlier failure of the log.
+    /// batch was done, and commits go on by themselves once there is free space. Deletes and dropped tables have a reserve
+    /// ([`PoolStats::blocks_reserve`]), so they can free space. `Poisoned` after an earlier failure of the log.
     pub async fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
         if let Some(stranger) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
             return Err(stranger.stranger());

@@ -22,12 +22,12 @@
 
 #[cfg(test)]
 pub(crate) mod memory;
-mod room;
+mod reservation;
 
 use std::ops::{Deref, Range};
 use std::task::{Poll, Waker};
 
-pub(crate) use self::room::{Claim, Room, RoomLedger};
+pub(crate) use self::reservation::{BlockReservation, ReservationKind, ReservationLedger};
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, PageId};
 use crate::sync::semaphore::Permit;
@@ -51,7 +51,7 @@ pub(crate) enum Wait {
         /// The total number of frames that the operation wants to hold.
         frames: usize,
     },
-    /// The log has no room for this many bytes yet.
+    /// The log has no free space for this many bytes yet.
     LogFull {
         /// The number of bytes.
         len_bytes: usize,
@@ -232,9 +232,9 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Reserves blocks for this many pages, so that they can be written even if the disk fills up. Returns `None` when there
     /// are too few: [`Store::grow`] or a checkpoint may make some free. Hold the result until the pages are published. No I/O.
-    fn claim_room(&self, pages: usize, claim: Claim) -> Option<Room> {
-        let _ = (pages, claim);
-        Some(Room::default())
+    fn reserve_blocks(&self, pages: usize, kind: ReservationKind) -> Option<BlockReservation> {
+        let _ = (pages, kind);
+        Some(BlockReservation::default())
     }
 
     /// Grows the file. Returns false when the disk has no space. Blocks.
@@ -245,7 +245,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Returns the number of pages for which there is room that no claim covers, the reserve included.
+    /// Returns the number of pages for which there are free blocks that no reservation covers, the reserve included.
     fn spare_pages(&self) -> u64 {
         u64::MAX
     }
@@ -305,10 +305,10 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// I/O. `LogFull` before anything is appended; `Failed(Poisoned)` after a failed write. The caller is in the commit section.
     fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition>;
 
-    /// Returns a ticket that is ready when a piece of this many bytes has room.
-    fn room(&self, len_bytes: usize) -> Self::Ticket;
+    /// Returns a ticket that is ready when the log has free space for a fragment of this many bytes.
+    fn await_space(&self, len_bytes: usize) -> Self::Ticket;
 
-    /// Refuses all further appends because of `why`: present and later waiters for room receive that error. Pieces that were
+    /// Refuses all further appends because of `why`: present and later waiters for free space receive that error. Fragments that were
     /// appended before become durable all the same.
     fn refuse(&self, why: &Error) {
         let _ = why;

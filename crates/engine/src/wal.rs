@@ -483,7 +483,7 @@ impl CommitLog for Log {
         Ok(position)
     }
 
-    fn room(&self, len_bytes: usize) -> LogTicket {
+    fn await_space(&self, len_bytes: usize) -> LogTicket {
         let mut state = self.0.lock();
         let goal = Goal::FreeSpace { len_bytes, failures_before: state.failed_checkpoints };
         let (has_space, has_log_space) = (self.0.has_space(&state, len_bytes), self.0.has_log_space(&state, len_bytes));

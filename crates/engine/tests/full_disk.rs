@@ -77,7 +77,7 @@ fn delete(what: &str, table: &Table, model: &mut Model, share: usize) {
 }
 
 /// Deletes one row of so many before and after the table `doomed` is dropped, then writes a few rows into the room that this frees.
-fn make_room(what: &str, db: &Db, table: &Table, model: &mut Model, shares: [usize; 2]) {
+fn free_space(what: &str, db: &Db, table: &Table, model: &mut Model, shares: [usize; 2]) {
     delete(what, table, model, shares[0]);
     db.checkpoint().unwrap_or_else(|error| panic!("{what}: a checkpoint: {error}"));
     db.drop_table("doomed").unwrap_or_else(|error| panic!("{what}: dropping a table: {error}"));
@@ -112,7 +112,7 @@ fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, backgroun
     let db = Db::open_in(directory, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
     let table = db.table("t").unwrap();
     check(what, &table, &model);
-    make_room(what, &db, &table, &mut model, [3, 2]);
+    free_space(what, &db, &table, &mut model, [3, 2]);
     fill(what, &db, &table, &mut model, &mut random, 220);
     db.compact(nofault::db::Pace::Full, |_| true).unwrap_or_else(|error| panic!("{what}: compaction: {error}"));
     check(what, &table, &model);
@@ -218,7 +218,7 @@ fn real_story(what: &str, folder: &Path, ballast: &Path) {
     let db = Db::open(&path, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
     let table = db.table("t").unwrap();
     check(what, &table, &model);
-    make_room(what, &db, &table, &mut model, [29, 29]);
+    free_space(what, &db, &table, &mut model, [29, 29]);
     fill(what, &db, &table, &mut model, &mut random, 20);
     db.compact(nofault::db::Pace::Full, |_| true).unwrap_or_else(|error| panic!("{what}: compaction: {error}"));
     check(what, &table, &model);

@@ -56,7 +56,7 @@ impl BackgroundWriter {
         let starving = self.signal.set_starving(false);
         if starving {
             // Before the writes, which take their time.
-            self.evictor.make_clean_room(batch);
+            self.evictor.free_clean_frames(batch);
         }
         let soon = self.signal.take_soon();
         let wrote_soon = !soon.is_empty();
@@ -67,7 +67,7 @@ impl BackgroundWriter {
         let must_write = (many_dirty || writers_wait) && !self.signal.has_soon();
         if starving || must_write || frames.free_count() < low_water {
             // Dirty pages go out many at a time, in a few large operations side by side; and writers go on writing meanwhile.
-            freed = self.evictor.make_room(if many_dirty || writers_wait {
+            freed = self.evictor.free_frames(if many_dirty || writers_wait {
                 batch.max(frames.count() / 16).min(WRITE_BATCH_MAX)
             } else {
                 batch

@@ -69,7 +69,7 @@ impl Evictor {
     /// Takes a frame for a read; when none is free, evicts a few and takes one of those.
     pub(super) fn frame_for_read(&self) -> Option<OwnedFrame> {
         self.versions.frames().take_for_read().or_else(|| {
-            self.make_clean_room(EVICTED_TOGETHER);
+            self.free_clean_frames(EVICTED_TOGETHER);
             self.versions.frames().take_for_read()
         })
     }
@@ -79,7 +79,7 @@ impl Evictor {
         let mut frames = Vec::with_capacity(count);
         self.versions.frames().take_some_for_read(count, &mut frames);
         if frames.len() < count {
-            self.make_clean_room(EVICTED_TOGETHER.max(count - frames.len()));
+            self.free_clean_frames(EVICTED_TOGETHER.max(count - frames.len()));
             self.versions.frames().take_some_for_read(count - frames.len(), &mut frames);
         }
         self.restock(EVICTED_TOGETHER);
@@ -89,7 +89,7 @@ impl Evictor {
     /// Takes up to `most` adjacent frames, at least `least`, for one read of as many blocks.
     pub(super) fn run_for_read(&self, least: usize, most: usize) -> Option<OwnedRun> {
         let memory = self.versions.frames().take_run_for_read(least, most).or_else(|| {
-            self.make_clean_room(EVICTED_TOGETHER.max(most));
+            self.free_clean_frames(EVICTED_TOGETHER.max(most));
             self.versions.frames().take_run_for_read(least, most)
         });
         self.restock(EVICTED_TOGETHER);
@@ -106,7 +106,7 @@ impl Evictor {
                 break;
             }
             // Pages that need no write leave at once, as they do for reads.
-            self.make_clean_room(lacking.clamp(EVICTED_TOGETHER, EVICTED_FOR_WRITER_MAX));
+            self.free_clean_frames(lacking.clamp(EVICTED_TOGETHER, EVICTED_FOR_WRITER_MAX));
             self.versions.frame_waits().grant();
         }
         self.signal.wake();
@@ -115,7 +115,7 @@ impl Evictor {
     /// Frees about `want` frames, writing dirty pages if it must. Returns how many frames became free, will be soon, or became
     /// clean. Waits for the device. When pages cannot be written, the waiters for frames to write in receive the error; readers
     /// go on with frames that can be evicted without a write.
-    pub(super) fn make_room(&self, want: usize) -> usize {
+    pub(super) fn free_frames(&self, want: usize) -> usize {
         self.versions.help_epoch();
         let swept = self.versions.sweep_all();
         let writers_wait = self.versions.frame_waits().has_waiters();
@@ -154,7 +154,7 @@ impl Evictor {
 
     /// Frees about `want` frames that need no write, with a bounded amount of work and without waiting: for threads that need
     /// frames now, executors' threads included. Where this finds too few, the background writer must write.
-    pub(super) fn make_clean_room(&self, want: usize) {
+    pub(super) fn free_clean_frames(&self, want: usize) {
         if self.versions.sweep() > 0 {
             return;
         }
@@ -166,7 +166,7 @@ impl Evictor {
     }
 
     /// Evicts `want` frames for reads to come when few are free: an evicted frame is free only after an epoch, which takes a moment
-    /// while other threads read pages. Otherwise as [`Evictor::make_clean_room`].
+    /// while other threads read pages. Otherwise as [`Evictor::free_clean_frames`].
     pub(super) fn restock(&self, want: usize) {
         self.versions.sweep();
         let stock = (self.versions.frames().count() / STOCK_SHARE).min(STOCK_MAX);

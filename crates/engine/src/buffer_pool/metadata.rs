@@ -4,13 +4,13 @@
 //! Pages are written only to allocated blocks that exist in the file (`BlockAllocator` gives out no others). A commit is
 //! admitted only while the free ones are at least as many as
 //! 1. the dirty pages in memory, each of which takes one when it is written,
-//! 2. the blocks claimed by commits under way, this one included ([`Room`]),
+//! 2. the blocks reserved by commits under way, this one included ([`BlockReservation`]),
 //! 3. the nodes of the page table, twice: for the checkpoint that may be under way, and for the next,
-//! 4. and the reserve ([`RESERVE_BLOCKS`]), or where the commit makes room itself a small part of it.
+//! 4. and the reserve ([`RESERVE_BLOCKS`]), or where the commit itself frees blocks a small part of it.
 //!
 //! So eviction and checkpoints always find the blocks they need, also on a full disk. A checkpoint gives back the
 //! blocks that the one before named and this one does not; deletes and dropped tables never make the database larger,
-//! so with the reserve they can go on from checkpoint to checkpoint until there is room again.
+//! so with the reserve they can go on from checkpoint to checkpoint until blocks are free again.
 //!
 //! Invariant: the lock is held for a bounded part of the changed pages at a time.
 
@@ -24,7 +24,7 @@ use crate::block_allocator::{BlockAllocator, GROUP_BLOCKS};
 use crate::budget::Budget;
 use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, entries_per_node, levels_for, nodes_on_level};
-use crate::pages::{Claim, Room, RoomLedger};
+use crate::pages::{BlockReservation, ReservationKind, ReservationLedger};
 
 /// Changed pages that are noted, or looked at, under one hold of the lock.
 const CHANGED_AT_ONCE: usize = 512;
@@ -37,7 +37,7 @@ const STEPS_A_RANGE: usize = 2;
 /// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more than a commit
 /// that deletes a hundred rows changes.
 pub(super) const RESERVE_BLOCKS: u64 = GROUP_BLOCKS;
-/// Blocks that nothing claims: for commits that change more pages than they claimed, as merging nodes may.
+/// Blocks that no reservation takes: for commits that change more pages than they reserved, as merging nodes may.
 const MARGIN_BLOCKS: u64 = 32;
 
 /// The metadata of a pool, and its lock.
@@ -57,13 +57,13 @@ pub(crate) struct MetadataState {
     pub(crate) changed: ChangedPages,
     pub(super) ids: PageIds,
     /// Blocks reserved for commits under way.
-    claimed: u64,
+    reserved: u64,
 }
 
 impl Metadata {
     pub(super) fn new(allocator: BlockAllocator, map: BlockMap, page_bytes: usize) -> Self {
         let ids = PageIds::of(&map);
-        let state = MetadataState { allocator, map, changed: ChangedPages::default(), ids, claimed: 0 };
+        let state = MetadataState { allocator, map, changed: ChangedPages::default(), ids, reserved: 0 };
         Self { state: Mutex::new(state), page_bytes }
     }
 
@@ -142,9 +142,9 @@ impl Metadata {
     }
 
     /// Blocks promised to dirty pages, commits under way and page-table nodes, should there be so many more pages. The dirty pages
-    /// are counted under the lock: a commit that has just published its pages, and ended its claim, is then counted as dirty.
+    /// are counted under the lock: a commit that has just published its pages, and ended its reservation, is then counted as dirty.
     fn promised_blocks(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
-        frames.dirty_count() as u64 + state.claimed + 2 * self.nodes(frames, state, more_pages)
+        frames.dirty_count() as u64 + state.reserved + 2 * self.nodes(frames, state, more_pages)
     }
 
     /// Nodes that the page table has when there are so many more pages. Of a table with gaps only those that exist count, and as many
@@ -153,23 +153,28 @@ impl Metadata {
         let pages = state.ids.end() + more_pages;
         let levels = levels_for(pages, self.page_bytes);
         let without_gaps: u64 = (0..levels).map(|level| nodes_on_level(pages, level, self.page_bytes)).sum();
-        let unnamed = pages.saturating_sub(state.map.page_count()) + frames.dirty_count() as u64 + state.claimed;
+        let unnamed = pages.saturating_sub(state.map.page_count()) + frames.dirty_count() as u64 + state.reserved;
         let added = unnamed.div_ceil(entries_per_node(self.page_bytes)) + 2 * u64::from(levels);
         without_gaps.min(state.map.node_count() + added)
     }
 
     /// Reserves blocks for this many pages, if there are so many. Does no I/O.
-    pub(super) fn claim(self: &Arc<Self>, frames: &Frames, pages: u64, claim: Claim) -> Option<Room> {
+    pub(super) fn reserve(
+        self: &Arc<Self>,
+        frames: &Frames,
+        pages: u64,
+        kind: ReservationKind,
+    ) -> Option<BlockReservation> {
         let mut state = self.lock();
-        let kept = if claim == Claim::Ordinary { RESERVE_BLOCKS } else { MARGIN_BLOCKS };
+        let kept = if kind == ReservationKind::Ordinary { RESERVE_BLOCKS } else { MARGIN_BLOCKS };
         // Dirty pages are counted before free blocks are: one that is being written is counted twice rather than not at all.
         let promised = self.promised_blocks(frames, &state, pages) + pages + kept;
         if promised > state.allocator.free_blocks() {
             return None;
         }
-        state.claimed += pages;
+        state.reserved += pages;
         drop(state);
-        Some(Room::of(Arc::clone(self) as Arc<dyn RoomLedger>, pages))
+        Some(BlockReservation::of(Arc::clone(self) as Arc<dyn ReservationLedger>, pages))
     }
 
     /// Returns the number of free blocks that are not promised. The reserve is among them.
@@ -181,13 +186,13 @@ impl Metadata {
     }
 
     /// Blocks kept free for deletes, dropped tables, compaction and the next checkpoints.
-    pub(super) fn reserve_blocks(&self, frames: &Frames, state: &MetadataState) -> u64 {
+    pub(super) fn blocks_kept_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
         RESERVE_BLOCKS + 2 * self.nodes(frames, state, 0)
     }
 }
 
-impl RoomLedger for Metadata {
-    fn end_claim(&self, blocks: u64) {
-        self.lock().claimed -= blocks;
+impl ReservationLedger for Metadata {
+    fn end_reservation(&self, blocks: u64) {
+        self.lock().reserved -= blocks;
     }
 }

@@ -281,7 +281,7 @@ impl Reads {
             waiter.park(Duration::from_millis(1));
             return Ok(Round::of(waiter.is_ready()));
         }
-        Ok(Round::of(self.evictor.make_room(self.evictor.batch()) > 0))
+        Ok(Round::of(self.evictor.free_frames(self.evictor.batch()) > 0))
     }
 
     /// Parks a waiter until another thread completes its reads, or for [`PARKED_MS`] milliseconds. Idle when no read

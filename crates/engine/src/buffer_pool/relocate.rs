@@ -28,7 +28,7 @@ use crate::block_allocator::{GROUP_BLOCKS, GroupsToEmpty, NoFreeBlocks, ROW_BLOC
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
 use crate::error::{Error, Result};
 use crate::format::{BlockId, Location, PageId, check_page};
-use crate::pages::Claim;
+use crate::pages::ReservationKind;
 
 /// Bytes that are moved as one.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -225,7 +225,7 @@ impl Relocator {
         if want < least {
             return None;
         }
-        let _until_taken = self.versions.metadata().claim(self.versions.frames(), want, Claim::Reserve)?;
+        let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, ReservationKind::Reserve)?;
         let allocate = |least| self.versions.metadata().lock().allocator.allocate_row(want, least, self.after, end_max);
         let row = allocate(least.max(want.div_ceil(2))).or_else(|_| {
             let may_grow = self.versions.metadata().lock().allocator.backed_end() + GROUP_BLOCKS <= end_max;

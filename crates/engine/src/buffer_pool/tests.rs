@@ -150,7 +150,7 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
     let pool = pool(&world, 256);
     let ids: Vec<PageId> = (1..5).flat_map(|seq| commit(&pool, seq, &[], &[seq; 20], &[]).unwrap()).collect();
     for _ in 0..20 {
-        pool.evictor.make_room(128);
+        pool.evictor.free_frames(128);
     }
     let _threads = pool.start_background_threads().unwrap();
     let walk = pool.walk();
@@ -168,7 +168,7 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
     }
     drop(walk);
     for _ in 0..20 {
-        pool.evictor.make_room(128);
+        pool.evictor.free_frames(128);
     }
     let waits: Vec<_> = missing.iter().map(|missing| Wait::Miss(*missing)).collect();
     pool.request(&waits, Permit::any()).wait().unwrap();

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
 use crate::ids::PageRuns;
-use crate::pages::{Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
+use crate::pages::{CommitLog, Durability, Edits, Pages, ReservationKind, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::build::Builder;
 use crate::tree::overflow::{Writer, data_bytes};
@@ -33,8 +33,8 @@ mod tests;
 /// Bytes of pages that are published together: few enough that they are still in a core's cache when they are summed up, and that the
 /// first are on their way to the disk while the next are filled.
 const PORTION_BYTES: usize = 1 << 20;
-/// Pages that there must be room for when a load goes on after it found none.
-const ROOM_PAGES: usize = 256;
+/// Pages that there must be free blocks for when a load goes on after it found none.
+const RESUME_FREE_PAGES: usize = 256;
 
 /// Why a portion ended.
 enum Step {
@@ -161,13 +161,14 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                 refuse_too_long(value.as_ref())?;
                 let mut writer = Writer::new(value.as_ref());
                 let pages = value.as_ref().len() / data_bytes(core.store.page_bytes()) * 65 / 64 + 3;
-                let _room = core.room.claim(pages, Claim::Ordinary).await?;
+                let _reservation = core.reservations.reserve(pages, ReservationKind::Ordinary).await?;
                 let written = core.committer.large.write_long(section, tree, &mut writer).await;
                 writer.pages().iter().for_each(|page| self.long.push(*page));
                 at = written?;
             }
             let Self { builder, count, .. } = &mut *self;
-            let room = core.room.claim(portion + builder.frames_max(), Claim::Ordinary).await?;
+            let reservation =
+                core.reservations.reserve(portion + builder.frames_max(), ReservationKind::Ordinary).await?;
             let step = section.edit(|edits, _| {
                 let mut fill = || {
                     builder.begin_portion(edits)?;
@@ -196,16 +197,18 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                 builder.end_portion(edits);
                 Ok(step)
             });
-            drop(room);
+            drop(reservation);
             core.store.write_soon(builder.portion());
             match step {
                 Ok(Step::Done) => return Ok(()),
                 Ok(Step::Stopped(stopped)) => return Err(stopped),
                 Ok(Step::More) => pins = PinBudget::default(),
                 Ok(Step::Wait(wait)) | Err(wait) => {
-                    // The filled pages are published: only the next pages must find room, not all of them once more.
+                    // The filled pages are published: only the next pages must find free blocks, not all of them once more.
                     let wait = match wait {
-                        Wait::Full { .. } => Wait::Full { frames: portion.min(ROOM_PAGES).max(builder.frames_max()) },
+                        Wait::Full { .. } => {
+                            Wait::Full { frames: portion.min(RESUME_FREE_PAGES).max(builder.frames_max()) }
+                        }
                         other => other,
                     };
                     core.reader.loader.load(&mut pins, &[wait]).await?;
@@ -226,7 +229,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             self.tree.empty(&mut edits)?;
             Ok(edits)
         };
-        // The pages needed to take the load back are prepared before: later there may be neither a disk nor room.
+        // The pages needed to take the load back are prepared before: later there may be neither a disk nor free blocks.
         let emptied = core.reader.loader.attempt(emptied).await;
         let mut emptied = emptied.map_err(|error| {
             let what = format!("a load could be neither made durable nor taken back ({error}); reopen the database");

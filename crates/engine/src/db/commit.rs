@@ -11,11 +11,11 @@ use std::time::Duration;
 use super::closing::Keep;
 use super::commit_error::{CommitResult, conflict};
 use super::commit_pages::{CommitPages, Others, PrefetchOutcome};
-use super::data_room::{DataRoom, claim_of};
 use super::large::LargeCommits;
 use super::loads::{Loads, refuse_too_long};
 use super::log_waits::LogWaits;
 use super::pins::PinBudget;
+use super::reservations::{BlockReservations, reservation_kind};
 use super::thread;
 use super::wait::yield_now;
 use super::write_set::WriteSet;
@@ -43,7 +43,7 @@ pub(crate) struct Committer<S: Store, L: CommitLog> {
     pages: Arc<CommitPages<S, L>>,
     pub(super) large: LargeCommits<S, L>,
     waits: Arc<LogWaits<S, L>>,
-    room: Arc<DataRoom<S, L>>,
+    reservations: Arc<BlockReservations<S, L>>,
     /// Bulk loads for which a thread of the caller is making the entries.
     pub(super) loads: Loads,
     /// A source of guards that keep the database open, and other processes from opening it.
@@ -55,11 +55,12 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         pages: CommitPages<S, L>,
         log: Arc<L>,
         waits: Arc<LogWaits<S, L>>,
-        room: Arc<DataRoom<S, L>>,
+        reservations: Arc<BlockReservations<S, L>>,
     ) -> Arc<Self> {
         let pages = Arc::new(pages);
-        let large = LargeCommits { pages: pages.clone(), log, waits: waits.clone(), room: room.clone() };
-        Arc::new(Self { pages, large, waits, room, loads: Loads::default(), keep: OnceLock::new() })
+        let large =
+            LargeCommits { pages: pages.clone(), log, waits: waits.clone(), reservations: reservations.clone() };
+        Arc::new(Self { pages, large, waits, reservations, loads: Loads::default(), keep: OnceLock::new() })
     }
 
     /// Sets the source of guards for commits that may outlive their callers. Once, when the database is opened.
@@ -154,21 +155,21 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
     async fn commit_small(self: &Arc<Self>, mut commit: Commit) -> CommitResult<Committed> {
         let record = encode(&commit.ops);
         let pages: usize = commit.ops.iter().map(|op| op.frames(self.page_bytes())).sum();
-        let (pages, claim) = (pages + INNER_PAGES, claim_of(&commit.ops));
-        // Room in the data file. A commit that waits for others has none: the commit before it may need that room.
-        let mut room = None;
+        let (pages, kind) = (pages + INNER_PAGES, reservation_kind(&commit.ops));
+        // Blocks of the data file. A commit that waits for others reserves none: the commit before it may need them.
+        let mut reservation = None;
         let mut pins = PinBudget::default();
         let (mut turn, mut precedence) = (None, None);
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
-            let others = Others::MayCommit(&mut room);
+            let others = Others::MayCommit(&mut reservation);
             let outcome = self.pages.prefetch(&commit.ops, &mut commit.known, &mut pins, others).await?;
             if matches!(outcome, PrefetchOutcome::Unclear | PrefetchOutcome::TooMany) {
                 break;
             }
-            room = room.take().or_else(|| self.room.try_claim(pages, claim));
-            if room.is_none() {
+            reservation = reservation.take().or_else(|| self.reservations.try_reserve(pages, kind));
+            if reservation.is_none() {
                 pins.release();
-                room = Some(self.room.claim(pages, claim).await?);
+                reservation = Some(self.reservations.reserve(pages, kind).await?);
                 continue;
             }
             match self.pages.commits.commit(&commit, &record) {
@@ -179,26 +180,26 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
                 }
                 Err(Refused::Conflict(position)) => return Err(conflict(position, commit)),
                 Err(Refused::Claimed) => {
-                    (pins, room) = (PinBudget::default(), None);
+                    (pins, reservation) = (PinBudget::default(), None);
                     // Precedence comes before the turn, for all that take both.
                     drop(turn.take());
                     precedence = Some(self.pages.commits.precedence().wait().await);
                 }
                 Err(Refused::Wait(Wait::LogFull { len_bytes })) => {
-                    (pins, room) = (PinBudget::default(), None);
-                    self.waits.room(len_bytes).await?;
+                    (pins, reservation) = (PinBudget::default(), None);
+                    self.waits.await_space(len_bytes).await?;
                 }
                 Err(Refused::Wait(Wait::Failed(error))) => return Err(self.pages.explain(&commit.ops, error).into()),
                 Err(Refused::Wait(wait)) => self.pages.load_encountered(wait, &mut commit.known, &mut pins).await?,
                 Err(Refused::Occupied) => {
                     pins.release();
-                    room = None;
+                    reservation = None;
                     turn = Some(self.pages.commits.turn().acquire(1).await);
                 }
                 Err(Refused::TooLarge) => break,
             }
         }
-        drop((pins, turn, room));
+        drop((pins, turn, reservation));
         self.commit_large(commit, precedence).await
     }
 

@@ -10,7 +10,7 @@ use super::overflow;
 use super::pins::PinBudget;
 use super::tables::{NEWEST, Tables};
 use crate::error::{Error, Result};
-use crate::pages::{CommitLog, Room, Store, Wait};
+use crate::pages::{BlockReservation, CommitLog, Store, Wait};
 use crate::txn::{Commits, Known, Op};
 
 /// Attempts to list the pages of long values before a commit takes the section for itself.
@@ -18,8 +18,8 @@ const LIST_ATTEMPTS_MAX: usize = 8;
 
 /// Whether other commits may run while a commit looks for its pages.
 pub(super) enum Others<'a> {
-    /// They may publish at any moment. A commit that waits for them gives up its room in the data file.
-    MayCommit(&'a mut Option<Room>),
+    /// They may publish at any moment. A commit that waits for them gives up its reservation of blocks.
+    MayCommit(&'a mut Option<BlockReservation>),
     /// They wait: this commit has the section.
     Wait,
 }
@@ -62,13 +62,13 @@ impl<S: Store, L: CommitLog> CommitPages<S, L> {
         loop {
             waits.clear();
             let mut long = self.commits.gather(ops, known, most, &mut waits);
-            if let (true, Others::MayCommit(room)) = (long.is_err(), &mut others) {
+            if let (true, Others::MayCommit(reservation)) = (long.is_err(), &mut others) {
                 // Another commit may have been publishing, so that some of the pages were new and some old.
                 waits.clear();
                 let Some(again) = self.commits.gather_undisturbed(ops, known, most, &mut waits) else {
                     // The commit that has the turn may need the permits.
                     pins.release();
-                    **room = None;
+                    **reservation = None;
                     drop(self.commits.turn().acquire(1).await);
                     continue;
                 };

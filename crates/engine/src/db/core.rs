@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::commit::Committer;
 use super::commit_pages::CommitPages;
-use super::data_room::DataRoom;
 use super::deferred_free::DroppedTables;
 use super::loader::Loader;
 use super::log_waits::LogWaits;
 use super::reader::Reader;
+use super::reservations::BlockReservations;
 use super::tables::Tables;
 use crate::pages::{CommitLog, Store};
 use crate::txn::Commits;
@@ -25,7 +25,7 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) reader: Reader<S>,
     pub(super) catalog: Catalog<S>,
     pub(super) waits: Arc<LogWaits<S, L>>,
-    pub(super) room: Arc<DataRoom<S, L>>,
+    pub(super) reservations: Arc<BlockReservations<S, L>>,
     pub(super) committer: Arc<Committer<S, L>>,
     pub(super) dropped: Arc<DroppedTables<S, L>>,
     /// Memory that a transaction may take for its read set, in bytes.
@@ -39,10 +39,22 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let reader = Reader { loader: loader.clone(), tables: tables.clone() };
         let catalog = Catalog::new(loader.clone(), tables.clone());
         let waits = Arc::new(LogWaits::new(log.clone(), commits.clone()));
-        let room = DataRoom::new(store.clone(), commits.clone());
+        let reservations = BlockReservations::new(store.clone(), commits.clone());
         let pages = CommitPages { loader, tables: tables.clone(), commits: commits.clone() };
-        let committer = Committer::new(pages, log.clone(), waits.clone(), room.clone());
-        let dropped = DroppedTables::new(reader.clone(), commits.clone(), waits.clone(), room.clone());
-        Self { store, log, commits, tables, reader, catalog, waits, room, committer, dropped, read_set_bytes_max }
+        let committer = Committer::new(pages, log.clone(), waits.clone(), reservations.clone());
+        let dropped = DroppedTables::new(reader.clone(), commits.clone(), waits.clone(), reservations.clone());
+        Self {
+            store,
+            log,
+            commits,
+            tables,
+            reader,
+            catalog,
+            waits,
+            reservations,
+            committer,
+            dropped,
+            read_set_bytes_max,
+        }
     }
 }

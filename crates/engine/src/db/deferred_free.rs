@@ -24,11 +24,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::data_room::DataRoom;
 use super::log_waits::LogWaits;
 use super::overflow;
 use super::pins::PinBudget;
 use super::reader::Reader;
+use super::reservations::BlockReservations;
 use super::scan::Scan;
 use crate::background;
 use crate::driver::block_on;
@@ -37,7 +37,7 @@ use crate::format::PageId;
 use crate::format::catalog::{first_to_be_freed, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
-use crate::pages::{Attempt, Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, ReservationKind, Store, Wait};
 use crate::sync::notifier::Notifier;
 use crate::tree::overflow::own_pages;
 use crate::tree::{Direction, Found, KeyRange, Tree, packed};
@@ -117,7 +117,7 @@ pub(crate) struct DroppedTables<S: Store, L: CommitLog> {
     reader: Reader<S>,
     commits: Arc<Commits<S, L>>,
     waits: Arc<LogWaits<S, L>>,
-    room: Arc<DataRoom<S, L>>,
+    reservations: Arc<BlockReservations<S, L>>,
     /// Pages that could not be read when they were to be freed.
     damaged: AtomicU64,
 }
@@ -127,9 +127,9 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         reader: Reader<S>,
         commits: Arc<Commits<S, L>>,
         waits: Arc<LogWaits<S, L>>,
-        room: Arc<DataRoom<S, L>>,
+        reservations: Arc<BlockReservations<S, L>>,
     ) -> Arc<Self> {
-        Arc::new(Self { reader, commits, waits, room, damaged: AtomicU64::new(0) })
+        Arc::new(Self { reader, commits, waits, reservations, damaged: AtomicU64::new(0) })
     }
 
     /// Pages that could not be read when they were to be freed, since the database was opened.
@@ -150,22 +150,23 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         let step = self.next_step(tree).await?;
         let mut pins = PinBudget::default();
         let changed = step.path.len() + step.shared.len() + CATALOG_PAGES;
-        // Room in the data file. While it waits for others it has none, or it would take it from the commit that is first.
-        let mut room = None;
+        // Blocks of the data file. While it waits for others it reserves none, or it would take them from the commit that is first.
+        let mut reservation = None;
         loop {
             let turn = match self.commits.turn().try_acquire(1) {
                 Some(turn) => turn,
                 None => {
                     // The commit that has the turn may need the permits.
                     pins.release();
-                    room = None;
+                    reservation = None;
                     self.commits.turn().acquire(1).await
                 }
             };
-            room = room.take().or_else(|| self.room.try_claim(changed, Claim::Reserve));
-            if room.is_none() {
+            reservation =
+                reservation.take().or_else(|| self.reservations.try_reserve(changed, ReservationKind::Reserve));
+            if reservation.is_none() {
                 pins.release();
-                room = Some(self.room.claim(changed, Claim::Reserve).await?);
+                reservation = Some(self.reservations.reserve(changed, ReservationKind::Reserve).await?);
             }
             let mut section = self.commits.occupy(turn)?;
             match section.edit_and_append(|edits| step.apply(edits)) {
@@ -179,8 +180,8 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
                 }
                 Err(Wait::LogFull { len_bytes }) => {
                     drop(section);
-                    room = None;
-                    self.waits.room(len_bytes).await?;
+                    reservation = None;
+                    self.waits.await_space(len_bytes).await?;
                 }
                 Err(wait) => {
                     drop(section);

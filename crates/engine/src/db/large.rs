@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::commit_error::{CommitResult, conflict};
 use super::commit_pages::{CommitPages, Others, PrefetchOutcome};
-use super::data_room::{DataRoom, claim_of, is_long};
 use super::log_waits::LogWaits;
 use super::pins::PinBudget;
+use super::reservations::{BlockReservations, is_long, reservation_kind};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
@@ -25,7 +25,7 @@ pub(crate) struct LargeCommits<S: Store, L: CommitLog> {
     pub(super) pages: Arc<CommitPages<S, L>>,
     pub(super) log: Arc<L>,
     pub(super) waits: Arc<LogWaits<S, L>>,
-    pub(super) room: Arc<DataRoom<S, L>>,
+    pub(super) reservations: Arc<BlockReservations<S, L>>,
 }
 
 impl<S: Store, L: CommitLog> LargeCommits<S, L> {
@@ -49,7 +49,8 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         };
         self.refuse_wrong_tables(&ops).await?;
         // Until all is applied: a disk that is full by then must not stop that half-way.
-        let _room = self.room.claim(self.room.pages_of_large(&ops), claim_of(&ops)).await?;
+        let _reservation =
+            self.reservations.reserve(self.reservations.pages_of_large(&ops), reservation_kind(&ops)).await?;
         self.look_through(&ops, &mut known).await?;
         let mut position = LogPosition::default();
         let mut pieces = for_each_piece(&ops, self.log.fragment_bytes_max()).peekable();
@@ -59,7 +60,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                 match section.append(&piece, last) {
                     Ok(position) => break position,
                     Err(Wait::LogFull { len_bytes }) => {
-                        self.waits.room(len_bytes).await?;
+                        self.waits.await_space(len_bytes).await?;
                     }
                     Err(Wait::Failed(error)) => return Err(error.into()),
                     Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}")).into()),

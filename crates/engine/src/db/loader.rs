@@ -117,7 +117,7 @@ impl<S: Store> Loader<S> {
             match wait {
                 Wait::Failed(error) => return Err(error.clone()),
                 Wait::LogFull { .. } => {
-                    return Err(Error::new(ErrorKind::Bug, "a store was asked for room in the log"));
+                    return Err(Error::new(ErrorKind::Bug, "a store was asked for free log space"));
                 }
                 Wait::Miss(_) | Wait::Full { .. } => {}
             }

@@ -1,4 +1,4 @@
-//! The waits of commits for the log: until a record is durable, until the log states that it is, until the log has room.
+//! The waits of commits for the log: until a record is durable, until the log states that it is, until the log has free space.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::txn::{Commits, Committed};
 /// The time in which other commits mostly publish the records that they have appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
 
-/// Makes room for so many bytes on this thread, with a checkpoint if need be. False when it is worth another try.
-pub(super) type MakeRoom = Box<dyn Fn(usize) -> Result<bool> + Send + Sync>;
+/// Frees log space for so many bytes on this thread, with a checkpoint if need be. False when it is worth another try.
+pub(super) type MakeLogSpace = Box<dyn Fn(usize) -> Result<bool> + Send + Sync>;
 
 /// Waits for the log of a database.
 pub(crate) struct LogWaits<S: Store, L: CommitLog> {
     log: Arc<L>,
     commits: Arc<Commits<S, L>>,
-    /// Makes room in the log, where no background thread does. Blocks.
-    make_room: OnceLock<MakeRoom>,
+    /// Frees log space, where no background thread does. Blocks.
+    make_space: OnceLock<MakeLogSpace>,
 }
 
 impl<S: Store, L: CommitLog> LogWaits<S, L> {
     pub(super) fn new(log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
-        Self { log, commits, make_room: OnceLock::new() }
+        Self { log, commits, make_space: OnceLock::new() }
     }
 
     /// Sets the function that a commit calls when it finds the log full. Once, when the database is opened.
-    pub(super) fn make_room_by(&self, make_room: MakeRoom) {
-        let set = self.make_room.set(make_room);
+    pub(super) fn make_space_by(&self, make_space: MakeLogSpace) {
+        let set = self.make_space.set(make_space);
         debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
@@ -64,17 +64,17 @@ impl<S: Store, L: CommitLog> LogWaits<S, L> {
         ready_sent(&mut self.log.stated(position)).await
     }
 
-    /// Waits until the log has room. Where no thread makes checkpoints, this one does.
+    /// Waits until the log has free space. Where no thread makes checkpoints, this one does.
     ///
     /// # Errors
     /// The error of a checkpoint; `Poisoned` after a failure of the log.
-    pub(super) async fn room(&self, len_bytes: usize) -> Result<()> {
-        let Some(make_room) = self.make_room.get() else {
-            return ready_sent(&mut self.log.room(len_bytes)).await;
+    pub(super) async fn await_space(&self, len_bytes: usize) -> Result<()> {
+        let Some(make_space) = self.make_space.get() else {
+            return ready_sent(&mut self.log.await_space(len_bytes)).await;
         };
         // Not with a ticket of the log: only a checkpoint wakes its waiters, and without threads no other caller may be
         // there to make one.
-        while !make_room(len_bytes)? {
+        while !make_space(len_bytes)? {
             self.commits.check_poison()?;
             std::thread::sleep(OTHERS_PUBLISH_WITHIN);
         }

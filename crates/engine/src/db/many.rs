@@ -6,7 +6,7 @@
 //!
 //! Kept true by: a part never waits for permits, as others are held meanwhile (rule 1 of `pins`). Keys that get no
 //! permits are left to the end, when nothing is held, and are loaded together, with the guarantees that `pins` gives to
-//! operations that have to wait for room.
+//! operations that have to wait for permits.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -149,7 +149,7 @@ pub(super) fn open_in(
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(cache_bytes)));
     let for_blocks = checkpointer.clone();
-    core.room.make_checkpoints_by(Box::new(move || for_blocks.checkpoint().map(drop)));
+    core.reservations.make_checkpoints_by(Box::new(move || for_blocks.checkpoint().map(drop)));
     let catalog = block_on(core.catalog.read(&core.store.snapshot()))?;
     let stopped = core.log.clone();
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
@@ -161,7 +161,7 @@ pub(super) fn open_in(
         Some(Threads { freeing: FreeingThread::start(core.dropped.clone())?, checkpoints, log, pool: pool_threads })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
-        core.waits.make_room_by(Box::new(move |len_bytes| log.make_space(len_bytes, || checkpointer.checkpoint())));
+        core.waits.make_space_by(Box::new(move |len_bytes| log.make_space(len_bytes, || checkpointer.checkpoint())));
         None
     };
     let without_threads = threads.is_none();

@@ -190,7 +190,7 @@ impl Drop for Owner {
     }
 }
 
-/// Ends the threads of a database, in this order: first the thread that frees pages, which needs room in the log, which
+/// Ends the threads of a database, in this order: first the thread that frees pages, which needs free log space, which
 /// checkpoints make; then the checkpoint thread, so that the last checkpoint is the only one; last the log, which keeps
 /// the commits that the checkpoint could not take over.
 ///

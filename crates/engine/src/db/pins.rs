@@ -12,7 +12,7 @@
 //! 3. The reserve is given back when all of it is in use and the operation has come to new pages since it took it.
 //! 4. An attempt that needs more pages at once than the reserve has permits is told so ([`PinBudget::is_exceeded`]): it must be
 //!    made smaller.
-//! 5. Pins are released before an operation waits for anything else than its pages: the commit turn, room in the log, user code.
+//! 5. Pins are released before an operation waits for anything else than its pages: the commit turn, free log space, user code.
 
 #[cfg(test)]
 mod model;

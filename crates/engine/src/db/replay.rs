@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{is_name, to_be_freed};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, TableId};
-use crate::pages::{Claim, CommitLog, Store};
+use crate::pages::{CommitLog, ReservationKind, Store};
 use crate::tree::Tree;
 use crate::txn::{self, CATALOG, Op};
 use crate::wal::RecordIter;
@@ -230,7 +230,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
                 return Ok(());
             }
         };
-        let _room = block_on(self.core.room.claim(EXTRA_PAGES, Claim::Reserve)).ok();
+        let _reservation = block_on(self.core.reservations.reserve(EXTRA_PAGES, ReservationKind::Reserve)).ok();
         self.core.committer.large.replay(seq, std::iter::once(Ok(ops.clone())))?;
         for op in ops {
             match op {
@@ -292,9 +292,9 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             let by_key = |a: &PendingChange, b: &PendingChange| a.compare(b, bytes).then(b.start.cmp(&a.start));
             self.changes.sort_unstable_by(by_key);
             self.changes.dedup_by(|older, younger| older.compare(younger, bytes).is_eq());
-            // Every commit found room when it was made, so there is room now, at the latest after a checkpoint of the
+            // Every commit found free blocks when it was made, so there are enough now, at the latest after a checkpoint of the
             // commits replayed so far.
-            let _room = block_on(self.core.room.claim(pages, Claim::Reserve)).ok();
+            let _reservation = block_on(self.core.reservations.reserve(pages, ReservationKind::Reserve)).ok();
             self.core.committer.large.replay(last, portions(&self.changes, bytes, &self.tables))?;
         }
         self.bytes.clear();

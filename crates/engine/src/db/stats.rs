@@ -45,11 +45,11 @@ pub struct Stats {
     pub memory_bytes: u64,
     /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. The page table takes some 16 bytes of memory
     /// for each page, and is all in memory: it can outgrow the setting while the database is filled, and when it is opened the smallest
-    /// pool that works comes on top. A larger `cache_bytes` at the next opening gives the pool its room back.
+    /// pool that works comes on top. A larger `cache_bytes` at the next opening gives the pool its memory back.
     pub memory_over_bytes: u64,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
-    /// Commits refused with `NoSpace` because neither the log nor the data file found room on the disk, since it was opened.
+    /// Commits refused with `NoSpace` because neither the log nor the data file found free space on the disk, since it was opened.
     pub refused_for_space: u64,
     /// Pages of dropped tables that could not be read when they were to be freed, since the database was opened. They
     /// do no harm; pages that only they refer to stay in use, and a backup leaves them out.
@@ -72,7 +72,7 @@ pub(super) fn stats(db: &Db) -> Stats {
         memory_bytes,
         memory_over_bytes: memory_bytes.saturating_sub(memory.cache_bytes),
         pool,
-        refused_for_space: log.refused_for_space + db.core.room.refused(),
+        refused_for_space: log.refused_for_space + db.core.reservations.refused(),
         log,
         checkpoints: db.owner.checkpoints_made(),
         disk: db.owner.disk_info(),

@@ -1,13 +1,13 @@
 //! Everything above the pages contract, over stores and logs in memory that make it wait wherever it may.
 
 mod after_drop;
-mod data_room;
 mod dropped;
 mod forged;
 mod given_up;
 mod old_formats;
 mod reads;
 mod replaced;
+mod reservations;
 mod superblocks;
 
 use std::collections::{BTreeMap, HashMap};

@@ -242,7 +242,7 @@ impl Logged {
                 self.tidy_up().unwrap_or_else(|error| self.poison(&error));
                 return Ok(());
             }
-            self.make_room()?;
+            self.make_space()?;
         }
         Err(Error::new(ErrorKind::NoSpace, "the log stays full although checkpoints are made; allow it more bytes"))
     }
@@ -363,7 +363,7 @@ impl Logged {
                     }
                     Err(Wait::LogFull { .. }) if !begun => return Ok(None),
                     // A record that was begun finds room as soon as memory is free: see `wal`.
-                    Err(Wait::LogFull { len_bytes }) => self.log.room(len_bytes).wait()?,
+                    Err(Wait::LogFull { len_bytes }) => self.log.await_space(len_bytes).wait()?,
                     Err(Wait::Failed(error)) => return Err(error),
                     Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}"))),
                 }
@@ -374,7 +374,7 @@ impl Logged {
     }
 
     /// Makes a checkpoint, so that the log has room. Readers that end soon are waited for.
-    fn make_room(&self) -> Result<()> {
+    fn make_space(&self) -> Result<()> {
         self.log.flush()?;
         let (started, before) = (Instant::now(), lock(&self.meta).commit);
         loop {

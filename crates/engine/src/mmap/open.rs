@@ -173,7 +173,7 @@ mod tests {
         let commit = recovered.commit.next();
         let log = Log::open(&*disk, options, recovered).unwrap();
         while log.stats().live_bytes <= options.log_bytes {
-            crate::pages::Ticket::wait(&mut log.room(10_000)).unwrap();
+            crate::pages::Ticket::wait(&mut log.await_space(10_000)).unwrap();
             log.append(commit, &[&[7; 10_000]], None).unwrap();
             log.flush().unwrap();
         }

@@ -590,7 +590,7 @@ impl CommitLog for MemoryLog {
         Ok(position)
     }
 
-    fn room(&self, _len_bytes: usize) -> LogTicket {
+    fn await_space(&self, _len_bytes: usize) -> LogTicket {
         LogTicket(self.0.clone(), LogPosition(0))
     }
 

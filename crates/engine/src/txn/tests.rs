@@ -80,7 +80,7 @@ fn who_waits_for_room_is_told_when_nothing_is_committed_any_more_and_what_was_ap
     let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
     let commits = new_commits(|_| log.clone());
     let append = |commit: u64, len_bytes: usize| {
-        log.room(len_bytes).wait().unwrap();
+        log.await_space(len_bytes).wait().unwrap();
         log.append(CommitSeq(commit), &[&vec![1; len_bytes]], Some(Durability::Sync)).unwrap()
     };
     let mut commit = 1;
@@ -89,9 +89,9 @@ fn who_waits_for_room_is_told_when_nothing_is_committed_any_more_and_what_was_ap
         commit += 1;
     }
     let (tell, told) = mpsc::channel();
-    let mut thread = log.room(10_000);
+    let mut thread = log.await_space(10_000);
     std::thread::spawn(move || tell.send(thread.wait()).unwrap());
-    let (mut task, woken) = (log.room(10_000), Arc::<Woken>::default());
+    let (mut task, woken) = (log.await_space(10_000), Arc::<Woken>::default());
     assert!(task.poll(&Waker::from(woken.clone())).is_pending());
     std::thread::sleep(TO_SLEEP);
     let appended = append(commit, 10);
@@ -103,7 +103,7 @@ fn who_waits_for_room_is_told_when_nothing_is_committed_any_more_and_what_was_ap
         Poll::Ready(outcome) => refused(outcome),
         Poll::Pending => panic!("a task that was woken waits on"),
     }
-    refused(log.room(10_000).wait());
+    refused(log.await_space(10_000).wait());
     log.durable(appended).wait().unwrap();
     assert_eq!(log.durable_commit(), CommitSeq(commit));
 }

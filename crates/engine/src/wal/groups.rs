@@ -72,15 +72,15 @@ impl Writer {
     /// All bytes before `durable`, on the scale of `LogPosition`, are durable.
     fn build(&mut self, state: &mut LogState, durable: u64, mut buffer: IoBuf) -> (IoBuf, GroupInFlight) {
         let segment_left = self.options.segment_bytes - state.position % self.options.segment_bytes;
-        let room = buffer.len().min(segment_left as usize);
+        let space = buffer.len().min(segment_left as usize);
         let mut at = GROUP_HEADER_BYTES;
         let (mut starts, mut commit, mut records) = (None, None, 0);
         let mut taken = 0;
-        while at + FRAGMENT_HEADER_BYTES < room
+        while at + FRAGMENT_HEADER_BYTES < space
             && let Some(fragment) = state.pending.front_mut()
         {
             let rest = &fragment.bytes[fragment.written..];
-            let part = rest.len().min(room - at - FRAGMENT_HEADER_BYTES);
+            let part = rest.len().min(space - at - FRAGMENT_HEADER_BYTES);
             let first = fragment.first && fragment.written == 0;
             let ends = part == rest.len();
             let last = fragment.last && ends;

@@ -102,14 +102,14 @@ impl LogCore {
         let header = GROUP_HEADER_BYTES as u64;
         let mut left = pending;
         while left > 0 {
-            let room = group_bytes.min(segment_bytes - position % segment_bytes);
-            if header + left < room {
+            let space = group_bytes.min(segment_bytes - position % segment_bytes);
+            if header + left < space {
                 return position + (header + left).next_multiple_of(LOG_BLOCK_BYTES as u64);
             }
-            position += room;
+            position += space;
             // A fragment that continues in the next group has a header there as well; otherwise as many bytes may
             // stay empty.
-            left = left.saturating_sub(room - header - FRAGMENT_HEADER_BYTES as u64);
+            left = left.saturating_sub(space - header - FRAGMENT_HEADER_BYTES as u64);
         }
         position
     }
@@ -248,7 +248,7 @@ impl LogCore {
                 return error;
             }
             let what = format!(
-                "the log needs another segment of {segment_bytes} bytes and the disk has no room for it ({error}): free that \
+                "the log needs another segment of {segment_bytes} bytes and the disk has no space for it ({error}): free that \
                  much on the disk, or delete rows or drop tables; commits go on by themselves then"
             );
             Error::new(ErrorKind::NoSpace, what)

@@ -44,9 +44,9 @@ pub struct LogStats {
     pub file_bytes: u64,
     /// Bytes appended and not yet written.
     pub waiting_bytes: u64,
-    /// Times that a commit found no room: it had to wait for earlier ones to be written, or for a checkpoint.
+    /// Times that a commit found no free log space: it had to wait for earlier ones to be written, or for a checkpoint.
     pub room_waits: u64,
-    /// Commits refused because the disk had no room for another segment of the log, and a checkpoint freed none.
+    /// Commits refused because the disk had no space for another segment of the log, and a checkpoint freed none.
     pub refused_for_space: u64,
 }
 

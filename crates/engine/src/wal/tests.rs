@@ -82,7 +82,7 @@ fn append(log: &Log, commit: u64, bytes: &[u8]) -> Result<LogPosition> {
         position = loop {
             match log.append(CommitSeq(commit), &[piece], last) {
                 Ok(position) => break position,
-                Err(Wait::LogFull { len_bytes }) => log.room(len_bytes).wait()?,
+                Err(Wait::LogFull { len_bytes }) => log.await_space(len_bytes).wait()?,
                 Err(Wait::Failed(error)) => return Err(error),
                 Err(other) => panic!("{other:?}"),
             }

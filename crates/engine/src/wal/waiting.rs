@@ -493,9 +493,9 @@ mod tests {
             commit += 1;
         }
         // This thread waits for room, as far as the log knows, ...
-        let mut room = log.room(10_000);
+        let mut space = log.await_space(10_000);
         let thread = Waiter::Thread(std::thread::current());
-        assert!(log.0.lock().waiters.add(&mut room.number, room.goal, thread).is_none());
+        assert!(log.0.lock().waiters.add(&mut space.number, space.goal, thread).is_none());
         // ... and a task's small commit comes while there is a leader that does not write it.
         let leadership = log.0.try_to_lead(&mut log.0.lock()).unwrap();
         let mut task = log.durable(append(commit, 10).unwrap());
@@ -505,7 +505,7 @@ mod tests {
         assert!(!log.0.notifier.wait(None, Some(Duration::ZERO)));
         // A checkpoint, before the thread leads.
         log.recycle(log.anchor_after(CommitSeq(commit - 1)));
-        room.wait().unwrap();
+        space.wait().unwrap();
         assert!(log.0.notifier.wait(None, Some(Duration::ZERO)), "nobody writes it");
     }
 }

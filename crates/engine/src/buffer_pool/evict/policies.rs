@@ -197,7 +197,7 @@ struct S3Fifo {
 }
 
 impl S3Fifo {
-    fn make_room(&mut self) {
+    fn evict(&mut self) {
         while self.small.len() + self.main.len() >= self.capacity {
             if self.small.len() > self.capacity / 10
                 && let Some(page) = self.small.pop_front()
@@ -235,7 +235,7 @@ impl Policy for S3Fifo {
             *uses = (*uses + 1).min(3);
             return true;
         }
-        self.make_room();
+        self.evict();
         self.uses.insert(page, 0);
         if self.is_ghost.contains(&page) {
             self.main.push_back(page)

@@ -33,7 +33,7 @@ fn a_checkpoint_names_no_page_of_a_later_commit_although_its_id_was_another_page
     // A checkpoint begins, and is still to come to the page.
     let _checkpoint = pool.essential_snapshot();
     assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [page], "the id is used again");
-    pool.evictor.make_room(64);
+    pool.evictor.free_frames(64);
     assert!(matches!(pool.versions.pages().entry(page), Entry::OnDisk(_)));
     let place = pool.checkpoint_place(page, CommitSeq(2));
     assert!(matches!(place, CheckpointPlace::Absent), "{place:?}");
@@ -49,7 +49,7 @@ fn a_checkpoint_names_no_page_that_came_and_went_in_one_later_commit() {
     pool.set_visible(CommitSeq(1));
     let _checkpoint = pool.essential_snapshot();
     let page = commit(&pool, 2, &[], &[2], &[]).unwrap()[0];
-    pool.evictor.make_room(64);
+    pool.evictor.free_frames(64);
     assert!(matches!(pool.versions.pages().entry(page), Entry::OnDisk(_)));
     commit(&pool, 2, &[], &[], &[page]).unwrap();
     let place = pool.checkpoint_place(page, CommitSeq(1));

@@ -10,7 +10,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     pool.set_visible(CommitSeq(3));
     // Everything out: written in the order of page ids, so in blocks that follow each other.
     for _ in 0..20 {
-        pool.evictor.make_room(128);
+        pool.evictor.free_frames(128);
     }
     let missing: Vec<Wait> = ids.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
     let reads_before = world.stats().read_count;
@@ -21,7 +21,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
         assert_eq!(value(pool.tip().page(*page).ok().unwrap()), at as u64 / 20);
     }
     for _ in 0..20 {
-        pool.evictor.make_room(128);
+        pool.evictor.free_frames(128);
     }
     let Entry::OnDisk(bad) = pool.versions.pages().entry(ids[17]) else { panic!("not evicted") };
     world.flip_bit("data", bad.block.0 * PAGE as u64 + 100, 1).unwrap();
@@ -97,7 +97,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
             ids.extend(commit(&pool, seq, &[], &[seq; 20], &[]).unwrap());
         }
         for _ in 0..20 {
-            pool.evictor.make_room(128);
+            pool.evictor.free_frames(128);
         }
         // Far from each other, so that each is a read of its own.
         let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
@@ -122,7 +122,7 @@ fn a_read_takes_a_frame_only_when_there_is_room_for_it_at_the_device() {
         ids.extend(commit(&pool, seq, &[], &[seq; 20], &[]).unwrap());
     }
     for _ in 0..20 {
-        pool.evictor.make_room(128);
+        pool.evictor.free_frames(128);
     }
     let apart = ids.iter().step_by(10).filter_map(|page| pool.tip().page(*page).map(|_| ()).err());
     let missing: Vec<Wait> = apart.collect();
@@ -143,7 +143,7 @@ fn those_who_wait_for_one_page_are_all_given_it() {
     let ids = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
     pool.set_visible(CommitSeq(1));
     for _ in 0..20 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     let wait = [0, 1].map(|at| Wait::Miss(Missing { page: ids[at], at: NEWEST }));
     let tickets: Vec<_> = (0..3).map(|at| pool.request(&wait[..1 + at % 2], Permit::any())).collect();
@@ -165,7 +165,7 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
     let ids = commit(&pool, 1, &[], &[10, 20, 30], &[]).unwrap();
     pool.set_visible(CommitSeq(1));
     for _ in 0..20 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     let missing = |at: usize| Missing { page: ids[at], at: NEWEST };
     assert!(pool.read_alone(missing(0)).unwrap());
@@ -198,7 +198,7 @@ fn a_waiter_that_has_what_it_wants_leaves_no_completion_to_nobody() {
     let pool = pool(&world, 64);
     let ids = commit(&pool, 1, &[], &[10; 20], &[]).unwrap();
     for _ in 0..20 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     let mut tickets = Vec::new();
     let is_under_way = |page: &PageId| {

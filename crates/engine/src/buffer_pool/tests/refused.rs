@@ -85,7 +85,7 @@ fn location_of(pool: &BufferPool, page: PageId) -> Location {
 
 fn evict_all(pool: &BufferPool) {
     for _ in 0..20 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
 }
 

@@ -29,7 +29,7 @@ fn stopped() -> Stopped {
         pages.extend(commit(&pool, seq, &[], &[seq, seq, seq, seq], &[]).unwrap());
     }
     for _ in 0..20 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     for seq in 20..23 {
         commit(&pool, seq, &[(pages[seq as usize], seq), (pages[seq as usize + 10], seq)], &[], &[]).unwrap();

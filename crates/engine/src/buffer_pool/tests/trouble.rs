@@ -35,13 +35,13 @@ fn a_full_disk_takes_no_blocks_however_often_pages_are_written_in_vain() {
     let before = pool.stats().blocks_used;
     world.set_capacity(Some(world.bytes_used()));
     for _ in 0..100 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     let stats = pool.stats();
     assert_eq!((stats.pages_dirty, stats.blocks_used, stats.blocks_deferred), (30, before, 0));
     world.set_capacity(None);
     for _ in 0..3 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     let stats = pool.stats();
     assert_eq!((stats.pages_dirty, stats.blocks_used), (0, before + 30));
@@ -57,7 +57,7 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     let before = pool.stats().blocks_used;
     world.set_rates(Rates { write_error: 1.0, ..Rates::default() });
     for round in 1..=100 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
         let stats = pool.stats();
         let expected = (30 * round).min(1024);
         assert_eq!((stats.pages_dirty, stats.blocks_deferred), (30, expected), "round {round}");
@@ -65,7 +65,7 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     }
     world.set_rates(Rates::default());
     for _ in 0..3 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     assert_eq!(pool.stats().pages_dirty, 0);
     {
@@ -138,7 +138,7 @@ fn a_write_that_nobody_could_wait_for_is_not_taken_for_the_next_one() {
     let pool = pool_with(&disk, &options(64));
     let mut values = vec![10, 11, 12, 13, 14];
     let mut pages = commit(&pool, 1, &[], &values, &[]).unwrap();
-    pool.evictor.make_room(64);
+    pool.evictor.free_frames(64);
     assert_eq!(pool.stats().pages_dirty, 0, "the file has grown");
     let mut commit_five = |seq: u64| {
         let new: Vec<u64> = (0..5).map(|at| seq * 100 + at).collect();
@@ -147,15 +147,15 @@ fn a_write_that_nobody_could_wait_for_is_not_taken_for_the_next_one() {
     };
     commit_five(2);
     deaf.store(true, Ordering::Relaxed);
-    pool.evictor.make_room(64);
+    pool.evictor.free_frames(64);
     deaf.store(false, Ordering::Relaxed);
     commit_five(3);
     world.set_rates(Rates { write_error: 1.0, ..Rates::default() });
-    pool.evictor.make_room(64);
+    pool.evictor.free_frames(64);
     assert_eq!(pool.stats().pages_dirty, 10, "none of them was written");
     world.set_rates(Rates::default());
     for _ in 0..3 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     assert_eq!(pool.stats().pages_dirty, 0);
     all_are_there(&pool, &pages, &values);
@@ -170,7 +170,7 @@ fn reads_that_could_not_be_sent_are_sent_later_though_nobody_asks_again() {
     let pool = pool_with(&disk, &options(64));
     let pages = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
     for _ in 0..20 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     let _threads = pool.start_background_threads().unwrap();
     let comes = |page: PageId, is_deaf: bool| {
@@ -243,7 +243,7 @@ fn a_read_that_nobody_could_wait_for_at_first_gives_its_frame_back() {
     let pages = commit(&pool, 1, &[], &[10, 20, 30, 40], &[]).unwrap();
     for page in &pages {
         for _ in 0..20 {
-            pool.evictor.make_room(64);
+            pool.evictor.free_frames(64);
         }
         let stats = pool.stats();
         assert_eq!(stats.frames_free, 64, "all have left: {stats:?}");

@@ -89,7 +89,7 @@ fn reads_and_frames_call_no_waker_under_a_lock() {
     let pool = pool(&world, 64);
     let pages = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
     for _ in 0..20 {
-        pool.evictor.make_room(64);
+        pool.evictor.free_frames(64);
     }
     let miss = |page| Wait::Miss(Missing { page, at: NEWEST });
     let full = Wait::Full { frames: pool.edit_frames_max() };

@@ -85,7 +85,7 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
         log.durable(position).wait().unwrap();
         commit += 1;
     }
-    let mut task = log.room(len_bytes);
+    let mut task = log.await_space(len_bytes);
     assert!(task.poll(Waker::noop()).is_pending());
     // The thread finds out that there is no room.
     while !log.wants_checkpoint() {
@@ -99,14 +99,14 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
         other => panic!("{other:?}"),
     }
     // The next one waits for a checkpoint that does free a segment.
-    let mut task = log.room(len_bytes);
+    let mut task = log.await_space(len_bytes);
     assert!(task.poll(Waker::noop()).is_pending());
     while !log.wants_checkpoint() {
         std::thread::yield_now();
     }
     let begun = log.checkpoint_begins();
     // A caller that begins to wait now does not get the outcome of the checkpoint under way.
-    let mut late = log.room(len_bytes);
+    let mut late = log.await_space(len_bytes);
     assert!(late.poll(Waker::noop()).is_pending());
     log.checkpoint_made(begun);
     assert!(task.poll(Waker::noop()).is_pending() && late.poll(Waker::noop()).is_pending());

@@ -8,7 +8,7 @@ fn append_without_an_end(log: &Log, commit: u64) {
     while log.stats().live_bytes <= OPTIONS.log_bytes {
         match log.append(CommitSeq(commit), &[&[2; 16_000]], None) {
             Ok(_) => {}
-            Err(Wait::LogFull { len_bytes }) => log.room(len_bytes).wait().unwrap(),
+            Err(Wait::LogFull { len_bytes }) => log.await_space(len_bytes).wait().unwrap(),
             Err(other) => panic!("{other:?}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Claims room in the data file for the pages that a commit changes, before the commit begins: so a full disk refuses
+//! Reserves blocks of the data file for the pages that a commit changes, before the commit begins: so a full disk refuses
 //! commits, and never stops one half-way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,23 +7,23 @@ use std::sync::{Arc, OnceLock};
 use super::thread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::inline_value_bytes_max;
-use crate::pages::{Claim, CommitLog, Room, Store};
+use crate::pages::{BlockReservation, CommitLog, ReservationKind, Store};
 use crate::sync::semaphore::Semaphore;
 use crate::txn::{Commits, Op};
 
 /// Pages of a large commit that its operations and bytes do not account for: the way from the roots, and the page where each portion ends.
 const LARGE_EXTRA_PAGES: u64 = 64;
-/// Checkpoints that are made for room before the commit is refused: blocks that readers held during the first are free
+/// Checkpoints that are made to free blocks before the commit is refused: blocks that readers held during the first are free
 /// after the second.
 const CHECKPOINTS: usize = 2;
 
 /// Makes a checkpoint. Blocks.
 pub(super) type MakeCheckpoint = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
-/// Whether a commit makes no table larger.
-pub(super) fn claim_of(ops: &[Op]) -> Claim {
+/// Returns the kind of reservation of a commit: `Reserve` when it makes no table larger.
+pub(super) fn reservation_kind(ops: &[Op]) -> ReservationKind {
     let only_frees = ops.iter().all(|op| matches!(op, Op::Delete { .. } | Op::DropTable { .. }));
-    if only_frees { Claim::Reserve } else { Claim::Ordinary }
+    if only_frees { ReservationKind::Reserve } else { ReservationKind::Ordinary }
 }
 
 /// Whether the value of an op lies in overflow pages.
@@ -31,31 +31,31 @@ pub(super) fn is_long(op: &Op, page_bytes: usize) -> bool {
     matches!(op, Op::Put { value, .. } if value.len() > inline_value_bytes_max(page_bytes))
 }
 
-/// The room of the data file, as commits claim it.
-pub(crate) struct DataRoom<S: Store, L: CommitLog> {
+/// Reserves blocks of the data file for commits.
+pub(crate) struct BlockReservations<S: Store, L: CommitLog> {
     store: Arc<S>,
     commits: Arc<Commits<S, L>>,
     /// Makes a checkpoint, where something can.
     make_checkpoint: OnceLock<MakeCheckpoint>,
-    /// Its permit is held by the commit that makes room.
+    /// Its permit is held by the commit that frees blocks or grows the file.
     making: Arc<Semaphore>,
-    /// Commits refused because there was no room.
+    /// Commits refused because too few blocks were free.
     refused: AtomicU64,
 }
 
-impl<S: Store, L: CommitLog> DataRoom<S, L> {
+impl<S: Store, L: CommitLog> BlockReservations<S, L> {
     pub(super) fn new(store: Arc<S>, commits: Arc<Commits<S, L>>) -> Arc<Self> {
         let (make_checkpoint, making, refused) = (OnceLock::new(), Semaphore::new(1), AtomicU64::new(0));
         Arc::new(Self { store, commits, make_checkpoint, making, refused })
     }
 
-    /// Sets the function that a commit calls when it finds no room. Once, when the database is opened.
+    /// Sets the function that a commit calls when it finds too few free blocks. Once, when the database is opened.
     pub(super) fn make_checkpoints_by(&self, make_checkpoint: MakeCheckpoint) {
         let set = self.make_checkpoint.set(make_checkpoint);
         debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
-    /// Commits refused because there was no room, since the database was opened.
+    /// Commits refused because too few blocks were free, since the database was opened.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -80,35 +80,34 @@ impl<S: Store, L: CommitLog> DataRoom<S, L> {
         long_pages + bytes.div_ceil(page_bytes) * 3 + usize::try_from(there).unwrap_or(usize::MAX)
     }
 
-    /// Claims room for so many pages if there is room.
-    pub(super) fn try_claim(&self, pages: usize, claim: Claim) -> Option<Room> {
-        self.store.claim_room(pages, claim)
+    /// Reserves blocks for so many pages if so many are free.
+    pub(super) fn try_reserve(&self, pages: usize, kind: ReservationKind) -> Option<BlockReservation> {
+        self.store.reserve_blocks(pages, kind)
     }
 
-    /// Claims room for so many pages, and makes room first where there is none: the file grows, or a checkpoint frees
-    /// blocks.
+    /// Reserves blocks for so many pages. Where too few are free, the file grows or a checkpoint frees some first.
     ///
     /// # Errors
     /// `NoSpace` when the disk is full and a checkpoint does not help; the error of a checkpoint.
-    pub(super) async fn claim(self: &Arc<Self>, pages: usize, claim: Claim) -> Result<Room> {
-        if let Some(room) = self.try_claim(pages, claim) {
-            return Ok(room);
+    pub(super) async fn reserve(self: &Arc<Self>, pages: usize, kind: ReservationKind) -> Result<BlockReservation> {
+        if let Some(reservation) = self.try_reserve(pages, kind) {
+            return Ok(reservation);
         }
-        // One at a time: the room that one of them makes is enough for many.
+        // One at a time: the blocks that one of them frees are enough for many.
         let _turn = self.making.acquire(1).await;
-        if let Some(room) = self.try_claim(pages, claim) {
-            return Ok(room);
+        if let Some(reservation) = self.try_reserve(pages, kind) {
+            return Ok(reservation);
         }
-        let room = self.clone();
-        thread::run("nofault-grow", move || room.make(pages, claim)).await?
+        let reservations = self.clone();
+        thread::run("nofault-grow", move || reservations.make(pages, kind)).await?
     }
 
-    fn make(&self, pages: usize, claim: Claim) -> Result<Room> {
+    fn make(&self, pages: usize, kind: ReservationKind) -> Result<BlockReservation> {
         self.commits.check_poison()?;
         let mut checkpoints = 0;
         loop {
-            if let Some(room) = self.try_claim(pages, claim) {
-                return Ok(room);
+            if let Some(reservation) = self.try_reserve(pages, kind) {
+                return Ok(reservation);
             }
             if self.store.grow()? {
                 continue;
@@ -121,12 +120,12 @@ impl<S: Store, L: CommitLog> DataRoom<S, L> {
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
         let page_bytes = self.store.page_bytes();
-        let help = match claim {
-            Claim::Ordinary => "or delete rows or drop tables, for which there is a reserve",
-            Claim::Reserve => "end snapshots that keep old pages, or delete fewer rows at a time",
+        let help = match kind {
+            ReservationKind::Ordinary => "or delete rows or drop tables, for which there is a reserve",
+            ReservationKind::Reserve => "end snapshots that keep old pages, or delete fewer rows at a time",
         };
         let what = format!(
-            "the data file has no room for {pages} more pages of {page_bytes} bytes, and the disk has none for it to grow: free \
+            "the data file has no free blocks for {pages} more pages of {page_bytes} bytes, and the disk has none for it to grow: free \
              space on the disk, {help}; commits go on by themselves then"
         );
         Err(Error::new(ErrorKind::NoSpace, what))

@@ -1,7 +1,7 @@
 //! Blocks of the data file that are set aside for commits.
 
 use super::*;
-use crate::pages::Claim;
+use crate::pages::ReservationKind;
 use crate::txn::precedence::Claimed;
 
 type Waiting<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), CommitError>> + 'a>>>;
@@ -68,8 +68,8 @@ fn blocks_that_are_set_aside_for_one_commit_are_not_promised_to_another() {
     // Most of them: so many new pages also need nodes of the page table.
     let blocks = core.store.spare_pages() as usize / 4 * 3;
     assert!(blocks > 1000, "{blocks} spare blocks");
-    let room = core.store.claim_room(blocks, Claim::Reserve).expect("they are spare");
-    assert!(core.store.claim_room(blocks, Claim::Reserve).is_none(), "the same blocks twice");
-    drop(room);
-    assert!(core.store.claim_room(blocks, Claim::Reserve).is_some(), "not given back");
+    let reservation = core.store.reserve_blocks(blocks, ReservationKind::Reserve).expect("they are spare");
+    assert!(core.store.reserve_blocks(blocks, ReservationKind::Reserve).is_none(), "the same blocks twice");
+    drop(reservation);
+    assert!(core.store.reserve_blocks(blocks, ReservationKind::Reserve).is_some(), "not given back");
 }
