@@ -420,22 +420,22 @@ fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<Exit
     if json {
         let answer = serde_json::json!({
             "tables": found.tables, "pages": found.pages, "pages_moved": found.pages_moved,
-            "pages_without_room": found.pages_without_room, "pieces_before": found.pieces_before,
-            "pieces_after": found.pieces_after, "page_bytes": page_bytes,
+            "pages_without_free_blocks": found.pages_without_free_blocks, "fragments_before": found.fragments_before,
+            "fragments_after": found.fragments_after, "page_bytes": page_bytes,
         });
         print(&serde_json::to_string_pretty(&answer)?)?;
     } else {
-        let stayed = match found.pages_without_room {
+        let stayed = match found.pages_without_free_blocks {
             0 => String::new(),
-            pages => format!("; {pages} found no room beside each other"),
+            pages => format!("; {pages} found no free blocks beside each other"),
         };
         tell(&format!(
-            "moved {} of {} pages ({}): {} pieces of the file became {}{stayed}",
+            "moved {} of {} pages ({}): {} fragments of the file became {}{stayed}",
             found.pages_moved,
             found.pages,
             format::bytes(found.pages_moved * page_bytes),
-            found.pieces_before,
-            found.pieces_after
+            found.fragments_before,
+            found.fragments_after
         ));
     }
     if cancel.load(Ordering::Relaxed) {

@@ -357,7 +357,7 @@ fn compaction_puts_pages_together_and_changes_nothing() {
     let answer: serde_json::Value = serde_json::from_str(&said(&run(&["compact", "a", "--json", "-q"]), 0)).unwrap();
     let count = |name: &str| answer[name].as_u64().unwrap();
     assert!(count("pages") > 500 && count("pages_moved") > 0, "{answer}");
-    assert!(count("pieces_after") * 4 < count("pieces_before"), "{answer}");
+    assert!(count("fragments_after") * 4 < count("fragments_before"), "{answer}");
     assert_eq!(said(&run(&["dump", "a", "-q"]), 0), before);
     said(&run(&["verify", "a"]), 0);
     let again: serde_json::Value = serde_json::from_str(&said(&run(&["compact", "a", "--json", "-q"]), 0)).unwrap();

@@ -400,7 +400,7 @@ impl Db {
     ///     println!("{} of {} pages moved", so_far.pages_moved, so_far.pages);
     ///     true
     /// })?;
-    /// assert_eq!(done.pages_without_room, 0);
+    /// assert_eq!(done.pages_without_free_blocks, 0);
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
     ///

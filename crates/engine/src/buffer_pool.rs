@@ -291,7 +291,7 @@ impl BufferPool {
             pages_written: get(&counters.written),
             pages_moved: get(&counters.moved),
             checksum_retries: get(&counters.checksum_retries),
-            full_waits: get(&counters.full_waits),
+            frame_waits: get(&counters.frame_waits),
             reads_in_flight: self.reads.scheduler().in_flight() as u64,
             snapshot_bytes: (kept * frames.page_bytes()) as u64,
             pages_changed: metadata.changed.page_count(),
@@ -386,7 +386,7 @@ impl Store for BufferPool {
             }
         }
         if waiter.frames_missing() > 0 {
-            self.versions.counters().full_waits.fetch_add(1, Ordering::Relaxed);
+            self.versions.counters().frame_waits.fetch_add(1, Ordering::Relaxed);
             self.evictor.wait_for_frames(&waiter);
         }
         Ticket::new(Arc::clone(&self.reads), waiter, permit)

@@ -140,22 +140,22 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Moves pages to adjacent blocks while no checkpoint is under way; see [`Relocator::put_together`].
+    /// Moves pages to adjacent blocks while no checkpoint is under way; see [`Relocator::defragment`].
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn put_together(&self, mover: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
+    pub(crate) fn defragment(&self, relocator: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        mover.put_together(pages)
+        relocator.defragment(pages)
     }
 
-    /// Moves pages out of groups to be emptied while no checkpoint is under way; see [`Relocator::empty_out`].
+    /// Moves pages out of groups to be emptied while no checkpoint is under way; see [`Relocator::evacuate`].
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn empty_out(&self, mover: &mut Relocator, room: &mut Evacuation) -> Result<Option<u64>> {
+    pub(crate) fn evacuate(&self, relocator: &mut Relocator, evacuation: &mut Evacuation) -> Result<Option<u64>> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        mover.empty_out(room)
+        relocator.evacuate(evacuation)
     }
 
     /// Reads both superblocks and compares them with the superblock in force, while no checkpoint is under way. Returns

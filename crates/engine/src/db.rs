@@ -206,7 +206,7 @@ impl Db {
     /// # Errors
     /// `NotFound` when there is no such table; `Corrupt` when its root is damaged: then the table stays; otherwise as
     /// [`Db::write`]. A failure to free pages is not an error of this call: damaged pages are left out
-    /// ([`Stats::damaged_in_dropped`]), and after any other failure the next `drop_table` or `open` tries again.
+    /// ([`Stats::dropped_pages_unreadable`]), and after any other failure the next `drop_table` or `open` tries again.
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         let tree = self.core.catalog.table(name.as_bytes()).await?;
         let op = Op::DropTable { tree, name: name.as_bytes().to_vec() };

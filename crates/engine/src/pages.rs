@@ -297,13 +297,13 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// See [`CommitLog::durable`].
     type Ticket: Ticket;
 
-    /// Returns the most bytes of one piece.
+    /// Returns the most bytes of one fragment.
     fn fragment_bytes_max(&self) -> usize;
 
-    /// Appends a piece of the record of commit `seq` (the parts, one after the other). A record is its pieces in order,
-    /// the last one marked by `Some(durability)`; a record without its last piece is ignored by recovery. Copies, does no
+    /// Appends a fragment of the record of commit `seq` (the parts, one after the other). A record is its fragments in order,
+    /// the last one marked by `Some(durability)`; a record without its last fragment is ignored by recovery. Copies, does no
     /// I/O. `LogFull` before anything is appended; `Failed(Poisoned)` after a failed write. The caller is in the commit section.
-    fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition>;
+    fn append(&self, seq: CommitSeq, fragment: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition>;
 
     /// Returns a ticket that is ready when the log has free space for a fragment of this many bytes.
     fn await_space(&self, len_bytes: usize) -> Self::Ticket;

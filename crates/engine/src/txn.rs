@@ -40,7 +40,7 @@ pub(crate) use self::known::{Known, Listed};
 use self::precedence::{Claim, ClaimId, Claimed, Precedence};
 use self::reads::{Read, ReadSet};
 use self::recent::{Recent, STEPS_TO_NOTE};
-pub(crate) use self::records::{decode, encode, for_each_piece, record_bytes};
+pub(crate) use self::records::{decode, encode, for_each_fragment, record_bytes};
 use self::visibility::Visibility;
 use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};

@@ -339,7 +339,7 @@ impl Log {
         if self.grow_for(len_bytes).unwrap_or(false) && has_space() {
             return Ok(true);
         }
-        self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
+        self.0.counts.space_waits.fetch_add(1, Ordering::Relaxed);
         // A checkpoint covers the visible commits, and only durable commits are visible, so everything appended is
         // written first. A checkpoint includes no part of an open record: only memory, or a disk without space for a
         // segment, can delay such a record.
@@ -442,8 +442,8 @@ impl CommitLog for Log {
         (self.0.options.buffer_bytes / 4).min(GROUP_BYTES_MAX).min(log_share)
     }
 
-    fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {
-        let len_bytes: usize = piece.iter().map(|part| part.len()).sum();
+    fn append(&self, seq: CommitSeq, fragment: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {
+        let len_bytes: usize = fragment.iter().map(|part| part.len()).sum();
         let mut state = self.0.lock();
         if let Some(error) = &state.poisoned {
             return Err(Wait::Failed(error.clone()));
@@ -455,7 +455,7 @@ impl CommitLog for Log {
             return Err(Wait::LogFull { len_bytes });
         }
         let mut bytes = Vec::with_capacity(len_bytes);
-        piece.iter().for_each(|part| bytes.extend_from_slice(part));
+        fragment.iter().for_each(|part| bytes.extend_from_slice(part));
         let first = state.open_record.is_none();
         state.open_record = last.is_none().then_some(seq);
         state.pending.push_back(Fragment {
@@ -493,7 +493,7 @@ impl CommitLog for Log {
         };
         drop(state);
         if !has_space {
-            self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
+            self.0.counts.space_waits.fetch_add(1, Ordering::Relaxed);
         }
         if !has_log_space || asks {
             // Rung after the count of failures was read, so the outcome of the checkpoint that this requests answers
@@ -540,8 +540,8 @@ impl LogState {
         let Some(given_up) = self.open_record.take() else { return };
         let before = Some(CommitSeq(given_up.0.saturating_sub(1)));
         self.marks.iter_mut().for_each(|mark| mark.starts = mark.starts.min(before));
-        let pieces = self.pending.iter_mut().filter(|fragment| fragment.commit == given_up);
-        pieces.for_each(|fragment| fragment.given_up = true);
+        let fragments = self.pending.iter_mut().filter(|fragment| fragment.commit == given_up);
+        fragments.for_each(|fragment| fragment.given_up = true);
     }
 }
 

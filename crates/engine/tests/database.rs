@@ -479,7 +479,7 @@ fn a_cache_that_is_too_small_is_refused_with_one_that_is_enough() {
     }
 }
 
-/// Pieces of records were as large as the cache allowed, and waited for ever for room in a log that was smaller.
+/// Fragments of records were as large as the cache allowed, and waited for ever for free space in a log that was smaller.
 #[test]
 fn a_commit_larger_than_the_log_goes_through() {
     for background_threads in [false, true] {

@@ -161,7 +161,7 @@ fn a_database_closes_although_there_is_no_room_to_free_a_dropped_table() {
         // A checkpoint that is half-way when writes begin to fail would poison the database: the one in the background is over then.
         db.checkpoint().unwrap();
         std::thread::sleep(Duration::from_millis(300));
-        let waits = db.stats().log.room_waits;
+        let waits = db.stats().log.space_waits;
         world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data").times(u64::MAX));
         // The drop finds room, and the first step of freeing.
         while db.stats().log.live_bytes + (8 << 10) < LOG_BYTES {
@@ -170,7 +170,7 @@ fn a_database_closes_although_there_is_no_room_to_free_a_dropped_table() {
         db.drop_table("dropped").unwrap();
         // Its records are empty: it goes on for as long as they find room, which may be to the end.
         for _ in 0..200 {
-            if db.stats().log.room_waits > waits {
+            if db.stats().log.space_waits > waits {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -210,7 +210,7 @@ fn real_story(what: &str, folder: &Path, ballast: &Path) {
     let mut model = Model::new();
     fill(what, &db, &table, &mut model, &mut random, 20);
     check(what, &table, &model);
-    assert!(db.stats().refused_for_space > 0);
+    assert!(db.stats().commits_refused_for_space > 0);
     db.sync().unwrap();
     drop((table, doomed, db));
 

@@ -1,4 +1,4 @@
-//! Commits that are too large for one piece of the log or one set of private pages, over pages that are damaged.
+//! Commits that are too large for one fragment of the log or one set of private pages, over pages that are damaged.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 

@@ -104,13 +104,13 @@ fn figures_say_what_memory_is_for_and_how_often_somebody_had_to_wait() {
     assert!(pool.memory_frames_bytes + pool.memory_table_bytes <= pool.memory_bytes, "{pool:?}");
     assert!(db.stats().memory_bytes <= settings.cache_bytes as u64, "{pool:?}");
     assert_eq!((db.stats().cache_bytes, db.stats().memory_over_bytes), (settings.cache_bytes as u64, 0));
-    assert_eq!(db.stats().log.room_waits, 0);
+    assert_eq!(db.stats().log.space_waits, 0);
     let table = db.create_table("t").unwrap();
     for number in 0..200u32 {
         table.put(number.to_be_bytes(), [1; 400]).unwrap();
     }
     let stats = db.stats();
-    assert!(stats.log.room_waits > 0 && stats.checkpoints > 0, "{stats:?}");
+    assert!(stats.log.space_waits > 0 && stats.checkpoints > 0, "{stats:?}");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn the_background_frees_what_a_dropped_table_has_left_while_others_go_on() {
             break;
         }
         assert!(begun.elapsed().as_secs() < 300, "{:?}: it took too long to get to {blocks}", db.stats());
-        assert_eq!(db.stats().damaged_in_dropped, 0);
+        assert_eq!(db.stats().dropped_pages_unreadable, 0);
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(db.verify().unwrap().is_clean());
@@ -171,7 +171,7 @@ fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
         let directory: Arc<dyn Directory> = world.directory();
         let db = Db::open_in(&directory, &settings).unwrap();
         db.drop_table("gone").unwrap();
-        assert!(db.stats().damaged_in_dropped > 0, "{what}");
+        assert!(db.stats().dropped_pages_unreadable > 0, "{what}");
         // It does not hold up another one.
         db.drop_table("second").unwrap();
         (0..2).for_each(|_| db.checkpoint().unwrap());
@@ -185,7 +185,7 @@ fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
         assert!(problems.iter().all(|problem| problem.table.is_none()), "{what}: {problems:?}");
         drop(db);
         let db = Db::open_in(&directory, &settings).unwrap();
-        assert_eq!(db.stats().damaged_in_dropped, 0, "{what}: it was over");
+        assert_eq!(db.stats().dropped_pages_unreadable, 0, "{what}: it was over");
         assert_eq!(db.table_names().unwrap(), ["kept"], "{what}");
         assert_eq!(db.table("kept").unwrap().get("k").unwrap(), Some(b"v".to_vec()), "{what}");
         db.create_table("gone").unwrap().put("a", "b").unwrap();

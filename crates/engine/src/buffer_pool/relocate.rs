@@ -7,7 +7,7 @@
 //! then.
 //!
 //! Invariants:
-//! 1. No checkpoint is under way (`Checkpointer::put_together` sees to it). So no block becomes free meanwhile, and a page that
+//! 1. No checkpoint is under way (`Checkpointer::defragment` sees to it). So no block becomes free meanwhile, and a page that
 //!    still lies where it was read is still the same version; and no checkpoint has looked up a place that it will record later.
 //! 2. A place is replaced under the lock of the page's shard, and only if it is still the one that was read from. A writer that
 //!    has changed the page, or a read that is loading it, wins: then the new block is given up.
@@ -32,15 +32,15 @@ use crate::pages::ReservationKind;
 
 /// Bytes that are moved as one.
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// Pages that lie in pieces of so many bytes are read as fast as if they lay in one.
-const PIECE_BYTES_ENOUGH: usize = 64 << 10;
+/// Pages that lie in fragments of so many bytes are read as fast as if they lay in one.
+const FRAGMENT_BYTES_ENOUGH: usize = 64 << 10;
 /// The same in pages, at the most: so that moving small pages gains something.
-const PIECE_PAGES_ENOUGH: usize = 16;
+const FRAGMENT_PAGES_ENOUGH: usize = 16;
 /// The file may be larger by this share of the blocks in use …
 const GROWTH_SHARE: u64 = 8;
 /// … and by this many blocks.
 const GROWTH_BLOCKS: u64 = 4096;
-/// Groups of blocks that are emptied at a time, to make room for rows.
+/// Groups of blocks that are emptied at a time, so that rows become free.
 const GROUPS_EMPTIED: usize = 256;
 /// Pages that may lie in two places before a checkpoint should give the old ones up, and the share of those in use.
 const PENDING_PAGES: u64 = 4096;
@@ -56,15 +56,15 @@ pub(crate) struct RelocationOutcome {
     pub(crate) pages: u64,
     /// Pages moved.
     pub(crate) moved: u64,
-    /// Pages that should have been moved and found no room.
-    pub(crate) without_room: u64,
-    /// Pieces in which they lay, sorted by block.
-    pub(crate) pieces_before: u64,
-    /// Pieces in which they lie.
-    pub(crate) pieces_after: u64,
+    /// Pages that should have been moved and found no free blocks in a row.
+    pub(crate) without_free_blocks: u64,
+    /// Fragments in which they lay, sorted by block.
+    pub(crate) fragments_before: u64,
+    /// Fragments in which they lie.
+    pub(crate) fragments_after: u64,
 }
 
-/// Moves pages, one list at a time.
+/// Relocates pages, one list at a time.
 pub(crate) struct Relocator {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
@@ -72,25 +72,25 @@ pub(crate) struct Relocator {
     /// Where the last row ended.
     after: Option<BlockId>,
     /// Groups of blocks in which pages lie together by now.
-    tidy: FxHashSet<u64>,
+    defragmented: FxHashSet<u64>,
     /// Moved since the last checkpoint: they still take their old blocks as well.
     pending: u64,
 }
 
-/// Groups that are emptied to make room for rows: their pages are moved to single free blocks elsewhere.
+/// Groups that are emptied so that rows become free: their pages are moved to single free blocks elsewhere.
 pub(crate) struct Evacuation {
     pages: Vec<PageId>,
     groups: GroupsToEmpty,
 }
 
 impl Relocator {
-    /// Opens a mover that reads beside the pool, with a queue of its own.
+    /// Opens a relocator that reads beside the pool, with a queue of its own.
     ///
     /// # Errors
     /// The disk's error when it opens the queue.
     pub(super) fn new(versions: &Arc<Versions>, writer: &Arc<Writer>, disk: &dyn Disk) -> Result<Self> {
         let (versions, writer, reader) = (Arc::clone(versions), Arc::clone(writer), BlockReader::open(disk)?);
-        Ok(Self { versions, writer, reader, after: None, tidy: FxHashSet::default(), pending: 0 })
+        Ok(Self { versions, writer, reader, after: None, defragmented: FxHashSet::default(), pending: 0 })
     }
 
     /// Pages that are best given at a time.
@@ -103,7 +103,7 @@ impl Relocator {
         self.pending > PENDING_PAGES.max(self.live_blocks() / PENDING_SHARE)
     }
 
-    /// Whether a checkpoint would make room.
+    /// Whether a checkpoint would free blocks.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending > 0
     }
@@ -113,26 +113,26 @@ impl Relocator {
         self.pending = 0;
     }
 
-    /// Moves pages to adjacent blocks in this order, unless they already lie in few pieces. Skips pages that exist only in memory:
+    /// Moves pages to adjacent blocks in this order, unless they already lie in few fragments. Skips pages that exist only in memory:
     /// their first write places them. Blocks; memory: a megabyte and a few pages. No checkpoint may be under way.
     ///
     /// # Errors
     /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
-    pub(crate) fn put_together(&mut self, pages: &[PageId]) -> Result<RelocationOutcome> {
+    pub(crate) fn defragment(&mut self, pages: &[PageId]) -> Result<RelocationOutcome> {
         let mut seen = FxHashSet::default();
         let once = pages.iter().copied().filter(|page| seen.insert(*page));
         let mut found: Vec<(PageId, Location)> =
             once.filter_map(|page| Some((page, self.versions.pages().place_on_disk(page)?))).collect();
-        let pieces_before = pieces(found.iter().map(|(_, at)| at.block.0));
+        let fragments_before = fragments(found.iter().map(|(_, at)| at.block.0));
         let mut outcome = RelocationOutcome {
             pages: found.len() as u64,
-            pieces_before,
-            pieces_after: pieces_before,
+            fragments_before,
+            fragments_after: fragments_before,
             ..RelocationOutcome::default()
         };
-        let enough = (PIECE_BYTES_ENOUGH / self.versions.frames().page_bytes()).clamp(2, PIECE_PAGES_ENOUGH);
-        if found.len() < 2 || pieces_before <= found.len().div_ceil(enough) as u64 {
-            self.tidy.extend(found.iter().map(|(_, at)| group_of(at.block)));
+        let enough = (FRAGMENT_BYTES_ENOUGH / self.versions.frames().page_bytes()).clamp(2, FRAGMENT_PAGES_ENOUGH);
+        if found.len() < 2 || fragments_before <= found.len().div_ceil(enough) as u64 {
+            self.defragmented.extend(found.iter().map(|(_, at)| group_of(at.block)));
             return Ok(outcome);
         }
         let mut left = found.as_mut_slice();
@@ -140,10 +140,10 @@ impl Relocator {
             if left.is_empty() {
                 break Ok(());
             }
-            // A row must hold all remaining pages, or be at least as long as a piece that is read fast enough.
+            // A row must hold all remaining pages, or be at least as long as a fragment that is read fast enough.
             let least = left.len().min(enough) as u64;
-            let Some(row) = self.room_for(left.len() as u64, least) else {
-                outcome.without_room = left.len() as u64;
+            let Some(row) = self.allocate_row(left.len() as u64, least) else {
+                outcome.without_free_blocks = left.len() as u64;
                 break Ok(());
             };
             let (now, rest) = left.split_at_mut((row.end - row.start) as usize);
@@ -155,16 +155,16 @@ impl Relocator {
         };
         self.pending += outcome.moved;
         self.versions.counters().moved.fetch_add(outcome.moved, Ordering::Relaxed);
-        outcome.pieces_after = pieces(found.iter().map(|(_, at)| at.block.0));
+        outcome.fragments_after = fragments(found.iter().map(|(_, at)| at.block.0));
         moved.map(|()| outcome)
     }
 
-    /// Plans which groups to empty to make room for rows; `None` when that is impossible. To be called after a checkpoint. Memory:
+    /// Plans which groups to empty so that rows become free; `None` when that is impossible. To be called after a checkpoint. Memory:
     /// eight bytes for each page in these groups.
-    pub(crate) fn room_to_make(&self) -> Option<Evacuation> {
+    pub(crate) fn plan_evacuation(&self) -> Option<Evacuation> {
         let (groups, page_count) = {
             let metadata = self.versions.metadata().lock();
-            (metadata.allocator.groups_to_empty(GROUPS_EMPTIED, &self.tidy), metadata.map.page_count())
+            (metadata.allocator.groups_to_empty(GROUPS_EMPTIED, &self.defragmented), metadata.map.page_count())
         };
         let concerned = |page: &PageId| {
             let entry = self.versions.pages().entry(*page);
@@ -179,9 +179,9 @@ impl Relocator {
     /// be under way; the old blocks are free after the next one.
     ///
     /// # Errors
-    /// As [`Relocator::put_together`].
-    pub(crate) fn empty_out(&mut self, room: &mut Evacuation) -> Result<Option<u64>> {
-        if room.pages.is_empty() {
+    /// As [`Relocator::defragment`].
+    pub(crate) fn evacuate(&mut self, evacuation: &mut Evacuation) -> Result<Option<u64>> {
+        if evacuation.pages.is_empty() {
             return Ok(None);
         }
         let at_once = BLOCKS_AT_A_TIME
@@ -189,13 +189,15 @@ impl Relocator {
         if at_once == 0 {
             return Ok(None);
         }
-        let now = room.pages.split_off(room.pages.len().saturating_sub(at_once));
+        let now = evacuation.pages.split_off(evacuation.pages.len().saturating_sub(at_once));
         let mut places = Vec::with_capacity(now.len());
         let mut to = Vec::with_capacity(now.len());
         for page in now {
-            let at = self.versions.pages().place_on_disk(page).filter(|at| room.groups.concerns(at.block));
+            let at = self.versions.pages().place_on_disk(page).filter(|at| evacuation.groups.concerns(at.block));
             let Some(at) = at else { continue };
-            let Some(block) = self.versions.metadata().lock().allocator.allocate_into(&mut room.groups) else { break };
+            let Some(block) = self.versions.metadata().lock().allocator.allocate_into(&mut evacuation.groups) else {
+                break;
+            };
             places.push((page, at));
             to.push(block);
         }
@@ -216,7 +218,7 @@ impl Relocator {
         metadata.allocator.used_blocks().saturating_sub(metadata.allocator.deferred_blocks() + self.pending)
     }
 
-    fn room_for(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
+    fn allocate_row(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
         let live = self.live_blocks();
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
         let want = want.min(ROW_BLOCKS_MAX);
@@ -250,7 +252,7 @@ impl Relocator {
             self.versions.metadata().take_back(row.map(BlockId), &error);
             return Err(error);
         }
-        self.tidy.insert(group_of(BlockId(row.start)));
+        self.defragmented.insert(group_of(BlockId(row.start)));
         Ok(self.replace_places(row.map(BlockId), pages))
     }
 
@@ -272,11 +274,11 @@ impl Relocator {
         let page_bytes = self.versions.frames().page_bytes();
         let mut bytes = IoBuf::zeroed(pages.len() * page_bytes, PageKind::Small)
             .map_err(|error| Error::from_io("take memory for moving pages", error))?;
-        let mut room = bytes.chunks_exact_mut(page_bytes);
+        let mut targets = bytes.chunks_exact_mut(page_bytes);
         for window in pages.chunks(BLOCKS_AT_A_TIME) {
             let blocks = self.read(window)?;
-            // The room comes second: a page is only taken from it when there is one to fill it with.
-            blocks.iter().zip(&mut room).for_each(|(block, room)| room.copy_from_slice(block));
+            // The targets come second: `zip` takes one only when there is a block to fill it with.
+            blocks.iter().zip(&mut targets).for_each(|(block, target)| target.copy_from_slice(block));
             self.reader.recycle(blocks);
         }
         Ok(bytes)
@@ -299,7 +301,7 @@ impl Relocator {
 }
 
 /// Rows of blocks that follow each other, in any order.
-fn pieces(blocks: impl Iterator<Item = u64>) -> u64 {
+fn fragments(blocks: impl Iterator<Item = u64>) -> u64 {
     let mut blocks: Vec<u64> = blocks.collect();
     blocks.sort_unstable();
     blocks.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() as u64 + u64::from(!blocks.is_empty())

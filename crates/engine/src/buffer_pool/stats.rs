@@ -12,7 +12,7 @@ pub(super) struct Counters {
     pub(super) written: AtomicU64,
     pub(super) moved: AtomicU64,
     pub(super) checksum_retries: AtomicU64,
-    pub(super) full_waits: AtomicU64,
+    pub(super) frame_waits: AtomicU64,
     pub(super) hits: Hits,
 }
 
@@ -109,7 +109,7 @@ pub struct PoolStats {
     /// Reads repeated because of a checksum.
     pub checksum_retries: u64,
     /// Requests that had to wait for frames.
-    pub full_waits: u64,
+    pub frame_waits: u64,
     /// Reads queued or under way.
     pub reads_in_flight: u64,
     /// Old page versions kept for snapshots, in bytes.

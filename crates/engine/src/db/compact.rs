@@ -54,7 +54,7 @@ pub enum Pace {
 /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
 /// # let stock = db.create_table("stock")?;
 /// let done = db.compact(nofault::db::Pace::Full, |so_far| so_far.pages_moved < 100_000)?;
-/// println!("{} of {} pages moved: {} pieces are now {}", done.pages_moved, done.pages, done.pieces_before, done.pieces_after);
+/// println!("{} of {} pages moved: {} fragments are now {}", done.pages_moved, done.pages, done.fragments_before, done.fragments_after);
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,23 +66,23 @@ pub struct Compaction {
     /// Pages that were moved beside their neighbours.
     pub pages_moved: u64,
     /// Pages that were moved out of the way before that, where too few free blocks followed each other. They need not be among
-    /// those looked at, and their own turn may come later.
-    pub pages_moved_aside: u64,
+    /// the pages looked at, and may be moved beside their neighbours later.
+    pub pages_evacuated: u64,
     /// Pages that should have been moved and stayed, because no free blocks follow each other within the file's bound.
-    pub pages_without_room: u64,
-    /// Pieces of the file in which the pages lay that were looked at, by the megabyte.
-    pub pieces_before: u64,
-    /// Pieces in which they lie.
-    pub pieces_after: u64,
+    pub pages_without_free_blocks: u64,
+    /// Fragments of the file in which the pages lay that were looked at, by the megabyte.
+    pub fragments_before: u64,
+    /// Fragments in which they lie.
+    pub fragments_after: u64,
 }
 
 impl Compaction {
     fn add(&mut self, of_list: RelocationOutcome) {
         self.pages += of_list.pages;
         self.pages_moved += of_list.moved;
-        self.pages_without_room += of_list.without_room;
-        self.pieces_before += of_list.pieces_before;
-        self.pieces_after += of_list.pieces_after;
+        self.pages_without_free_blocks += of_list.without_free_blocks;
+        self.fragments_before += of_list.fragments_before;
+        self.fragments_after += of_list.fragments_after;
     }
 }
 
@@ -115,7 +115,7 @@ impl Drop for CancelOnDrop {
 /// A compaction under way.
 struct Walk<'a> {
     db: &'a Db,
-    mover: Relocator,
+    relocator: Relocator,
     pace: Pace,
     found: Compaction,
     go_on: &'a mut dyn FnMut(&Compaction) -> bool,
@@ -130,9 +130,9 @@ struct Walk<'a> {
 pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) -> bool) -> Result<Compaction> {
     // Pages that are new in memory get their places now, near the old ones.
     db.owner.checkpoint()?;
-    let (mover, found) = (db.owner.mover()?, Compaction::default());
+    let (relocator, found) = (db.owner.relocator()?, Compaction::default());
     let (leaves, values) = (Vec::new(), Vec::new());
-    let mut walk = Walk { db, mover, pace, found, go_on, may_empty: true, leaves, values };
+    let mut walk = Walk { db, relocator, pace, found, go_on, may_empty: true, leaves, values };
     for name in block_on(db.snapshot().table_names())? {
         match walk.table(&name) {
             Ok(true) => walk.found.tables += 1,
@@ -142,7 +142,7 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
             Err(error) => return Err(error),
         }
     }
-    if walk.found.pages_moved + walk.found.pages_moved_aside > 0 {
+    if walk.found.pages_moved + walk.found.pages_evacuated > 0 {
         db.owner.checkpoint()?;
     }
     Ok(walk.found)
@@ -224,7 +224,7 @@ impl Walk<'_> {
     /// Moves the pages of each list that is long enough, and with `all` (the end of a table) the rest. False when the
     /// caller asked to end.
     fn move_lists(&mut self, all: bool) -> Result<bool> {
-        let most = self.mover.pages_at_once();
+        let most = self.relocator.pages_at_once();
         for values in [false, true] {
             loop {
                 let pages = if values { &mut self.values } else { &mut self.leaves };
@@ -232,7 +232,7 @@ impl Walk<'_> {
                     break;
                 }
                 let now: Vec<PageId> = pages.drain(..most.min(pages.len())).collect();
-                if !self.put_together(&now)? {
+                if !self.defragment(&now)? {
                     return Ok(false);
                 }
             }
@@ -240,47 +240,47 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    fn put_together(&mut self, pages: &[PageId]) -> Result<bool> {
+    fn defragment(&mut self, pages: &[PageId]) -> Result<bool> {
         let started = Instant::now();
-        let mut of_list = self.db.owner.put_together(&mut self.mover, pages)?;
+        let mut of_list = self.db.owner.defragment(&mut self.relocator, pages)?;
         // First the blocks that a checkpoint frees, then the blocks that other pages leave when they are moved away.
         for only_checkpoint in [true, false] {
-            let may_help = if only_checkpoint { self.mover.has_pending() } else { self.may_empty };
-            if of_list.without_room == 0 || !may_help {
+            let may_help = if only_checkpoint { self.relocator.has_pending() } else { self.may_empty };
+            if of_list.without_free_blocks == 0 || !may_help {
                 continue;
             }
             if only_checkpoint {
                 self.checkpoint()?;
-            } else if !self.empty_out()? {
+            } else if !self.evacuate()? {
                 return Ok(false);
             }
-            let again = self.db.owner.put_together(&mut self.mover, pages)?;
-            self.may_empty &= only_checkpoint || again.without_room == 0;
+            let again = self.db.owner.defragment(&mut self.relocator, pages)?;
+            self.may_empty &= only_checkpoint || again.without_free_blocks == 0;
             of_list = RelocationOutcome {
                 moved: of_list.moved + again.moved,
-                without_room: again.without_room,
-                pieces_after: again.pieces_after,
+                without_free_blocks: again.without_free_blocks,
+                fragments_after: again.fragments_after,
                 ..of_list
             };
         }
         self.found.add(of_list);
-        if self.mover.wants_checkpoint() {
+        if self.relocator.wants_checkpoint() {
             self.checkpoint()?;
         }
         self.rest(started, of_list.moved);
         Ok((self.go_on)(&self.found))
     }
 
-    /// Empties groups of blocks, so that rows find room. False when it was told to end.
-    fn empty_out(&mut self) -> Result<bool> {
-        let Some(mut room) = self.mover.room_to_make() else {
+    /// Empties groups of blocks, so that rows of blocks become free. False when it was told to end.
+    fn evacuate(&mut self) -> Result<bool> {
+        let Some(mut evacuation) = self.relocator.plan_evacuation() else {
             self.may_empty = false;
             return Ok(true);
         };
         loop {
             let started = Instant::now();
-            let Some(moved) = self.db.owner.empty_out(&mut self.mover, &mut room)? else { break };
-            self.found.pages_moved_aside += moved;
+            let Some(moved) = self.db.owner.evacuate(&mut self.relocator, &mut evacuation)? else { break };
+            self.found.pages_evacuated += moved;
             self.rest(started, moved);
             if !(self.go_on)(&self.found) {
                 return Ok(false);
@@ -299,7 +299,7 @@ impl Walk<'_> {
     /// Gives up the blocks that pages have left.
     fn checkpoint(&mut self) -> Result<()> {
         self.db.owner.checkpoint()?;
-        self.mover.checkpoint_made();
+        self.relocator.checkpoint_made();
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Stor
 use crate::sync::semaphore::Permit;
 use crate::tree::Tree;
 use crate::tree::overflow::Writer;
-use crate::txn::{CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, for_each_piece, table_of};
+use crate::txn::{CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, for_each_fragment, table_of};
 
 /// The way of large commits.
 pub(crate) struct LargeCommits<S: Store, L: CommitLog> {
@@ -53,11 +53,11 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
             self.reservations.reserve(self.reservations.pages_of_large(&ops), reservation_kind(&ops)).await?;
         self.look_through(&ops, &mut known).await?;
         let mut position = LogPosition::default();
-        let mut pieces = for_each_piece(&ops, self.log.fragment_bytes_max()).peekable();
-        while let Some(piece) = pieces.next() {
-            let last = pieces.peek().is_none().then_some(durability);
+        let mut fragments = for_each_fragment(&ops, self.log.fragment_bytes_max()).peekable();
+        while let Some(fragment) = fragments.next() {
+            let last = fragments.peek().is_none().then_some(durability);
             position = loop {
-                match section.append(&piece, last) {
+                match section.append(&fragment, last) {
                     Ok(position) => break position,
                     Err(Wait::LogFull { len_bytes }) => {
                         self.waits.await_space(len_bytes).await?;

@@ -133,16 +133,16 @@ impl Owner {
         self.disk.info()
     }
 
-    pub(super) fn mover(&self) -> Result<Relocator> {
+    pub(super) fn relocator(&self) -> Result<Relocator> {
         self.pool.relocator(&*self.disk)
     }
 
-    pub(super) fn put_together(&self, mover: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
-        self.checkpointer.put_together(mover, pages)
+    pub(super) fn defragment(&self, relocator: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
+        self.checkpointer.defragment(relocator, pages)
     }
 
-    pub(super) fn empty_out(&self, mover: &mut Relocator, room: &mut Evacuation) -> Result<Option<u64>> {
-        self.checkpointer.empty_out(mover, room)
+    pub(super) fn evacuate(&self, relocator: &mut Relocator, evacuation: &mut Evacuation) -> Result<Option<u64>> {
+        self.checkpointer.evacuate(relocator, evacuation)
     }
 
     /// See [`super::Stats::repairs`].

@@ -21,7 +21,7 @@ use crate::wal::LogStats;
 /// println!("{} of {} bytes of memory are frames", stats.pool.memory_frames_bytes, stats.pool.memory_bytes);
 /// println!("{} commits in {} writes of the log", stats.log.records_durable, stats.log.groups_written);
 /// println!("{} conflicts, {} runs repeated", stats.transactions.conflicts, stats.transactions.retries);
-/// println!("{} checkpoints, {} waits for them", stats.checkpoints, stats.log.room_waits);
+/// println!("{} checkpoints, {} waits for them", stats.checkpoints, stats.log.space_waits);
 /// println!("read by {}, direct: {}, because {}", stats.disk.kind, stats.disk.direct, stats.disk.notes.join("; "));
 /// assert!(stats.log.records_durable > 0);
 /// # Ok::<(), nofault::error::Error>(())
@@ -50,10 +50,10 @@ pub struct Stats {
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
     /// Commits refused with `NoSpace` because neither the log nor the data file found free space on the disk, since it was opened.
-    pub refused_for_space: u64,
+    pub commits_refused_for_space: u64,
     /// Pages of dropped tables that could not be read when they were to be freed, since the database was opened. They
     /// do no harm; pages that only they refer to stay in use, and a backup leaves them out.
-    pub damaged_in_dropped: u64,
+    pub dropped_pages_unreadable: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
     /// Damage that was found when the database was opened and has been repaired without loss: a superblock, with the
@@ -72,13 +72,13 @@ pub(super) fn stats(db: &Db) -> Stats {
         memory_bytes,
         memory_over_bytes: memory_bytes.saturating_sub(memory.cache_bytes),
         pool,
-        refused_for_space: log.refused_for_space + db.core.reservations.refused(),
+        commits_refused_for_space: log.commits_refused_for_space + db.core.reservations.refused(),
         log,
         checkpoints: db.owner.checkpoints_made(),
         disk: db.owner.disk_info(),
         transactions: db.core.commits.precedence().stats(),
         recent_commits_bytes: db.core.commits.recent_bytes() as u64,
-        damaged_in_dropped: db.core.dropped.damaged(),
+        dropped_pages_unreadable: db.core.dropped.damaged(),
         visible_commit: db.core.store.visible(),
         repairs: db.owner.repairs().to_vec(),
     }

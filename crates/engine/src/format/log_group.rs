@@ -1,6 +1,6 @@
 //! Encodes and decodes log groups. A group is the content of one write of the log.
 //!
-//! A group is a whole number of blocks: a header, pieces of records, zeroes. Its header names the group before it by
+//! A group is a whole number of blocks: a header, fragments of records, zeroes. Its header names the group before it by
 //! checksum, so groups form a chain that stale bytes of a recycled segment cannot continue; and it states up to which
 //! group everything was known to be durable when it was written, which is how recovery tells a torn tail from damage.
 //! All groups of one opening carry a number of that opening, so that none of them is ever written a second time by a
@@ -16,9 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Groups start and end at multiples of this.
 pub(crate) const LOG_BLOCK_BYTES: usize = 4096;
-/// Bytes before the pieces.
+/// Bytes before the fragments.
 pub(crate) const GROUP_HEADER_BYTES: usize = 80;
-/// Bytes before each piece.
+/// Bytes before each fragment.
 pub(crate) const FRAGMENT_HEADER_BYTES: usize = 16;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"NFlg");
@@ -46,9 +46,9 @@ pub(crate) struct GroupHeader {
     /// The opening of the log that wrote the group: a number unlike that of any other opening. 0 in groups of versions
     /// without it.
     pub(crate) opening: u64,
-    /// Bytes of pieces after the header.
+    /// Bytes of fragments after the header.
     pub(crate) payload_bytes: u32,
-    /// Its own checksum, over header and pieces.
+    /// Its own checksum, over header and fragments.
     pub(crate) checksum: u64,
 }
 
@@ -83,7 +83,7 @@ impl FragmentHeader {
     }
 }
 
-/// Completes a group in place: `block` holds the pieces from `GROUP_HEADER_BYTES` on and zeroes after them. Returns the
+/// Completes a group in place: `block` holds the fragments from `GROUP_HEADER_BYTES` on and zeroes after them. Returns the
 /// checksum, which is not taken from `header`.
 pub(crate) fn encode_group(file_id: u64, header: &GroupHeader, block: &mut [u8]) -> u64 {
     let mut out = Writer { bytes: block, at: 8 };
@@ -152,7 +152,7 @@ pub(crate) fn peek_group(block: &[u8], segment_bytes: u64) -> Option<GroupHeader
     (in_segment && header.position.is_multiple_of(LOG_BLOCK_BYTES as u64)).then_some(header)
 }
 
-/// A group with its pieces, if `block` (its blocks, or more) holds one that is whole.
+/// A group with its fragments, if `block` (its blocks, or more) holds one that is whole.
 pub(crate) fn decode_group(file_id: u64, segment_bytes: u64, block: &[u8]) -> Option<GroupHeader> {
     let header = peek_group(block, segment_bytes)?;
     let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
@@ -160,19 +160,19 @@ pub(crate) fn decode_group(file_id: u64, segment_bytes: u64, block: &[u8]) -> Op
     (placed_checksum(file_id, header.position, content) == header.checksum).then_some(header)
 }
 
-/// The payload of a group that [`decode_group`] accepted, as it lies in `block`: its pieces, one after another.
+/// The payload of a group that [`decode_group`] accepted, as it lies in `block`: its fragments, one after another.
 ///
 /// # Errors
 /// `Corrupt` when `block` is shorter than the group.
 pub(crate) fn payload_of<'a>(header: &GroupHeader, block: &'a [u8]) -> Result<&'a [u8]> {
     let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
-    block.get(GROUP_HEADER_BYTES..end).ok_or_else(|| pieces_do_not_fit(header))
+    block.get(GROUP_HEADER_BYTES..end).ok_or_else(|| fragments_do_not_fit(header))
 }
 
-/// Takes the next piece off the front of `rest`, the remaining payload of a group; `None` at its end.
+/// Takes the next fragment off the front of `rest`, the remaining payload of a group; `None` at its end.
 ///
 /// # Errors
-/// `Corrupt` when pieces do not fill the group exactly, although its checksum is right.
+/// `Corrupt` when fragments do not fill the group exactly, although its checksum is right.
 pub(crate) fn take_fragment<'a>(
     header: &GroupHeader,
     rest: &mut &'a [u8],
@@ -180,7 +180,7 @@ pub(crate) fn take_fragment<'a>(
     if rest.is_empty() {
         return Ok(None);
     }
-    let broken = || pieces_do_not_fit(header);
+    let broken = || fragments_do_not_fit(header);
     let (head, tail) = rest.split_at_checked(FRAGMENT_HEADER_BYTES).ok_or_else(broken)?;
     let mut from = Reader { bytes: head, at: 0 };
     let (commit, len_bytes, flags) = (CommitSeq(from.u64()), from.u32(), from.u32());
@@ -193,8 +193,8 @@ pub(crate) fn take_fragment<'a>(
     Ok(Some((FragmentHeader { commit, len_bytes, first, last }, content)))
 }
 
-fn pieces_do_not_fit(header: &GroupHeader) -> Error {
-    let what = format!("log group {} at {}: pieces do not fit", header.sequence, header.position);
+fn fragments_do_not_fit(header: &GroupHeader) -> Error {
+    let what = format!("log group {} at {}: fragments do not fit", header.sequence, header.position);
     Error::new(ErrorKind::Corrupt, what)
 }
 
@@ -208,9 +208,9 @@ mod tests {
         let mut block = vec![0; LOG_BLOCK_BYTES];
         let mut at = GROUP_HEADER_BYTES;
         for (commit, content) in [(5, &b"put a"[..]), (6, b"delete b")] {
-            let piece =
+            let fragment =
                 FragmentHeader { commit: CommitSeq(commit), len_bytes: content.len() as u32, first: true, last: true };
-            block[at..at + FRAGMENT_HEADER_BYTES].copy_from_slice(&piece.encode());
+            block[at..at + FRAGMENT_HEADER_BYTES].copy_from_slice(&fragment.encode());
             at += FRAGMENT_HEADER_BYTES;
             block[at..at + content.len()].copy_from_slice(content);
             at += content.len();
@@ -231,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_read_back_with_its_pieces() {
+    fn a_group_is_read_back_with_its_fragments() {
         let (header, block) = group();
         assert_eq!(decode_group(1, SEGMENT, &block), Some(header));
         let mut rest = payload_of(&header, &block).unwrap();
-        let pieces = std::iter::from_fn(|| take_fragment(&header, &mut rest).unwrap());
-        let pieces: Vec<_> = pieces.map(|(head, content)| (head.commit.0, content)).collect();
-        assert_eq!(pieces, [(5, &b"put a"[..]), (6, &b"delete b"[..])]);
+        let fragments = std::iter::from_fn(|| take_fragment(&header, &mut rest).unwrap());
+        let fragments: Vec<_> = fragments.map(|(head, content)| (head.commit.0, content)).collect();
+        assert_eq!(fragments, [(5, &b"put a"[..]), (6, &b"delete b"[..])]);
         assert_eq!(decode_group(2, SEGMENT, &block), None, "another file's group");
     }
 
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_of_header_or_pieces_is_found() {
+    fn any_flipped_bit_of_header_or_fragments_is_found() {
         let (header, mut block) = group();
         for bit in 0..(GROUP_HEADER_BYTES + header.payload_bytes as usize) * 8 {
             block[bit / 8] ^= 1 << (bit % 8);

@@ -348,13 +348,13 @@ impl Logged {
 
     /// `None` when there is no room, and nothing was appended.
     fn append(&self, commit: CommitSeq, record: &[u8]) -> Result<Option<LogPosition>> {
-        let mut pieces = record.chunks(self.log.fragment_bytes_max()).peekable();
+        let mut fragments = record.chunks(self.log.fragment_bytes_max()).peekable();
         let (mut begun, mut grown) = (false, false);
         let mut position = LogPosition::default();
-        while let Some(piece) = pieces.next() {
-            let last = pieces.peek().is_none().then_some(Durability::Sync);
+        while let Some(fragment) = fragments.next() {
+            let last = fragments.peek().is_none().then_some(Durability::Sync);
             position = loop {
-                match self.log.append(commit, &[piece], last) {
+                match self.log.append(commit, &[fragment], last) {
                     Ok(position) => break position,
                     Err(Wait::LogFull { len_bytes }) if !begun && !grown => {
                         // Where the disk is full a checkpoint may help.

@@ -490,7 +490,7 @@ struct LogState {
     open: Option<(CommitSeq, Vec<u8>)>,
     end: u64,
     durable_records: usize,
-    /// When set, each piece gets `LogFull` once before it is appended.
+    /// When set, each fragment gets `LogFull` once before it is appended.
     stingy: bool,
     refused: bool,
     broken: bool,
@@ -562,10 +562,10 @@ impl CommitLog for MemoryLog {
         self.0.fragment_bytes_max
     }
 
-    fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {
+    fn append(&self, seq: CommitSeq, fragment: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {
         let mut state = self.0.lock();
-        let len_bytes = piece.iter().map(|part| part.len()).sum();
-        assert!(len_bytes <= self.0.fragment_bytes_max, "a piece of {len_bytes} bytes");
+        let len_bytes = fragment.iter().map(|part| part.len()).sum();
+        assert!(len_bytes <= self.0.fragment_bytes_max, "a fragment of {len_bytes} bytes");
         if state.broken {
             return Err(Error::new(ErrorKind::Poisoned, "the log failed").into());
         }
@@ -577,7 +577,7 @@ impl CommitLog for MemoryLog {
             Some((open, record)) if open == seq => record,
             _ => Vec::new(),
         };
-        record.extend(piece.concat());
+        record.extend(fragment.concat());
         state.end += len_bytes as u64 + 1;
         let position = LogPosition(state.end);
         if last.is_some() {

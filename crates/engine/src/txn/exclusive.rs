@@ -63,9 +63,9 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         }
     }
 
-    /// Appends a piece of the record.
-    pub(crate) fn append(&mut self, piece: &[u8], last: Option<Durability>) -> Attempt<LogPosition> {
-        let position = self.commits.log.append(self.seq, &[piece], last)?;
+    /// Appends a fragment of the record.
+    pub(crate) fn append(&mut self, fragment: &[u8], last: Option<Durability>) -> Attempt<LogPosition> {
+        let position = self.commits.log.append(self.seq, &[fragment], last)?;
         self.stage = if last.is_some() { Stage::Committed } else { Stage::Begun };
         Ok(position)
     }

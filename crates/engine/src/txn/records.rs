@@ -27,25 +27,25 @@ pub(crate) fn record_bytes(ops: &[Op]) -> usize {
     ops.iter().map(op_bytes).sum()
 }
 
-/// Cuts the record of these ops into pieces of `piece_bytes` without ever holding the whole.
-pub(crate) fn for_each_piece(ops: &[Op], piece_bytes: usize) -> impl Iterator<Item = Vec<u8>> + use<'_> {
+/// Cuts the record of these ops into fragments of `fragment_bytes` without ever holding the whole.
+pub(crate) fn for_each_fragment(ops: &[Op], fragment_bytes: usize) -> impl Iterator<Item = Vec<u8>> + use<'_> {
     let mut heads = ops.iter();
-    let mut piece = Vec::new();
+    let mut fragment = Vec::new();
     let mut value: &[u8] = &[];
     std::iter::from_fn(move || {
         loop {
-            let room = piece_bytes.saturating_sub(piece.len());
-            let (now, later) = value.split_at(value.len().min(room));
-            piece.extend_from_slice(now);
+            let left = fragment_bytes.saturating_sub(fragment.len());
+            let (now, later) = value.split_at(value.len().min(left));
+            fragment.extend_from_slice(now);
             value = later;
-            if piece.len() >= piece_bytes {
-                let rest = piece.split_off(piece_bytes);
-                return Some(std::mem::replace(&mut piece, rest));
+            if fragment.len() >= fragment_bytes {
+                let rest = fragment.split_off(fragment_bytes);
+                return Some(std::mem::replace(&mut fragment, rest));
             }
             match heads.next() {
-                Some(op) => value = op.change().encode_head(&mut piece),
-                None if piece.is_empty() => return None,
-                None => return Some(std::mem::take(&mut piece)),
+                Some(op) => value = op.change().encode_head(&mut fragment),
+                None if fragment.is_empty() => return None,
+                None => return Some(std::mem::take(&mut fragment)),
             }
         }
     })

@@ -141,7 +141,7 @@ impl Writer {
                 Some(tail) => buffer.join(tail),
                 None => Ok(buffer),
             };
-            // The two parts were cut from one piece, so they join.
+            // The two parts were cut from one buffer, so they join.
             self.spare.extend(whole);
         }
     }

@@ -11,7 +11,7 @@ pub(super) struct Counts {
     pub(super) closing_groups: AtomicU64,
     pub(super) records: AtomicU64,
     pub(super) bytes: AtomicU64,
-    pub(super) room_waits: AtomicU64,
+    pub(super) space_waits: AtomicU64,
 }
 
 /// The work that a log did, and its size.
@@ -45,9 +45,9 @@ pub struct LogStats {
     /// Bytes appended and not yet written.
     pub waiting_bytes: u64,
     /// Times that a commit found no free log space: it had to wait for earlier ones to be written, or for a checkpoint.
-    pub room_waits: u64,
+    pub space_waits: u64,
     /// Commits refused because the disk had no space for another segment of the log, and a checkpoint freed none.
-    pub refused_for_space: u64,
+    pub commits_refused_for_space: u64,
 }
 
 impl Log {
@@ -62,8 +62,8 @@ impl Log {
             live_bytes: self.0.live_bytes(&state, 0),
             file_bytes: self.0.file_bytes.load(Ordering::Relaxed),
             waiting_bytes: state.pending_bytes as u64,
-            room_waits: self.0.counts.room_waits.load(Ordering::Relaxed),
-            refused_for_space: state.growth.refused,
+            space_waits: self.0.counts.space_waits.load(Ordering::Relaxed),
+            commits_refused_for_space: state.growth.refused,
         }
     }
 }

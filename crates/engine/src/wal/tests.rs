@@ -61,7 +61,7 @@ fn record(commit: u64, random: &mut fastrand::Rng) -> Vec<u8> {
     (0..len).map(|at| (commit as usize * 31 + at) as u8).collect()
 }
 
-/// Prepares segments until a piece of this length fits.
+/// Prepares segments until a fragment of this length fits.
 pub(super) fn prepare_segments(log: &Log, len_bytes: usize) {
     loop {
         let state = log.0.lock();
@@ -75,12 +75,12 @@ pub(super) fn prepare_segments(log: &Log, len_bytes: usize) {
 }
 
 fn append(log: &Log, commit: u64, bytes: &[u8]) -> Result<LogPosition> {
-    let pieces: Vec<&[u8]> = bytes.chunks(log.fragment_bytes_max()).collect();
+    let fragments: Vec<&[u8]> = bytes.chunks(log.fragment_bytes_max()).collect();
     let mut position = LogPosition(0);
-    for (at, piece) in pieces.iter().enumerate() {
-        let last = (at + 1 == pieces.len()).then_some(Durability::Sync);
+    for (at, fragment) in fragments.iter().enumerate() {
+        let last = (at + 1 == fragments.len()).then_some(Durability::Sync);
         position = loop {
-            match log.append(CommitSeq(commit), &[piece], last) {
+            match log.append(CommitSeq(commit), &[fragment], last) {
                 Ok(position) => break position,
                 Err(Wait::LogFull { len_bytes }) => log.await_space(len_bytes).wait()?,
                 Err(Wait::Failed(error)) => return Err(error),

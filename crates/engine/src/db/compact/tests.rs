@@ -117,7 +117,7 @@ fn pages_that_random_writes_have_scattered_lie_in_long_rows_again() {
     let found = scattered.compact();
     let after = scattered.pages_in_a_row();
     assert!(fresh > 20.0 && before < 3.0 && after > 40.0, "{fresh} pages in a row, {before}, then {after}: {found:?}");
-    assert!(found.pages_moved * 10 > found.pages * 9 && found.pages_without_room == 0, "{found:?}");
+    assert!(found.pages_moved * 10 > found.pages * 9 && found.pages_without_free_blocks == 0, "{found:?}");
     assert_eq!(found.tables, 1);
     scattered.check();
     assert_eq!(scattered.compact().pages_moved, 0, "what lies together stays");
@@ -147,7 +147,7 @@ fn a_table_that_grew_at_random_is_put_in_order_as_well() {
         scattered.db.write(batch, Durability::Sync).unwrap();
     }
     let found = scattered.compact();
-    assert!(found.pages_without_room == 0 && found.pieces_after * 20 < found.pieces_before, "{found:?}");
+    assert!(found.pages_without_free_blocks == 0 && found.fragments_after * 20 < found.fragments_before, "{found:?}");
     scattered.check();
 }
 
@@ -157,7 +157,7 @@ fn pages_of_values_are_put_together_as_well() {
     scattered.rewrite(10_000);
     let found = scattered.compact();
     assert!(found.pages > u64::from(KEYS / 4 / 4), "the pages of values are among them: {found:?}");
-    assert!(found.pieces_after * 8 < found.pieces_before, "{found:?}");
+    assert!(found.fragments_after * 8 < found.fragments_before, "{found:?}");
     scattered.check();
 }
 

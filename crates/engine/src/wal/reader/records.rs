@@ -12,7 +12,7 @@ use crate::format::{
 pub(crate) struct RecordIter {
     pub(super) chain: Chain,
     records: Records,
-    /// The group that is being read, and where in the window the rest of its pieces lies.
+    /// The group that is being read, and where in the window the rest of its fragments lies.
     group: Option<(GroupHeader, Range<usize>)>,
     /// The last complete commit, as [`super::read_log`] found it.
     until: CommitSeq,
@@ -86,7 +86,7 @@ impl Iterator for RecordIter {
     }
 }
 
-/// Knows which pieces make up records.
+/// Knows which fragments make up records.
 pub(super) struct Records {
     after: CommitSeq,
     building: Option<CommitSeq>,
@@ -94,11 +94,11 @@ pub(super) struct Records {
     pub(super) commit: CommitSeq,
 }
 
-/// The place of a piece in the record that is being put together.
+/// The place of a fragment in the record that is being put together.
 pub(super) enum Part {
-    /// A piece of a record before the checkpoint: its beginning may lie before the anchor.
+    /// A fragment of a record before the checkpoint: its beginning may lie before the anchor.
     Unwanted,
-    /// Its first piece. A record that was begun before was given up before its end.
+    /// Its first fragment. A record that was begun before was given up before its end.
     First,
     /// The next one.
     Further,
@@ -109,7 +109,7 @@ impl Records {
         Self { after, building: None, commit: after }
     }
 
-    /// Takes the next piece of the log.
+    /// Takes the next fragment of the log.
     pub(super) fn take(&mut self, group: &GroupHeader, head: FragmentHeader) -> Result<Part> {
         if head.first {
             self.building = Some(head.commit);

@@ -70,9 +70,9 @@ fn forge_group(world: &SimWorld, anchor: Anchor, commit: CommitSeq, content: &[u
         payload_bytes: (FRAGMENT_HEADER_BYTES + content.len()) as u32,
         checksum: 0,
     };
-    let piece = FragmentHeader { commit, len_bytes: content.len() as u32, first: true, last: true };
+    let fragment = FragmentHeader { commit, len_bytes: content.len() as u32, first: true, last: true };
     let mut block = vec![0; header.len_bytes()];
-    block[GROUP_HEADER_BYTES..][..FRAGMENT_HEADER_BYTES].copy_from_slice(&piece.encode());
+    block[GROUP_HEADER_BYTES..][..FRAGMENT_HEADER_BYTES].copy_from_slice(&fragment.encode());
     block[GROUP_HEADER_BYTES + FRAGMENT_HEADER_BYTES..][..content.len()].copy_from_slice(content);
     encode_group(OPTIONS.file_id, &header, &mut block);
     world.overwrite("log", LOG_BLOCK_BYTES as u64, &block).unwrap();

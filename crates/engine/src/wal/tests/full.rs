@@ -45,7 +45,7 @@ fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_b
         let mut records = Seen::new();
         let mut commit = fill(&log, 0, blocks, &mut records);
         log.check().unwrap();
-        assert!(log.stats().refused_for_space > 0);
+        assert!(log.stats().commits_refused_for_space > 0);
         // All that was taken in is written: it had its room before.
         log.flush().unwrap();
         assert_eq!(log.durable_commit().0, commit, "{world}");

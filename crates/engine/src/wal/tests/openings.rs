@@ -50,7 +50,7 @@ fn a_record_that_was_given_up_keeps_no_room_in_the_log() {
 }
 
 #[test]
-fn pieces_of_a_record_that_was_given_up_are_no_part_of_the_next() {
+fn fragments_of_a_record_that_was_given_up_are_no_part_of_the_next() {
     let world = SimWorld::new(41, SimOptions::calm());
     let (log, anchor) = create(&world).unwrap();
     append(&log, 1, b"one").unwrap();
@@ -94,14 +94,14 @@ fn two_groups(log: &Log) -> Result<()> {
     log.durable(position).wait()
 }
 
-/// Each whole group in the file, and the commits that it has pieces of.
+/// Each whole group in the file, and the commits that it has fragments of.
 fn groups_in(world: &SimWorld) -> Vec<(GroupHeader, Vec<u64>)> {
     let bytes = world.read_file("log").unwrap();
     let group_at = |at: usize| {
         let header = decode_group(OPTIONS.file_id, OPTIONS.segment_bytes, &bytes[at..])?;
         let mut rest = payload_of(&header, &bytes[at..]).unwrap();
-        let pieces = std::iter::from_fn(|| take_fragment(&header, &mut rest).unwrap());
-        Some((header, pieces.map(|(head, _)| head.commit.0).collect()))
+        let fragments = std::iter::from_fn(|| take_fragment(&header, &mut rest).unwrap());
+        Some((header, fragments.map(|(head, _)| head.commit.0).collect()))
     };
     (0..bytes.len()).step_by(LOG_BLOCK_BYTES).filter_map(group_at).collect()
 }
