@@ -11,11 +11,13 @@
 //! 7. No circle between files ([`circles`]).
 //! 8. `unsafe` only in the files that are listed for it ([`unsafe_files`]).
 //! 9. Every path of the repository that a document names exists ([`documents`]).
+//! 10. Every `Type::name` in ARCHITECTURE.md and docs/walks.md exists ([`names`]).
 //!
 //! It reads text, not syntax: `crate::name`, `super::name` and `use crate::{…}` outside comments and tests.
 
 mod circles;
 mod documents;
+mod names;
 mod unsafe_files;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +54,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     circles::check(root, &mut wrong)?;
     unsafe_files::check(root, &files, &mut wrong)?;
     documents::check(root, &files, &mut wrong)?;
+    names::check(root, &files, &mut wrong)?;
     check_dead_files(root, &files, &mut wrong)?;
     check_lengths(root, &files, &mut wrong)?;
     check_paths(root, &files, &mut wrong)?;
