@@ -108,7 +108,7 @@ mod tests {
     use nofault_sim::{SimOptions, SimWorld};
 
     use super::*;
-    use crate::buffer_pool::tests::trouble::Deaf;
+    use crate::buffer_pool::tests::trouble::DeafDisk;
 
     const LEN: usize = 512;
 
@@ -117,7 +117,7 @@ mod tests {
         let world = SimWorld::new(1, SimOptions::calm());
         let disk = world.directory().create("data").unwrap();
         let deaf = Arc::new(AtomicBool::new(false));
-        let disk = Deaf { disk, deaf: Arc::clone(&deaf) };
+        let disk = DeafDisk { disk, deaf: Arc::clone(&deaf) };
         let mut all = IoBuf::zeroed(2 * BLOCKS_AT_A_TIME * LEN, PageKind::Small).unwrap();
         all.chunks_mut(LEN).enumerate().for_each(|(at, block)| block.fill(at as u8));
         disk.perform(Op::new(0, 0, OpKind::write(all, false))).unwrap().result.unwrap();

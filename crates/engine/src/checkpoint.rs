@@ -36,7 +36,7 @@ use crate::format::{
     Superblock, encode_node, entries_per_node, node_location,
 };
 use crate::pages::{Snapshot as _, Store as _};
-use crate::reread::Reread;
+use crate::reread::RepeatedReads;
 use crate::sync::notifier::Notifier;
 use crate::wal::Log;
 
@@ -179,7 +179,9 @@ impl Checkpointer {
             );
             Err(Error::new(ErrorKind::Corrupt, what))
         };
-        (0..SUPERBLOCK_OFFSETS.len()).filter_map(|slot| Reread::on(disk).until_whole(|_| check(slot)).err()).collect()
+        (0..SUPERBLOCK_OFFSETS.len())
+            .filter_map(|slot| RepeatedReads::on(disk).until_whole(|_| check(slot)).err())
+            .collect()
     }
 
     /// Checkpoints made since the database was opened.

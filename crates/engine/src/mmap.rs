@@ -45,10 +45,10 @@ use nofault_io::folder::{Folder, FolderLock};
 use nofault_io::mapped::{MappedFile, Protection};
 
 use self::file::DataFile;
-use self::logged::{Background, Logged, Parts};
+use self::logged::{Background, LoggedStore, Parts};
 use self::meta::Kind;
-use self::placed::Placed;
-use self::shadow::Shadow;
+use self::placed::PlacedPages;
+use self::shadow::ShadowStore;
 use self::shape::Shape;
 use self::workspace::{View, Workspace};
 use crate::error::{Error, ErrorKind, Result};
@@ -56,8 +56,8 @@ use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, Edits, Pages, Wait};
 use crate::tree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
-use crate::tree::write::Replaced;
-use crate::tree::{Chunk, Direction, Found, KeyRange, Portion, Tree};
+use crate::tree::write::ReplacedValue;
+use crate::tree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 
 /// The table that values are kept in.
 const TABLE: TableId = TableId(1);
@@ -197,7 +197,7 @@ pub struct Stats {
 
 /// The report of [`Store::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verified {
+pub struct Verification {
     /// Entries of the table.
     pub entries: u64,
     /// Pages in use, the two meta pages and those that list free pages included.
@@ -229,13 +229,13 @@ pub struct Verified {
 pub struct Store {
     // Ends before the fields that it works on.
     _background: Option<Background>,
-    kept: Kept,
+    store: StoreKind,
     _lock: FolderLock,
 }
 
-enum Kept {
-    Shadow(Box<Shadow>),
-    Logged(Arc<Logged>),
+enum StoreKind {
+    Shadow(Box<ShadowStore>),
+    Logged(Arc<LoggedStore>),
 }
 
 impl Store {
@@ -302,20 +302,20 @@ impl Store {
         // again, to the same place, and not just synced: see `recovery`.
         data.write_meta(&meta)?;
         if meta.kind == Kind::Shadow {
-            let shadow = Shadow::open(shape, data, shared, meta, protocol.through_map())?;
-            return Ok(Self { _background: None, kept: Kept::Shadow(Box::new(shadow)), _lock: held });
+            let shadow = ShadowStore::open(shape, data, shared, meta, protocol.through_map())?;
+            return Ok(Self { _background: None, store: StoreKind::Shadow(Box::new(shadow)), _lock: held });
         }
         let private = if protocol == Protocol::OsCow { Some(map(Protection::Private)?) } else { None };
         let placed = match meta.kind {
-            Kind::Placed => Some(Placed::open(shape, &data, meta.table)?),
+            Kind::Placed => Some(PlacedPages::open(shape, &data, meta.table)?),
             _ => None,
         };
         let (log, commit, state) = open::replay(folder, &data, &meta, placed.as_ref(), settings)?;
         let (through_map, private_bytes_max) = (protocol.through_map(), settings.private_bytes_max);
         let parts = Parts { shape, data, shared, through_map, private, placed, private_bytes_max, log, meta };
-        let logged = Arc::new(Logged::open(parts, commit, state)?);
+        let logged = Arc::new(LoggedStore::open(parts, commit, state)?);
         let background = if settings.background_thread { Some(Background::start(&logged)?) } else { None };
-        Ok(Self { _background: background, kept: Kept::Logged(logged), _lock: held })
+        Ok(Self { _background: background, store: StoreKind::Logged(logged), _lock: held })
     }
 
     /// The newest durable value of a key (`OsCow`: the newest at all). Stalls while the kernel reads.
@@ -356,9 +356,9 @@ impl Store {
         if batch.changes.is_empty() {
             return Ok(());
         }
-        match &self.kept {
-            Kept::Shadow(store) => store.commit(batch),
-            Kept::Logged(store) => store.commit(batch),
+        match &self.store {
+            StoreKind::Shadow(store) => store.commit(batch),
+            StoreKind::Logged(store) => store.commit(batch),
         }
     }
 
@@ -366,12 +366,12 @@ impl Store {
     /// each call reads the newest state. A snapshot keeps pages from being reused until it ends: with `Shadow` the file
     /// grows meanwhile, with `UserCow` and `MappedLog` the log does.
     pub fn snapshot(&self) -> Snapshot<'_> {
-        let (commit, root) = match &self.kept {
-            Kept::Shadow(store) => {
+        let (commit, root) = match &self.store {
+            StoreKind::Shadow(store) => {
                 let (commit, state) = store.begin();
                 (commit, state.table)
             }
-            Kept::Logged(store) => (store.begin(), store.table),
+            StoreKind::Logged(store) => (store.begin(), store.table),
         };
         Snapshot { store: self, commit, tree: Tree { root, table: TABLE } }
     }
@@ -381,9 +381,9 @@ impl Store {
     /// # Errors
     /// `Poisoned` after a failed write or sync.
     pub fn checkpoint(&self) -> Result<()> {
-        match &self.kept {
-            Kept::Shadow(_) => Ok(()),
-            Kept::Logged(store) => store.checkpoint(),
+        match &self.store {
+            StoreKind::Shadow(_) => Ok(()),
+            StoreKind::Logged(store) => store.checkpoint(),
         }
     }
 
@@ -392,17 +392,17 @@ impl Store {
     /// # Errors
     /// As for [`Store::checkpoint`].
     pub fn remap(&self) -> Result<()> {
-        match &self.kept {
-            Kept::Shadow(_) => Ok(()),
-            Kept::Logged(store) => store.shrink(),
+        match &self.store {
+            StoreKind::Shadow(_) => Ok(()),
+            StoreKind::Logged(store) => store.shrink(),
         }
     }
 
     /// The counters and sizes of the store.
     pub fn stats(&self) -> Stats {
-        let data = match &self.kept {
-            Kept::Shadow(store) => &store.data,
-            Kept::Logged(store) => &store.data,
+        let data = match &self.store {
+            StoreKind::Shadow(store) => &store.data,
+            StoreKind::Logged(store) => &store.data,
         };
         let mut stats = Stats {
             data_bytes_written: data.bytes_written.load(Ordering::Relaxed),
@@ -410,7 +410,7 @@ impl Store {
             file_bytes: data.allocated_bytes(),
             ..Stats::default()
         };
-        if let Kept::Logged(store) = &self.kept {
+        if let StoreKind::Logged(store) = &self.store {
             let (log, counts) = (store.log.stats(), &store.counts);
             stats.log_bytes_written = log.bytes_written;
             stats.log_writes = log.groups_written;
@@ -428,19 +428,19 @@ impl Store {
     ///
     /// # Errors
     /// `Corrupt`, naming the first page that is wrong.
-    pub fn verify(&self) -> Result<Verified> {
-        let (state, records) = match &self.kept {
-            Kept::Shadow(store) => store.books(),
-            Kept::Logged(store) => store.check_places().map(|()| store.books())?,
+    pub fn verify(&self) -> Result<Verification> {
+        let (state, records) = match &self.store {
+            StoreKind::Shadow(store) => store.accounts(),
+            StoreKind::Logged(store) => store.check_places().map(|()| store.accounts())?,
         };
         let snapshot = self.snapshot();
         self.look(snapshot.commit, |view| verify::walk(view, state, &records))
     }
 
     fn look<R>(&self, commit: CommitSeq, look: impl FnOnce(&View<'_>) -> Attempt<R>) -> Result<R> {
-        match &self.kept {
-            Kept::Shadow(store) => store.look(look),
-            Kept::Logged(store) => store.look(commit, look),
+        match &self.store {
+            StoreKind::Shadow(store) => store.look(look),
+            StoreKind::Logged(store) => store.look(commit, look),
         }
     }
 }
@@ -473,9 +473,9 @@ impl Snapshot<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        match &self.store.kept {
-            Kept::Shadow(store) => store.end(self.commit),
-            Kept::Logged(store) => store.end(self.commit),
+        match &self.store.store {
+            StoreKind::Shadow(store) => store.end(self.commit),
+            StoreKind::Logged(store) => store.end(self.commit),
         }
     }
 }
@@ -541,7 +541,7 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
                 return Err(Error::new(ErrorKind::InvalidCall, what).into());
             }
         };
-        if let Some(Replaced::Long(old)) = old {
+        if let Some(ReplacedValue::Long(old)) = old {
             pages_of(work, old)?.into_iter().for_each(|page| work.free(page));
         }
     }
@@ -549,10 +549,10 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
 }
 
 /// The bytes of a value found in the tree; a long value is read.
-fn value<P: Pages>(pages: &P, found: Found) -> Attempt<Vec<u8>> {
+fn value<P: Pages>(pages: &P, found: FoundValue) -> Attempt<Vec<u8>> {
     match found {
-        Found::Inline(value) => Ok(value),
-        Found::Overflow(at) => read_long(pages, Reader::new(pages.page_bytes(), at)?).map(Reader::into_value),
+        FoundValue::Inline(value) => Ok(value),
+        FoundValue::Overflow(at) => read_long(pages, Reader::new(pages.page_bytes(), at)?).map(Reader::into_value),
     }
 }
 

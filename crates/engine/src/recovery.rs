@@ -30,7 +30,7 @@ use crate::format::{
     PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, decode_node, entries_per_node,
     node_location, nodes_on_level, version_of,
 };
-use crate::reread::Reread;
+use crate::reread::RepeatedReads;
 use crate::settings::Settings;
 use crate::txn;
 use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
@@ -42,7 +42,7 @@ mod superblocks;
 mod tests;
 
 pub(crate) use self::memory::{read_set_bytes, recent_commits_bytes, replay_bytes, spent_bytes};
-use self::superblocks::{InForce, Slot, Whole, choose};
+use self::superblocks::{CurrentSuperblock, Slot, WholeSuperblock, choose};
 
 /// Nodes read at a time.
 const NODES_AT_A_TIME: usize = 64;
@@ -83,7 +83,7 @@ impl Locks {
 }
 
 /// A database that has been opened. The records must be replayed, in order, before anything else is done with it.
-pub(crate) struct Opened {
+pub(crate) struct OpenedParts {
     /// Its pages, as of commit `base`.
     pub(crate) pool: BufferPool,
     /// The cache that buffers beside the pool are shared out of: never less than an empty database needs.
@@ -222,7 +222,7 @@ pub(crate) fn open(
     settings: &Settings,
     purpose: Purpose,
     locks: Option<Locks>,
-) -> Result<Opened> {
+) -> Result<OpenedParts> {
     let (is_new, data) = (locks.is_some(), purpose.data_name());
     let mut locks = match locks {
         Some(locks) => locks,
@@ -265,7 +265,7 @@ pub(crate) fn open(
     let superblock = in_force.make_durable(&pool)?;
     let checkpointer = Arc::new(Checkpointer::new(pool.clone(), log.clone(), superblock));
     pool.writer().complete_last_group()?;
-    Ok(Opened { pool, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
+    Ok(OpenedParts { pool, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
 }
 
 /// Why a file of a database cannot be opened.
@@ -343,7 +343,7 @@ impl DataReader {
         decode: impl Fn(IoBuf) -> Result<T>,
     ) -> Result<T> {
         let mut first = Some(first);
-        Reread::on(&*self.disk).until_whole(|_| {
+        RepeatedReads::on(&*self.disk).until_whole(|_| {
             let block = match first.take() {
                 Some(block) => block,
                 None => read_once(&*self.disk, len_bytes, offset),
@@ -356,7 +356,7 @@ impl DataReader {
     ///
     /// # Errors
     /// As [`choose`].
-    fn superblock(&mut self) -> Result<InForce> {
+    fn superblock(&mut self) -> Result<CurrentSuperblock> {
         let slots = [self.slot(0, SUPERBLOCK_OFFSETS[0])?, self.slot(1, SUPERBLOCK_OFFSETS[1])?];
         if self.blocks.file_bytes() == 0 {
             let what = "the data file is empty: a database was here, restore a backup";
@@ -381,7 +381,7 @@ impl DataReader {
         let found = self.decode_again(first, offset, SUPERBLOCK_BYTES, |sector| {
             is_empty.set(sector.iter().all(|byte| *byte == 0));
             let superblock = Superblock::decode(slot, &sector)?;
-            Ok(Whole { superblock, version: version_of(&sector), sector })
+            Ok(WholeSuperblock { superblock, version: version_of(&sector), sector })
         });
         Ok(Slot { found, is_empty: is_empty.get() })
     }

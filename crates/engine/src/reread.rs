@@ -2,7 +2,7 @@
 //!
 //! A superblock that does not decode, a page-table node that is not whole, a log group that ends the log: each makes newer state
 //! disappear. One bad read decides none of them: a bit that flips between device and memory, or a sector that is returned as zeroes once,
-//! is gone in the next read. The caller reads and decodes in a closure, and [`Reread::until_whole`] calls it up to [`READS`] times.
+//! is gone in the next read. The caller reads and decodes in a closure, and [`RepeatedReads::until_whole`] calls it up to [`READS`] times.
 //!
 //! The closure is told which read it makes, so that it can take another path from the second on: `Disk::perform` into a new buffer where
 //! the first went through a queue. Buffered reads of a file that is otherwise read with O_DIRECT are no such path: a stale page of the page
@@ -20,11 +20,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// How reads of one disk are repeated.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reread {
+pub(crate) struct RepeatedReads {
     pause: Duration,
 }
 
-impl Reread {
+impl RepeatedReads {
     /// For reads of `disk`. The simulated disk needs no pause: its time does not pass by itself.
     pub(crate) fn on(disk: &dyn Disk) -> Self {
         Self { pause: if disk.info().kind == "sim" { Duration::ZERO } else { PAUSE } }
@@ -70,7 +70,7 @@ mod tests {
         let disk = SimWorld::new(1, SimOptions::calm()).directory().create("data").unwrap();
         for whole_at in 0..READS + 1 {
             let mut asked = Vec::new();
-            let outcome = Reread::on(&*disk).until_whole(|attempt| {
+            let outcome = RepeatedReads::on(&*disk).until_whole(|attempt| {
                 asked.push(attempt);
                 if attempt == whole_at { Ok(attempt) } else { Err(attempt) }
             });

@@ -45,25 +45,25 @@ pub(crate) enum Position {
 
 /// A value as found: copied out, or where its pages are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FoundValue {
     /// The value.
     Inline(Vec<u8>),
     /// To be read from overflow pages.
     Overflow(OverflowRef),
 }
 
-impl From<Held<'_>> for Found {
-    fn from(held: Held<'_>) -> Self {
+impl From<ValueRef<'_>> for FoundValue {
+    fn from(held: ValueRef<'_>) -> Self {
         match held {
-            Held::Here(value) => Self::Inline(value.to_vec()),
-            Held::Overflow(to) => Self::Overflow(to),
+            ValueRef::Here(value) => Self::Inline(value.to_vec()),
+            ValueRef::Overflow(to) => Self::Overflow(to),
         }
     }
 }
 
 /// A value where it lies: in its leaf or in a page of values, or in pages of its own.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Held<'a> {
+pub(crate) enum ValueRef<'a> {
     /// The value.
     Here(&'a [u8]),
     /// To be read from overflow pages.
@@ -149,11 +149,11 @@ impl Chunk {
     }
 
     /// Entry `index`: its key and its value.
-    pub(crate) fn entry(&self, index: usize) -> (&[u8], Held<'_>) {
+    pub(crate) fn entry(&self, index: usize) -> (&[u8], ValueRef<'_>) {
         let entry = &self.entries[index];
         let held = match entry.overflow {
-            Some(to) => Held::Overflow(to),
-            None => Held::Here(&self.bytes[entry.key_end..entry.end]),
+            Some(to) => ValueRef::Overflow(to),
+            None => ValueRef::Here(&self.bytes[entry.key_end..entry.end]),
         };
         (&self.bytes[entry.start..entry.key_end], held)
     }
@@ -243,8 +243,8 @@ impl Chunk {
 impl Tree {
     /// Looks up one key.
     #[inline]
-    pub(crate) fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Attempt<Option<Found>> {
-        self.get_with(pages, key, |held| held.map(Found::from))
+    pub(crate) fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Attempt<Option<FoundValue>> {
+        self.get_with(pages, key, |held| held.map(FoundValue::from))
     }
 
     /// Looks up one key and shows its value to `look` where it lies.
@@ -253,7 +253,7 @@ impl Tree {
         &self,
         pages: &P,
         key: &[u8],
-        look: impl FnOnce(Option<Held<'_>>) -> R,
+        look: impl FnOnce(Option<ValueRef<'_>>) -> R,
     ) -> Attempt<R> {
         self.get_from(pages, key, &mut self.start(), look)
     }
@@ -271,7 +271,7 @@ impl Tree {
         pages: &P,
         key: &[u8],
         position: &mut Position,
-        look: impl FnOnce(Option<Held<'_>>) -> R,
+        look: impl FnOnce(Option<ValueRef<'_>>) -> R,
     ) -> Attempt<R> {
         let value = match *position {
             Position::Value(at) => at,
@@ -295,14 +295,14 @@ impl Tree {
                 }
                 let Ok(index) = node.search(key)? else { return Ok(look(None)) };
                 match node.cell(index)? {
-                    Cell::Inline(value) => return Ok(look(Some(Held::Here(value)))),
-                    Cell::Overflow(to) => return Ok(look(Some(Held::Overflow(to)))),
+                    Cell::Inline(value) => return Ok(look(Some(ValueRef::Here(value)))),
+                    Cell::Overflow(to) => return Ok(look(Some(ValueRef::Overflow(to)))),
                     Cell::Packed(at) => break at,
                 }
             },
         };
         match pages.page(value.page) {
-            Ok(page) => Ok(look(Some(Held::Here(packed::value(value, &page)?)))),
+            Ok(page) => Ok(look(Some(ValueRef::Here(packed::value(value, &page)?)))),
             Err(wait) => {
                 *position = Position::Value(value);
                 Err(wait)

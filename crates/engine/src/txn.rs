@@ -16,16 +16,16 @@
 //! 1. Commit numbers, positions in the log and publications follow one order: all three are assigned in the section.
 //! 2. A commit is appended to the log before it is published. The exceptions are log replay, and a bulk load, which
 //!    its own checkpoint makes durable before it is visible.
-//! 3. `recent` notes a commit in the section in which it is published, so no transaction misses it.
+//! 3. `window` notes a commit in the section in which it is published, so no transaction misses it.
 //! 4. The section's lock is held for a bounded number of steps (`Budget`), for commits and read sets of any size:
 //!    larger ones occupy the section, and take the lock for a part of their keys at a time.
 
+mod commit_context;
 mod exclusive;
-mod known;
 pub(crate) mod precedence;
 pub(crate) mod reads;
-mod recent;
 mod records;
+mod validation_window;
 pub(crate) mod visibility;
 
 #[cfg(test)]
@@ -35,12 +35,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+pub(crate) use self::commit_context::{CommitContext, OverflowPages};
 pub(crate) use self::exclusive::Exclusive;
-pub(crate) use self::known::{Known, Listed};
-use self::precedence::{Claim, ClaimId, Claimed, Precedence};
+use self::precedence::{Claim, ClaimId, ClaimScope, Precedence};
 use self::reads::{Read, ReadSet};
-use self::recent::{Recent, STEPS_TO_NOTE};
 pub(crate) use self::records::{decode, encode, for_each_fragment, record_bytes};
+use self::validation_window::{STEPS_TO_NOTE, ValidationWindow};
 use self::visibility::Visibility;
 use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
@@ -51,8 +51,8 @@ use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Store, Versions, Wait};
 use crate::sync::semaphore::{Permit, Semaphore};
 use crate::tree::overflow::{Writer, data_bytes, own_pages};
-use crate::tree::write::Replaced;
-use crate::tree::{Found, Held, Tree};
+use crate::tree::write::ReplacedValue;
+use crate::tree::{FoundValue, Tree, ValueRef};
 
 /// The tree of the table of tables.
 pub(crate) const CATALOG: Tree = Tree { root: PageId::CATALOG_ROOT, table: TableId::CATALOG };
@@ -149,7 +149,7 @@ pub(crate) struct Commit {
     pub(crate) reads: Option<(CommitSeq, ReadSet)>,
     pub(crate) durability: Durability,
     /// The pages that the commit will touch, as gathered by its caller.
-    pub(crate) known: Known,
+    pub(crate) context: CommitContext,
     /// The claim that its transaction has placed.
     pub(crate) claim: Option<ClaimId>,
 }
@@ -162,13 +162,13 @@ impl Commit {
 
     /// A commit that has read nothing.
     pub(crate) fn blind(ops: Vec<Op>, durability: Durability) -> Self {
-        Self { ops, reads: None, durability, known: Known::default(), claim: None }
+        Self { ops, reads: None, durability, context: CommitContext::default(), claim: None }
     }
 }
 
 /// A commit that took effect.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Committed {
+pub(crate) struct CommitReceipt {
     pub(crate) seq: CommitSeq,
     /// Where its record ends in the log.
     pub(crate) position: LogPosition,
@@ -176,7 +176,7 @@ pub(crate) struct Committed {
 
 /// Why the section was left without a commit. Nothing has changed.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum Refusal {
     /// Something is missing: wait for it, gather again, and come back.
     Wait(Wait),
     /// It needs more frames than private edits may ever hold: take the exclusive way.
@@ -189,7 +189,7 @@ pub(crate) enum Refused {
     Conflict(LogPosition),
 }
 
-impl Refused {
+impl Refusal {
     fn into_error(self) -> Error {
         match self {
             Self::Wait(Wait::Failed(error)) => error,
@@ -198,7 +198,7 @@ impl Refused {
     }
 }
 
-impl From<Wait> for Refused {
+impl From<Wait> for Refusal {
     fn from(wait: Wait) -> Self {
         Self::Wait(wait)
     }
@@ -218,9 +218,9 @@ pub(crate) struct Commits<S, L> {
 
 #[derive(Debug)]
 struct Section {
-    last: Committed,
+    last: CommitReceipt,
     occupied: bool,
-    recent: Recent,
+    window: ValidationWindow,
 }
 
 impl<S: Store, L: CommitLog> Commits<S, L> {
@@ -232,11 +232,11 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         last: CommitSeq,
         recent_bytes_max: usize,
     ) -> Self {
-        let last = Committed { seq: last, position: LogPosition::default() };
+        let last = CommitReceipt { seq: last, position: LogPosition::default() };
         Self {
             store,
             log,
-            section: Mutex::new(Section { last, occupied: false, recent: Recent::new(recent_bytes_max) }),
+            section: Mutex::new(Section { last, occupied: false, window: ValidationWindow::new(recent_bytes_max) }),
             turn: Semaphore::new(1),
             precedence: Precedence::new(),
             visibility,
@@ -246,7 +246,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
 
     /// Memory that the list of recent commits takes.
     pub(crate) fn recent_bytes(&self) -> usize {
-        self.lock().recent.memory_bytes()
+        self.lock().window.memory_bytes()
     }
 
     /// Returns the log position that must become durable before `seq` is visible; `None` when `seq` is visible.
@@ -255,7 +255,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     /// The newest commit.
-    pub(crate) fn last(&self) -> Committed {
+    pub(crate) fn last(&self) -> CommitReceipt {
         self.lock().last
     }
 
@@ -275,9 +275,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     pub(crate) fn claim(
         &self,
         permit: Permit,
-        claimed: Claimed,
+        claimed: ClaimScope,
         limit: Duration,
-    ) -> std::result::Result<(Claim, CommitSeq), (Permit, Claimed)> {
+    ) -> std::result::Result<(Claim, CommitSeq), (Permit, ClaimScope)> {
         let section = self.lock();
         if section.occupied {
             return Err((permit, claimed));
@@ -291,7 +291,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     pub(crate) fn gather(
         &self,
         ops: &[Op],
-        known: &Known,
+        context: &CommitContext,
         pages_max: usize,
         waits: &mut Vec<Wait>,
     ) -> Result<Option<OverflowRef>> {
@@ -299,13 +299,13 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let mut last = None;
         for op in ops {
             let (tree, key) = op.target();
-            let long = |held: Option<Held<'_>>| match held {
-                Some(Held::Overflow(value)) => Some(value),
+            let long = |held: Option<ValueRef<'_>>| match held {
+                Some(ValueRef::Overflow(value)) => Some(value),
                 _ => None,
             };
             let unknown = || -> Attempt<Option<OverflowRef>> {
                 let Some(value) = tree.get_with(&tip, key, long)? else { return Ok(None) };
-                let is_known = known.pages_of(&tip, &value)?.is_some();
+                let is_known = context.pages_of(&tip, &value)?.is_some();
                 Ok((!is_known).then_some(value))
             };
             match unknown() {
@@ -331,12 +331,12 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     pub(crate) fn gather_undisturbed(
         &self,
         ops: &[Op],
-        known: &Known,
+        context: &CommitContext,
         pages_max: usize,
         waits: &mut Vec<Wait>,
     ) -> Option<Result<Option<OverflowRef>>> {
         let section = self.lock();
-        (!section.occupied).then(|| self.gather(ops, known, pages_max, waits))
+        (!section.occupied).then(|| self.gather(ops, context, pages_max, waits))
     }
 
     /// Whether nothing was published since commit `seq` was the newest.
@@ -347,13 +347,13 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
 
     /// Commits, or returns the reason for refusing, with nothing changed. `record` is the encoding of the ops by
     /// [`encode`].
-    pub(crate) fn commit(&self, commit: &Commit, record: &[u8]) -> std::result::Result<Committed, Refused> {
+    pub(crate) fn commit(&self, commit: &Commit, record: &[u8]) -> std::result::Result<CommitReceipt, Refusal> {
         let mut section = self.enter()?;
         if section.occupied {
-            return Err(Refused::Occupied);
+            return Err(Refusal::Occupied);
         }
         if self.precedence.refuses(commit.claim, &commit.ops) {
-            return Err(Refused::Claimed);
+            return Err(Refusal::Claimed);
         }
         let mut budget = Budget::new();
         self.check(&section, commit, &mut commit.all_reads(), &mut budget)?;
@@ -361,7 +361,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let frames: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
         // A check that has spent the budget leaves no time for the changes.
         if frames > self.store.edit_frames_max() || budget.is_spent() {
-            return Err(Refused::TooLarge);
+            return Err(Refusal::TooLarge);
         }
         budget.spend(frames * STEPS_A_FRAME);
         let too_large = |wait: &Wait| matches!(wait, Wait::Full { frames } if *frames > self.store.edit_frames_max());
@@ -369,22 +369,22 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             let mut edits = self.store.edits();
             edits.reserve(frames)?;
             for op in &commit.ops {
-                apply(&mut edits, op, seq, None, &commit.known, Damage::Refuse)?;
+                apply(&mut edits, op, seq, None, &commit.context, Damage::Refuse)?;
             }
             let position = self.log.append(seq, &[record], Some(commit.durability))?;
             Ok((edits, position))
         };
         let (edits, position) = match applied() {
             Ok(applied) => applied,
-            Err(wait) if too_large(&wait) => return Err(Refused::TooLarge),
+            Err(wait) if too_large(&wait) => return Err(Refusal::TooLarge),
             Err(wait) => return Err(wait.into()),
         };
         self.store.publish(edits, seq);
         section.note_keys(seq, &commit.ops, &mut budget);
-        self.note(&mut section, commit.durability, Committed { seq, position });
+        self.note(&mut section, commit.durability, CommitReceipt { seq, position });
         drop(section);
         self.clear_up_after(commit.durability);
-        Ok(Committed { seq, position })
+        Ok(CommitReceipt { seq, position })
     }
 
     /// Whether a commit of this size is for the exclusive way from the start.
@@ -399,13 +399,13 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     /// Takes the section for as long as the answer lives, to change nothing that a transaction can have read. `turn` is a permit of
     /// [`Commits::turn`].
     pub(crate) fn occupy(self: &Arc<Self>, turn: Permit) -> Result<Exclusive<S, L>> {
-        let section = self.enter().map_err(Refused::into_error)?;
+        let section = self.enter().map_err(Refusal::into_error)?;
         Ok(Exclusive::new(self, section, turn))
     }
 
     /// Takes the section to change keys. `None` while another than `own` claims something: wait for precedence, without the turn.
     pub(crate) fn occupy_for(self: &Arc<Self>, turn: Permit, own: Option<ClaimId>) -> Result<Option<Exclusive<S, L>>> {
-        let section = self.enter().map_err(Refused::into_error)?;
+        let section = self.enter().map_err(Refusal::into_error)?;
         if self.precedence.stands_for_another(own) {
             drop(section);
             return Ok(None);
@@ -431,16 +431,16 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.poisoned.get().cloned().map_or(Ok(()), Err)
     }
 
-    fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refused> {
+    fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refusal> {
         let section = self.lock();
         // Checked after locking: a failure while this thread waited for the section has left half a commit in it.
         match self.poisoned.get() {
-            Some(error) => Err(Refused::Wait(Wait::Failed(error.clone()))),
+            Some(error) => Err(Refusal::Wait(Wait::Failed(error.clone()))),
             None => Ok(section),
         }
     }
 
-    fn note(&self, section: &mut Section, durability: Durability, committed: Committed) {
+    fn note(&self, section: &mut Section, durability: Durability, committed: CommitReceipt) {
         section.last = committed;
         self.visibility.published(committed.seq, durability, committed.position);
     }
@@ -452,24 +452,24 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         commit: &Commit,
         reads: &mut impl Iterator<Item = Read<'r>>,
         budget: &mut Budget,
-    ) -> std::result::Result<(), Refused> {
+    ) -> std::result::Result<(), Refusal> {
         let Some((seen, _)) = &commit.reads else { return Ok(()) };
         let claimed = self.precedence.claimed_by(commit.claim, *seen);
-        let mut is_changed = section.recent.is_forgotten(*seen);
+        let mut is_changed = section.window.is_forgotten(*seen);
         while !is_changed
             && !budget.is_spent()
             && let Some(read) = reads.next()
         {
             // While the claim stands no other commit has changed this read.
             let is_claimed = claimed.as_ref().is_some_and(|claimed| claimed.covers(read));
-            is_changed = !is_claimed && section.recent.has_changed(*seen, read, budget);
+            is_changed = !is_claimed && section.window.has_changed(*seen, read, budget);
             budget.spend(1);
         }
         if !is_changed {
             return Ok(());
         }
         self.precedence.counts.conflicts.fetch_add(1, Ordering::Relaxed);
-        Err(Refused::Conflict(section.last.position))
+        Err(Refusal::Conflict(section.last.position))
     }
 
     /// Runs after a commit became visible, outside of the section. Commits that wait for the log leave this work to
@@ -498,7 +498,7 @@ impl Section {
     fn note_keys(&mut self, seq: CommitSeq, ops: &[Op], budget: &mut Budget) {
         for op in ops {
             let (tree, key) = op.target();
-            self.recent.note(seq, tree.table, key);
+            self.window.note(seq, tree.table, key);
             budget.spend(STEPS_TO_NOTE);
         }
     }
@@ -524,7 +524,7 @@ fn apply<E: Edits + Versions>(
     op: &Op,
     seq: CommitSeq,
     at: Option<OverflowRef>,
-    known: &Known,
+    context: &CommitContext,
     damage: Damage,
 ) -> Attempt<()> {
     let old = match op {
@@ -542,7 +542,7 @@ fn apply<E: Edits + Versions>(
             };
             tree.put(edits, key, cell)?
         }
-        Op::Delete { tree, key } => tree.delete_beside(edits, key, &known.unreadable)?,
+        Op::Delete { tree, key } => tree.delete_beside(edits, key, &context.unreadable)?,
         Op::DropTable { tree, name } => {
             let root = edits.page(tree.root)?.to_vec();
             let (moved, body) = edits.allocate(tree.root)?;
@@ -550,7 +550,7 @@ fn apply<E: Edits + Versions>(
             edits.free(tree.root);
             let note = encode_table(tree.table, moved);
             CATALOG.put(edits, &to_be_freed(tree.table), Cell::Inline(&note))?;
-            CATALOG.delete_beside(edits, name, &known.unreadable)?
+            CATALOG.delete_beside(edits, name, &context.unreadable)?
         }
         Op::CreateTable { name } => {
             if CATALOG.get(edits, name)?.is_some() {
@@ -561,10 +561,10 @@ fn apply<E: Edits + Versions>(
             CATALOG.put(edits, name, Cell::Inline(&encode_table(tree.table, tree.root)))?
         }
     };
-    if let Some(Replaced::Long(value)) = old {
+    if let Some(ReplacedValue::Long(value)) = old {
         // Put there after `gather` looked: gather again.
         let again = || Wait::Miss(crate::pages::Missing { page: value.root, at: seq });
-        let pages = known.pages_of(edits, &value)?.ok_or_else(again)?;
+        let pages = context.pages_of(edits, &value)?.ok_or_else(again)?;
         let own = own_pages(edits, pages);
         if damage == Damage::Refuse && own.len() < pages.len() {
             let what =
@@ -580,7 +580,7 @@ fn apply<E: Edits + Versions>(
 ///
 /// # Errors
 /// `Corrupt` when it describes none.
-pub(crate) fn table_of(name: &[u8], found: &Found) -> Result<Tree> {
-    let value = if let Found::Inline(value) = found { value.as_slice() } else { &[] };
+pub(crate) fn table_of(name: &[u8], found: &FoundValue) -> Result<Tree> {
+    let value = if let FoundValue::Inline(value) = found { value.as_slice() } else { &[] };
     decode_table(name, value).map(|(table, root)| Tree { root, table })
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::node::{KIND_NODE, Node};
 use crate::format::{HEADER_BYTES, Location, NodeId, PageId, TableId, check_page, decode_node};
 use crate::pages::Store as _;
-use crate::reread::Reread;
+use crate::reread::RepeatedReads;
 
 /// Damaged blocks before which the last reread waits a moment. With more of them the device is unlikely to recover, and
 /// the pauses would add up.
@@ -109,7 +109,8 @@ fn check_window<T>(
     let checked = outcome.map(|blocks| {
         for (((item, at), offset), block) in held.iter().zip(&offsets).zip(blocks) {
             let mut first = Some(block);
-            let reread = if problems.len() < PAUSES_MAX { Reread::on(disk) } else { Reread::without_pause() };
+            let reread =
+                if problems.len() < PAUSES_MAX { RepeatedReads::on(disk) } else { RepeatedReads::without_pause() };
             let checked = reread.until_whole(|_| {
                 let block = match first.take() {
                     Some(block) => block?,

@@ -50,7 +50,7 @@ use nofault_io::disk::{Disk, Queue, QueueOptions};
 pub(crate) use self::background_writer::WalWriter;
 use self::groups::Writer;
 use self::growth::{Growth, reserve_slots, slots_min};
-pub(crate) use self::reader::{RecordIter, Recovered, create_log, read_log};
+pub(crate) use self::reader::{RecordIter, RecoveredLog, create_log, read_log};
 use self::segments::Segments;
 use self::shrink::forget_copies;
 use self::stats::Counts;
@@ -207,7 +207,7 @@ impl Log {
     ///
     /// # Errors
     /// The disk's error for opening a queue; `NoSpace` without memory.
-    pub(crate) fn open(disk: &dyn Disk, options: LogOptions, recovered: Recovered) -> Result<Self> {
+    pub(crate) fn open(disk: &dyn Disk, options: LogOptions, recovered: RecoveredLog) -> Result<Self> {
         Self::open_on(disk, disk, None, options, recovered)
     }
 
@@ -221,7 +221,7 @@ impl Log {
         disk: &dyn Disk,
         to_grow: &Arc<dyn Disk>,
         options: LogOptions,
-        recovered: Recovered,
+        recovered: RecoveredLog,
     ) -> Result<Self> {
         Self::open_on(disk, &**to_grow, Some(Arc::clone(to_grow)), options, recovered)
     }
@@ -231,7 +231,7 @@ impl Log {
         to_grow: &dyn Disk,
         file: Option<Arc<dyn Disk>>,
         options: LogOptions,
-        recovered: Recovered,
+        recovered: RecoveredLog,
     ) -> Result<Self> {
         let failed = |error| Error::from_io("open a queue of the log", error);
         let small = QueueOptions { depth_max: 2 * GROUPS_IN_FLIGHT, ..QueueOptions::default() };

@@ -181,7 +181,7 @@ mod reaped {
     use std::sync::mpsc::Sender;
 
     use nofault_io::completion::{Completion, Op};
-    use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, Refused};
+    use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, RefusedOp};
     use nofault_io::error::Result;
     use nofault_io::folder::Folder;
 
@@ -261,7 +261,7 @@ mod reaped {
     }
 
     impl Queue for ReapedQueue {
-        fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
             self.inner.push(op)
         }
 

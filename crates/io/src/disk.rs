@@ -9,7 +9,7 @@
 //! 2. `Ok(n)` means `n` is the full length. Short transfers, EINTR and pieces that a ring has cancelled, because
 //!    their submitter has ended, are repeated inside; a read past the end is `Short`. A sync that was interrupted or
 //!    cancelled has failed: the writes that it covered may be lost, and the next sync would not report it.
-//! 3. An operation that cannot be accepted is given back at once ([`Refused`]) and was not started.
+//! 3. An operation that cannot be accepted is given back at once ([`RefusedOp`]) and was not started.
 //! 4. Dropping a queue with operations in flight is safe: their memory stays alive until the kernel is done with it.
 //! 5. A waiting `reap` parks the thread; nothing spins.
 
@@ -110,7 +110,7 @@ pub trait Queue: Send {
     /// # Errors
     /// `InvalidCall` for misaligned or empty operations, `Busy` when `depth_max` operations are in flight, `Stopped`
     /// after the disk has stopped. The operation comes back with the error.
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused>;
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp>;
 
     /// Sends everything pushed so far to the device. Never waits for an operation to finish.
     ///
@@ -158,7 +158,7 @@ pub trait Queue: Send {
 
 /// An operation that was not accepted, and why.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusedOp {
     /// The operation, as it was pushed.
     pub op: Op,
     /// The reason of the refusal.

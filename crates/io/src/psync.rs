@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use rustix::event::EventfdFlags;
 
 use crate::completion::{Completion, Op};
-use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions, Refused, describe_op};
+use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions, RefusedOp, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer::{self, Transfer};
@@ -97,7 +97,8 @@ impl Disk for PsyncDisk {
         }
         let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|error| Error::from_rustix("create an eventfd", error))?;
-        let done = Done { list: Mutex::default(), arrived: Condvar::new(), event, watched: AtomicBool::new(false) };
+        let done =
+            CompletionQueue { list: Mutex::default(), arrived: Condvar::new(), event, watched: AtomicBool::new(false) };
         Ok(Box::new(PsyncQueue {
             pool: Arc::clone(&self.pool),
             done: Arc::new(done),
@@ -139,7 +140,7 @@ struct Work {
 #[derive(Debug)]
 struct Job {
     transfer: Transfer,
-    done: Arc<Done>,
+    done: Arc<CompletionQueue>,
 }
 
 impl Pool {
@@ -232,7 +233,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The completions of one queue.
 #[derive(Debug)]
-struct Done {
+struct CompletionQueue {
     list: Mutex<Vec<Completion>>,
     arrived: Condvar,
     /// Readable while `list` is not empty, from the moment `watched` is set.
@@ -241,7 +242,7 @@ struct Done {
     watched: AtomicBool,
 }
 
-impl Done {
+impl CompletionQueue {
     fn arrive(&self, completion: Completion) {
         let mut list = lock(&self.list);
         list.push(completion);
@@ -272,20 +273,20 @@ impl Done {
 /// The queue of one consumer.
 struct PsyncQueue {
     pool: Arc<Pool>,
-    done: Arc<Done>,
+    done: Arc<CompletionQueue>,
     unsent: Vec<Job>,
     in_flight: usize,
     depth_max: usize,
 }
 
 impl Queue for PsyncQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         if self.in_flight >= self.depth_max {
             let error = Error::new(ErrorKind::Busy, describe_op(&op), format!("{} in flight", self.in_flight));
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         if let Err(error) = self.pool.shared.file.accept(&op) {
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         self.unsent.push(Job { transfer: Transfer::new(op), done: Arc::clone(&self.done) });
         self.in_flight += 1;

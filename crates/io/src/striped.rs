@@ -30,7 +30,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use crate::aligned::{IoBuf, StableBytes};
 use crate::completion::{Completion, Op, OpKind, WriteData};
 use crate::disk::{
-    Disk, DiskInfo, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, Refused, check_op, describe_op,
+    Disk, DiskInfo, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, check_op, describe_op,
     perform_on_a_queue,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -164,7 +164,7 @@ struct Child {
 
 impl Child {
     /// Takes a part, now or as soon as there is room.
-    fn start(&mut self, op: Op) -> std::result::Result<(), Box<Refused>> {
+    fn start(&mut self, op: Op) -> std::result::Result<(), Box<RefusedOp>> {
         if !self.backlog.is_empty() {
             self.backlog.push_back(op);
             return Ok(());
@@ -180,7 +180,7 @@ impl Child {
 }
 
 /// The memory and the kind of the whole operation, from which it is rebuilt once its parts are back.
-enum Whole {
+enum WholeOp {
     /// A part that is the whole operation, passed on.
     Passed(Option<OpKind>),
     Read(Vec<Option<IoBuf>>),
@@ -201,7 +201,7 @@ enum Whole {
 struct Parent {
     token: u64,
     offset: u64,
-    whole: Whole,
+    whole: WholeOp,
     parts_left: usize,
     /// The first part, in order, that failed: its number, its child and why.
     error: Option<(u32, usize, Error)>,
@@ -210,8 +210,8 @@ struct Parent {
 impl Parent {
     fn take_back(&mut self, part: u32, kind: OpKind) {
         match (&mut self.whole, kind) {
-            (Whole::Passed(passed), kind) => *passed = Some(kind),
-            (Whole::Read(buffers), OpKind::Read(buffer)) => {
+            (WholeOp::Passed(passed), kind) => *passed = Some(kind),
+            (WholeOp::Read(buffers), OpKind::Read(buffer)) => {
                 if let Some(place) = buffers.get_mut(part as usize) {
                     *place = Some(buffer);
                 }
@@ -224,9 +224,9 @@ impl Parent {
     /// The operation as it was pushed, once every part is back.
     fn into_op(self) -> Op {
         let kind = match self.whole {
-            Whole::Passed(kind) => kind.unwrap_or(OpKind::Sync),
-            Whole::Read(buffers) => joined(buffers),
-            Whole::Owned { buffer, durable } => {
+            WholeOp::Passed(kind) => kind.unwrap_or(OpKind::Sync),
+            WholeOp::Read(buffers) => joined(buffers),
+            WholeOp::Owned { buffer, durable } => {
                 let data = match Arc::try_unwrap(buffer) {
                     Ok(buffer) => WriteData::Owned(buffer),
                     // A child still reads the buffer: the bytes come back, shared.
@@ -234,9 +234,9 @@ impl Parent {
                 };
                 OpKind::Write { data, durable }
             }
-            Whole::Gathered { parts, durable } => OpKind::Write { data: WriteData::Gather(parts), durable },
-            Whole::Sync => OpKind::Sync,
-            Whole::Allocate { len_bytes } => OpKind::Allocate { len_bytes },
+            WholeOp::Gathered { parts, durable } => OpKind::Write { data: WriteData::Gather(parts), durable },
+            WholeOp::Sync => OpKind::Sync,
+            WholeOp::Allocate { len_bytes } => OpKind::Allocate { len_bytes },
         };
         Op::new(self.token, self.offset, kind)
     }
@@ -280,7 +280,7 @@ struct StripedQueue {
 
 impl StripedQueue {
     /// Cuts an operation. Returns the state from which it is rebuilt, and the parts with the number of their child.
-    fn cut(&self, offset: u64, kind: OpKind) -> Result<(Whole, Vec<(usize, Op)>)> {
+    fn cut(&self, offset: u64, kind: OpKind) -> Result<(WholeOp, Vec<(usize, Op)>)> {
         let layout = self.disk.layout;
         let len = kind.len_bytes();
         let within_one = layout.count == 1 || offset % layout.stripe + len as u64 <= layout.stripe;
@@ -288,12 +288,12 @@ impl StripedQueue {
         Ok(match kind {
             OpKind::Sync => {
                 let each = (0..self.children.len()).map(|child| (child, part(0, OpKind::Sync))).collect();
-                (Whole::Sync, each)
+                (WholeOp::Sync, each)
             }
-            OpKind::Allocate { len_bytes } => (Whole::Allocate { len_bytes }, self.allocations(offset, len_bytes)?),
+            OpKind::Allocate { len_bytes } => (WholeOp::Allocate { len_bytes }, self.allocations(offset, len_bytes)?),
             kind if within_one => {
                 let (child, child_offset) = layout.place(offset);
-                (Whole::Passed(None), vec![(child, part(child_offset, kind))])
+                (WholeOp::Passed(None), vec![(child, part(child_offset, kind))])
             }
             OpKind::Read(buffer) => {
                 let mut rest = Some(buffer);
@@ -304,17 +304,17 @@ impl StripedQueue {
                     rest = Some(tail);
                     parts.push((piece.child, part(piece.offset, OpKind::Read(buffer))));
                 }
-                (Whole::Read(parts.iter().map(|_| None).collect()), parts)
+                (WholeOp::Read(parts.iter().map(|_| None).collect()), parts)
             }
             OpKind::Write { data: WriteData::Owned(buffer), durable } => {
                 let buffer = Arc::new(buffer);
                 let shared: Arc<dyn StableBytes> = buffer.clone();
                 let parts = gathers(layout, offset, &[shared], durable);
-                (Whole::Owned { buffer, durable }, parts)
+                (WholeOp::Owned { buffer, durable }, parts)
             }
             OpKind::Write { data: WriteData::Gather(parts), durable } => {
                 let cut = gathers(layout, offset, &parts, durable);
-                (Whole::Gathered { parts, durable }, cut)
+                (WholeOp::Gathered { parts, durable }, cut)
             }
         })
     }
@@ -436,14 +436,14 @@ impl StripedQueue {
 }
 
 impl Queue for StripedQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         if let Err(error) = check_op(&op, self.info.align_bytes) {
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         if self.in_flight >= self.depth_max {
             let why = format!("{} operations are in flight, as many as this queue takes", self.in_flight);
             let error = Error::new(ErrorKind::Busy, describe_op(&op), why);
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         let Op { token, offset_bytes: offset, kind } = op;
         let allocation = if let OpKind::Allocate { len_bytes } = kind { Some(len_bytes) } else { None };
@@ -452,7 +452,7 @@ impl Queue for StripedQueue {
             Err(error) => {
                 // Only an allocation asks the disks something before it is cut.
                 let kind = OpKind::Allocate { len_bytes: allocation.unwrap_or_default() };
-                return Err(Refused { op: Op::new(token, offset, kind), error });
+                return Err(RefusedOp { op: Op::new(token, offset, kind), error });
             }
         };
         self.in_flight += 1;
@@ -476,7 +476,7 @@ impl Queue for StripedQueue {
             && let Some(Completion { op, result: Err(error) }) = self.done.pop()
         {
             self.in_flight -= 1;
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         Ok(())
     }

@@ -401,9 +401,9 @@ fn reads_that_miss_the_page_cache_outlive_the_thread_that_submitted_them() {
 
 /// A ring set up in one particular way.
 #[derive(Debug)]
-struct Tuned(UringDisk, UringOptions);
+struct TunedDisk(UringDisk, UringOptions);
 
-impl Disk for Tuned {
+impl Disk for TunedDisk {
     fn info(&self) -> nofault_io::disk::DiskInfo {
         self.0.info()
     }
@@ -441,7 +441,7 @@ fn every_way_to_set_up_a_ring_keeps_the_contract() {
         for direct in [DirectIo::Prefer, DirectIo::Never] {
             let path = folder.path().join(format!("{name}-{direct:?}"));
             let disk = UringDisk::open(&path, &FileOptions { direct, create: true, ..FileOptions::default() });
-            let disk = Tuned(disk.expect("a disk"), way);
+            let disk = TunedDisk(disk.expect("a disk"), way);
             for single_thread in [false, true] {
                 keeps_the_contract(&disk, &QueueOptions { single_thread, ..QueueOptions::default() });
             }

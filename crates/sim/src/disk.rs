@@ -12,7 +12,7 @@ use super::names::{Change, FileId};
 use super::operation::QueueId;
 use super::options::{Call, Effect};
 use nofault_io::completion::{Completion, Op};
-use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op};
+use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, RefusedOp, check_op, describe_op};
 use nofault_io::error::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
@@ -203,15 +203,15 @@ impl SimQueue {
 }
 
 impl Queue for SimQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         let name = Path::new(&self.handle.name);
         if let Err(error) = check_op(&op, self.info.align_bytes) {
-            return Err(Refused { op, error: error.at(name) });
+            return Err(RefusedOp { op, error: error.at(name) });
         }
         if self.in_flight >= self.depth_max {
             let why = format!("{} operations are in flight, as many as this queue takes", self.in_flight);
             let error = Error::new(ErrorKind::Busy, describe_op(&op), why).at(name);
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         let mut pushed = Some(op);
         let refused = self.handle.world.with(|state| {
@@ -222,7 +222,7 @@ impl Queue for SimQueue {
             running.err()
         });
         if let (Some(error), Some(op)) = (refused, pushed) {
-            return Err(Refused { op, error: error.at(name) });
+            return Err(RefusedOp { op, error: error.at(name) });
         }
         self.in_flight += 1;
         self.staged += 1;

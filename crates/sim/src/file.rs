@@ -42,7 +42,7 @@ struct Growth {
 
 /// A write or allocation that had begun when the power was cut.
 #[derive(Clone, Debug)]
-pub(super) enum Begun {
+pub(super) enum PendingChange {
     Write { offset: u64, data: Vec<u8> },
     Allocate { range: Range<u64> },
 }
@@ -279,7 +279,7 @@ impl File {
     }
 
     /// The file as a power cut now leaves it; `begun` are the operations under way.
-    pub(super) fn survive(&self, begun: &[&Begun], options: &SimOptions, rng: &mut fastrand::Rng) -> Self {
+    pub(super) fn survive(&self, begun: &[&PendingChange], options: &SimOptions, rng: &mut fastrand::Rng) -> Self {
         if begun.is_empty() && self.pending.is_empty() && self.growth.is_empty() && self.shortened.is_none() {
             return Self { handles: 0, ..self.clone() };
         }
@@ -290,8 +290,8 @@ impl File {
         let first_seq = WriteSeq::MAX - order.len() as u64;
         for (seq, begun) in (first_seq..WriteSeq::MAX).zip(order) {
             match begun {
-                Begun::Write { offset, data } => last.write(seq, *offset, data),
-                Begun::Allocate { range } => last.allocate(seq, range.clone()),
+                PendingChange::Write { offset, data } => last.write(seq, *offset, data),
+                PendingChange::Allocate { range } => last.allocate(seq, range.clone()),
             }
         }
         let mut fate = Fate::draw(rng);

@@ -1,7 +1,7 @@
 //! One operation that a queue has accepted and not completed, and the part of it that a power cut may leave in the file.
 
 use super::bytes::FILE_BYTES_MAX;
-use super::file::{Begun, WriteSeq};
+use super::file::{PendingChange, WriteSeq};
 use super::names::FileId;
 use super::options::Effect;
 use nofault_io::completion::{Op, OpKind, WriteData};
@@ -26,11 +26,11 @@ pub(super) struct Operation {
 
 impl Operation {
     /// The part of it that a power cut may leave in the file.
-    pub(super) fn begun(&self) -> Option<Begun> {
+    pub(super) fn begun(&self) -> Option<PendingChange> {
         let offset = self.op.offset_bytes;
         match &self.op.kind {
-            OpKind::Write { data, .. } => Some(Begun::Write { offset, data: copy_of(data) }),
-            OpKind::Allocate { len_bytes } => Some(Begun::Allocate { range: offset..offset + len_bytes }),
+            OpKind::Write { data, .. } => Some(PendingChange::Write { offset, data: copy_of(data) }),
+            OpKind::Allocate { len_bytes } => Some(PendingChange::Allocate { range: offset..offset + len_bytes }),
             OpKind::Read(_) | OpKind::Sync => None,
         }
         .filter(|_| offset.saturating_add(self.op.kind.len_bytes() as u64) <= FILE_BYTES_MAX)

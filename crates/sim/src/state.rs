@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-use super::file::{Begun, File, WriteSeq};
+use super::file::{File, PendingChange, WriteSeq};
 use super::names::{Change, FileId, Names};
 use super::operation::{Operation, QueueId};
 use super::options::{Call, Effect, Fault, SimOptions};
@@ -19,7 +19,7 @@ use nofault_io::error::{Error, ErrorKind, Result};
 /// The operations and the change of names that the power cut interrupted.
 #[derive(Clone, Default)]
 struct Wreck {
-    files: Vec<(FileId, Begun)>,
+    files: Vec<(FileId, PendingChange)>,
     change: Option<Change>,
 }
 
@@ -120,7 +120,8 @@ impl State {
         let mut after = Self::new(seed, options, format!("{}.restart({seed})", self.story()));
         let names = self.names.survive(wreck.change.as_ref(), &mut after.rng);
         for file in names.values() {
-            let begun: Vec<&Begun> = wreck.files.iter().filter(|(id, _)| id == file).map(|(_, begun)| begun).collect();
+            let begun: Vec<&PendingChange> =
+                wreck.files.iter().filter(|(id, _)| id == file).map(|(_, begun)| begun).collect();
             // A file with a creation under way has no bytes yet.
             let survivor = match self.files.get(file) {
                 Some(before) => before.survive(&begun, &self.options, &mut after.rng),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::format::{CommitSeq, PageId};
 
 /// Memory of one range: key and value in a tree of the standard library, which is two thirds full as a rule.
-const RANGE_BYTES: usize = (size_of::<u64>() + size_of::<Changed>()) * 3 / 2 + 4;
+const RANGE_BYTES: usize = (size_of::<u64>() + size_of::<ChangedRange>()) * 3 / 2 + 4;
 
 /// Pages with the number of the commit that changed each of them last.
 ///
@@ -14,7 +14,7 @@ const RANGE_BYTES: usize = (size_of::<u64>() + size_of::<Changed>()) * 3 / 2 + 4
 #[derive(Debug, Default)]
 pub(crate) struct ChangedPages {
     /// By their first page.
-    ranges: BTreeMap<u64, Changed>,
+    ranges: BTreeMap<u64, ChangedRange>,
     pages: u64,
     /// Ranges that the last checkpoint left, as later commits changed their pages.
     left: usize,
@@ -22,7 +22,7 @@ pub(crate) struct ChangedPages {
 
 /// The end of a range, and the last change of its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Changed {
+struct ChangedRange {
     end: u64,
     commit: CommitSeq,
 }
@@ -46,7 +46,7 @@ impl ChangedPages {
             None => self.pages += 1,
         }
         if let Some((start, before)) = self.ranges.range(..first).next_back().map(|(start, range)| (*start, *range))
-            && before == (Changed { end: first, commit })
+            && before == (ChangedRange { end: first, commit })
         {
             self.ranges.remove(&start);
             first = start;
@@ -68,7 +68,7 @@ impl ChangedPages {
     /// Removes the pages of up to `ranges_max` ranges from page `from` on that were changed last in `commit` or before. Answers how many
     /// ranges it looked at, and the page to go on from; `None` when there is nothing behind them. `from` begins no range in its middle.
     pub(crate) fn forget(&mut self, from: PageId, commit: CommitSeq, ranges_max: usize) -> (usize, Option<PageId>) {
-        let some: Vec<(u64, Changed)> =
+        let some: Vec<(u64, ChangedRange)> =
             self.ranges.range(from.0..).take(ranges_max).map(|(start, range)| (*start, *range)).collect();
         for (start, range) in &some {
             if range.commit <= commit {
@@ -101,14 +101,14 @@ impl ChangedPages {
         self.memory_bytes() > bytes_max && self.ranges.len() > 2 * self.left
     }
 
-    fn range_of(&self, page: u64) -> Option<(u64, Changed)> {
+    fn range_of(&self, page: u64) -> Option<(u64, ChangedRange)> {
         let (start, range) = self.ranges.range(..=page).next_back()?;
         (page < range.end).then_some((*start, *range))
     }
 
     fn put(&mut self, pages: Range<u64>, commit: CommitSeq) {
         if !pages.is_empty() {
-            self.ranges.insert(pages.start, Changed { end: pages.end, commit });
+            self.ranges.insert(pages.start, ChangedRange { end: pages.end, commit });
         }
     }
 }

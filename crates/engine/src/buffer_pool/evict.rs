@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::frames::{OwnedFrame, OwnedRun};
-use super::page_table::{DirtyPage, Evicted};
+use super::page_table::{DirtyPage, EvictionOutcome};
 use super::probationary_queue::ProbationaryQueue;
 use super::versions::Versions;
 use super::waiter::Waiter;
@@ -136,8 +136,8 @@ impl Evictor {
             }
             for item in &cold {
                 match self.versions.pages().try_evict(item.frame, false) {
-                    Some(Evicted::Clean(index)) => clean.push(index),
-                    Some(Evicted::Dirty(item)) => self.versions.unpin(item.page, item.frame),
+                    Some(EvictionOutcome::Clean(index)) => clean.push(index),
+                    Some(EvictionOutcome::Dirty(item)) => self.versions.unpin(item.page, item.frame),
                     None => {}
                 }
             }
@@ -234,12 +234,12 @@ impl Evictor {
                     continue;
                 }
                 match self.versions.pages().try_evict(index, false) {
-                    Some(Evicted::Clean(index)) => {
+                    Some(EvictionOutcome::Clean(index)) => {
                         left.push(page);
                         clean.push(index);
                     }
                     // It became another page's in between, or the like: rare, and the clock finds it.
-                    Some(Evicted::Dirty(item)) => self.versions.unpin(item.page, item.frame),
+                    Some(EvictionOutcome::Dirty(item)) => self.versions.unpin(item.page, item.frame),
                     None => stay.push((index, page)),
                 }
             }
@@ -258,10 +258,10 @@ impl Evictor {
                 continue;
             }
             match self.versions.pages().try_evict(index, true) {
-                Some(Evicted::Clean(index)) => clean.push(index),
-                Some(Evicted::Dirty(item)) if also_dirty => dirty.push(item),
+                Some(EvictionOutcome::Clean(index)) => clean.push(index),
+                Some(EvictionOutcome::Dirty(item)) if also_dirty => dirty.push(item),
                 // Became dirty since it was looked at: not possible, but its pin must not be lost.
-                Some(Evicted::Dirty(item)) => self.versions.unpin(item.page, item.frame),
+                Some(EvictionOutcome::Dirty(item)) => self.versions.unpin(item.page, item.frame),
                 None => {}
             }
         }
@@ -279,7 +279,7 @@ impl Evictor {
             }
             if self.versions.frames().frame(index).is_published()
                 && self.versions.frames().frame(index).disk().is_none()
-                && let Some(Evicted::Dirty(item)) = self.versions.pages().try_evict(index, false)
+                && let Some(EvictionOutcome::Dirty(item)) = self.versions.pages().try_evict(index, false)
             {
                 into.push(item);
             }

@@ -17,15 +17,20 @@ pub(super) struct FreeFrames {
     /// By group, a bit for each frame that is free.
     groups: Box<[u64]>,
     count: usize,
-    whole: Listed,
-    broken: Listed,
+    whole: GroupStack,
+    broken: GroupStack,
 }
 
 impl FreeFrames {
     /// Creates the set for a pool of so many frames, none of them free yet.
     pub(super) fn none(frames: usize) -> Self {
         let groups = frames.div_ceil(GROUP);
-        Self { groups: vec![0; groups].into(), count: 0, whole: Listed::new(groups), broken: Listed::new(groups) }
+        Self {
+            groups: vec![0; groups].into(),
+            count: 0,
+            whole: GroupStack::new(groups),
+            broken: GroupStack::new(groups),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -99,12 +104,12 @@ impl FreeFrames {
 }
 
 /// A list of groups, each at most once.
-struct Listed {
+struct GroupStack {
     stack: Vec<u32>,
     is_in: Box<[bool]>,
 }
 
-impl Listed {
+impl GroupStack {
     fn new(groups: usize) -> Self {
         Self { stack: Vec::with_capacity(groups), is_in: vec![false; groups].into() }
     }

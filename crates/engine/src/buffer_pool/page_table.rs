@@ -12,7 +12,7 @@ use std::task::Waker;
 use super::frame_wait_queue::FrameWaitQueue;
 use super::frames::{Frame, FrameFacts, Frames, OwnedFrame};
 use super::metadata::Metadata;
-use super::registry::Superseded;
+use super::registry::SupersededVersion;
 use super::shard::{Place, ReadId, Shard, Version};
 use super::waiter::Waiter;
 use super::word_array::{Entry, WordArray};
@@ -74,7 +74,7 @@ pub(crate) struct DirtyPage {
 }
 
 /// A frame that could be evicted.
-pub(super) enum Evicted {
+pub(super) enum EvictionOutcome {
     /// Evicted: its number was removed from its place and is unreachable now.
     Clean(u32),
     /// Must be written first; pinned.
@@ -285,7 +285,7 @@ impl PageTable {
 
     /// Evicts a frame if it is clean and unpinned and, where `if_unused`, its usage count is zero; lowers that count otherwise.
     /// Returns it pinned, as dirty, if it only has to be written first.
-    pub(super) fn try_evict(&self, index: u32, if_unused: bool) -> Option<Evicted> {
+    pub(super) fn try_evict(&self, index: u32, if_unused: bool) -> Option<EvictionOutcome> {
         let frame = self.frames().frame(index);
         if !frame.is_published() || frame.pins() > 0 || (if_unused && !self.frames().usage().lower(index)) {
             return None;
@@ -303,13 +303,13 @@ impl PageTable {
         }
         let Some(at) = frame.disk() else {
             frame.pin(1);
-            return Some(Evicted::Dirty(DirtyPage { page, frame: index }));
+            return Some(EvictionOutcome::Dirty(DirtyPage { page, frame: index }));
         };
         match version {
             None => self.words.store(page, Entry::OnDisk(at).to_word()),
             Some(version) => version.place = Place::Disk(at),
         }
-        Some(Evicted::Clean(index))
+        Some(EvictionOutcome::Clean(index))
     }
 
     /// Whether a pinned page has no place on disk yet, and can still be read.
@@ -431,7 +431,7 @@ impl PageTable {
         new: Entry,
         base: Option<CommitSeq>,
         seq: CommitSeq,
-    ) -> Option<Superseded> {
+    ) -> Option<SupersededVersion> {
         let mut shard = self.shard(page);
         // Evicted since it was copied, a version's commit is the one the copy was made of. Of a page freed without having been
         // edited only the block is known: it is of its last change, if that was after the last checkpoint, and else it may be
@@ -453,11 +453,11 @@ impl PageTable {
         // The old version can be found before the new one hides it, so no view ever misses both.
         shard.add_version(page, Version { from, until: seq, place, frees_id: new == Entry::Free });
         self.words.store(page, new.to_word());
-        Some(Superseded { page, from, until: seq })
+        Some(SupersededVersion { page, from, until: seq })
     }
 
     /// Forgets a version that no view can request. Returns its frame if that is to be recycled.
-    pub(super) fn drop_version(&self, old: Superseded) -> Option<u32> {
+    pub(super) fn drop_version(&self, old: SupersededVersion) -> Option<u32> {
         let mut shard = self.shard(old.page);
         let version = shard.remove_version(old.page, old.from, old.until)?;
         let mut frame_free = None;

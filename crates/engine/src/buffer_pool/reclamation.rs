@@ -8,7 +8,7 @@ use crossbeam_epoch::Guard;
 
 use super::chunked_queue::ChunkedQueue;
 use super::epochs::Epochs;
-use super::registry::Superseded;
+use super::registry::SupersededVersion;
 use crate::budget::Budget;
 
 /// Retired versions that may pile up before a committing thread drops them, and the deferred calls before it flushes them.
@@ -38,7 +38,7 @@ struct RetiredItems {
 #[derive(Default)]
 pub(super) struct RetiredLists {
     frames: ChunkedQueue<u32>,
-    versions: ChunkedQueue<Superseded>,
+    versions: ChunkedQueue<SupersededVersion>,
 }
 
 impl Reclamation {
@@ -64,7 +64,7 @@ impl Reclamation {
     }
 
     /// Collects these versions, which no later view requests, once every guard that is pinned now is gone.
-    pub(super) fn retire_versions(&self, versions: Vec<Superseded>) {
+    pub(super) fn retire_versions(&self, versions: Vec<SupersededVersion>) {
         self.after_this_epoch(versions.len(), move |lists| lists.versions.push_all(versions));
     }
 
@@ -91,7 +91,7 @@ impl Reclamation {
     }
 
     /// Takes some of the retired frames and versions, as many as may be recycled within a budget.
-    pub(super) fn take_some(&self) -> (Vec<u32>, Vec<Superseded>) {
+    pub(super) fn take_some(&self) -> (Vec<u32>, Vec<SupersededVersion>) {
         let (mut frames, mut versions, mut budget) = (Vec::new(), Vec::new(), Budget::new());
         let mut lists = self.retired.lock();
         while !budget.is_spent()

@@ -26,7 +26,7 @@ const STEPS_A_SNAPSHOT: usize = 4;
 
 /// A version that has been superseded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Superseded {
+pub(crate) struct SupersededVersion {
     pub(crate) page: PageId,
     pub(crate) from: CommitSeq,
     pub(crate) until: CommitSeq,
@@ -63,7 +63,7 @@ struct Group {
     holders: usize,
     since: Instant,
     too_old: Arc<AtomicBool>,
-    kept: ChunkedQueue<Superseded>,
+    kept: ChunkedQueue<SupersededVersion>,
     /// Number of checkpoints, backups and verifications among the holders: these are never evicted.
     essential: usize,
 }
@@ -75,9 +75,9 @@ pub(crate) struct Registry {
     /// Snapshots that keep versions and may be evicted.
     limitable: BTreeSet<CommitSeq>,
     /// Superseded versions that may still be visible, in order of `until`, which is the same for all of a list.
-    fresh: VecDeque<(CommitSeq, Vec<Superseded>)>,
+    fresh: VecDeque<(CommitSeq, Vec<SupersededVersion>)>,
     /// Versions to be checked: no longer visible, and perhaps needed by a snapshot.
-    unsettled: ChunkedQueue<Superseded>,
+    unsettled: ChunkedQueue<SupersededVersion>,
     kept_count: usize,
     /// How many of these are kept for groups that are never evicted: per group at most one version of each page of that commit.
     kept_essential: usize,
@@ -93,7 +93,7 @@ impl Registry {
     }
 
     /// Adds versions that were superseded by commit `until` (the same for all).
-    pub(crate) fn supersede(&mut self, versions: impl IntoIterator<Item = Superseded>) {
+    pub(crate) fn supersede(&mut self, versions: impl IntoIterator<Item = SupersededVersion>) {
         let versions: Vec<_> = versions.into_iter().collect();
         if let Some(first) = versions.first() {
             self.fresh.push_back((first.until, versions));
@@ -101,7 +101,7 @@ impl Registry {
     }
 
     /// Makes a later commit visible. Returns versions that no reader can need any more.
-    pub(crate) fn advance(&mut self, visible: CommitSeq) -> Vec<Superseded> {
+    pub(crate) fn advance(&mut self, visible: CommitSeq) -> Vec<SupersededVersion> {
         debug_assert!(visible >= self.visible, "the visible commit went back");
         self.visible = self.visible.max(visible);
         while let Some((_, versions)) = self.fresh.pop_front_if(|(until, _)| *until <= visible) {
@@ -111,13 +111,13 @@ impl Registry {
     }
 
     /// Checks some of the versions that are no longer visible. Returns those that no reader can need any more.
-    pub(crate) fn settle(&mut self) -> Vec<Superseded> {
+    pub(crate) fn settle(&mut self) -> Vec<SupersededVersion> {
         let mut unneeded = Vec::new();
         self.settle_within(&mut Budget::new(), &mut unneeded);
         unneeded
     }
 
-    fn settle_within(&mut self, budget: &mut Budget, unneeded: &mut Vec<Superseded>) {
+    fn settle_within(&mut self, budget: &mut Budget, unneeded: &mut Vec<SupersededVersion>) {
         while !budget.is_spent()
             && let Some(version) = self.unsettled.pop()
         {
@@ -147,7 +147,12 @@ impl Registry {
     }
 
     /// Ends one registration. Returns the versions that became unneeded.
-    pub(crate) fn unregister(&mut self, commit: CommitSeq, flag: &Arc<AtomicBool>, essential: bool) -> Vec<Superseded> {
+    pub(crate) fn unregister(
+        &mut self,
+        commit: CommitSeq,
+        flag: &Arc<AtomicBool>,
+        essential: bool,
+    ) -> Vec<SupersededVersion> {
         let Some(group) = self.snapshots.get_mut(&commit).filter(|group| Arc::ptr_eq(&group.too_old, flag)) else {
             return Vec::new();
         };
@@ -168,7 +173,7 @@ impl Registry {
 
     /// Evicts the oldest snapshots, as many as a budget allows, until at most `kept_max` versions are kept. Versions kept for
     /// non-evictable snapshots do not count: evicting others would not free them. Holders of an evicted snapshot get `SnapshotTooOld`.
-    pub(crate) fn limit(&mut self, kept_max: usize) -> Vec<Superseded> {
+    pub(crate) fn limit(&mut self, kept_max: usize) -> Vec<SupersededVersion> {
         let (mut unneeded, mut budget) = (Vec::new(), Budget::new());
         while self.kept_count - self.kept_essential > kept_max {
             let Some(&commit) = self.limitable.first() else { break };
@@ -192,7 +197,7 @@ impl Registry {
         self.unsettled.append(group.kept);
     }
 
-    fn keep_or_drop(&mut self, version: Superseded, unneeded: &mut Vec<Superseded>) {
+    fn keep_or_drop(&mut self, version: SupersededVersion, unneeded: &mut Vec<SupersededVersion>) {
         // A forged page may name a later commit than the one that has just replaced it: then no reader can have seen it.
         let until = version.until.max(version.from);
         match self.snapshots.range_mut(version.from..until).next_back() {
@@ -231,8 +236,8 @@ mod tests {
     use super::*;
     use crate::budget::{self, STEPS_MAX};
 
-    fn version(from: u64, until: u64) -> Superseded {
-        Superseded { page: PageId(1), from: CommitSeq(from), until: CommitSeq(until) }
+    fn version(from: u64, until: u64) -> SupersededVersion {
+        SupersededVersion { page: PageId(1), from: CommitSeq(from), until: CommitSeq(until) }
     }
 
     #[test]

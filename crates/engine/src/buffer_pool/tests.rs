@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, Refused};
+use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, RefusedOp};
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::reads::Round;

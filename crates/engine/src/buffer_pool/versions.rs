@@ -16,7 +16,7 @@ use super::frames::Frames;
 use super::metadata::Metadata;
 use super::page_table::PageTable;
 use super::reclamation::{RETIRED_MAX, Reclamation};
-use super::registry::{ReaderInfo, Registry, Superseded};
+use super::registry::{ReaderInfo, Registry, SupersededVersion};
 use super::stats::Counters;
 use super::writer_signal::WriterSignal;
 use crate::format::{CommitSeq, PageId};
@@ -159,7 +159,7 @@ impl Versions {
     }
 
     /// Notes the changed pages after a publication, and the versions that it superseded.
-    pub(super) fn note_published(&self, seq: CommitSeq, changed: &[PageId], superseded: Vec<Superseded>) {
+    pub(super) fn note_published(&self, seq: CommitSeq, changed: &[PageId], superseded: Vec<SupersededVersion>) {
         self.metadata().note_changed(seq, changed);
         if self.frames().has_many_dirty() {
             // Evicts ahead of need, so that the next commits find frames.
@@ -173,7 +173,7 @@ impl Versions {
 
     /// Drops versions that no later view requests, once the earlier views are gone: each of these was made under a guard that
     /// was pinned before it read the visible commit.
-    pub(super) fn drop_later(&self, versions: Vec<Superseded>) {
+    pub(super) fn drop_later(&self, versions: Vec<SupersededVersion>) {
         self.reclamation.retire_versions(versions);
     }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
 use crate::pages::{Pages, Snapshot as _, Store};
 use crate::reread::READS;
-use crate::tree::{Found, Tree};
+use crate::tree::{FoundValue, Tree};
 use crate::txn::{CATALOG, table_of};
 
 /// The tables of a database, as far as its catalog can be read.
@@ -47,7 +47,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    fn take(&mut self, key: Vec<u8>, found: &Found) {
+    fn take(&mut self, key: Vec<u8>, found: &FoundValue) {
         match table_of(&key, found) {
             Ok(tree) => self.tables.push((key, tree)),
             Err(error) => self.damage.push(error),
@@ -141,8 +141,8 @@ impl<S: Store> Catalog<S> {
             }
             for (key, value) in found {
                 match value {
-                    Value::Here(value) => entries.take(key, &Found::Inline(value)),
-                    Value::Elsewhere(_) | Value::Packed(_) => entries.take(key, &Found::Inline(Vec::new())),
+                    Value::Here(value) => entries.take(key, &FoundValue::Inline(value)),
+                    Value::Elsewhere(_) | Value::Packed(_) => entries.take(key, &FoundValue::Inline(Vec::new())),
                 }
             }
         }

@@ -26,9 +26,9 @@ use crate::format::CommitSeq;
 use crate::pages::{CommitLog, Durability, Store, Wait};
 use crate::sync::semaphore::Permit;
 use crate::tree::write::check_key;
-use crate::txn::precedence::{Claim, ClaimId, Claimed};
+use crate::txn::precedence::{Claim, ClaimId, ClaimScope};
 use crate::txn::reads::ReadSet;
-use crate::txn::{Commit, Committed, Known, Op, Refused, Size, encode};
+use crate::txn::{Commit, CommitContext, CommitReceipt, Op, Refusal, Size, encode};
 
 /// Inner nodes that an ordinary commit changes, nearly always at most.
 const INNER_PAGES: usize = 4;
@@ -89,7 +89,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
             }
         }
         drop(budget);
-        self.commit_sized(Commit { ops, reads, durability, known: Known::default(), claim }, size).await
+        self.commit_sized(Commit { ops, reads, durability, context: CommitContext::default(), claim }, size).await
     }
 
     /// Commits `ops`, few of them, in order of table and key and each key once, if nothing in `reads` was changed. Returns when
@@ -136,7 +136,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
     }
 
     /// Places a claim for a transaction that begins then: see [`Precedence`](crate::txn::precedence::Precedence).
-    pub(super) async fn claim(&self, claimed: Claimed, limit: Duration) -> Result<Claim> {
+    pub(super) async fn claim(&self, claimed: ClaimScope, limit: Duration) -> Result<Claim> {
         self.loads.refuse_inside()?;
         let mut unplaced = (self.pages.commits.precedence().wait().await, claimed);
         let (claim, since) = loop {
@@ -152,7 +152,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         Ok(claim)
     }
 
-    async fn commit_small(self: &Arc<Self>, mut commit: Commit) -> CommitResult<Committed> {
+    async fn commit_small(self: &Arc<Self>, mut commit: Commit) -> CommitResult<CommitReceipt> {
         let record = encode(&commit.ops);
         let pages: usize = commit.ops.iter().map(|op| op.frames(self.page_bytes())).sum();
         let (pages, kind) = (pages + INNER_PAGES, reservation_kind(&commit.ops));
@@ -162,7 +162,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         let (mut turn, mut precedence) = (None, None);
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
             let others = Others::MayCommit(&mut reservation);
-            let outcome = self.pages.prefetch(&commit.ops, &mut commit.known, &mut pins, others).await?;
+            let outcome = self.pages.prefetch(&commit.ops, &mut commit.context, &mut pins, others).await?;
             if matches!(outcome, PrefetchOutcome::Unclear | PrefetchOutcome::TooMany) {
                 break;
             }
@@ -178,25 +178,25 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
                     commit.claim.into_iter().for_each(|claim| self.pages.commits.precedence().end(claim));
                     return Ok(committed);
                 }
-                Err(Refused::Conflict(position)) => return Err(conflict(position, commit)),
-                Err(Refused::Claimed) => {
+                Err(Refusal::Conflict(position)) => return Err(conflict(position, commit)),
+                Err(Refusal::Claimed) => {
                     (pins, reservation) = (PinBudget::default(), None);
                     // Precedence comes before the turn, for all that take both.
                     drop(turn.take());
                     precedence = Some(self.pages.commits.precedence().wait().await);
                 }
-                Err(Refused::Wait(Wait::LogFull { len_bytes })) => {
+                Err(Refusal::Wait(Wait::LogFull { len_bytes })) => {
                     (pins, reservation) = (PinBudget::default(), None);
                     self.waits.await_space(len_bytes).await?;
                 }
-                Err(Refused::Wait(Wait::Failed(error))) => return Err(self.pages.explain(&commit.ops, error).into()),
-                Err(Refused::Wait(wait)) => self.pages.load_encountered(wait, &mut commit.known, &mut pins).await?,
-                Err(Refused::Occupied) => {
+                Err(Refusal::Wait(Wait::Failed(error))) => return Err(self.pages.explain(&commit.ops, error).into()),
+                Err(Refusal::Wait(wait)) => self.pages.load_encountered(wait, &mut commit.context, &mut pins).await?,
+                Err(Refusal::Occupied) => {
                     pins.release();
                     reservation = None;
                     turn = Some(self.pages.commits.turn().acquire(1).await);
                 }
-                Err(Refused::TooLarge) => break,
+                Err(Refusal::TooLarge) => break,
             }
         }
         drop((pins, turn, reservation));
@@ -205,7 +205,11 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
 
     /// Commits with the section to itself. In a task a thread does the work and finishes it even when the
     /// future is dropped. `precedence` is the permit that the commit has, if any.
-    async fn commit_large(self: &Arc<Self>, commit: Commit, mut precedence: Option<Permit>) -> CommitResult<Committed> {
+    async fn commit_large(
+        self: &Arc<Self>,
+        commit: Commit,
+        mut precedence: Option<Permit>,
+    ) -> CommitResult<CommitReceipt> {
         let section = loop {
             let has_claim = commit.claim.is_some_and(|claim| self.pages.commits.precedence().stands(claim));
             if precedence.is_none() && !has_claim {

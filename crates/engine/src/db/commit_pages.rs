@@ -11,7 +11,7 @@ use super::pins::PinBudget;
 use super::tables::{NEWEST, Tables};
 use crate::error::{Error, Result};
 use crate::pages::{BlockReservation, CommitLog, Store, Wait};
-use crate::txn::{Commits, Known, Op};
+use crate::txn::{CommitContext, Commits, Op};
 
 /// Attempts to list the pages of long values before a commit takes the section for itself.
 const LIST_ATTEMPTS_MAX: usize = 8;
@@ -50,7 +50,7 @@ impl<S: Store, L: CommitLog> CommitPages<S, L> {
     pub(super) async fn prefetch(
         &self,
         ops: &[Op],
-        known: &mut Known,
+        context: &mut CommitContext,
         pins: &mut PinBudget<S::Ticket>,
         mut others: Others<'_>,
     ) -> Result<PrefetchOutcome> {
@@ -61,11 +61,11 @@ impl<S: Store, L: CommitLog> CommitPages<S, L> {
         let most = self.loader.window();
         loop {
             waits.clear();
-            let mut long = self.commits.gather(ops, known, most, &mut waits);
+            let mut long = self.commits.gather(ops, context, most, &mut waits);
             if let (true, Others::MayCommit(reservation)) = (long.is_err(), &mut others) {
                 // Another commit may have been publishing, so that some of the pages were new and some old.
                 waits.clear();
-                let Some(again) = self.commits.gather_undisturbed(ops, known, most, &mut waits) else {
+                let Some(again) = self.commits.gather_undisturbed(ops, context, most, &mut waits) else {
                     // The commit that has the turn may need the permits.
                     pins.release();
                     **reservation = None;
@@ -83,7 +83,7 @@ impl<S: Store, L: CommitLog> CommitPages<S, L> {
                 let listed = overflow::list(&self.loader, || self.commits.last().seq, value, pins).await;
                 let is_quiet = || failed_at.is_some_and(|seq| self.commits.is_quiet_since(seq));
                 match listed {
-                    Ok(listed) => drop(known.replaced.insert(value.root, listed)),
+                    Ok(listed) => drop(context.replaced.insert(value.root, listed)),
                     Err(error) if matches!(others, Others::Wait) || is_quiet() => return Err(error),
                     // Another commit may have replaced the value since it was found: its pages may then hold anything.
                     Err(_) if failures + 1 < LIST_ATTEMPTS_MAX => {
@@ -105,13 +105,13 @@ impl<S: Store, L: CommitLog> CommitPages<S, L> {
     pub(super) async fn load_encountered(
         &self,
         wait: Wait,
-        known: &mut Known,
+        context: &mut CommitContext,
         pins: &mut PinBudget<S::Ticket>,
     ) -> Result<()> {
         let loaded = self.loader.load(pins, &[wait]).await;
         let failed = loaded.as_ref().err().and_then(Error::page);
-        match failed.filter(|page| !known.unreadable.contains(page)) {
-            Some(page) => known.unreadable.push(page),
+        match failed.filter(|page| !context.unreadable.contains(page)) {
+            Some(page) => context.unreadable.push(page),
             None => return loaded,
         }
         Ok(())

@@ -40,7 +40,7 @@ use crate::format::node_mut::{self, NodeSpec};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, ReservationKind, Store, Wait};
 use crate::sync::notifier::Notifier;
 use crate::tree::overflow::own_pages;
-use crate::tree::{Direction, Found, KeyRange, Tree, packed};
+use crate::tree::{Direction, FoundValue, KeyRange, Tree, packed};
 use crate::txn::{CATALOG, Commits, table_of};
 
 /// Leaves that are freed in one step.
@@ -201,7 +201,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
             Direction::Forward,
         );
         let Some((key, value)) = scan.next().await? else { return Ok(None) };
-        let tree = table_of(&key, &Found::Inline(value))?;
+        let tree = table_of(&key, &FoundValue::Inline(value))?;
         if key != to_be_freed(tree.table) {
             return Err(Error::new(ErrorKind::Corrupt, "the catalog's note of a dropped table is of another one"));
         }

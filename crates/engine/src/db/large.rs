@@ -18,7 +18,7 @@ use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Stor
 use crate::sync::semaphore::Permit;
 use crate::tree::Tree;
 use crate::tree::overflow::Writer;
-use crate::txn::{CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, for_each_fragment, table_of};
+use crate::txn::{CATALOG, Commit, CommitContext, CommitReceipt, Exclusive, Op, Refusal, for_each_fragment, table_of};
 
 /// The way of large commits.
 pub(crate) struct LargeCommits<S: Store, L: CommitLog> {
@@ -39,10 +39,10 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         mut section: Exclusive<S, L>,
         commit: Commit,
         _precedence: Option<Permit>,
-    ) -> CommitResult<Committed> {
-        let Commit { ops, durability, mut known, .. } = match section.check(&commit) {
+    ) -> CommitResult<CommitReceipt> {
+        let Commit { ops, durability, mut context, .. } = match section.check(&commit) {
             Ok(()) => commit,
-            Err(Refused::Conflict(position)) => return Err(conflict(position, commit)),
+            Err(Refusal::Conflict(position)) => return Err(conflict(position, commit)),
             Err(other) => {
                 return Err(Error::new(ErrorKind::Bug, format!("checking a commit met {other:?}")).into());
             }
@@ -51,7 +51,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         // Until all is applied: a disk that is full by then must not stop that half-way.
         let _reservation =
             self.reservations.reserve(self.reservations.pages_of_large(&ops), reservation_kind(&ops)).await?;
-        self.look_through(&ops, &mut known).await?;
+        self.look_through(&ops, &mut context).await?;
         let mut position = LogPosition::default();
         let mut fragments = for_each_fragment(&ops, self.log.fragment_bytes_max()).peekable();
         while let Some(fragment) = fragments.next() {
@@ -73,7 +73,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                 self.pages.tables.dropped(*tree, name, section.seq());
             }
         }
-        if let Err(error) = self.apply_all(&mut section, &ops, &mut known).await {
+        if let Err(error) = self.apply_all(&mut section, &ops, &mut context).await {
             // Not the error itself: that would say that nothing happened, and opening again finishes this commit.
             let what = format!(
                 "commit {} is in the log, but applying it failed ({error}); reads go on, reopen the database to finish it",
@@ -117,13 +117,13 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
 
     /// Looks at every page that `ops` will touch, to find unreadable pages before the record is in the log: afterwards
     /// neither this process nor a recovery could apply the record.
-    async fn look_through(&self, ops: &[Op], known: &mut Known) -> Result<()> {
+    async fn look_through(&self, ops: &[Op], context: &mut CommitContext) -> Result<()> {
         let mut rest = ops;
         let portion_max = (self.store().edit_frames_max() / 8).max(1);
         let mut portion = portion_max;
         while !rest.is_empty() {
             let now = &rest[..rest.len().min(portion)];
-            let outcome = self.pages.prefetch(now, known, &mut PinBudget::default(), Others::Wait).await?;
+            let outcome = self.pages.prefetch(now, context, &mut PinBudget::default(), Others::Wait).await?;
             if outcome == PrefetchOutcome::TooMany && now.len() > 1 {
                 portion = now.len() / 2;
             } else {
@@ -135,7 +135,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
     }
 
     /// Applies `ops` in portions that the pool can hold.
-    async fn apply_all(&self, section: &mut Exclusive<S, L>, ops: &[Op], known: &mut Known) -> Result<()> {
+    async fn apply_all(&self, section: &mut Exclusive<S, L>, ops: &[Op], context: &mut CommitContext) -> Result<()> {
         let mut pins = PinBudget::default();
         let (mut rest, page_bytes) = (ops, self.store().page_bytes());
         let portion_max = (self.store().edit_frames_max() / 8).max(1);
@@ -154,7 +154,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
             let now = &rest[..run.max(1)];
             let looked = look_first;
             if looked {
-                let outcome = self.pages.prefetch(now, known, &mut pins, Others::Wait).await?;
+                let outcome = self.pages.prefetch(now, context, &mut pins, Others::Wait).await?;
                 look_first = matches!(outcome, PrefetchOutcome::Loaded | PrefetchOutcome::TooMany);
             }
             if pins.is_exceeded() && now.len() > 1 {
@@ -162,7 +162,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                 portion = now.len() / 2;
                 continue;
             }
-            match section.apply(now, at, known) {
+            match section.apply(now, at, context) {
                 Ok(()) => {
                     rest = &rest[now.len()..];
                     at = None;
@@ -173,7 +173,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                     portion = now.len() / 2;
                 }
                 Err(Wait::Miss(_)) if !looked => look_first = true,
-                Err(wait) => self.pages.load_encountered(wait, known, &mut pins).await?,
+                Err(wait) => self.pages.load_encountered(wait, context, &mut pins).await?,
             }
         }
         Ok(())
@@ -215,7 +215,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
             let mut section = self.pages.commits.occupy(turn)?;
             section.replay_as(seq);
             for ops in portions {
-                self.apply_all(&mut section, &ops?, &mut Known::default()).await?;
+                self.apply_all(&mut section, &ops?, &mut CommitContext::default()).await?;
             }
             // No transaction is open that would want to know which keys these were.
             section.settle(Durability::Deferred, LogPosition::default());

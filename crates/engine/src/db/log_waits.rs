@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::wait::ready_sent;
 use crate::error::Result;
 use crate::pages::{CommitLog, Durability, LogPosition, Store};
-use crate::txn::{Commits, Committed};
+use crate::txn::{CommitReceipt, Commits};
 
 /// The time in which other commits mostly publish the records that they have appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
@@ -37,7 +37,7 @@ impl<S: Store, L: CommitLog> LogWaits<S, L> {
     ///
     /// # Errors
     /// `Poisoned` after a failure of the log.
-    pub(super) async fn acknowledged(&self, committed: Committed, durability: Durability) -> Result<()> {
+    pub(super) async fn acknowledged(&self, committed: CommitReceipt, durability: Durability) -> Result<()> {
         let position = match durability {
             Durability::Sync => Some(committed.position),
             Durability::Deferred => self.commits.held_up_by(committed.seq),

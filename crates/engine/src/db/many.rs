@@ -21,7 +21,7 @@ use crate::driver::is_blocking;
 use crate::error::{Error, Result};
 use crate::pages::{Snapshot as _, Store, Wait};
 use crate::tree::many::{Lookup, SIDE_BY_SIDE};
-use crate::tree::{Found, Position, Tree};
+use crate::tree::{FoundValue, Position, Tree};
 
 /// Times that a part is tried again before its keys are left to the end: more than a tree is high, in most.
 const ROUNDS_MAX: usize = 8;
@@ -74,7 +74,7 @@ fn look_at_all<S: Store>(reader: &Reader<S>, tree: Tree, keys: &[&[u8]]) -> Opti
         let mut all = true;
         tree.get_each(&view, (0..keys.len()).map(begin).collect(), |lookup, answer| match answer {
             Ok(None) => {}
-            Ok(Some(Found::Inline(value))) => values[lookup.number] = Some(value),
+            Ok(Some(FoundValue::Inline(value))) => values[lookup.number] = Some(value),
             _ => all = false,
         });
         if !all {
@@ -112,7 +112,7 @@ struct Lookups<'a, S: Store> {
     keys: &'a [&'a [u8]],
     /// How far each key has come: the snapshot stays, so it goes on there.
     positions: Vec<Position>,
-    found: Vec<Option<Found>>,
+    found: Vec<Option<FoundValue>>,
 }
 
 impl<'a, S: Store> Lookups<'a, S> {
@@ -129,13 +129,13 @@ impl<'a, S: Store> Lookups<'a, S> {
         let left = self.get_in_parts().await?;
         self.get_together(left).await?;
         let long = self.found.iter().filter_map(|found| match found {
-            Some(Found::Overflow(value)) => Some(*value),
+            Some(FoundValue::Overflow(value)) => Some(*value),
             _ => None,
         });
         let mut long = overflow::values(&self.reader.loader, self.snapshot, long.collect()).await?.into_iter();
-        let value = |found: Option<Found>| match found? {
-            Found::Inline(value) => Some(value),
-            Found::Overflow(_) => long.next(),
+        let value = |found: Option<FoundValue>| match found? {
+            FoundValue::Inline(value) => Some(value),
+            FoundValue::Overflow(_) => long.next(),
         };
         Ok(self.found.into_iter().map(value).collect())
     }

@@ -19,7 +19,7 @@ use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
-use crate::recovery::{self, Creation, Locks, Opened, Purpose};
+use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
 use crate::settings::Settings;
 use crate::txn::Commits;
 use crate::txn::visibility::Visibility;
@@ -133,7 +133,7 @@ pub(super) fn open_in(
 ) -> Result<Db> {
     // Declared first, so that it is dropped last, should anything go wrong.
     let open_locks;
-    let Opened { pool, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
+    let OpenedParts { pool, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
         recovery::open(directory, settings, purpose, locks)?;
     open_locks = OpenLocks::new(locks);
     let (store, log) = (Arc::new(pool.clone()), Arc::new(log));

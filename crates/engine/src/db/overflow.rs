@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Pages, Snapshot as _, Store, Versions as _, Wait};
-use crate::tree::Found;
+use crate::tree::FoundValue;
 use crate::tree::overflow::Reader;
-use crate::txn::Listed;
+use crate::txn::OverflowPages;
 
 /// Bytes of long values that are read together at the most.
 pub(super) fn bytes_at_once<S: Store>(loader: &Loader<S>) -> u64 {
@@ -22,10 +22,10 @@ pub(super) fn bytes_at_once<S: Store>(loader: &Loader<S>) -> u64 {
 ///
 /// # Errors
 /// The errors of reading its pages.
-pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, found: Found) -> Result<Vec<u8>> {
+pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, found: FoundValue) -> Result<Vec<u8>> {
     match found {
-        Found::Inline(value) => Ok(value),
-        Found::Overflow(value) => Ok(values(loader, snapshot, vec![value]).await?.remove(0)),
+        FoundValue::Inline(value) => Ok(value),
+        FoundValue::Overflow(value) => Ok(values(loader, snapshot, vec![value]).await?.remove(0)),
     }
 }
 
@@ -88,11 +88,11 @@ pub(super) async fn list<S: Store>(
     newest: impl FnOnce() -> CommitSeq,
     value: OverflowRef,
     budget: &mut PinBudget<S::Ticket>,
-) -> Result<Listed> {
+) -> Result<OverflowPages> {
     let look = || loader.store().tip().written_in(value.root);
     let written_in = loader.attempt_within(budget, look).await?;
     let pages = newest_pages(loader, newest(), value, budget).await?;
-    Ok(Listed { value, written_in, pages })
+    Ok(OverflowPages { value, written_in, pages })
 }
 
 async fn read<S: Store, P: Pages>(

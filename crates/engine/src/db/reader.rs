@@ -12,7 +12,7 @@ use super::wait::Call;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Attempt, Snapshot, Store, Wait};
-use crate::tree::{self, Found, Position, Tree};
+use crate::tree::{self, FoundValue, Position, Tree};
 
 /// Snapshots that one read takes before it reports that they are evicted faster than it reads.
 const SNAPSHOTS_MAX: usize = 8;
@@ -57,8 +57,8 @@ impl<S: Store> Reader<S> {
     /// One look for the newest visible value of a key: all there is to do when the pages are in memory. `resume` goes from one look
     /// to the next.
     #[inline]
-    fn look(&self, tree: Tree, key: &[u8], resume: &mut Option<ResumePosition>) -> Attempt<Option<Found>> {
-        self.look_with(tree, key, resume, |held| held.map(Found::from))
+    fn look(&self, tree: Tree, key: &[u8], resume: &mut Option<ResumePosition>) -> Attempt<Option<FoundValue>> {
+        self.look_with(tree, key, resume, |held| held.map(FoundValue::from))
     }
 
     #[inline]
@@ -67,7 +67,7 @@ impl<S: Store> Reader<S> {
         tree: Tree,
         key: &[u8],
         resume: &mut Option<ResumePosition>,
-        look: impl FnOnce(Option<tree::Held<'_>>) -> R,
+        look: impl FnOnce(Option<tree::ValueRef<'_>>) -> R,
     ) -> Attempt<R> {
         let view = self.loader.store().latest();
         let before = resume.take().filter(|resume| resume.commit == S::commit_of(&view));
@@ -85,7 +85,7 @@ impl<S: Store> Reader<S> {
         let mut resume = None;
         match self.look(tree, key, &mut resume) {
             Ok(None) => Call::Done(Ok(None)),
-            Ok(Some(Found::Inline(value))) => Call::Done(Ok(Some(value))),
+            Ok(Some(FoundValue::Inline(value))) => Call::Done(Ok(Some(value))),
             looked => Call::Waits(self.get_after(tree, key, looked, resume)),
         }
     }
@@ -128,8 +128,8 @@ impl<S: Store> Reader<S> {
         self.look_with(tree, key, resume, |held| {
             let value = match held {
                 None => None,
-                Some(tree::Held::Here(value)) => Some(value),
-                Some(tree::Held::Overflow(_)) => return None,
+                Some(tree::ValueRef::Here(value)) => Some(value),
+                Some(tree::ValueRef::Overflow(_)) => return None,
             };
             look.take().map(|look| look(value))
         })
@@ -162,13 +162,13 @@ impl<S: Store> Reader<S> {
         &self,
         tree: Tree,
         key: &[u8],
-        looked: Attempt<Option<Found>>,
+        looked: Attempt<Option<FoundValue>>,
         resume: Option<ResumePosition>,
     ) -> GetResult {
-        match self.look_after(tree, key, looked, resume, |held| held.map(Found::from)).await? {
+        match self.look_after(tree, key, looked, resume, |held| held.map(FoundValue::from)).await? {
             None => Ok(None),
-            Some(Found::Inline(value)) => Ok(Some(value)),
-            Some(Found::Overflow(_)) => self.get_in_steps(tree, key).await,
+            Some(FoundValue::Inline(value)) => Ok(Some(value)),
+            Some(FoundValue::Overflow(_)) => self.get_in_steps(tree, key).await,
         }
     }
 
@@ -179,7 +179,7 @@ impl<S: Store> Reader<S> {
         key: &[u8],
         looked: Attempt<R>,
         mut resume: Option<ResumePosition>,
-        look: impl Fn(Option<tree::Held<'_>>) -> R,
+        look: impl Fn(Option<tree::ValueRef<'_>>) -> R,
     ) -> Result<R> {
         let mut looked = Some(looked);
         let again = || looked.take().unwrap_or_else(|| self.look_with(tree, key, &mut resume, &look));
@@ -206,7 +206,7 @@ impl<S: Store> Reader<S> {
 
     /// The value of a key in a snapshot.
     pub(crate) async fn get_at(&self, snapshot: &S::Snapshot, tree: Tree, key: &[u8]) -> GetResult {
-        match self.look_at(snapshot, tree, key, |held| held.map(Found::from)).await? {
+        match self.look_at(snapshot, tree, key, |held| held.map(FoundValue::from)).await? {
             None => Ok(None),
             Some(found) => overflow::value(&self.loader, snapshot, found).await.map(Some),
         }
@@ -223,7 +223,7 @@ impl<S: Store> Reader<S> {
         snapshot: &S::Snapshot,
         tree: Tree,
         key: &[u8],
-        look: impl Fn(Option<tree::Held<'_>>) -> R,
+        look: impl Fn(Option<tree::ValueRef<'_>>) -> R,
     ) -> Result<R> {
         if is_younger(tree, snapshot) {
             return Ok(look(None));

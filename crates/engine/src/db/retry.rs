@@ -9,7 +9,7 @@ use super::transaction;
 use super::{Db, Transaction};
 use crate::error::Result;
 use crate::pages::Durability;
-use crate::txn::precedence::{Claim, Claimed, Precedence};
+use crate::txn::precedence::{Claim, ClaimScope, Precedence};
 use crate::txn::reads::ReadSet;
 
 /// Runs that a transaction loses before it claims the keys and ranges that it read in the last one.
@@ -60,7 +60,7 @@ impl Retries {
         }
         if self.losses >= LOSSES_BEFORE_CLAIM {
             let all = self.losses >= LOSSES_BEFORE_ALL;
-            let claimed = if all { Claimed::Everything } else { Claimed::Reads(std::mem::take(&mut self.reads)) };
+            let claimed = if all { ClaimScope::Everything } else { ClaimScope::Reads(std::mem::take(&mut self.reads)) };
             self.claim = Some(db.core.committer.claim(claimed, Precedence::limit_after(self.longest_run)).await?);
         }
         self.begun = Some(Instant::now());

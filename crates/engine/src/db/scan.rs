@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::format::PageId;
 use crate::format::node::OverflowRef;
 use crate::pages::{Missing, Snapshot, Store, Wait};
-use crate::tree::{Chunk, Direction, Held, KeyRange, Portion, Tree};
+use crate::tree::{Chunk, Direction, KeyRange, Portion, Tree, ValueRef};
 
 /// Bytes that are asked for together, where the distance is twice as long or more: one large read.
 const ASKED_AT_ONCE_BYTES: usize = 256 << 10;
@@ -232,8 +232,8 @@ impl<S: Store> Scan<S> {
         }
         let (key, held) = self.chunk.entry(self.given);
         let value = match held {
-            Held::Here(value) => value.to_vec(),
-            Held::Overflow(_) => self.long.pop_front()?,
+            ValueRef::Here(value) => value.to_vec(),
+            ValueRef::Overflow(_) => self.long.pop_front()?,
         };
         let key = key.to_vec();
         self.given += 1;
@@ -251,21 +251,21 @@ impl<S: Store> Scan<S> {
         let (key, held) = self.chunk.entry(self.given);
         self.given += 1;
         let value = match held {
-            Held::Here(value) => value,
-            Held::Overflow(_) => &self.shown,
+            ValueRef::Here(value) => value,
+            ValueRef::Overflow(_) => &self.shown,
         };
         Some((key, value))
     }
 
     fn is_long(&self, index: usize) -> bool {
-        matches!(self.chunk.entry(index).1, Held::Overflow(_))
+        matches!(self.chunk.entry(index).1, ValueRef::Overflow(_))
     }
 
     /// The next long values of the chunk, as many as may be read together and at least one.
     fn long_to_come(&self) -> Vec<OverflowRef> {
         let (mut values, mut bytes) = (Vec::new(), 0);
         for index in self.given..self.usable {
-            if let Held::Overflow(value) = self.chunk.entry(index).1 {
+            if let ValueRef::Overflow(value) = self.chunk.entry(index).1 {
                 bytes += value.len_bytes;
                 if !values.is_empty() && bytes > overflow::bytes_at_once(&self.reader.loader) {
                     break;

@@ -34,7 +34,7 @@ use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
 use crate::tree::{Direction, KeyRange, Tree};
 use crate::txn::visibility::Visibility;
-use crate::txn::{CATALOG, Commit, Commits, Known, Op, SMALL_OPS_MAX, create_catalog, decode};
+use crate::txn::{CATALOG, Commit, CommitContext, Commits, Op, SMALL_OPS_MAX, create_catalog, decode};
 
 type TestCore<S> = Arc<Core<S, MemoryLog>>;
 

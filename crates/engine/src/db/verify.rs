@@ -19,7 +19,7 @@ use crate::format::catalog::is_name;
 use crate::format::node::{OverflowRef, PackedRef};
 use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Store};
-use crate::tree::{Found, Tree, packed};
+use crate::tree::{FoundValue, Tree, packed};
 use crate::txn::{CATALOG, table_of};
 
 /// In place of the catalog's name, which has none.
@@ -182,7 +182,7 @@ struct Verifier<'a, S: Store> {
 }
 
 impl<S: Store> Verifier<'_, S> {
-    async fn tree(&mut self, name: &str, tree: Tree, mut entry: impl FnMut(Vec<u8>, Found)) -> Result<()> {
+    async fn tree(&mut self, name: &str, tree: Tree, mut entry: impl FnMut(Vec<u8>, FoundValue)) -> Result<()> {
         self.found.tables += 1;
         let mut values: Option<ValuesPage> = None;
         // Nodes that could not be read so far, and up to the last reference to a page of values.
@@ -225,7 +225,7 @@ impl<S: Store> Verifier<'_, S> {
                         values.iter_mut().for_each(|values| values.parts.push((at.offset, at.len_bytes)));
                     }
                     Value::Elsewhere(value) => long.push(value),
-                    Value::Here(value) => entry(key, Found::Inline(value)),
+                    Value::Here(value) => entry(key, FoundValue::Inline(value)),
                 }
             }
             for value in long {
@@ -256,7 +256,7 @@ impl<S: Store> Verifier<'_, S> {
     }
 
     async fn long_value(&mut self, name: &str, value: OverflowRef) -> Result<()> {
-        if let Err(error) = overflow::value(self.loader, self.snapshot, Found::Overflow(value)).await {
+        if let Err(error) = overflow::value(self.loader, self.snapshot, FoundValue::Overflow(value)).await {
             return self.found.note(name, error);
         }
         match overflow::pages_in(self.loader, self.snapshot, value).await {

@@ -15,7 +15,7 @@ use crate::buffer_pool::{self, BufferPool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Durability, Snapshot as _};
-use crate::tree::{Direction, Found, KeyRange, Tree};
+use crate::tree::{Direction, FoundValue, KeyRange, Tree};
 use crate::txn::{CATALOG, table_of};
 use crate::wal::Log;
 
@@ -114,7 +114,7 @@ impl Snapshot {
         }
         let found = self.db.core.reader.get_at(&self.pages, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no table {name:?} in this snapshot"));
-        let tree = table_of(name.as_bytes(), &Found::Inline(found.ok_or_else(missing)?))?;
+        let tree = table_of(name.as_bytes(), &FoundValue::Inline(found.ok_or_else(missing)?))?;
         Ok(Table { db: self.db.clone(), tree, name: name.into() })
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::format::node::{CHILD_BYTES, Cell, decode_child, encode_child, inline_value_bytes_max};
 use crate::format::{CommitSeq, TableId};
 use crate::pages::{Attempt, Pages, Wait};
-use crate::tree::{Chunk, Direction, Found, KeyRange, Portion, Tree};
+use crate::tree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 
 /// The table that free pages are kept in.
 pub(super) const FREE: TableId = TableId(2);
@@ -71,7 +71,7 @@ pub(super) fn load<P: Pages>(pages: &P, state: State) -> Attempt<Records> {
         rest = tree(state).scan(pages, &range, Direction::Forward, Portion::ALL, 0, &mut chunk)?;
         for index in 0..chunk.len() {
             let (key, cell) = chunk.entry(index);
-            let Found::Inline(value) = Found::from(cell) else { return Err(damaged("holds a long value")) };
+            let FoundValue::Inline(value) = FoundValue::from(cell) else { return Err(damaged("holds a long value")) };
             let word = |at: usize| Some(u64::from_be_bytes(key.get(at..at + 8)?.try_into().ok()?));
             let (Some(commit), Some(number)) = (word(0), word(8)) else { return Err(damaged("has a short key")) };
             let ids: Option<Vec<_>> = value.chunks(CHILD_BYTES).map(decode_child).collect();

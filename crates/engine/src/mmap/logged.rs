@@ -33,7 +33,7 @@ use super::file::DataFile;
 use super::free::{FreePages, RecordChanges, Records};
 use super::free_tree;
 use super::meta::{Meta, State};
-use super::placed::Placed;
+use super::placed::PlacedPages;
 use super::shape::Shape;
 use super::versions::{NEWEST, Versions};
 use super::workspace::{View, Workspace};
@@ -61,7 +61,7 @@ const READERS_END_WITHIN: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 100;
 
 /// See the module.
-pub(super) struct Logged {
+pub(super) struct LoggedStore {
     pub(super) shape: Shape,
     /// The root of the table never moves, so it holds for every commit.
     pub(super) table: PageId,
@@ -70,7 +70,7 @@ pub(super) struct Logged {
     /// Whether versions reach the file by stores into `shared`.
     through_map: bool,
     /// Where pages lie, if they move.
-    placed: Option<Placed>,
+    placed: Option<PlacedPages>,
     private: Option<RwLock<MappedFile>>,
     private_pages_max: usize,
     pub(super) log: Log,
@@ -116,7 +116,7 @@ struct Writer {
 }
 
 /// A commit that is ready for the log.
-struct Prepared {
+struct PreparedCommit {
     record: Vec<u8>,
     pages: Vec<(PageId, Arc<[u8]>)>,
     state: State,
@@ -124,7 +124,7 @@ struct Prepared {
 }
 
 /// A commit with its record in the log.
-struct Published {
+struct LoggedCommit {
     position: LogPosition,
     state: State,
     changes: RecordChanges,
@@ -137,13 +137,13 @@ pub(super) struct Parts {
     pub(super) shared: MappedFile,
     pub(super) through_map: bool,
     pub(super) private: Option<MappedFile>,
-    pub(super) placed: Option<Placed>,
+    pub(super) placed: Option<PlacedPages>,
     pub(super) private_bytes_max: u64,
     pub(super) log: Log,
     pub(super) meta: Meta,
 }
 
-impl Logged {
+impl LoggedStore {
     /// `state` and `commit` are those of the newest record, which the file already has.
     pub(super) fn open(parts: Parts, commit: CommitSeq, state: State) -> Result<Self> {
         let Parts { shape, data, shared, through_map, private, placed, private_bytes_max, log, meta } = parts;
@@ -182,7 +182,7 @@ impl Logged {
         Ok(store)
     }
 
-    /// Registers a reader of the newest durable commit. To be ended with [`Logged::end`].
+    /// Registers a reader of the newest durable commit. To be ended with [`LoggedStore::end`].
     pub(super) fn begin(&self) -> CommitSeq {
         let mut readers = lock(&self.readers);
         // Read under the lock, which is also held to decide which versions may go into the map.
@@ -203,7 +203,7 @@ impl Logged {
         }
     }
 
-    pub(super) fn books(&self) -> (State, Records) {
+    pub(super) fn accounts(&self) -> (State, Records) {
         let writer = lock(&self.writer);
         (writer.state, writer.records.clone())
     }
@@ -269,7 +269,7 @@ impl Logged {
             }
         };
         writer.copied.extend(stored);
-        let Some(Published { position, state, changes }) = published? else { return Ok(None) };
+        let Some(LoggedCommit { position, state, changes }) = published? else { return Ok(None) };
         changes.apply(&mut writer.records);
         (writer.commit, writer.state) = (commit, state);
         self.counts.private_pages.store(writer.copied.len() as u64, Ordering::Relaxed);
@@ -285,7 +285,7 @@ impl Logged {
         writer: &Writer,
         private: Option<&MappedFile>,
         stored: &mut BTreeSet<PageId>,
-    ) -> Attempt<Prepared> {
+    ) -> Attempt<PreparedCommit> {
         let free = FreePages::new(&writer.records, NEWEST);
         let mut work = match private {
             // SAFETY: the caller holds the lock of the private map for writing.
@@ -297,7 +297,7 @@ impl Logged {
         prepared
     }
 
-    fn prepare_in(&self, work: &mut Workspace<'_>, batch: &Batch, commit: CommitSeq) -> Attempt<Prepared> {
+    fn prepare_in(&self, work: &mut Workspace<'_>, batch: &Batch, commit: CommitSeq) -> Attempt<PreparedCommit> {
         apply_batch(work, batch)?;
         let changes = free_tree::save(work, commit, |_| Ok(()))?;
         let mut record = record::begin(work.state);
@@ -312,7 +312,7 @@ impl Logged {
             record::push_page(&mut record, id, before.page(id)?.image(), image);
             pages.push((id, Arc::from(&*image)));
         }
-        Ok(Prepared { record, pages, state: work.state, changes })
+        Ok(PreparedCommit { record, pages, state: work.state, changes })
     }
 
     /// Restores the pages of the private map that an abandoned commit changed to the state of the last commit.
@@ -332,8 +332,8 @@ impl Logged {
     }
 
     /// Makes a commit known and appends its record, in this order (rule 4); `None`, with nothing changed, when the log has no room.
-    fn publish(&self, commit: CommitSeq, prepared: Prepared) -> Result<Option<Published>> {
-        let Prepared { record, pages, state, changes } = prepared;
+    fn publish(&self, commit: CommitSeq, prepared: PreparedCommit) -> Result<Option<LoggedCommit>> {
+        let PreparedCommit { record, pages, state, changes } = prepared;
         let ids: Vec<PageId> = pages.iter().map(|(id, _)| *id).collect();
         self.versions.add(commit, pages);
         lock(&self.states).push_back((commit, state));
@@ -343,7 +343,7 @@ impl Logged {
             lock(&self.states).pop_back();
             self.versions.take_back(commit, &ids);
         }
-        Ok(appended?.map(|position| Published { position, state, changes }))
+        Ok(appended?.map(|position| LoggedCommit { position, state, changes }))
     }
 
     /// `None` when there is no room, and nothing was appended.
@@ -511,7 +511,7 @@ impl Logged {
     pub(super) fn check_places(&self) -> Result<()> {
         let _no_checkpoint = lock(&self.meta);
         let _nothing_applied = lock(&self.applying);
-        self.placed.as_ref().map_or(Ok(()), Placed::check)
+        self.placed.as_ref().map_or(Ok(()), PlacedPages::check)
     }
 
     fn wants_shrinking(&self) -> bool {
@@ -546,13 +546,13 @@ impl Logged {
 
 /// A thread that applies, checkpoints and shrinks; it ends when this is dropped.
 pub(super) struct Background {
-    store: Weak<Logged>,
+    store: Weak<LoggedStore>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    pub(super) fn start(store: &Arc<Logged>) -> Result<Self> {
+    pub(super) fn start(store: &Arc<LoggedStore>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (weak, stopped) = (Arc::downgrade(store), Arc::clone(&stop));
         store.in_background.store(true, Ordering::Relaxed);

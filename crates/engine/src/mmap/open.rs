@@ -10,7 +10,7 @@ use nofault_io::folder::{Backend, Folder, FolderLock};
 use super::file::DataFile;
 use super::free_tree::FREE;
 use super::meta::{Kind, META_PAGES, Meta, State};
-use super::placed::{self, Placed};
+use super::placed::{self, PlacedPages};
 use super::shape::Shape;
 use super::{Settings, TABLE, record};
 use crate::error::{Error, ErrorKind, Result};
@@ -84,8 +84,12 @@ pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) ->
     let mut root = 0;
     if kind == Kind::Placed {
         let pages_max = settings.map_bytes / settings.page_bytes as u64;
-        let placed =
-            Placed::empty(Shape { page_bytes: settings.page_bytes, file_id, pages_max, checksums: settings.checksums });
+        let placed = PlacedPages::empty(Shape {
+            page_bytes: settings.page_bytes,
+            file_id,
+            pages_max,
+            checksums: settings.checksums,
+        });
         placed.write(&data, &made)?;
         root = placed.snapshot(&data)?.root;
     } else {
@@ -126,7 +130,7 @@ pub(super) fn replay(
     folder: &Folder,
     data: &DataFile,
     meta: &Meta,
-    placed: Option<&Placed>,
+    placed: Option<&PlacedPages>,
     settings: &Settings,
 ) -> Result<(Log, CommitSeq, State)> {
     let disk = folder.open(LOG).map_err(|error| Error::from_io("open the log", error))?;

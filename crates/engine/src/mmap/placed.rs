@@ -31,16 +31,16 @@ use crate::format::{
 const RUN_PAGES_MAX: usize = 64;
 
 /// See the module.
-pub(super) struct Placed {
+pub(super) struct PlacedPages {
     shape: Shape,
     /// By page: its location, or zero for one that was never written.
     words: Box<[AtomicU64]>,
-    books: Mutex<Books>,
+    accounts: Mutex<BlockAccounts>,
 }
 
 /// Block accounting: the free, fresh and retired blocks, and the nodes of the table.
 #[derive(Debug, Default)]
-struct Books {
+struct BlockAccounts {
     /// Unused blocks below `end`.
     free: BTreeSet<u64>,
     /// From here on no block was ever used.
@@ -59,7 +59,7 @@ struct Books {
 
 /// A table that is written, and not yet durable.
 #[derive(Debug)]
-#[must_use = "to be given to `Placed::made_durable` when its meta page is"]
+#[must_use = "to be given to `PlacedPages::made_durable` when its meta page is"]
 pub(super) struct Snapshot {
     /// The word of the table's root, for the meta page.
     pub(super) root: u64,
@@ -67,7 +67,7 @@ pub(super) struct Snapshot {
     retired: Vec<u64>,
 }
 
-impl Books {
+impl BlockAccounts {
     /// Takes the lowest unused blocks, in order.
     fn take(&mut self, count: usize) -> Result<Vec<u64>> {
         let mut taken = Vec::with_capacity(count);
@@ -101,12 +101,12 @@ pub(super) fn file_bytes(page_bytes: usize, map_bytes: u64) -> u64 {
     (blocks * page_bytes as u64).next_multiple_of(PAGE_BYTES_MAX as u64)
 }
 
-impl Placed {
+impl PlacedPages {
     /// Of a file without pages.
     pub(super) fn empty(shape: Shape) -> Self {
         let limit = file_bytes(shape.page_bytes, shape.pages_max * shape.page_bytes as u64) / shape.page_bytes as u64;
-        let books = Books { end: META_PAGES, limit, ..Books::default() };
-        Self { shape, words: (0..shape.pages_max).map(|_| AtomicU64::new(0)).collect(), books: Mutex::new(books) }
+        let accounts = BlockAccounts { end: META_PAGES, limit, ..BlockAccounts::default() };
+        Self { shape, words: (0..shape.pages_max).map(|_| AtomicU64::new(0)).collect(), accounts: Mutex::new(accounts) }
     }
 
     /// Opens the table of a file with the root `root` in its meta page.
@@ -118,9 +118,9 @@ impl Placed {
         let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("the table of pages {what}"));
         let (page_bytes, pages) = (shape.page_bytes, shape.pages_max);
         let (levels, entries) = (levels_for(pages, page_bytes), entries_per_node(page_bytes));
-        let mut books = lock(&placed.books);
+        let mut accounts = lock(&placed.accounts);
         let mut used = BTreeSet::new();
-        let limit = books.limit;
+        let limit = accounts.limit;
         let mut take = |word: u64| {
             let at = Location::from_word(word).ok_or_else(|| damaged(format!("has {word:#x} for a location")))?;
             if !(META_PAGES..limit).contains(&at.block.0) || !used.insert(at.block.0) {
@@ -132,7 +132,7 @@ impl Placed {
         let mut image = vec![0; page_bytes];
         while let Some((node, at)) = todo.pop() {
             data.read_at(&mut image, at.block.0 * page_bytes as u64)?;
-            books.nodes.insert(node, at);
+            accounts.nodes.insert(node, at);
             for (word, number) in decode_node(shape.file_id, node, at, &image)?.into_iter().zip(0..) {
                 if word == 0 {
                     continue;
@@ -149,9 +149,9 @@ impl Placed {
                 }
             }
         }
-        books.end = used.last().map_or(META_PAGES, |last| last + 1);
-        books.free = (META_PAGES..books.end).filter(|block| !used.contains(block)).collect();
-        drop(books);
+        accounts.end = used.last().map_or(META_PAGES, |last| last + 1);
+        accounts.free = (META_PAGES..accounts.end).filter(|block| !used.contains(block)).collect();
+        drop(accounts);
         Ok(placed)
     }
 
@@ -160,12 +160,12 @@ impl Placed {
         Location::from_word(self.words.get(usize::try_from(id.0).ok()?)?.load(Ordering::Acquire))
     }
 
-    fn place(&self, books: &mut Books, id: PageId, at: Location) {
+    fn place(&self, accounts: &mut BlockAccounts, id: PageId, at: Location) {
         let word = self.words[id.0 as usize].swap(at.to_word(), Ordering::AcqRel);
-        books.fresh.insert(at.block.0);
-        books.changed.insert(id.0 / entries_per_node(self.shape.page_bytes));
+        accounts.fresh.insert(at.block.0);
+        accounts.changed.insert(id.0 / entries_per_node(self.shape.page_bytes));
         if let Some(old) = Location::from_word(word) {
-            books.release(old.block.0);
+            accounts.release(old.block.0);
         }
     }
 
@@ -179,7 +179,7 @@ impl Placed {
     pub(super) fn write(&self, data: &DataFile, pages: &[(PageId, CommitSeq, Arc<[u8]>)]) -> Result<()> {
         let page_bytes = self.shape.page_bytes;
         for part in pages.chunks(RUN_PAGES_MAX) {
-            let blocks = lock(&self.books).take(part.len())?;
+            let blocks = lock(&self.accounts).take(part.len())?;
             let (mut run, mut start) = (Vec::new(), 0);
             for (block, (_, _, page)) in blocks.iter().zip(part) {
                 if *block != start + (run.len() / page_bytes) as u64 {
@@ -192,9 +192,9 @@ impl Placed {
                 run.extend_from_slice(page);
             }
             data.write_at(&run, start * page_bytes as u64)?;
-            let mut books = lock(&self.books);
+            let mut accounts = lock(&self.accounts);
             for (block, (id, _, page)) in blocks.into_iter().zip(part) {
-                self.place(&mut books, *id, Location { block: BlockId(block), tag: self.tag_of(page) });
+                self.place(&mut accounts, *id, Location { block: BlockId(block), tag: self.tag_of(page) });
             }
         }
         Ok(())
@@ -203,8 +203,8 @@ impl Placed {
     /// During replay: returns a block for the page that no checkpoint leads to, with the page's content. Later calls
     /// for the page return the same block.
     pub(super) fn own(&self, data: &DataFile, id: PageId) -> Result<u64> {
-        let (mut books, old) = (lock(&self.books), self.find(id));
-        if let Some(at) = old.filter(|at| books.fresh.contains(&at.block.0)) {
+        let (mut accounts, old) = (lock(&self.accounts), self.find(id));
+        if let Some(at) = old.filter(|at| accounts.fresh.contains(&at.block.0)) {
             return Ok(at.block.0);
         }
         let mut image = vec![0; self.shape.page_bytes];
@@ -212,9 +212,9 @@ impl Placed {
             // Not verified: the checksum that comes with the record is that of the right page.
             data.read_at(&mut image, at.block.0 * self.shape.page_bytes as u64)?;
         }
-        let block = books.take(1)?[0];
+        let block = accounts.take(1)?[0];
         data.write_at(&image, block * image.len() as u64)?;
-        self.place(&mut books, id, Location { block: BlockId(block), tag: Tag::from_bits(0) });
+        self.place(&mut accounts, id, Location { block: BlockId(block), tag: Tag::from_bits(0) });
         Ok(block)
     }
 
@@ -230,12 +230,12 @@ impl Placed {
         Ok(())
     }
 
-    /// Writes the changed nodes of the table. No [`Placed::write`] meanwhile; those that follow belong to the next snapshot.
+    /// Writes the changed nodes of the table. No [`PlacedPages::write`] meanwhile; those that follow belong to the next snapshot.
     pub(super) fn snapshot(&self, data: &DataFile) -> Result<Snapshot> {
         let (page_bytes, pages) = (self.shape.page_bytes, self.shape.pages_max);
         let (levels, entries) = (levels_for(pages, page_bytes), entries_per_node(page_bytes));
-        let mut books = lock(&self.books);
-        let mut changed = std::mem::take(&mut books.changed);
+        let mut accounts = lock(&self.accounts);
+        let mut changed = std::mem::take(&mut accounts.changed);
         let mut image = vec![0; page_bytes];
         for level in 0..levels {
             let mut above = BTreeSet::new();
@@ -243,22 +243,22 @@ impl Placed {
                 let below = index * entries..(index + 1) * entries;
                 let words: Vec<u64> = match level {
                     0 => below.take_while(|at| *at < pages).map(|at| self.word(at)).collect(),
-                    _ => below.map(|index| books.node_word(NodeId { level: level - 1, index })).collect(),
+                    _ => below.map(|index| accounts.node_word(NodeId { level: level - 1, index })).collect(),
                 };
                 let node = NodeId { level, index };
                 let checksum = encode_node(self.shape.file_id, node, words.into_iter(), &mut image);
-                let block = books.take(1)?[0];
+                let block = accounts.take(1)?[0];
                 data.write_at(&image, block * page_bytes as u64)?;
-                if let Some(old) = books.nodes.insert(node, node_location(BlockId(block), checksum)) {
-                    books.retired.push(old.block.0);
+                if let Some(old) = accounts.nodes.insert(node, node_location(BlockId(block), checksum)) {
+                    accounts.retired.push(old.block.0);
                 }
                 above.insert(index / entries);
             }
             changed = above;
         }
-        books.fresh.clear();
-        let root = books.node_word(NodeId { level: levels.saturating_sub(1), index: 0 });
-        Ok(Snapshot { root, retired: std::mem::take(&mut books.retired) })
+        accounts.fresh.clear();
+        let root = accounts.node_word(NodeId { level: levels.saturating_sub(1), index: 0 });
+        Ok(Snapshot { root, retired: std::mem::take(&mut accounts.retired) })
     }
 
     fn word(&self, at: u64) -> u64 {
@@ -268,21 +268,22 @@ impl Placed {
     /// Frees the retired blocks of a snapshot: the meta page that names it is durable, so the checkpoint before is not
     /// needed any more.
     pub(super) fn made_durable(&self, snapshot: Snapshot) {
-        lock(&self.books).free.extend(snapshot.retired);
+        lock(&self.accounts).free.extend(snapshot.retired);
     }
 
-    /// Accounts for every block. No [`Placed::write`] and no snapshot meanwhile.
+    /// Accounts for every block. No [`PlacedPages::write`] and no snapshot meanwhile.
     ///
     /// # Errors
     /// `Bug` for a block that is two things, or nothing.
     pub(super) fn check(&self) -> Result<()> {
-        let books = lock(&self.books);
+        let accounts = lock(&self.accounts);
         let pages = (0..self.shape.pages_max).filter_map(|id| self.find(PageId(id)));
-        let in_use = pages.chain(books.nodes.values().copied()).map(|at| at.block.0);
-        let all = in_use.chain(books.free.iter().copied()).chain(books.retired.iter().copied()).chain(0..META_PAGES);
+        let in_use = pages.chain(accounts.nodes.values().copied()).map(|at| at.block.0);
+        let all =
+            in_use.chain(accounts.free.iter().copied()).chain(accounts.retired.iter().copied()).chain(0..META_PAGES);
         let mut sorted: Vec<u64> = all.collect();
         sorted.sort_unstable();
-        if sorted.iter().copied().eq(0..books.end) {
+        if sorted.iter().copied().eq(0..accounts.end) {
             return Ok(());
         }
         let wrong = sorted.iter().zip(0..).find(|(block, at)| *block != at).map_or(sorted.len() as u64, |(_, at)| at);
@@ -290,7 +291,7 @@ impl Placed {
     }
 }
 
-impl Books {
+impl BlockAccounts {
     fn node_word(&self, node: NodeId) -> u64 {
         self.nodes.get(&node).map_or(0, |at| at.to_word())
     }

@@ -35,7 +35,7 @@ use crate::pages::{Attempt, Edits, Pages};
 const RUN_PAGES_MAX: usize = 64;
 
 /// See the module.
-pub(super) struct Shadow {
+pub(super) struct ShadowStore {
     pub(super) shape: Shape,
     pub(super) data: DataFile,
     map: MappedFile,
@@ -56,7 +56,7 @@ struct Readers {
     live: BTreeMap<CommitSeq, usize>,
 }
 
-impl Shadow {
+impl ShadowStore {
     pub(super) fn open(shape: Shape, data: DataFile, map: MappedFile, meta: Meta, through_map: bool) -> Result<Self> {
         let records =
             guarded(&map, || free_tree::load(&View { shape, map: &map, versions: None, placed: None }, meta.state))?;
@@ -65,7 +65,7 @@ impl Shadow {
         Ok(Self { shape, data, map, through_map, writer, readers })
     }
 
-    /// Registers a reader of the newest commit. To be ended with [`Shadow::end`].
+    /// Registers a reader of the newest commit. To be ended with [`ShadowStore::end`].
     pub(super) fn begin(&self) -> (CommitSeq, State) {
         let mut readers = lock(&self.readers);
         let now = readers.now;
@@ -92,7 +92,7 @@ impl Shadow {
     }
 
     /// The free pages, and the state they belong to.
-    pub(super) fn books(&self) -> (State, Records) {
+    pub(super) fn accounts(&self) -> (State, Records) {
         let writer = lock(&self.writer);
         (writer.meta.state, writer.records.clone())
     }

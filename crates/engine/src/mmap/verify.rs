@@ -4,24 +4,24 @@ use super::free::Records;
 use super::free_tree::FREE;
 use super::meta::{META_PAGES, State};
 use super::workspace::View;
-use super::{TABLE, Verified, pages_of};
+use super::{TABLE, Verification, pages_of};
 use crate::error::Error;
 use crate::format::node::{Cell, Node};
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages};
 
 /// A node still to be checked, with the level and the bounds that its parent gives it.
-struct Expected {
+struct ExpectedNode {
     page: PageId,
     level: Option<u8>,
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
 }
 
-/// Which pages were met.
-struct Met(Vec<bool>);
+/// The pages that the verification has encountered.
+struct PageSet(Vec<bool>);
 
-impl Met {
+impl PageSet {
     fn note(&mut self, id: PageId, what: &str) -> Result<(), Error> {
         match usize::try_from(id.0).ok().and_then(|at| self.0.get_mut(at)) {
             Some(seen) if !*seen => {
@@ -35,30 +35,30 @@ impl Met {
 }
 
 /// See [`super::Store::verify`].
-pub(super) fn walk(view: &View<'_>, state: State, records: &Records) -> Attempt<Verified> {
+pub(super) fn walk(view: &View<'_>, state: State, records: &Records) -> Attempt<Verification> {
     let pages = usize::try_from(state.page_count.min(view.shape.pages_max)).unwrap_or(usize::MAX);
-    let mut met = Met(vec![false; pages]);
-    (0..META_PAGES).try_for_each(|id| met.note(PageId(id), "a meta page"))?;
-    let entries = walk_tree(view, state.table, TABLE, &mut met)?;
-    walk_tree(view, state.free, FREE, &mut met)?;
-    let pages_used = met.0.iter().filter(|seen| **seen).count() as u64;
+    let mut seen_pages = PageSet(vec![false; pages]);
+    (0..META_PAGES).try_for_each(|id| seen_pages.note(PageId(id), "a meta page"))?;
+    let entries = walk_tree(view, state.table, TABLE, &mut seen_pages)?;
+    walk_tree(view, state.free, FREE, &mut seen_pages)?;
+    let pages_used = seen_pages.0.iter().filter(|seen| **seen).count() as u64;
     let mut pages_free = 0;
     for id in records.values().flatten() {
-        met.note(*id, "free")?;
+        seen_pages.note(*id, "free")?;
         pages_free += 1;
     }
-    if let Some(lost) = met.0.iter().position(|seen| !seen) {
+    if let Some(lost) = seen_pages.0.iter().position(|seen| !seen) {
         return Err(Error::corrupt_page(PageId(lost as u64), "is neither used nor free").into());
     }
-    Ok(Verified { entries, pages_used, pages_free })
+    Ok(Verification { entries, pages_used, pages_free })
 }
 
 /// Answers the number of entries.
-fn walk_tree(view: &View<'_>, root: PageId, table: TableId, met: &mut Met) -> Attempt<u64> {
+fn walk_tree(view: &View<'_>, root: PageId, table: TableId, seen_pages: &mut PageSet) -> Attempt<u64> {
     let mut entries = 0;
-    let mut todo = vec![Expected { page: root, level: None, lower: Vec::new(), upper: None }];
+    let mut todo = vec![ExpectedNode { page: root, level: None, lower: Vec::new(), upper: None }];
     while let Some(expected) = todo.pop() {
-        met.note(expected.page, "a node")?;
+        seen_pages.note(expected.page, "a node")?;
         let body = view.page(expected.page)?;
         let node = Node::open(expected.page, &body)?;
         node.check()?;
@@ -71,7 +71,9 @@ fn walk_tree(view: &View<'_>, root: PageId, table: TableId, met: &mut Met) -> At
             entries += node.count() as u64;
             for index in 0..node.count() {
                 if let Cell::Overflow(at) = node.cell(index)? {
-                    pages_of(view, at)?.into_iter().try_for_each(|page| met.note(page, "part of a long value"))?;
+                    pages_of(view, at)?
+                        .into_iter()
+                        .try_for_each(|page| seen_pages.note(page, "part of a long value"))?;
                 }
             }
             continue;
@@ -79,7 +81,7 @@ fn walk_tree(view: &View<'_>, root: PageId, table: TableId, met: &mut Met) -> At
         for index in 0..=node.count() {
             let lower = if index == 0 { expected.lower.clone() } else { node.key(index - 1)? };
             let upper = if index == node.count() { expected.upper.clone() } else { Some(node.key(index)?) };
-            todo.push(Expected { page: node.child(index)?, level: Some(node.level() - 1), lower, upper });
+            todo.push(ExpectedNode { page: node.child(index)?, level: Some(node.level() - 1), lower, upper });
         }
     }
     Ok(entries)

@@ -12,7 +12,7 @@ use nofault_io::mapped::MappedFile;
 
 use super::free::FreePages;
 use super::meta::State;
-use super::placed::Placed;
+use super::placed::PlacedPages;
 use super::shape::Shape;
 use super::versions::Versions;
 use crate::error::{Error, ErrorKind};
@@ -54,7 +54,7 @@ pub(super) struct View<'a> {
     /// Versions that are not in the map yet, and the commit that is wanted.
     pub(super) versions: Option<(&'a Versions, CommitSeq)>,
     /// Where pages lie, if not each at its own place.
-    pub(super) placed: Option<&'a Placed>,
+    pub(super) placed: Option<&'a PlacedPages>,
 }
 
 impl<'a> View<'a> {

@@ -18,30 +18,30 @@ use crate::format::{
 
 /// The outcome of reading a slot: a whole superblock, or the error that it has.
 pub(super) struct Slot {
-    pub(super) found: Result<Whole>,
+    pub(super) found: Result<WholeSuperblock>,
     /// The slot holds zeroes only, as one that was never written.
     pub(super) is_empty: bool,
 }
 
 /// A whole superblock.
-pub(super) struct Whole {
+pub(super) struct WholeSuperblock {
     pub(super) superblock: Superblock,
     pub(super) version: u32,
     /// Its bytes.
     pub(super) sector: IoBuf,
 }
 
-impl Whole {
+impl WholeSuperblock {
     fn is_mirrored(&self) -> bool {
         self.version >= VERSION_MIRRORED
     }
 }
 
 /// The superblock that opening starts from, as it was found.
-pub(super) struct InForce {
-    whole: Whole,
+pub(super) struct CurrentSuperblock {
+    whole: WholeSuperblock,
     slot: usize,
-    /// Damage of the other slot, unless that is simply older: repaired by [`InForce::make_durable`].
+    /// Damage of the other slot, unless that is simply older: repaired by [`CurrentSuperblock::make_durable`].
     pub(super) repairs: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct InForce {
 /// `Unsupported` when one of them is whole and of a version or with a feature that this code does not know, even if the
 /// other is sound. `Corrupt` when neither is whole, when they contradict each other, or when one of an earlier version
 /// stands beside a damaged one. The error of the read where reading failed.
-pub(super) fn choose(slots: [Slot; 2], noted: impl FnOnce() -> Option<Superblock>) -> Result<InForce> {
+pub(super) fn choose(slots: [Slot; 2], noted: impl FnOnce() -> Option<Superblock>) -> Result<CurrentSuperblock> {
     let errors = || slots.iter().filter_map(|slot| slot.found.as_ref().err());
     // Neither damage nor a bad sector: the other slot does not stand in for it.
     let is_no_damage = |error: &&Error| !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
@@ -72,7 +72,7 @@ pub(super) fn choose(slots: [Slot; 2], noted: impl FnOnce() -> Option<Superblock
     }
 }
 
-fn newer_of(a: Whole, b: Whole) -> Result<InForce> {
+fn newer_of(a: WholeSuperblock, b: WholeSuperblock) -> Result<CurrentSuperblock> {
     let contradiction = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
     if a.superblock.file_id != b.superblock.file_id {
         return contradiction("the superblocks A at 0 and B at 65536 belong to two databases".into());
@@ -101,30 +101,30 @@ fn newer_of(a: Whole, b: Whole) -> Result<InForce> {
             Superblock::place(1 - slot)
         ));
     }
-    Ok(InForce { whole, slot, repairs })
+    Ok(CurrentSuperblock { whole, slot, repairs })
 }
 
 /// Takes the whole superblock in `slot` although the other one cannot be read.
 fn stand_in(
-    whole: Whole,
+    whole: WholeSuperblock,
     slot: usize,
     error: Error,
     other_is_empty: bool,
     noted: impl FnOnce() -> Option<Superblock>,
-) -> Result<InForce> {
+) -> Result<CurrentSuperblock> {
     let sequence = whole.superblock.sequence;
     if whole.is_mirrored() {
         let what = format!(
             "{error}: damaged, or cut short while it was written; it is rewritten from {}, which loses nothing",
             Superblock::place(slot)
         );
-        return Ok(InForce { whole, slot, repairs: vec![what] });
+        return Ok(CurrentSuperblock { whole, slot, repairs: vec![what] });
     }
     // Creation made one checkpoint, which wrote slot B.
     let is_only_one = other_is_empty && slot == 1 && sequence == 1;
     // Nothing is written between the note of a conversion and its last write but the two slots.
     if is_only_one || noted().is_some_and(|noted| noted == whole.superblock.converted()) {
-        return Ok(InForce { whole, slot, repairs: Vec::new() });
+        return Ok(CurrentSuperblock { whole, slot, repairs: Vec::new() });
     }
     let what = format!(
         "{error}; it may have been the newer one, of checkpoint {}, and {} of checkpoint {sequence} does not stand in for it: databases of format {} wrote the two by turns, so that loaded tables could be missing without an error. Restore a backup",
@@ -135,7 +135,7 @@ fn stand_in(
     Err(Error::new(error.kind(), what))
 }
 
-impl InForce {
+impl CurrentSuperblock {
     /// Returns the superblock in force.
     pub(super) fn superblock(&self) -> &Superblock {
         &self.whole.superblock
@@ -160,7 +160,7 @@ impl InForce {
     /// # Errors
     /// The error of the disk: then nothing may be written to this database.
     pub(super) fn make_durable(self, pool: &BufferPool) -> Result<Superblock> {
-        let Whole { superblock, sector, version } = self.whole;
+        let WholeSuperblock { superblock, sector, version } = self.whole;
         pool.writer().write_superblock(SUPERBLOCK_OFFSETS[self.slot], sector)?;
         if version >= VERSION_MIRRORED {
             write_superblock(pool, &superblock, 1 - self.slot)?;

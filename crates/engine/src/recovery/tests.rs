@@ -42,7 +42,7 @@ fn creation(file_id: u64) -> Creation {
 
 /// A database of numbered pages. Page `k + 1` holds the number that commit records set for key `k`.
 struct Numbers {
-    opened: Opened,
+    opened: OpenedParts,
     next: u64,
 }
 
@@ -523,7 +523,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
         let position = numbers.commit(&sets(2)).unwrap();
         numbers.opened.log.durable(position).wait().unwrap();
         let later = numbers.commit(&sets(3)).unwrap();
-        let Opened { pool, log, checkpointer, .. } = &numbers.opened;
+        let OpenedParts { pool, log, checkpointer, .. } = &numbers.opened;
         let outcome = std::thread::scope(|scope| {
             // The first checkpoint is of commit 2, and commit 3 is there for the second.
             let metadata = pool.metadata().lock();

@@ -6,7 +6,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::{Found, Position, SEARCHED_BYTES, Tree, packed};
+use super::{FoundValue, Position, SEARCHED_BYTES, Tree, packed};
 use crate::format::PageId;
 use crate::format::node::Cell;
 use crate::pages::{Attempt, Pages};
@@ -44,7 +44,7 @@ impl Tree {
         &self,
         pages: &P,
         mut under_way: Vec<Lookup<'k>>,
-        mut answer: impl FnMut(Lookup<'k>, Attempt<Option<Found>>),
+        mut answer: impl FnMut(Lookup<'k>, Attempt<Option<FoundValue>>),
     ) {
         while !under_way.is_empty() {
             under_way.iter().for_each(|lookup| pages.expect(lookup.position.place().0));
@@ -72,12 +72,12 @@ impl Tree {
         pages: &P,
         key: &[u8],
         position: Position,
-    ) -> Attempt<ControlFlow<Option<Found>, Position>> {
+    ) -> Attempt<ControlFlow<Option<FoundValue>, Position>> {
         let (id, level) = match position {
             Position::Node(id, level) => (id, level),
             Position::Value(at) => {
                 let value = packed::value(at, &pages.page(at.page)?)?.to_vec();
-                return Ok(ControlFlow::Break(Some(Found::Inline(value))));
+                return Ok(ControlFlow::Break(Some(FoundValue::Inline(value))));
             }
         };
         let page = pages.page(id)?;
@@ -88,8 +88,8 @@ impl Tree {
         }
         let Ok(index) = node.search(key)? else { return Ok(ControlFlow::Break(None)) };
         Ok(match node.cell(index)? {
-            Cell::Inline(value) => ControlFlow::Break(Some(Found::Inline(value.to_vec()))),
-            Cell::Overflow(to) => ControlFlow::Break(Some(Found::Overflow(to))),
+            Cell::Inline(value) => ControlFlow::Break(Some(FoundValue::Inline(value.to_vec()))),
+            Cell::Overflow(to) => ControlFlow::Break(Some(FoundValue::Overflow(to))),
             Cell::Packed(at) => ControlFlow::Continue(Position::Value(at)),
         })
     }

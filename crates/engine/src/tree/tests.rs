@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::build::Builder;
 use super::many::Lookup;
 use super::overflow::{Reader, Writer};
-use super::write::Replaced;
+use super::write::ReplacedValue;
 use super::*;
 use crate::error::{ErrorKind, Result};
 use crate::format::node::{inline_value_bytes_max, key_bytes_max};
@@ -59,14 +59,14 @@ fn new_tree(page_bytes: usize, residency: Residency) -> (MemoryStore, CommitSeq,
     (store, seq, tree)
 }
 
-fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direction) -> Vec<(Vec<u8>, Found)> {
+fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direction) -> Vec<(Vec<u8>, FoundValue)> {
     let (mut rest, mut all, mut chunk) = (Some(range.clone()), Vec::new(), Chunk::default());
     let most = Portion { entries: 7, bytes: 250 };
     while let Some(range) = rest {
         rest = drive(store, || tree.scan(&store.latest(), &range, direction, most, 4, &mut chunk)).unwrap();
         let bytes_of = |index| match chunk.entry(index) {
-            (key, Held::Here(value)) => key.len() + value.len(),
-            (key, Held::Overflow(_)) => key.len(),
+            (key, ValueRef::Here(value)) => key.len() + value.len(),
+            (key, ValueRef::Overflow(_)) => key.len(),
         };
         let before_the_last = (0..chunk.len().saturating_sub(1)).map(bytes_of).sum::<usize>();
         // To the end of a page of values, which holds seven at most; their keys lie in the leaf.
@@ -78,7 +78,7 @@ fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direct
         );
         all.extend((0..chunk.len()).map(|index| {
             let (key, cell) = chunk.entry(index);
-            (key.to_vec(), Found::from(cell))
+            (key.to_vec(), FoundValue::from(cell))
         }));
     }
     all
@@ -178,17 +178,17 @@ fn follows_the_model_from(
         match step {
             Step::Put(key, value) => {
                 let old = commit(&store, &mut seq, |edits| tree.put(edits, &key, Cell::Inline(&value))).unwrap();
-                assert_eq!(old, model.insert(key, value).map(|_| Replaced::Short));
+                assert_eq!(old, model.insert(key, value).map(|_| ReplacedValue::Short));
             }
             Step::Delete(key) => {
                 let old = commit(&store, &mut seq, |edits| tree.delete(edits, &key)).unwrap();
-                assert_eq!(old, model.remove(&key).map(|_| Replaced::Short));
+                assert_eq!(old, model.remove(&key).map(|_| ReplacedValue::Short));
                 assert_eq!(drive(&store, || tree.get(&store.latest(), &key)).unwrap(), None);
             }
             Step::Scan(range, reverse) => {
                 let wanted = model.iter().filter(|(key, _)| range.contains(key));
                 let mut wanted: Vec<_> =
-                    wanted.map(|(key, value)| (key.clone(), Found::Inline(value.clone()))).collect();
+                    wanted.map(|(key, value)| (key.clone(), FoundValue::Inline(value.clone()))).collect();
                 let direction = if reverse { Direction::Reverse } else { Direction::Forward };
                 if reverse {
                     wanted.reverse();
@@ -199,7 +199,7 @@ fn follows_the_model_from(
     }
     for (key, value) in &model {
         let found = drive(&store, || tree.get(&store.latest(), key)).unwrap();
-        assert_eq!(found, Some(Found::Inline(value.clone())), "{key:?}");
+        assert_eq!(found, Some(FoundValue::Inline(value.clone())), "{key:?}");
     }
     let met = check_tree(&store, tree);
     assert_eq!(met, store.live_pages(), "pages that nothing refers to");
@@ -252,7 +252,7 @@ proptest! {
         commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
         let all = KeyRange { start: Vec::new(), end: None };
         let found = scan_all(&store, tree, &all, Direction::Forward);
-        let wanted: Vec<_> = map.into_iter().map(|(key, value)| (key, Found::Inline(value))).collect();
+        let wanted: Vec<_> = map.into_iter().map(|(key, value)| (key, FoundValue::Inline(value))).collect();
         prop_assert_eq!(found, wanted);
         prop_assert_eq!(check_tree(&store, tree), store.live_pages());
     }
@@ -502,7 +502,7 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
         let (mut position, mut looks, mut held) = (tree.start(), 0, None);
         let found = loop {
             let looked =
-                tree.get_from(&store.latest(), &number.to_be_bytes(), &mut position, |held| held.map(Found::from));
+                tree.get_from(&store.latest(), &number.to_be_bytes(), &mut position, |held| held.map(FoundValue::from));
             let wait = match looked {
                 Ok(found) => break found,
                 Err(wait) => wait,
@@ -518,7 +518,7 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
             held = Some(store.request(&[wait], Permit::any()));
         };
         drop(held);
-        assert_eq!(found, (number < 500).then(|| Found::Inline(vec![number as u8; 100])));
+        assert_eq!(found, (number < 500).then(|| FoundValue::Inline(vec![number as u8; 100])));
         let beside = matches!(position, Position::Value(_));
         assert!(beside || number == 500, "values of 100 bytes lie beside leaves of 512");
         assert_eq!(looks, u32::from(levels) + u32::from(beside), "key {number}");
@@ -556,7 +556,7 @@ proptest! {
             }
         }
         let all = KeyRange { start: Vec::new(), end: None };
-        let wanted: Vec<_> = model.into_iter().map(|(key, value)| (key, Found::Inline(value))).collect();
+        let wanted: Vec<_> = model.into_iter().map(|(key, value)| (key, FoundValue::Inline(value))).collect();
         prop_assert_eq!(scan_all(&store, tree, &all, Direction::Forward), wanted);
         prop_assert_eq!(check_tree(&store, tree), store.live_pages());
     }

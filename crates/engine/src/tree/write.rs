@@ -21,14 +21,14 @@ use super::packed;
 
 /// The value that a change replaced. A short value is not copied out, because no caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Replaced {
+pub(crate) enum ReplacedValue {
     /// A value in its leaf or in a page of values.
     Short,
     /// A value in pages of its own, which are the caller's to free.
     Long(OverflowRef),
 }
 
-impl From<Cell<'_>> for Replaced {
+impl From<Cell<'_>> for ReplacedValue {
     fn from(cell: Cell<'_>) -> Self {
         match cell {
             Cell::Inline(_) | Cell::Packed(_) => Self::Short,
@@ -60,7 +60,7 @@ impl Tree {
     }
 
     /// Sets the value of `key`. Returns the replaced value.
-    pub(crate) fn put<E: Edits>(&self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<Option<Replaced>> {
+    pub(crate) fn put<E: Edits>(&self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<Option<ReplacedValue>> {
         check_size(edits.page_bytes(), key, value)?;
         let (mut path, leaf, at) = self.find_leaf(edits, key)?;
         let mut payload = Vec::with_capacity(value.encoded_len());
@@ -95,7 +95,7 @@ impl Tree {
     }
 
     /// Removes `key`. Returns the removed value.
-    pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<Replaced>> {
+    pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<ReplacedValue>> {
         self.delete_beside(edits, key, &[])
     }
 
@@ -105,7 +105,7 @@ impl Tree {
         edits: &mut E,
         key: &[u8],
         unreadable: &[PageId],
-    ) -> Attempt<Option<Replaced>> {
+    ) -> Attempt<Option<ReplacedValue>> {
         let (mut path, leaf, at) = self.find_leaf(edits, key)?;
         let Ok(index) = at else { return Ok(None) };
         let (packed, old) = old(edits, leaf, index)?;
@@ -287,7 +287,7 @@ impl Tree {
 }
 
 /// Describes a cell that is to be removed, with its reference if its value is in a page of values.
-fn old<E: Edits>(edits: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, Replaced)> {
+fn old<E: Edits>(edits: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, ReplacedValue)> {
     let page = edits.page(leaf)?;
     let cell = Node::open(leaf, &page)?.cell(index)?;
     let at = if let Cell::Packed(at) = cell { Some(at) } else { None };

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use super::known::Known;
-use super::recent::STEPS_TO_NOTE;
-use super::{Commit, Commits, Committed, Damage, Op, Refused, Section, apply};
+use super::commit_context::CommitContext;
+use super::validation_window::STEPS_TO_NOTE;
+use super::{Commit, CommitReceipt, Commits, Damage, Op, Refusal, Section, apply};
 use crate::budget::{Budget, STEPS_MAX};
 use crate::error::{Error, ErrorKind};
 use crate::format::CommitSeq;
@@ -51,7 +51,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     }
 
     /// Checks the read set of the transaction, as [`Commits::commit`] does.
-    pub(crate) fn check(&self, commit: &Commit) -> std::result::Result<(), Refused> {
+    pub(crate) fn check(&self, commit: &Commit) -> std::result::Result<(), Refusal> {
         let mut reads = commit.all_reads().peekable();
         loop {
             let mut budget = Budget::new();
@@ -72,8 +72,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
 
     /// Applies ops and publishes the pages that they changed. `at` is the place where the value of the only op was
     /// written, if it was.
-    pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, known: &Known) -> Attempt<()> {
-        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, known, Damage::Leave)))
+    pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, context: &CommitContext) -> Attempt<()> {
+        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, context, Damage::Leave)))
     }
 
     /// Makes edits and publishes them as part of this commit.
@@ -107,19 +107,19 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     /// held. Open transactions will conflict: the keys that they might have missed are not known.
     pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
         self.settle_unseen(durability, position);
-        self.commits.lock().recent.forget_before(self.seq);
+        self.commits.lock().window.forget_before(self.seq);
     }
 
     /// The same for pages that no transaction can have read.
     pub(crate) fn settle_unseen(&mut self, durability: Durability, position: LogPosition) {
         self.stage = Stage::Finished;
-        self.commits.note(&mut self.commits.lock(), durability, Committed { seq: self.seq, position });
+        self.commits.note(&mut self.commits.lock(), durability, CommitReceipt { seq: self.seq, position });
         self.commits.clear_up_after(durability);
     }
 
     /// All is applied: the commit takes effect.
-    pub(crate) fn finish(mut self, ops: &[Op], durability: Durability, position: LogPosition) -> Committed {
-        let committed = Committed { seq: self.seq, position };
+    pub(crate) fn finish(mut self, ops: &[Op], durability: Durability, position: LogPosition) -> CommitReceipt {
+        let committed = CommitReceipt { seq: self.seq, position };
         let commits = self.commits.clone();
         let drops = ops.iter().any(|op| matches!(op, Op::DropTable { .. }));
         // Before it takes effect: others may begin between two parts, and see less than this commit; none can commit.
@@ -131,7 +131,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         commits.note(&mut section, durability, committed);
         if drops {
             // Every key of the table has changed: open transactions conflict.
-            section.recent.forget_before(self.seq);
+            section.window.forget_before(self.seq);
         }
         drop(section);
         commits.clear_up_after(durability);

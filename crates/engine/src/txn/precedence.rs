@@ -40,14 +40,14 @@ const IDLE_LOOKS_MAX: u32 = 40;
 
 /// The reads that a claim keeps other commits from changing.
 #[derive(Debug)]
-pub(crate) enum Claimed {
+pub(crate) enum ClaimScope {
     /// The read set of a transaction.
     Reads(ReadSet),
     /// Anything.
     Everything,
 }
 
-impl Claimed {
+impl ClaimScope {
     /// Whether the claim keeps all of this from being changed.
     pub(super) fn covers(&self, read: Read<'_>) -> bool {
         match self {
@@ -142,16 +142,16 @@ pub(crate) struct Precedence {
 
 #[derive(Debug, Default)]
 struct State {
-    placed: Option<Placed>,
+    placed: Option<StandingClaim>,
     placed_ever: u64,
     is_watched: bool,
     idle_looks: u32,
 }
 
 #[derive(Debug)]
-struct Placed {
+struct StandingClaim {
     id: ClaimId,
-    claimed: Arc<Claimed>,
+    scope: Arc<ClaimScope>,
     /// All commits up to this one are visible to its owner.
     since: CommitSeq,
     lapses_at: Instant,
@@ -196,7 +196,7 @@ impl Precedence {
     pub(super) fn place(
         self: &Arc<Self>,
         permit: Permit,
-        claimed: Claimed,
+        scope: ClaimScope,
         since: CommitSeq,
         limit: Duration,
     ) -> Claim {
@@ -204,7 +204,8 @@ impl Precedence {
         state.placed_ever += 1;
         let id = ClaimId(state.placed_ever);
         let lapses_at = Instant::now() + limit;
-        let before = state.placed.replace(Placed { id, claimed: Arc::new(claimed), since, lapses_at, _permit: permit });
+        let before =
+            state.placed.replace(StandingClaim { id, scope: Arc::new(scope), since, lapses_at, _permit: permit });
         drop(state);
         debug_assert!(before.is_none(), "two claims stand at once");
         drop(before);
@@ -214,7 +215,7 @@ impl Precedence {
 
     /// Whether a commit must wait for a claim of another. Under the lock of the section.
     pub(super) fn refuses(&self, own: Option<ClaimId>, ops: &[Op]) -> bool {
-        self.claim_of_another(own).is_some_and(|claimed| claimed.is_changed_by(ops))
+        self.claim_of_another(own).is_some_and(|scope| scope.is_changed_by(ops))
     }
 
     /// Whether a claim of another stands.
@@ -222,18 +223,18 @@ impl Precedence {
         self.claim_of_another(own).is_some()
     }
 
-    fn claim_of_another(&self, own: Option<ClaimId>) -> Option<Arc<Claimed>> {
+    fn claim_of_another(&self, own: Option<ClaimId>) -> Option<Arc<ClaimScope>> {
         let state = self.lock();
-        state.placed.as_ref().filter(|placed| Some(placed.id) != own).map(|placed| placed.claimed.clone())
+        state.placed.as_ref().filter(|placed| Some(placed.id) != own).map(|placed| placed.scope.clone())
     }
 
     /// Returns the claimed reads of a transaction that saw `seen`, if its claim still stands. Under the lock of the
     /// section.
-    pub(super) fn claimed_by(&self, own: Option<ClaimId>, seen: CommitSeq) -> Option<Arc<Claimed>> {
+    pub(super) fn claimed_by(&self, own: Option<ClaimId>, seen: CommitSeq) -> Option<Arc<ClaimScope>> {
         let own = own?;
         let state = self.lock();
         let placed = state.placed.as_ref().filter(|placed| placed.id == own && placed.since <= seen)?;
-        Some(placed.claimed.clone())
+        Some(placed.scope.clone())
     }
 
     /// Whether this claim still stands.
@@ -314,7 +315,7 @@ mod tests {
         let mut reads = ReadSet::new(1 << 10);
         reads.add_key(TREE.table, key.as_bytes()).unwrap();
         let permit = block_on(precedence.wait());
-        precedence.place(permit, Claimed::Reads(reads), CommitSeq(5), LIMIT_MIN)
+        precedence.place(permit, ClaimScope::Reads(reads), CommitSeq(5), LIMIT_MIN)
     }
 
     #[test]

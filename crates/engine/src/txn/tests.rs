@@ -46,7 +46,7 @@ fn who_waited_for_the_section_while_a_commit_failed_in_it_is_refused() {
     commits.poison(&failure());
     drop(section);
     match waiting.join().unwrap() {
-        Err(Refused::Wait(Wait::Failed(error))) => assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}"),
+        Err(Refusal::Wait(Wait::Failed(error))) => assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}"),
         other => panic!("on top of half a commit: {other:?}"),
     }
     assert_eq!(commits.last().seq, CommitSeq(0));
@@ -63,9 +63,9 @@ fn a_large_commit_that_ends_between_its_record_and_its_last_page_is_the_last() {
 
 /// Whether a task was woken.
 #[derive(Default)]
-struct Woken(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -91,7 +91,7 @@ fn who_waits_for_room_is_told_when_nothing_is_committed_any_more_and_what_was_ap
     let (tell, told) = mpsc::channel();
     let mut thread = log.await_space(10_000);
     std::thread::spawn(move || tell.send(thread.wait()).unwrap());
-    let (mut task, woken) = (log.await_space(10_000), Arc::<Woken>::default());
+    let (mut task, woken) = (log.await_space(10_000), Arc::<WakeFlag>::default());
     assert!(task.poll(&Waker::from(woken.clone())).is_pending());
     std::thread::sleep(TO_SLEEP);
     let appended = append(commit, 10);
@@ -138,7 +138,7 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
         let reads = commit.reads.take().map(|(_, reads)| (commits.last().seq, reads));
         let small = Commit { ops, reads, ..commit };
         let refused =
-            largest(|| assert!(matches!(commits.commit(&small, &record), Err(Refused::TooLarge)) || size < STEPS_MAX));
+            largest(|| assert!(matches!(commits.commit(&small, &record), Err(Refusal::TooLarge)) || size < STEPS_MAX));
         println!("{size}: {checked} to check, {noted} to note, {refused} until refused");
         for steps in [checked, noted, refused] {
             assert!(steps > 0 && steps <= STEPS_MAX + 2 * STEPS_TO_NOTE, "{size}: {steps} steps");

@@ -18,7 +18,7 @@ pub(crate) struct Visibility<S> {
 struct State {
     /// `Sync` commits that are published completely and not durable yet, in order: those on their way through the log. The
     /// `Deferred` ones behind them, of which there may be any number, are not listed.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingCommit>,
     durable: CommitSeq,
     /// The last commit that is published completely.
     published: CommitSeq,
@@ -28,7 +28,7 @@ struct State {
 
 /// A commit that is visible once it is durable.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct WaitingCommit {
     seq: CommitSeq,
     position: LogPosition,
     /// The commit before it.
@@ -56,7 +56,7 @@ impl<S: Store> Visibility<S> {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.published, seq);
         if durability == Durability::Sync {
-            state.waiting.push_back(Waiting { seq, position, before });
+            state.waiting.push_back(WaitingCommit { seq, position, before });
         }
         self.advance(&mut state);
     }

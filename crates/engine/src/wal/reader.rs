@@ -48,7 +48,7 @@ const ATTEMPTS: usize = 3;
 
 /// The result of recovery, from which the log continues.
 #[derive(Debug)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredLog {
     /// Which segment each slot of the file holds, if it is still needed.
     pub(super) slots: Vec<Option<u64>>,
     /// Other slots that begin with a segment which is still needed: a move of it was cut short.
@@ -81,7 +81,7 @@ pub(crate) fn read_log(
     options: &LogOptions,
     anchor: Anchor,
     after: CommitSeq,
-) -> Result<(Recovered, RecordIter)> {
+) -> Result<(RecoveredLog, RecordIter)> {
     for _ in 0..ATTEMPTS {
         if let Some(read) = try_read(disk, options, anchor, after)? {
             return Ok(read);
@@ -99,7 +99,7 @@ fn try_read(
     options: &LogOptions,
     anchor: Anchor,
     after: CommitSeq,
-) -> Result<Option<(Recovered, RecordIter)>> {
+) -> Result<Option<(RecoveredLog, RecordIter)>> {
     let mut chain = Chain::open(disk, options, anchor)?;
     let begin = chain.place;
     let mut records = Records::new(after);
@@ -159,7 +159,7 @@ fn try_read(
     chain.place = begin;
     let Place { last, position, .. } = end;
     let commit = records.commit;
-    let recovered = Recovered { slots, copies, last, position, anchor, marks, commit, groups, stated, content };
+    let recovered = RecoveredLog { slots, copies, last, position, anchor, marks, commit, groups, stated, content };
     Ok(Some((recovered, RecordIter::new(chain, after, commit))))
 }
 
@@ -291,7 +291,7 @@ impl Chain {
 ///
 /// # Errors
 /// The disk's error.
-pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Anchor, Recovered)> {
+pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Anchor, RecoveredLog)> {
     let failed = |error| Error::from_io("create the log", error);
     let mut queue = disk.queue(&QueueOptions { depth_max: 8, ..QueueOptions::default() }).map_err(failed)?;
     for slot in 0..2 {
@@ -316,7 +316,7 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
     }
     done.remove(0).result.map_err(failed)?;
     let anchor = Anchor { position: 0, sequence: 1, checksum };
-    let recovered = Recovered {
+    let recovered = RecoveredLog {
         slots: vec![Some(0), None],
         copies: Vec::new(),
         last: anchor,

@@ -17,7 +17,7 @@ use crate::pages::Ticket as _;
 const OPTIONS: LogOptions =
     LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 20, buffer_bytes: 1 << 16, seed: Some(5) };
 
-type Seen = Vec<(CommitSeq, Vec<u8>)>;
+type SeenRecords = Vec<(CommitSeq, Vec<u8>)>;
 
 fn disk(world: &SimWorld) -> Result<Arc<dyn Disk>> {
     world.directory().open("log").map_err(|error| Error::from_io("open", error))
@@ -41,13 +41,13 @@ fn create_with(world: &SimWorld, options: LogOptions) -> Result<(Log, Anchor)> {
     Ok((Log::open(&*disk, options, recovered)?, anchor))
 }
 
-fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
+fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, SeenRecords)> {
     reopen_on(&*disk(world)?, OPTIONS, anchor, after)
 }
 
-fn reopen_on(disk: &dyn Disk, options: LogOptions, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
+fn reopen_on(disk: &dyn Disk, options: LogOptions, anchor: Anchor, after: u64) -> Result<(Log, SeenRecords)> {
     let (recovered, records) = read_log(disk, &options, anchor, CommitSeq(after))?;
-    let seen = records.collect::<Result<Seen>>()?;
+    let seen = records.collect::<Result<SeenRecords>>()?;
     Ok((Log::open(disk, options, recovered)?, seen))
 }
 
@@ -465,15 +465,15 @@ fn commits_that_the_writer_leaves_to_another_leader_are_written() {
 
 #[test]
 fn clearing_up_comes_after_those_who_waited_were_woken() {
-    struct Woken(std::sync::atomic::AtomicBool);
-    impl std::task::Wake for Woken {
+    struct WakeFlag(std::sync::atomic::AtomicBool);
+    impl std::task::Wake for WakeFlag {
         fn wake(self: Arc<Self>) {
             self.0.store(true, Ordering::SeqCst);
         }
     }
     let world = SimWorld::new(6, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
-    let woken = Arc::new(Woken(false.into()));
+    let woken = Arc::new(WakeFlag(false.into()));
     let seen = Arc::new(Mutex::new(Vec::new()));
     log.set_afterwards(Box::new({
         let (woken, seen) = (Arc::clone(&woken), Arc::clone(&seen));

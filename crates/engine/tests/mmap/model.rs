@@ -136,7 +136,7 @@ fn pages_that_nobody_needs_are_used_again() {
         let before = store.verify().unwrap();
         commits(150, 600);
         let after = store.verify().unwrap();
-        let pages = |found: nofault::mmap::Verified| found.pages_used + found.pages_free;
+        let pages = |found: nofault::mmap::Verification| found.pages_used + found.pages_free;
         assert!(pages(after) <= pages(before) + 60, "{protocol:?}: {before:?}, later {after:?}");
         for number in 0..50 {
             store.delete(format!("key-{number:03}")).unwrap();

@@ -33,9 +33,9 @@ fn value(row: u64, version: u8) -> Vec<u8> {
 }
 
 /// A group with the limit; removed when dropped.
-struct Limited(PathBuf);
+struct LimitedGroup(PathBuf);
 
-impl Limited {
+impl LimitedGroup {
     /// `None`, with the reason printed, where it cannot be had.
     fn new() -> Option<Self> {
         for (root, limit) in GROUPS {
@@ -52,7 +52,7 @@ impl Limited {
     }
 }
 
-impl Drop for Limited {
+impl Drop for LimitedGroup {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.0);
     }
@@ -112,7 +112,7 @@ fn wait_for_the_limit() {
 
 #[test]
 fn ten_times_the_cache_is_loaded_recovered_and_served_within_the_limit() {
-    let Some(group) = Limited::new() else { return };
+    let Some(group) = LimitedGroup::new() else { return };
     let folder = folder();
     let path = folder.path().join("db");
     for (name, last_words) in

@@ -46,7 +46,7 @@ fn many_tables() -> SimWorld {
 }
 
 /// A page as the header and the node in it say.
-struct Found {
+struct PageFound {
     page: u64,
     is_node: bool,
     level: u8,
@@ -60,7 +60,7 @@ fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
 }
 
 /// Decodes a page or a node as `docs/format.md` describes it, without the engine's code.
-fn parse(block: &[u8]) -> Found {
+fn parse(block: &[u8]) -> PageFound {
     let (page, body) = (number(block, 8, 8), &block[40..]);
     let (lower_len, upper_len) = (number(body, 6, 2) as usize, number(body, 8, 2) as usize);
     let is_node = body[0] == 1;
@@ -69,7 +69,7 @@ fn parse(block: &[u8]) -> Found {
         lower = body[body.len() - lower_len..].to_vec();
         upper = (body[10] & 1 == 1).then(|| body[body.len() - lower_len - upper_len..body.len() - lower_len].to_vec());
     }
-    Found { page, is_node, level: body[1], table: number(body, 16, 8), lower, upper }
+    PageFound { page, is_node, level: body[1], table: number(body, 16, 8), lower, upper }
 }
 
 fn open(world: &SimWorld) -> nofault::error::Result<Db> {

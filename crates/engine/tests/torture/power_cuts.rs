@@ -14,7 +14,7 @@ use nofault_io::disk::Directory;
 use nofault_io::striped::StripedDirectory;
 use nofault_sim::{SimOptions, SimWorld};
 
-use crate::story::{Book, Broken, Story, Style, blames_the_data, content, for_each_seed, tiny_with, verify};
+use crate::story::{Book, FailedStory, Story, Style, blames_the_data, content, for_each_seed, tiny_with, verify};
 
 /// Lives of a database, each ended by a cut at a random event: in recovery, in a checkpoint, in the middle of a commit.
 /// Each life begins with the files that the one before has left.
@@ -92,12 +92,12 @@ fn one_life(
     }
     let mut story = Story::new(db, directory.clone(), settings, book, rng, style);
     if let Err(error) = story.check() {
-        let Broken { book, rng, error } = story.broken(error);
+        let FailedStory { book, rng, error } = story.broken(error);
         return ((book, rng), Err(error));
     }
     match story.live(24) {
         Ok(story) => ((story.book, story.rng), Ok(())),
-        Err(Broken { book, rng, error }) => ((book, rng), Err(error)),
+        Err(FailedStory { book, rng, error }) => ((book, rng), Err(error)),
     }
 }
 
@@ -143,7 +143,7 @@ fn short_history(world: &SimWorld, settings: &Settings, seed: u64) -> (Option<Bo
     let Ok(db) = Db::create_in(&directory, settings) else { return (None, false) };
     let style = Style { keys: 20, reopen: false };
     let story = Story::new(db, directory, settings, Book::new(), Rng::with_seed(seed), style);
-    let broken = |broken: Broken| (Some(broken.book), false);
+    let broken = |broken: FailedStory| (Some(broken.book), false);
     let mut story = match story.live(40) {
         Ok(story) => story,
         Err(error) => return broken(error),

@@ -39,7 +39,7 @@ fn number(value: Option<Vec<u8>>) -> u64 {
 
 /// The reads and writes of a committed transaction. Every write is the number of its transaction, so a value names its writer.
 #[derive(Debug, Default)]
-struct Seen {
+struct TransactionRecord {
     reads: BTreeMap<u64, u64>,
     /// For each key, the transaction that wrote the value before.
     writes: BTreeMap<u64, u64>,
@@ -78,7 +78,7 @@ fn they_do_when_those_that_lose_take_precedence() {
 
 /// Each transaction writes up to `others` keys besides that none reads.
 fn history_fits_an_order(seed: u64, (_world, db, table): (SimWorld, Db, Table), runs: Runs, others: u64) {
-    let history: Mutex<BTreeMap<u64, Seen>> = Mutex::default();
+    let history: Mutex<BTreeMap<u64, TransactionRecord>> = Mutex::default();
     let (next, conflicts) = (AtomicU64::new(1), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -136,8 +136,8 @@ fn one_transaction(
     me: u64,
     others: u64,
     rng: &mut Rng,
-) -> Result<Seen, Error> {
-    let mut seen = Seen::default();
+) -> Result<TransactionRecord, Error> {
+    let mut seen = TransactionRecord::default();
     if rng.bool() {
         for _ in 0..rng.usize(1..4) {
             let key = rng.u64(..KEYS);
@@ -171,7 +171,7 @@ fn one_transaction(
 
 /// Builds the graph of transactions that must precede others, and removes transactions without a predecessor until none is left. A
 /// cycle remains, and is refused.
-fn refuse_cycles(history: &BTreeMap<u64, Seen>, seed: u64) {
+fn refuse_cycles(history: &BTreeMap<u64, TransactionRecord>, seed: u64) {
     // The transaction that overwrote each version: at most one.
     let mut overwriter: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     for (me, seen) in history {

@@ -178,7 +178,7 @@ pub(crate) struct Story {
 }
 
 /// The story so far, when the database in it has failed.
-pub(crate) struct Broken {
+pub(crate) struct FailedStory {
     pub(crate) book: Book,
     pub(crate) rng: Rng,
     pub(crate) error: Error,
@@ -207,7 +207,7 @@ impl Story {
     }
 
     /// Takes steps until one fails.
-    pub(crate) fn live(mut self, steps: usize) -> std::result::Result<Self, Broken> {
+    pub(crate) fn live(mut self, steps: usize) -> std::result::Result<Self, FailedStory> {
         for _ in 0..steps {
             if let Err(error) = self.step() {
                 return Err(self.broken(error));
@@ -216,8 +216,8 @@ impl Story {
         Ok(self)
     }
 
-    pub(crate) fn broken(self, error: Error) -> Broken {
-        Broken { book: self.book, rng: self.rng, error }
+    pub(crate) fn broken(self, error: Error) -> FailedStory {
+        FailedStory { book: self.book, rng: self.rng, error }
     }
 
     /// One random step.

@@ -28,7 +28,7 @@ use nofault_io::disk::Directory;
 use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
 
 use self::check::{Checker, LISTS, MARKS, SHARED, View, own};
-use self::history::{History, Recorded, Tick};
+use self::history::{History, HistoryRecord, Tick};
 use self::hooks::{HookedDirectory, Hooks};
 use self::workers::{LOADED_TABLES, Shared, Writer};
 use crate::power_cuts::for_minutes;
@@ -268,7 +268,7 @@ impl Life<'_> {
     fn check_image(
         &self,
         image: Image,
-        history: &Recorded,
+        history: &HistoryRecord,
         checker: &mut Checker<'_>,
         rng: &mut Rng,
         tally: &mut Tally,
@@ -308,7 +308,7 @@ impl Life<'_> {
         Ok(found)
     }
 
-    fn fail(&self, history: &Recorded, view: &View, files: Option<&dump::Files>, why: &str) -> ! {
+    fn fail(&self, history: &HistoryRecord, view: &View, files: Option<&dump::Files>, why: &str) -> ! {
         let Setting { seed, settings, .. } = self.setting;
         let (base, history) = (self.base.clone(), history.clone());
         let dump = dump::Dump { settings: settings.clone(), base, history, view: view.clone(), world: None };

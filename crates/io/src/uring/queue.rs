@@ -24,7 +24,7 @@ use rustix::event::EventfdFlags;
 use super::UringOptions;
 use crate::aligned::Region;
 use crate::completion::{Completion, Op};
-use crate::disk::{Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, Refused, describe_op};
+use crate::disk::{Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer::{Piece, Step, Transfer, perform};
@@ -45,7 +45,7 @@ pub struct UringQueue {
     /// Completions wait for an enter of the owner's thread (DEFER_TASKRUN).
     deferred: bool,
     file_registered: bool,
-    registered: Vec<Registered>,
+    registered: Vec<RegisteredRange>,
     /// Kept alive while registered, so that an address in one of the ranges is memory of that region.
     regions: Vec<Region>,
     slots: ManuallyDrop<Vec<Option<Transfer>>>,
@@ -64,7 +64,7 @@ pub struct UringQueue {
 
 /// A range of memory the kernel knows by a number.
 #[derive(Debug, Clone, Copy)]
-struct Registered {
+struct RegisteredRange {
     start: usize,
     end: usize,
     index: u16,
@@ -123,7 +123,7 @@ impl UringQueue {
             let base = region.base() as usize;
             for start in (0..region.len_bytes()).step_by(REGISTERED_BYTES_MAX) {
                 let end = region.len_bytes().min(start + REGISTERED_BYTES_MAX);
-                ranges.push(Registered { start: base + start, end: base + end, index: 0 });
+                ranges.push(RegisteredRange { start: base + start, end: base + end, index: 0 });
             }
         }
         if ranges.len() > REGISTERED_COUNT_MAX {
@@ -312,13 +312,13 @@ impl UringQueue {
 }
 
 impl Queue for UringQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         if self.in_flight >= self.depth_max {
             let error = Error::new(ErrorKind::Busy, describe_op(&op), format!("{} in flight", self.in_flight));
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         if let Err(error) = self.file.accept(&op) {
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         let transfer = Some(Transfer::new(op));
         let slot = match self.free.pop() {

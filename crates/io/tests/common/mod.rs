@@ -426,19 +426,19 @@ pub(crate) fn is_readable(queue: &dyn Queue, patience: Duration) -> bool {
 }
 
 /// Bytes that count how many of their kind are alive.
-struct Counted {
+struct CountedBytes {
     bytes: IoBuf,
     alive: Arc<AtomicUsize>,
 }
 
 // SAFETY: the bytes are an `IoBuf`'s, which is `StableBytes` itself.
-unsafe impl StableBytes for Counted {
+unsafe impl StableBytes for CountedBytes {
     fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.alive.fetch_sub(1, Ordering::SeqCst);
     }
@@ -453,7 +453,7 @@ fn dropping_a_queue_in_flight_frees_everything_once(disk: &dyn Disk, options: &Q
             let (first, second) = random_buffer(2 * len, rng).split_at(len);
             let parts = [second, first].map(|bytes| {
                 alive.fetch_add(1, Ordering::SeqCst);
-                Arc::new(Counted { bytes, alive: Arc::clone(&alive) }) as Arc<dyn StableBytes>
+                Arc::new(CountedBytes { bytes, alive: Arc::clone(&alive) }) as Arc<dyn StableBytes>
             });
             let data = WriteData::Gather(parts.into());
             push(&mut *queue, token, token * 2 * len as u64, OpKind::Write { data, durable: false });

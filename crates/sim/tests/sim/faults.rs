@@ -103,16 +103,16 @@ fn a_read_past_the_end_is_short_and_one_wild_offset_is_an_error() {
 }
 
 /// Bytes that tell when they are dropped, from a destructor that uses the world.
-struct Tracked(IoBuf, Arc<AtomicUsize>, SimWorld);
+struct TrackedBuffer(IoBuf, Arc<AtomicUsize>, SimWorld);
 
 // SAFETY: the bytes belong to the buffer, and are not changed while it is lent.
-unsafe impl StableBytes for Tracked {
+unsafe impl StableBytes for TrackedBuffer {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl Drop for Tracked {
+impl Drop for TrackedBuffer {
     fn drop(&mut self) {
         self.1.fetch_add(1, Ordering::Relaxed);
         let _ = self.2.events();
@@ -124,7 +124,7 @@ fn dropping_a_queue_runs_what_it_had_submitted_and_frees_its_memory() {
     let (world, disk, mut queue) = world_with_file(1, SimOptions::adversarial());
     let dropped = Arc::new(AtomicUsize::new(0));
     let part =
-        |fill| -> Arc<dyn StableBytes> { Arc::new(Tracked(buffer(BLOCK, fill), dropped.clone(), world.clone())) };
+        |fill| -> Arc<dyn StableBytes> { Arc::new(TrackedBuffer(buffer(BLOCK, fill), dropped.clone(), world.clone())) };
     let data = WriteData::Gather(vec![part(1), part(2)]);
     queue.push(Op::new(1, 0, OpKind::Write { data, durable: false })).unwrap();
     queue.submit().unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nofault_io::aligned::StableBytes;
 use nofault_io::completion::{Completion, Op, OpKind, WriteData};
-use nofault_io::disk::{Disk, DiskInfo, Queue, QueueOptions, Refused};
+use nofault_io::disk::{Disk, DiskInfo, Queue, QueueOptions, RefusedOp};
 use nofault_io::error::{Error, ErrorKind, Result};
 use nofault_io::striped::StripedDisk;
 use nofault_sim::{Call, Effect, Fault, Rates, SimOptions, SimWorld};
@@ -306,7 +306,7 @@ impl Disk for Refusing {
 }
 
 impl Queue for RefusingQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         self.unsent.push(op);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use super::completed::CompletedRead;
-use super::in_flight::{ReadQueue, Sent};
+use super::in_flight::{ReadQueue, SendOutcome};
 use super::installer::Installer;
 use super::scheduler::Scheduler;
 use super::scratch::Scratch;
@@ -186,7 +186,7 @@ impl Dispatcher {
                 }
                 queue.send(count, page_bytes, completed)
             };
-            if matches!(sent, Sent::InFlight) {
+            if matches!(sent, SendOutcome::InFlight) {
                 started += 1;
                 device.note_sent();
                 if started % SUBMIT_EVERY == 0 {
@@ -198,9 +198,9 @@ impl Dispatcher {
             }
             device.leave();
             match sent {
-                Sent::Full => break,
-                Sent::NoScratch(reads) => put_off.extend(reads),
-                Sent::InFlight | Sent::Refused | Sent::Alone => {}
+                SendOutcome::Full => break,
+                SendOutcome::NoScratch(reads) => put_off.extend(reads),
+                SendOutcome::InFlight | SendOutcome::Refused | SendOutcome::Alone => {}
             }
         }
         queue.put_first(put_off);

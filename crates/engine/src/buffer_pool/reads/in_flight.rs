@@ -82,7 +82,7 @@ enum ReadOperation {
 }
 
 /// The outcome of submitting the next reads.
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// At the device.
     InFlight,
     /// Completed with an error: the queue does not take it.
@@ -187,21 +187,21 @@ impl ReadQueue {
     }
 
     /// Sends the first `count` reads in line, each of which has its frame.
-    pub(super) fn send(&mut self, count: usize, page_bytes: usize, completed: &mut Vec<CompletedRead>) -> Sent {
+    pub(super) fn send(&mut self, count: usize, page_bytes: usize, completed: &mut Vec<CompletedRead>) -> SendOutcome {
         if count > 1 {
             return self.send_run(count, page_bytes);
         }
-        let Some(mut read) = self.line.pop_front() else { return Sent::Full };
+        let Some(mut read) = self.line.pop_front() else { return SendOutcome::Full };
         let Some(owned) = read.frame.take() else {
             self.line.push_front(read);
-            return Sent::Full;
+            return SendOutcome::Full;
         };
         let offset = read.block() * page_bytes as u64;
         let token = self.token();
         let Err(refused) = self.queue.push(Op::new(token, offset, OpKind::Read(owned.buffer))) else {
             read.advance(ReadState::InFlight);
             self.operations[token as usize] = Some(ReadOperation::One { read, frame: owned.index });
-            return Sent::InFlight;
+            return SendOutcome::InFlight;
         };
         self.tokens.push(token);
         let owned = read_buffer(refused.op.kind).map(|buffer| OwnedFrame { index: owned.index, buffer });
@@ -209,16 +209,16 @@ impl ReadQueue {
             self.refused = Some(refused.error);
             read.frame = owned;
             self.line.push_front(read);
-            return Sent::Full;
+            return SendOutcome::Full;
         }
         let error = Error::from_io(format!("read page {} at {offset}", read.page()), refused.error);
         completed.push(CompletedRead { read: read.into_state(ReadState::Completed), owned, error: Some(error) });
-        Sent::Refused
+        SendOutcome::Refused
     }
 
-    fn send_run(&mut self, count: usize, page_bytes: usize) -> Sent {
+    fn send_run(&mut self, count: usize, page_bytes: usize) -> SendOutcome {
         let reads: Vec<Read> = self.line.drain(..count).collect();
-        let Some(buffer) = self.scratch.take() else { return Sent::NoScratch(reads) };
+        let Some(buffer) = self.scratch.take() else { return SendOutcome::NoScratch(reads) };
         let (first_block, last_block) = (reads[0].block(), reads[reads.len() - 1].block());
         let len_bytes = (last_block - first_block + 1) as usize * page_bytes;
         let (buffer, tail) = buffer.split_at(len_bytes);
@@ -228,7 +228,7 @@ impl ReadQueue {
         else {
             let reads = in_state(reads, ReadState::InFlight);
             self.operations[token as usize] = Some(ReadOperation::Run { reads, first_block, tail });
-            return Sent::InFlight;
+            return SendOutcome::InFlight;
         };
         self.tokens.push(token);
         self.scratch.give_back(read_buffer(refused.op.kind), tail);
@@ -237,7 +237,12 @@ impl ReadQueue {
 
     /// Sends as many of the first `count` reads in line as these frames have room for, straight into them. Answers also the frames
     /// that are not needed.
-    pub(super) fn send_direct(&mut self, count: usize, memory: OwnedRun, page_bytes: usize) -> (Sent, Vec<OwnedFrame>) {
+    pub(super) fn send_direct(
+        &mut self,
+        count: usize,
+        memory: OwnedRun,
+        page_bytes: usize,
+    ) -> (SendOutcome, Vec<OwnedFrame>) {
         let frames = (memory.buffer.len() / page_bytes) as u64;
         let first_block = self.line.front().map_or(0, |read| read.block());
         let fits = |read: &&Read| read.block() - first_block < frames;
@@ -254,7 +259,7 @@ impl ReadQueue {
             let reads = in_state(reads, ReadState::InFlight);
             self.operations[token as usize] = Some(ReadOperation::Direct { reads, first_block, first_frame });
             self.direct += 1;
-            return (Sent::InFlight, unused);
+            return (SendOutcome::InFlight, unused);
         };
         self.tokens.push(token);
         let back = read_buffer(refused.op.kind).map(|buffer| OwnedRun::from_parts(first_frame, buffer));
@@ -264,13 +269,13 @@ impl ReadQueue {
 
     /// Puts the reads of a run that the queue refused into line again. Alone each of them meets the error again, and reports it as
     /// its own.
-    fn put_back(&mut self, reads: Vec<Read>, error: IoError) -> Sent {
+    fn put_back(&mut self, reads: Vec<Read>, error: IoError) -> SendOutcome {
         let busy = error.kind() == IoKind::Busy;
         self.refused = busy.then_some(error);
         let mut again = reads;
         again.iter_mut().for_each(|read| read.alone |= !busy);
         self.put_first(again);
-        if busy { Sent::Full } else { Sent::Alone }
+        if busy { SendOutcome::Full } else { SendOutcome::Alone }
     }
 
     /// Takes completions, at least `wait_for`, and returns how many there were.

@@ -33,7 +33,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
 
 /// A disk that notes the most reads under way at a time. Its operations end only when a thread waits for them.
 #[derive(Debug)]
-struct Watched {
+struct WatchedDisk {
     disk: Arc<dyn Disk>,
     most: Arc<AtomicUsize>,
 }
@@ -43,7 +43,7 @@ struct WatchedQueue {
     most: Arc<AtomicUsize>,
 }
 
-impl Disk for Watched {
+impl Disk for WatchedDisk {
     fn info(&self) -> DiskInfo {
         self.disk.info()
     }
@@ -58,7 +58,7 @@ impl Disk for Watched {
 }
 
 impl Queue for WatchedQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         let read = matches!(op.kind, OpKind::Read(_));
         self.queue.push(op)?;
         if read {
@@ -89,7 +89,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
     for reads_in_flight_max in [1, 5] {
         let world = SimWorld::new(3, SimOptions::calm());
         let most = Arc::new(AtomicUsize::new(0));
-        let watched = Watched { disk: world.directory().create("data").unwrap(), most: Arc::clone(&most) };
+        let watched = WatchedDisk { disk: world.directory().create("data").unwrap(), most: Arc::clone(&most) };
         let disk: Arc<dyn Disk> = Arc::new(watched);
         let pool = pool_on(&disk, 256, reads_in_flight_max);
         let mut ids = Vec::new();
@@ -115,7 +115,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
 fn a_read_takes_a_frame_only_when_there_is_room_for_it_at_the_device() {
     let world = SimWorld::new(4, SimOptions::calm());
     let most = Arc::new(AtomicUsize::new(0));
-    let disk: Arc<dyn Disk> = Arc::new(Watched { disk: world.directory().create("data").unwrap(), most });
+    let disk: Arc<dyn Disk> = Arc::new(WatchedDisk { disk: world.directory().create("data").unwrap(), most });
     let pool = pool_on(&disk, 256, 2);
     let mut ids = Vec::new();
     for seq in 1..=20 {

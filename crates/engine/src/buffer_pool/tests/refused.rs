@@ -5,12 +5,12 @@ use std::task::Waker;
 
 use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResult};
 
-use super::trouble::Deaf;
+use super::trouble::DeafDisk;
 use super::*;
 
 /// A disk that keeps the completions at one offset back, and gives them out one by one, the oldest first.
 #[derive(Debug)]
-struct Late {
+struct LateDisk {
     disk: Arc<dyn Disk>,
     delay: Arc<Delay>,
 }
@@ -29,7 +29,7 @@ struct LateQueue {
     delay: Arc<Delay>,
 }
 
-impl Disk for Late {
+impl Disk for LateDisk {
     fn info(&self) -> DiskInfo {
         self.disk.info()
     }
@@ -44,7 +44,7 @@ impl Disk for Late {
 }
 
 impl Queue for LateQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         self.queue.push(op)
     }
 
@@ -94,7 +94,7 @@ fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_wa
     let world = SimWorld::new(1, SimOptions::calm());
     let delay = Arc::new(Delay::default());
     let disk = world.directory().create("data").unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(Late { disk, delay: Arc::clone(&delay) });
+    let disk: Arc<dyn Disk> = Arc::new(LateDisk { disk, delay: Arc::clone(&delay) });
     let pool = pool_with(&disk, &options(64));
     let page = commit(&pool, 1, &[], &[10], &[]).unwrap()[0];
     pool.set_visible(CommitSeq(1));
@@ -176,10 +176,10 @@ impl Disk for Refusing {
 }
 
 impl Queue for RefusingQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         if self.refuses.load(Ordering::Relaxed) {
             let error = full_of_nothing(&op);
-            return Err(Refused { op, error });
+            return Err(RefusedOp { op, error });
         }
         self.queue.push(op)
     }
@@ -205,7 +205,7 @@ type Refuse = fn(Arc<dyn Disk>, Arc<AtomicBool>) -> Arc<dyn Disk>;
 
 /// A disk with a queue that cannot send, or wait for, the operations that it takes, and one with a queue that takes none.
 const REFUSALS: [(Refuse, &str); 2] = [
-    (|disk, deaf| Arc::new(Deaf { disk, deaf }), "nothing is heard"),
+    (|disk, deaf| Arc::new(DeafDisk { disk, deaf }), "nothing is heard"),
     (|disk, refuses| Arc::new(Refusing { disk, refuses }), "full of nothing"),
 ];
 

@@ -10,7 +10,7 @@ use nofault_sim::Rates;
 use super::*;
 
 /// A pool in which no frame can leave: tickets pin some pages, and the others are dirty on a disk that has stopped.
-struct Stopped {
+struct StoppedPool {
     pool: BufferPool,
     pages: Vec<PageId>,
     pinned: Vec<Ticket>,
@@ -21,7 +21,7 @@ fn miss(page: PageId) -> Wait {
     Wait::Miss(Missing { page, at: NEWEST })
 }
 
-fn stopped() -> Stopped {
+fn stopped() -> StoppedPool {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, FRAMES_MIN);
     let mut pages = Vec::new();
@@ -45,7 +45,7 @@ fn stopped() -> Stopped {
         pinned.push(ticket);
     }
     world.cut_after(world.events());
-    Stopped { pool, pages, pinned, _world: world }
+    StoppedPool { pool, pages, pinned, _world: world }
 }
 
 /// Tasks that wait for a page or, the last one, for more frames than the reserve has.
@@ -73,7 +73,7 @@ fn are_told(tasks: &mut [Ticket]) -> bool {
 
 #[test]
 fn the_background_thread_sleeps_while_reads_wait_for_frames_that_nothing_frees() {
-    let Stopped { pool, pages, mut pinned, .. } = stopped();
+    let StoppedPool { pool, pages, mut pinned, .. } = stopped();
     pool.background.signal().set_running(true);
     let _tasks = tasks(&pool, &pages);
     let (mut sleeps, mut pause) = (0, Duration::ZERO);
@@ -96,7 +96,7 @@ fn the_background_thread_sleeps_while_reads_wait_for_frames_that_nothing_frees()
 
 #[test]
 fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thread() {
-    let Stopped { pool, pages, pinned, .. } = stopped();
+    let StoppedPool { pool, pages, pinned, .. } = stopped();
     pool.background.signal().set_running(true);
     let begun = Instant::now();
     for round in 0..2 {
@@ -119,7 +119,7 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thr
 
 #[test]
 fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
-    let Stopped { pool, pages, pinned, .. } = stopped();
+    let StoppedPool { pool, pages, pinned, .. } = stopped();
     pool.background.signal().set_running(true);
     let is_log_writing = Arc::new(AtomicBool::new(true));
     let flag = is_log_writing.clone();
@@ -143,7 +143,7 @@ fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
 
 #[test]
 fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_where_no_background_thread_runs() {
-    let Stopped { pool, pages, pinned, .. } = stopped();
+    let StoppedPool { pool, pages, pinned, .. } = stopped();
     let mut tasks = tasks(&pool, &pages);
     let told = (0..60_000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::budget::{self, STEPS_MAX};
-use crate::buffer_pool::registry::Superseded;
+use crate::buffer_pool::registry::SupersededVersion;
 
 /// Steps that the longest hold of a lock takes while `work` happens.
 fn largest(work: impl FnOnce()) -> usize {
@@ -21,7 +21,7 @@ fn dead_versions_are_cleared_away_a_part_at_a_time() {
     for size in [1_000, 100_000] {
         let world = SimWorld::new(1, SimOptions::calm());
         let pool = pool(&world, 64);
-        let dead = Superseded { page: PageId(3), from: CommitSeq(1), until: CommitSeq(2) };
+        let dead = SupersededVersion { page: PageId(3), from: CommitSeq(1), until: CommitSeq(2) };
         pool.versions.drop_later(vec![dead; size]);
         pool.versions.help_epoch();
         assert_eq!(pool.versions.reclamation().version_count(), size);

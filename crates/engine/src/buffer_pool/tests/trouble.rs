@@ -80,7 +80,7 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
 
 /// A disk with queues that cannot wait while a flag is set: the pushed operations stay in flight.
 #[derive(Debug)]
-pub(crate) struct Deaf {
+pub(crate) struct DeafDisk {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) deaf: Arc<AtomicBool>,
 }
@@ -90,7 +90,7 @@ struct DeafQueue {
     deaf: Arc<AtomicBool>,
 }
 
-impl Disk for Deaf {
+impl Disk for DeafDisk {
     fn info(&self) -> DiskInfo {
         self.disk.info()
     }
@@ -105,7 +105,7 @@ impl Disk for Deaf {
 }
 
 impl Queue for DeafQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         self.queue.push(op)
     }
 
@@ -134,7 +134,7 @@ fn a_write_that_nobody_could_wait_for_is_not_taken_for_the_next_one() {
     let world = SimWorld::new(1, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
     let disk = world.directory().create("data").unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(Deaf { disk, deaf: Arc::clone(&deaf) });
+    let disk: Arc<dyn Disk> = Arc::new(DeafDisk { disk, deaf: Arc::clone(&deaf) });
     let pool = pool_with(&disk, &options(64));
     let mut values = vec![10, 11, 12, 13, 14];
     let mut pages = commit(&pool, 1, &[], &values, &[]).unwrap();
@@ -166,7 +166,7 @@ fn reads_that_could_not_be_sent_are_sent_later_though_nobody_asks_again() {
     let world = SimWorld::new(1, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
     let disk = world.directory().create("data").unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(Deaf { disk, deaf: Arc::clone(&deaf) });
+    let disk: Arc<dyn Disk> = Arc::new(DeafDisk { disk, deaf: Arc::clone(&deaf) });
     let pool = pool_with(&disk, &options(64));
     let pages = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
     for _ in 0..20 {
@@ -278,7 +278,7 @@ impl Disk for DeafOnce {
 struct DeafOnceQueue(Box<dyn Queue>, Arc<AtomicBool>);
 
 impl Queue for DeafOnceQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         self.0.push(op)
     }
 

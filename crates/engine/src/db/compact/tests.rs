@@ -31,7 +31,7 @@ fn key_of(number: u32) -> Vec<u8> {
 }
 
 /// A database on a simulated disk, and its expected content.
-struct Scattered {
+struct ScatteredTable {
     world: SimWorld,
     db: blocking::Db,
     table: blocking::Table,
@@ -39,7 +39,7 @@ struct Scattered {
     random: fastrand::Rng,
 }
 
-impl Scattered {
+impl ScatteredTable {
     /// Loaded in the order of keys, with values of this length.
     fn loaded(value_bytes: usize) -> Self {
         let world = SimWorld::new(7, SimOptions::calm());
@@ -110,7 +110,7 @@ impl Scattered {
 
 #[test]
 fn pages_that_random_writes_have_scattered_lie_in_long_rows_again() {
-    let mut scattered = Scattered::loaded(20);
+    let mut scattered = ScatteredTable::loaded(20);
     let fresh = scattered.pages_in_a_row();
     scattered.rewrite(20_000);
     let before = scattered.pages_in_a_row();
@@ -132,7 +132,7 @@ fn pages_that_random_writes_have_scattered_lie_in_long_rows_again() {
 
 #[test]
 fn a_table_that_grew_at_random_is_put_in_order_as_well() {
-    let mut scattered = Scattered::loaded(20);
+    let mut scattered = ScatteredTable::loaded(20);
     scattered.table = scattered.db.create_table("u").unwrap();
     scattered.db.drop_table("t").unwrap();
     let keys = scattered.rows.len() as u32;
@@ -153,7 +153,7 @@ fn a_table_that_grew_at_random_is_put_in_order_as_well() {
 
 #[test]
 fn pages_of_values_are_put_together_as_well() {
-    let mut scattered = Scattered::loaded(100);
+    let mut scattered = ScatteredTable::loaded(100);
     scattered.rewrite(10_000);
     let found = scattered.compact();
     assert!(found.pages > u64::from(KEYS / 4 / 4), "the pages of values are among them: {found:?}");
@@ -163,7 +163,7 @@ fn pages_of_values_are_put_together_as_well() {
 
 #[test]
 fn again_and_again_the_file_stays_within_its_bound_and_freed_blocks_are_used() {
-    let mut scattered = Scattered::loaded(20);
+    let mut scattered = ScatteredTable::loaded(20);
     for round in 0..8 {
         scattered.rewrite(5000);
         let found = scattered.compact();
@@ -178,11 +178,12 @@ fn again_and_again_the_file_stays_within_its_bound_and_freed_blocks_are_used() {
 
 #[test]
 fn snapshots_and_pages_that_change_meanwhile_are_left_in_peace() {
-    let mut scattered = Scattered::loaded(20);
+    let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(3000);
     let (held, then) = (scattered.db.snapshot(), scattered.rows.clone());
     scattered.rewrite(3000);
-    let kept = |scattered: &Scattered| scattered.db.readers().iter().map(|reader| reader.pinned_bytes).sum::<u64>();
+    let kept =
+        |scattered: &ScatteredTable| scattered.db.readers().iter().map(|reader| reader.pinned_bytes).sum::<u64>();
     let before = kept(&scattered);
     let (db, table) = (scattered.db.clone(), scattered.table.clone());
     let (mut random, mut rows) = (fastrand::Rng::with_seed(9), scattered.rows.clone());
@@ -204,7 +205,7 @@ fn snapshots_and_pages_that_change_meanwhile_are_left_in_peace() {
 
 #[test]
 fn whoever_asks_ends_it_and_what_was_moved_until_then_is_sound() {
-    let mut scattered = Scattered::loaded(20);
+    let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(20_000);
     let mut lists = 0;
     let found = scattered.db.compact(Pace::Full, |_| {
@@ -224,9 +225,9 @@ fn whoever_asks_ends_it_and_what_was_moved_until_then_is_sound() {
 
 #[test]
 fn a_damaged_page_is_named_and_moved_nowhere() {
-    let mut scattered = Scattered::loaded(20);
+    let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(20_000);
-    let Scattered { world, db, table, .. } = scattered;
+    let ScatteredTable { world, db, table, .. } = scattered;
     drop((db, table));
     // Opened again, so that no leaf is in memory, where no damage would be met.
     let directory: Arc<dyn Directory> = world.directory();
@@ -254,7 +255,7 @@ fn a_damaged_page_is_named_and_moved_nowhere() {
 /// Not every wrong bit is one of the disk.
 #[test]
 fn a_bad_read_that_is_gone_in_the_next_neither_ends_it_nor_moves_anything_wrong() {
-    let mut scattered = Scattered::loaded(20);
+    let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(20_000);
     let mut lists = 0;
     let found = scattered.db.compact(Pace::Full, |_| {

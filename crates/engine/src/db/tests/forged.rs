@@ -8,7 +8,7 @@ use crate::format::node::{Cell, Node, OverflowRef, encode_child};
 use crate::format::node_mut;
 use crate::pages::memory::MemoryEdits;
 use crate::pages::{Attempt, Edits as _, Pages as _};
-use crate::tree::Found;
+use crate::tree::FoundValue;
 
 /// Bytes of a value in one page of its own, and of one in two pages of data below an index.
 const ONE_PAGE: usize = 400;
@@ -33,7 +33,7 @@ fn forge(core: &TestCore<MemoryStore>, change: impl FnOnce(&mut MemoryEdits) -> 
 
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRef {
     match tree.get(&core.store.tip(), key.as_bytes()).unwrap() {
-        Some(Found::Overflow(value)) => value,
+        Some(FoundValue::Overflow(value)) => value,
         other => panic!("{other:?} is no long value"),
     }
 }

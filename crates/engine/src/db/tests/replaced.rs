@@ -8,9 +8,9 @@ use crate::db::overflow;
 use crate::db::pins::PinBudget;
 use crate::error::Error;
 use crate::format::node::OverflowRef;
-use crate::tree::Found;
+use crate::tree::FoundValue;
 use crate::tree::overflow::is_one_page;
-use crate::txn::Listed;
+use crate::txn::OverflowPages;
 
 /// Bytes of a value in one page, and of one in two pages of data below an index.
 const ONE_PAGE: usize = 400;
@@ -24,7 +24,7 @@ fn set(core: &TestCore<MemoryStore>, tree: Tree, key: &str, len: usize) {
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree) -> OverflowRef {
     let look = || tree.get(&core.store.tip(), b"k");
     match block_on(core.reader.loader.attempt(look)).unwrap() {
-        Some(Found::Overflow(value)) => value,
+        Some(FoundValue::Overflow(value)) => value,
         other => panic!("{other:?} is no long value"),
     }
 }
@@ -87,11 +87,11 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
         let (core, tree) = prepared();
         let value = long_value(&core, tree);
         assert!(!is_one_page(512, value));
-        let listed: Listed =
+        let listed: OverflowPages =
             block_on(overflow::list(&core.reader.loader, || core.commits.last().seq, value, &mut PinBudget::default()))
                 .unwrap();
         assert_eq!(listed.pages.len(), 3);
-        let known = Known { replaced: HashMap::from([(value.root, listed)]), ..Known::default() };
+        let context = CommitContext { replaced: HashMap::from([(value.root, listed)]), ..CommitContext::default() };
         replace_by_others(&core, tree, len);
         let mut writes = WriteSet::default();
         writes.set(tree, b"k".to_vec(), Some(b"last".to_vec()));
@@ -100,7 +100,7 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
             writes.set(tree, key_of(number), Some(vec![7; 20]));
             content.insert(key_of(number), vec![7; 20]);
         }
-        let commit = Commit { known, ..Commit::blind(writes.into_ops().collect(), Durability::Sync) };
+        let commit = Commit { context, ..Commit::blind(writes.into_ops().collect(), Durability::Sync) };
         block_on(core.committer.commit(commit)).unwrap();
         assert_eq!(intact(&core, tree, &format!("{len} bytes")), content);
     }

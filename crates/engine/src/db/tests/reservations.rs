@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::pages::ReservationKind;
-use crate::txn::precedence::Claimed;
+use crate::txn::precedence::ClaimScope;
 
-type Waiting<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), CommitError>> + 'a>>>;
+type WaitingCommits<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), CommitError>> + 'a>>>;
 
 /// Commits of one key each that have come as far as they can while others are before them.
-fn waiting(core: &TestCore<BufferPool>, tree: Tree) -> Waiting<'_> {
-    let mut commits: Waiting<'_> = Vec::new();
+fn waiting(core: &TestCore<BufferPool>, tree: Tree) -> WaitingCommits<'_> {
+    let mut commits: WaitingCommits<'_> = Vec::new();
     for number in 0..5_u8 {
         let op = Op::Put { tree, key: vec![number], value: vec![number] };
         commits.push(Box::pin(core.committer.commit(Commit::blind(vec![op], Durability::Sync))));
@@ -35,7 +35,7 @@ fn a_commit_that_waits_for_its_turn_or_for_precedence_has_no_blocks_set_aside() 
     // A transaction has precedence.
     let spare = core.store.spare_pages();
     let limit = std::time::Duration::from_secs(60);
-    let claim = block_on(core.committer.claim(Claimed::Everything, limit)).unwrap();
+    let claim = block_on(core.committer.claim(ClaimScope::Everything, limit)).unwrap();
     let commits = waiting(&core, tree);
     assert_eq!(core.store.spare_pages(), spare, "commits that wait for precedence take blocks from the first");
     drop(claim);

@@ -1,7 +1,7 @@
 //! Tests that need the inside of the store: the order in which a commit becomes visible, and the state after a refused
 //! one.
 
-use super::super::{Kept, Protocol, Settings, Store, WriteBack};
+use super::super::{Protocol, Settings, Store, StoreKind, WriteBack};
 use super::*;
 
 const LOGGED: [Protocol; 4] =
@@ -12,10 +12,10 @@ fn create(folder: &tempfile::TempDir, protocol: Protocol) -> Store {
     unsafe { Store::create(folder.path(), &Settings::small(protocol)) }.unwrap()
 }
 
-fn logged(store: &Store) -> &Logged {
-    match &store.kept {
-        Kept::Logged(logged) => logged,
-        Kept::Shadow(_) => panic!("it has no log"),
+fn logged(store: &Store) -> &LoggedStore {
+    match &store.store {
+        StoreKind::Logged(logged) => logged,
+        StoreKind::Shadow(_) => panic!("it has no log"),
     }
 }
 

@@ -32,12 +32,12 @@ fn a_database_whose_creation_ended_before_the_last_sync_of_its_folder_keeps_what
 
 /// A directory in which another process takes a name just before it is given to a file.
 #[derive(Debug)]
-struct Taken {
+struct RacingDirectory {
     inner: Arc<dyn Directory>,
     name: &'static str,
 }
 
-impl Directory for Taken {
+impl Directory for RacingDirectory {
     fn create(&self, name: &str) -> nofault_io::error::Result<Arc<dyn Disk>> {
         self.inner.create(name)
     }
@@ -70,7 +70,7 @@ impl Directory for Taken {
 fn a_creation_replaces_no_file_that_appears_in_the_folder_meanwhile() {
     for name in [LOG, DATA] {
         let world = SimWorld::new(1, SimOptions::calm());
-        let directory: Arc<dyn Directory> = Arc::new(Taken { inner: world.directory(), name });
+        let directory: Arc<dyn Directory> = Arc::new(RacingDirectory { inner: world.directory(), name });
         let error = create(&directory, &settings(), creation(1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}: {error}");
         assert_eq!(world.read_file(name).unwrap(), [], "{name} belongs to another");

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
 use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::{DiskInfo, Queue, QueueOptions, Refused};
+use nofault_io::disk::{DiskInfo, Queue, QueueOptions, RefusedOp};
 use nofault_io::error::Result as IoResult;
 
 use super::*;
@@ -86,7 +86,7 @@ impl Disk for LookedAt<Arc<dyn Disk>> {
 }
 
 impl Queue for LookedAt<Box<dyn Queue>> {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         let Look { offsets, call, .. } = &self.1;
         let is_meant = offsets.is_empty() || offsets.contains(&op.offset_bytes);
         if matches!(op.kind, OpKind::Write { .. }) && is_meant {

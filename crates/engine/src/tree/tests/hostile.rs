@@ -35,9 +35,9 @@ fn leaves_with_keys_shorter_than_what_their_fences_share_are_not_joined() {
         assert!(insert(tree.root, body, 0, b"r", &child_payload(right)).unwrap());
     });
     let old = commit(&store, &mut seq, |edits| tree.delete(edits, b"s\x03")).unwrap();
-    assert_eq!(old, Some(Replaced::Short));
+    assert_eq!(old, Some(ReplacedValue::Short));
     for key in 0..8 {
         let found = drive(&store, || tree.get(&store.latest(), &[b's', key])).unwrap();
-        assert_eq!(found, (key != 3).then(|| Found::Inline(vec![7; 50])), "key {key}");
+        assert_eq!(found, (key != 3).then(|| FoundValue::Inline(vec![7; 50])), "key {key}");
     }
 }

@@ -14,7 +14,7 @@ use super::super::{LogOptions, SEGMENT_BYTES_MAX};
 use super::WINDOW_BYTES;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX, decode_group, peek_group};
-use crate::reread::Reread;
+use crate::reread::RepeatedReads;
 
 /// Slots for which the first blocks are read at a time.
 const BLOCKS_AT_ONCE: usize = 64;
@@ -30,10 +30,10 @@ pub(super) struct LogFile {
     pub(super) file_id: u64,
     pub(super) segment_bytes: u64,
     pub(super) window: IoBuf,
-    loaded: Option<Loaded>,
+    loaded: Option<WindowContents>,
     /// Bytes of the next read, if it goes on where the last one ended.
     read_bytes: usize,
-    reread: Reread,
+    reread: RepeatedReads,
     /// Reads bypass the queue where they can, and take no more than they must.
     again: bool,
     /// The blocks of the window that are to be written once more.
@@ -43,7 +43,7 @@ pub(super) struct LogFile {
 
 /// The contents of the window: their slot, their first byte in it, and their length.
 #[derive(Debug, Clone, Copy)]
-struct Loaded {
+struct WindowContents {
     slot: usize,
     from: u64,
     len_bytes: usize,
@@ -87,7 +87,7 @@ impl LogFile {
         // Huge pages would be more than was asked for.
         let window_bytes = segment_bytes.min(WINDOW_BYTES as u64) as usize;
         let window = IoBuf::zeroed(window_bytes, PageKind::Small).map_err(failed)?;
-        let reread = Reread::on(disk);
+        let reread = RepeatedReads::on(disk);
         Ok(Self {
             queue,
             file_bytes,
@@ -161,7 +161,7 @@ impl LogFile {
             OpKind::Read(part) => self.window = join(part, rest)?,
             _ => return Err(Error::new(ErrorKind::Bug, "a read came back as something else")),
         }
-        self.loaded = Some(Loaded { slot, from: at, len_bytes: read_bytes });
+        self.loaded = Some(WindowContents { slot, from: at, len_bytes: read_bytes });
         Ok(0)
     }
 

@@ -20,10 +20,10 @@ fn create(seed: u64) -> (SimWorld, Log, Anchor) {
     (world, log, anchor)
 }
 
-type Seen = Vec<(CommitSeq, Vec<u8>)>;
+type SeenRecords = Vec<(CommitSeq, Vec<u8>)>;
 
 /// All records, and the bytes of the log that were in memory at a time.
-fn read(world: &SimWorld, anchor: Anchor) -> Result<(Seen, usize)> {
+fn read(world: &SimWorld, anchor: Anchor) -> Result<(SeenRecords, usize)> {
     let disk = world.directory().open("log").unwrap();
     let (_, mut records) = read_log(&*disk, &OPTIONS, anchor, CommitSeq(0))?;
     let seen = records.by_ref().collect::<Result<_>>()?;

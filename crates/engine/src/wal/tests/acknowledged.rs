@@ -13,7 +13,7 @@ fn groups(world: &SimWorld, options: &LogOptions) -> Vec<(u64, GroupHeader)> {
 }
 
 /// Flips bits in each group of a log: the answer is an error that names it, or all of `whole`. Tells how many were errors.
-fn flip_bits_everywhere(world: &SimWorld, options: LogOptions, anchor: Anchor, whole: &Seen) -> usize {
+fn flip_bits_everywhere(world: &SimWorld, options: LogOptions, anchor: Anchor, whole: &SeenRecords) -> usize {
     let mut errors = 0;
     for (at, header) in groups(world, &options) {
         let last = (GROUP_HEADER_BYTES as u64 + u64::from(header.payload_bytes)) - 1;

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::{DiskInfo, Queue, QueueOptions, Refused};
+use nofault_io::disk::{DiskInfo, Queue, QueueOptions, RefusedOp};
 use nofault_sim::{Call, Effect, Fault};
 
 use super::*;
@@ -44,7 +44,7 @@ struct BadQueue {
 }
 
 impl Queue for BadQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         self.queue.push(op)
     }
 

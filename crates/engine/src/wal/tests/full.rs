@@ -17,7 +17,7 @@ fn nearly_full(spare_bytes: u64) -> (SimWorld, Log, Anchor) {
 }
 
 /// Appends records of random sizes until one is refused. Answers the last that was not.
-fn fill(log: &Log, mut commit: u64, seed: u64, records: &mut Seen) -> u64 {
+fn fill(log: &Log, mut commit: u64, seed: u64, records: &mut SeenRecords) -> u64 {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {
         let bytes = record(commit + 1, &mut random);
@@ -42,7 +42,7 @@ fn fill(log: &Log, mut commit: u64, seed: u64, records: &mut Seen) -> u64 {
 fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_become_durable() {
     for blocks in 0..40 {
         let (world, log, anchor) = nearly_full(blocks * 4096);
-        let mut records = Seen::new();
+        let mut records = SeenRecords::new();
         let mut commit = fill(&log, 0, blocks, &mut records);
         log.check().unwrap();
         assert!(log.stats().commits_refused_for_space > 0);

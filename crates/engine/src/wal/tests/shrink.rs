@@ -22,7 +22,7 @@ struct Story {
     records: BTreeMap<u64, Vec<u8>>,
 }
 
-fn open(disk: &Arc<dyn Disk>, recovered: Recovered) -> Result<Log> {
+fn open(disk: &Arc<dyn Disk>, recovered: RecoveredLog) -> Result<Log> {
     Log::open_to_grow(&**disk, disk, SMALL, recovered)
 }
 

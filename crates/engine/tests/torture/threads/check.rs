@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::history::{Op, Outcome, Recorded, Tick, Write, id_of, value};
+use super::history::{HistoryRecord, Op, Outcome, Tick, Write, id_of, value};
 use crate::story::{Model, Rows, difference, key_of};
 
 /// The content of the database at one moment, and the bounds of that moment.
@@ -35,7 +35,7 @@ pub(crate) struct View {
 pub(crate) struct Checker<'a> {
     /// The content at the beginning of the life.
     base: &'a Model,
-    history: &'a Recorded,
+    history: &'a HistoryRecord,
     thread_of: BTreeMap<u32, (usize, usize)>,
     seen: Vec<Vec<usize>>,
     /// For each snapshot when it had been taken, and of each thread how far it showed commits that were to be durable.
@@ -57,7 +57,7 @@ pub(crate) fn is_loaded(table: &str, loader: usize) -> bool {
 }
 
 impl<'a> Checker<'a> {
-    pub(crate) fn new(base: &'a Model, history: &'a Recorded) -> Self {
+    pub(crate) fn new(base: &'a Model, history: &'a HistoryRecord) -> Self {
         let mut thread_of = BTreeMap::new();
         for (thread, ops) in history.threads.iter().enumerate() {
             thread_of.extend(ops.iter().enumerate().map(|(at, op)| (op.id, (thread, at))));

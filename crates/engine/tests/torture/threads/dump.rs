@@ -12,7 +12,7 @@ use nofault::settings::Settings;
 use nofault_sim::{FileSnapshot, SimOptions, SimWorld};
 
 use super::check::View;
-use super::history::{Op, Outcome, Recorded, Write};
+use super::history::{HistoryRecord, Op, Outcome, Write};
 use crate::story::{Model, tiny_with};
 
 /// The files of a disk by name, shared with it until one of them changes.
@@ -23,7 +23,7 @@ pub(crate) type Files = Vec<(String, FileSnapshot)>;
 pub(crate) struct Dump {
     pub(crate) settings: Settings,
     pub(crate) base: Model,
-    pub(crate) history: Recorded,
+    pub(crate) history: HistoryRecord,
     pub(crate) view: View,
     /// The disk before it was opened; `None` when the view is a snapshot of a running database.
     pub(crate) world: Option<SimWorld>,
@@ -153,7 +153,7 @@ fn bytes_of(hex: &str) -> Vec<u8> {
 fn dump_of(text: &str) -> Dump {
     let view = View { found: Model::new(), from: 0, until: 0, is_snapshot: false };
     let mut dump =
-        Dump { settings: tiny_with(512), base: Model::new(), history: Recorded::default(), view, world: None };
+        Dump { settings: tiny_with(512), base: Model::new(), history: HistoryRecord::default(), view, world: None };
     for line in text.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         match fields[..] {
@@ -209,7 +209,7 @@ fn a_dump_says_all_that_a_check_needs() {
     ];
     let outcomes = [Outcome::Unknown, Outcome::Refused, Outcome::Acknowledged(9)];
     let op = |outcome| Op { id: 7, invoked: 8, outcome, is_sync: true, writes: writes.clone() };
-    let history = Recorded { writers: 1, threads: vec![outcomes.map(op).into(), vec![]], syncs: vec![(1, 2)] };
+    let history = HistoryRecord { writers: 1, threads: vec![outcomes.map(op).into(), vec![]], syncs: vec![(1, 2)] };
     let view = View { found: model("found"), from: 5, until: 6, is_snapshot: true };
     let dump = Dump { settings: tiny_with(1024), base: model("base"), history, view, world: None };
     let again = dump_of(&text_of(&dump));

@@ -95,7 +95,7 @@ pub(crate) struct History {
 
 /// A copy of a history that grows no more, for the checker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Recorded {
+pub(crate) struct HistoryRecord {
     pub(crate) writers: usize,
     pub(crate) threads: Vec<Vec<Op>>,
     pub(crate) syncs: Vec<(Tick, Tick)>,
@@ -147,8 +147,8 @@ impl History {
         self.syncs.lock().unwrap_or_else(PoisonError::into_inner).push((begun, self.tick()));
     }
 
-    pub(crate) fn recorded(&self) -> Recorded {
-        Recorded {
+    pub(crate) fn recorded(&self) -> HistoryRecord {
+        HistoryRecord {
             writers: self.writers,
             threads: (0..self.threads.len()).map(|thread| self.ops(thread).clone()).collect(),
             syncs: self.syncs.lock().unwrap_or_else(PoisonError::into_inner).clone(),

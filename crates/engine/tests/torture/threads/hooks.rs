@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nofault_io::completion::{Completion, Op};
-use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, Refused, describe_op};
+use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, RefusedOp, describe_op};
 use nofault_io::error::{Error, ErrorKind, Result};
 
 /// Counts the calls to a disk; from a chosen one on all of them fail, as if the process had been killed there. The disk
@@ -124,10 +124,10 @@ impl Disk for HookedDisk {
 struct HookedQueue(Box<dyn Queue>, Arc<Hooks>);
 
 impl Queue for HookedQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         match self.1.call(|| describe_op(&op)) {
             Ok(()) => self.0.push(op),
-            Err(error) => Err(Refused { op, error }),
+            Err(error) => Err(RefusedOp { op, error }),
         }
     }
 

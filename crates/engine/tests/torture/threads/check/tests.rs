@@ -1,6 +1,6 @@
 //! Views made by hand: each rule of the checker refuses some, and good ones that come near are accepted.
 
-use super::super::history::{Op, Outcome, Recorded, Write, value};
+use super::super::history::{HistoryRecord, Op, Outcome, Write, value};
 use super::*;
 
 const WRITERS: usize = 2;
@@ -37,8 +37,8 @@ fn after(ops: &[&Op]) -> Model {
     model
 }
 
-fn recorded(threads: [&[&Op]; 2]) -> Recorded {
-    Recorded {
+fn recorded(threads: [&[&Op]; 2]) -> HistoryRecord {
+    HistoryRecord {
         writers: WRITERS,
         threads: threads.map(|ops| ops.iter().copied().cloned().collect()).into(),
         syncs: Vec::new(),
@@ -49,14 +49,14 @@ fn cut(found: Model, from: Tick, until: Tick) -> View {
     View { found, from, until, is_snapshot: false }
 }
 
-fn check(history: &Recorded, views: &[View]) -> Result<(), String> {
+fn check(history: &HistoryRecord, views: &[View]) -> Result<(), String> {
     let base = empty();
     let mut checker = Checker::new(&base, history);
     views.iter().try_for_each(|view| checker.check(view))
 }
 
 #[track_caller]
-fn refused(history: &Recorded, views: &[View], why: &str) {
+fn refused(history: &HistoryRecord, views: &[View], why: &str) {
     let error = check(history, views).expect_err("accepted");
     assert!(error.contains(why), "{error}");
 }

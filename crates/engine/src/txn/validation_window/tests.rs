@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 
 use super::super::reads::{Read, scoped};
-use super::Recent;
+use super::ValidationWindow;
 use crate::budget::{self, Budget, STEPS_MAX};
 use crate::format::{CommitSeq, TableId};
 
@@ -17,23 +17,23 @@ fn key(text: &str) -> Vec<u8> {
     key
 }
 
-fn key_changed(recent: &Recent, seen: u64, text: &str) -> bool {
+fn key_changed(recent: &ValidationWindow, seen: u64, text: &str) -> bool {
     let seen = CommitSeq(seen);
     recent.is_forgotten(seen) || recent.has_changed(seen, Read::Key(&key(text)), &mut Budget::new())
 }
 
-fn range_changed(recent: &Recent, seen: u64, start: &str, end: &str) -> bool {
+fn range_changed(recent: &ValidationWindow, seen: u64, start: &str, end: &str) -> bool {
     let seen = CommitSeq(seen);
     recent.is_forgotten(seen) || recent.has_changed(seen, Read::Range(&key(start), &key(end)), &mut Budget::new())
 }
 
-fn note(recent: &mut Recent, seq: u64, text: &str) {
+fn note(recent: &mut ValidationWindow, seq: u64, text: &str) {
     recent.note(CommitSeq(seq), TABLE, text.as_bytes());
 }
 
 #[test]
 fn a_key_or_range_changed_since_conflicts_and_an_older_change_does_not() {
-    let mut recent = Recent::new(1 << 20);
+    let mut recent = ValidationWindow::new(1 << 20);
     note(&mut recent, 5, "b");
     assert!(key_changed(&recent, 4, "b") && !key_changed(&recent, 5, "b") && !key_changed(&recent, 4, "a"));
     assert!(range_changed(&recent, 4, "a", "c") && range_changed(&recent, 4, "b", "b\0"));
@@ -45,7 +45,7 @@ fn a_key_or_range_changed_since_conflicts_and_an_older_change_does_not() {
 
 #[test]
 fn a_transaction_that_saw_less_than_what_could_not_be_listed_conflicts() {
-    let mut recent = Recent::new(1 << 20);
+    let mut recent = ValidationWindow::new(1 << 20);
     recent.forget_before(CommitSeq(6));
     recent.forget_before(CommitSeq(3));
     note(&mut recent, 7, "a");
@@ -55,7 +55,7 @@ fn a_transaction_that_saw_less_than_what_could_not_be_listed_conflicts() {
 
 #[test]
 fn while_there_is_memory_ten_thousand_commits_of_other_keys_are_no_conflict() {
-    let mut recent = Recent::new(2 << 20);
+    let mut recent = ValidationWindow::new(2 << 20);
     (1..=10_000).for_each(|seq| note(&mut recent, seq, &format!("z{seq}")));
     let falsely = (0..1_000).filter(|number| key_changed(&recent, 0, &format!("k{number}"))).count();
     assert!(falsely <= 2, "{falsely} of 1,000");
@@ -67,7 +67,7 @@ fn while_there_is_memory_ten_thousand_commits_of_other_keys_are_no_conflict() {
 fn no_conflict_is_missed_however_little_memory_there_is() {
     for bytes_max in [0, 300, 3_000, 30_000, 1 << 20] {
         let mut rng = Rng::with_seed(bytes_max as u64 + 1);
-        let mut recent = Recent::new(bytes_max);
+        let mut recent = ValidationWindow::new(bytes_max);
         let mut truth: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let name = |rng: &mut Rng| format!("{:0width$}", rng.u32(..2_000), width = rng.usize(1..6));
         let (mut exact, mut all) = (0, 0);
@@ -95,7 +95,7 @@ fn no_conflict_is_missed_however_little_memory_there_is() {
 
 #[test]
 fn the_check_of_a_range_takes_no_more_steps_the_longer_the_history() {
-    let mut recent = Recent::new(64 << 20);
+    let mut recent = ValidationWindow::new(64 << 20);
     let mut rng = Rng::with_seed(9);
     for keys in [1_000_u64, 100_000] {
         (1..=keys).for_each(|seq| recent.note(CommitSeq(seq), TABLE, &rng.u64(..).to_be_bytes()));

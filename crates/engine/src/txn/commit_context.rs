@@ -14,16 +14,16 @@ use crate::tree::overflow::is_one_page;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct CommitContext {
     /// The long values that will be replaced, by their roots.
-    pub(crate) replaced: HashMap<PageId, Listed>,
+    pub(crate) replaced: HashMap<PageId, OverflowPages>,
     /// Pages that could not be read. A node is not joined with one of them.
     pub(crate) unreadable: Vec<PageId>,
 }
 
 /// A long value and its pages.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct OverflowPages {
     pub(crate) value: OverflowRef,
     /// The commit that wrote its root, looked up before the pages were listed. Pages of a value are written once and freed together: as
     /// long as the root is of this commit, the list is right.
@@ -31,7 +31,7 @@ pub(crate) struct Listed {
     pub(crate) pages: Vec<PageId>,
 }
 
-impl Known {
+impl CommitContext {
     /// The pages of a long value that `pages` has now; `None` when they are to be listed, for the first time or once more.
     pub(super) fn pages_of<'k, P: Versions>(
         &'k self,

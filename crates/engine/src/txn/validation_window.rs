@@ -22,7 +22,7 @@ pub(crate) const STEPS_TO_NOTE: usize = 4;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct ValidationWindow {
     keys: KeyTable,
     order: KeyOrder,
     /// Commits up to this one changed more than could be listed. Never decreases.
@@ -30,7 +30,7 @@ pub(crate) struct Recent {
     scratch: Vec<u8>,
 }
 
-impl Recent {
+impl ValidationWindow {
     /// Nothing yet, and at most `bytes_max` to remember in.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let keys = KeyTable::new(bytes_max / 2);
