@@ -373,7 +373,7 @@ impl Background {
                 checkpointer.shrink_log();
             }
         };
-        let thread = background::start("nofault-checkpoint", work)?;
+        let thread = background::start("nofault-ckpt", work)?;
         Ok(Self { notifier, stop, thread: Some(thread) })
     }
 }

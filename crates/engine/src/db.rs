@@ -75,14 +75,14 @@ pub use self::table::Table;
 use self::tables::in_catalog;
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
+use crate::btree::Tree;
 use crate::buffer_pool::BufferPool;
 pub use crate::buffer_pool::{PoolStats, ReaderInfo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{Durability, Store};
 use crate::recovery::Purpose;
 use crate::settings::Settings;
-use crate::tree::Tree;
-use crate::txn::Op;
+use crate::transaction::Op;
 use crate::wal::Log;
 pub use crate::wal::LogStats;
 
@@ -322,7 +322,7 @@ impl Db {
     /// `Io`, `NoSpace`: the database stays as it was. After a failed sync it is `Poisoned`.
     pub async fn checkpoint(&self) -> Result<()> {
         let db = self.clone();
-        thread::run("nofault-checkpoint", move || db.owner.checkpoint()).await?
+        thread::run("nofault-ckpt", move || db.owner.checkpoint()).await?
     }
 
     /// Moves pages that random writes have scattered in the data file next to each other again, table by table in key

@@ -37,8 +37,8 @@
 //! | [`db`], [`blocking`] | the database as applications use it |
 //! | `recovery`, `checkpoint`, `verify` | opening after a crash, bounding the time that it takes, checking the blocks on disk |
 //! | `mmap` (feature) | the same tree over a mapped file, made safe in the ways that databases do it: for comparison |
-//! | `txn` | commits: validation, order, visibility |
-//! | `tree` | the B+tree, which never waits |
+//! | `transaction` | commits: validation, order, visibility |
+//! | `btree` | the B+tree, which never waits |
 //! | `buffer_pool`, `block_allocator`, `wal` | pages in memory and on disk, blocks, the log |
 //! | `pages` | the contract between the users of pages (tree, commits) and the stores that keep them |
 //! | `driver` | runs the future of a blocking call on the calling thread |
@@ -52,6 +52,7 @@ mod background;
 mod block_allocator;
 pub mod blocking;
 mod blocks;
+mod btree;
 mod budget;
 mod buffer_pool;
 mod checkpoint;
@@ -70,8 +71,7 @@ mod recovery;
 mod reread;
 pub mod settings;
 mod sync;
-mod tree;
-mod txn;
+mod transaction;
 mod verify;
 mod wal;
 

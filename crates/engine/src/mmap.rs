@@ -51,13 +51,13 @@ use self::placed::PlacedPages;
 use self::shadow::ShadowStore;
 use self::shape::Shape;
 use self::workspace::{View, Workspace};
+use crate::btree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
+use crate::btree::write::ReplacedValue;
+use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, Edits, Pages, Wait};
-use crate::tree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
-use crate::tree::write::ReplacedValue;
-use crate::tree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 
 /// The table that values are kept in.
 const TABLE: TableId = TableId(1);
@@ -531,7 +531,7 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
                 tree.put(work, key, Cell::Inline(value))?
             }
             Some(value) if value.len() as u64 <= VALUE_BYTES_MAX => {
-                crate::tree::write::check_key(work.page_bytes(), key)?;
+                crate::btree::write::check_key(work.page_bytes(), key)?;
                 let written = Writer::new(value).write(work, tree.root, usize::MAX)?;
                 let unfinished = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
                 tree.put(work, key, Cell::Overflow(written.ok_or_else(unfinished)?))?

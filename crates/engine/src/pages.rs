@@ -14,7 +14,7 @@
 //! Invariants:
 //! 1. A store never does I/O in `page`, `edit`, `allocate`, `free`, `reserve`, `publish`, `append`; they never block on a device.
 //! 2. A page that a live ticket requested stays in memory until the ticket is dropped. A ticket for frames keeps its frames likewise.
-//! 3. At most one [`Edits`] exists at a time: its owner holds the commit section (`txn`).
+//! 3. At most one [`Edits`] exists at a time: its owner holds the commit section (`transaction`).
 //! 4. Dropping an `Edits` undoes all of it: copies, allocations, frees.
 //! 5. A version is dropped only when no existing view could request it. Views are short (one attempt of one operation);
 //!    long-lived readers are [`Snapshot`]s, which are registered.

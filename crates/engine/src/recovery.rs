@@ -32,7 +32,7 @@ use crate::format::{
 };
 use crate::reread::RepeatedReads;
 use crate::settings::Settings;
-use crate::txn;
+use crate::transaction;
 use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
 
 mod memory;
@@ -172,7 +172,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         CommitSeq(0),
     )?;
     pool.writer().complete_last_group()?;
-    txn::create_catalog(&pool)?;
+    transaction::create_catalog(&pool)?;
     Checkpointer::new(pool, log, superblock).checkpoint()?;
     // All files are whole and durable; now their names: first the temporary ones, by which the next creation recognises
     // the files of an unfinished one, and last the name that makes them a database.

@@ -124,7 +124,7 @@ fn the_last_handle_may_go_with_a_task_whose_commit_the_logs_thread_has_written()
             drop((tells, table, db));
         });
         match dropped_by {
-            Some(thread) => assert_eq!(thread, "nofault-log"),
+            Some(thread) => assert_eq!(thread, "nofault-wal"),
             // It takes a round in which the task has to wait.
             None => rounds.end += 1,
         }
@@ -160,7 +160,7 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
         });
         assert_eq!(
             dropped_by.as_deref(),
-            Some(reaped::REAPER),
+            Some(reaped::COMPLETION_THREAD),
             "there was nothing to wait for, or another thread took it in"
         );
         // The other end is gone when the last disk and the last queue of the database are.
@@ -186,7 +186,7 @@ mod reaped {
     use nofault_io::folder::Folder;
 
     /// The thread that takes completions.
-    pub(crate) const REAPER: &str = "nofault-reap";
+    pub(crate) const COMPLETION_THREAD: &str = "nofault-reads";
 
     /// A folder of such disks. The receiver of `open` hears of an end when the last of them, and of their queues, is gone.
     #[derive(Debug)]
@@ -271,7 +271,7 @@ mod reaped {
 
         /// A thread that does not wait gets nothing, unless it is the reaper.
         fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
-            let is_reaper = std::thread::current().name() == Some(REAPER);
+            let is_reaper = std::thread::current().name() == Some(COMPLETION_THREAD);
             if wait_for > 0 || is_reaper { self.inner.reap(wait_for, into) } else { self.inner.submit() }
         }
 

@@ -148,8 +148,8 @@ impl BackgroundThreads {
         let mut threads = Self { reads, signal, stop, threads: Vec::new() };
         let write = move || run_writer(&writer_again, &stop_writer);
         let complete = move || run_completions(&reads_again, &stop_completions);
-        threads.threads.push(background::start("nofault-evict", write)?);
-        threads.threads.push(background::start("nofault-reap", complete)?);
+        threads.threads.push(background::start("nofault-writer", write)?);
+        threads.threads.push(background::start("nofault-reads", complete)?);
         Ok(threads)
     }
 }

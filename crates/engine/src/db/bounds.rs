@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use crate::tree::KeyRange;
+use crate::btree::KeyRange;
 
 /// The range of keys that `bounds` describes.
 pub(crate) fn range_of<K: AsRef<[u8]>>(bounds: &impl RangeBounds<K>) -> KeyRange {

@@ -16,16 +16,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::core::Core;
 use super::loads::refuse_too_long;
 use super::pins::PinBudget;
+use crate::btree::Tree;
+use crate::btree::build::Builder;
+use crate::btree::overflow::{Writer, data_bytes};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
 use crate::ids::PageRuns;
 use crate::pages::{CommitLog, Durability, Edits, Pages, ReservationKind, Store, Wait};
-use crate::tree::Tree;
-use crate::tree::build::Builder;
-use crate::tree::overflow::{Writer, data_bytes};
-use crate::txn::Exclusive;
+use crate::transaction::Exclusive;
 
 #[cfg(test)]
 mod tests;

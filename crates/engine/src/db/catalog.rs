@@ -7,12 +7,12 @@ use rustc_hash::FxHashSet;
 use super::loader::Loader;
 use super::node_check::{ExpectedNode, Value, check_node};
 use super::tables::{FixedTables, Tables, in_catalog, is_damage};
+use crate::btree::{FoundValue, Tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
 use crate::pages::{Pages, Snapshot as _, Store};
 use crate::reread::READS;
-use crate::tree::{FoundValue, Tree};
-use crate::txn::{CATALOG, table_of};
+use crate::transaction::{CATALOG, table_of};
 
 /// The tables of a database, as far as its catalog can be read.
 ///

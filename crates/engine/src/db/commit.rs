@@ -1,4 +1,4 @@
-//! Commits: sizes them, and takes each one of two ways to the log. `txn` states the guarantee of each step.
+//! Commits: sizes them, and takes each one of two ways to the log. `transaction` states the guarantee of each step.
 //!
 //! A commit of ordinary size finds its pages (`commit_pages`), enters the section for one hold of its lock, appends to the
 //! log and leaves; if something is missing after all it waits and tries again. A large one, or one that others keep
@@ -19,16 +19,16 @@ use super::reservations::{BlockReservations, reservation_kind};
 use super::thread;
 use super::wait::yield_now;
 use super::write_set::WriteSet;
+use crate::btree::write::check_key;
 use crate::budget::Budget;
 use crate::driver::{block_on, is_blocking};
 use crate::error::Result;
 use crate::format::CommitSeq;
 use crate::pages::{CommitLog, Durability, Store, Wait};
 use crate::sync::semaphore::Permit;
-use crate::tree::write::check_key;
-use crate::txn::precedence::{Claim, ClaimId, ClaimScope};
-use crate::txn::reads::ReadSet;
-use crate::txn::{Commit, CommitContext, CommitReceipt, Op, Refusal, Size, encode};
+use crate::transaction::precedence::{Claim, ClaimId, ClaimScope};
+use crate::transaction::reads::ReadSet;
+use crate::transaction::{Commit, CommitContext, CommitReceipt, Op, Refusal, Size, encode};
 
 /// Inner nodes that an ordinary commit changes, nearly always at most.
 const INNER_PAGES: usize = 4;
@@ -135,7 +135,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         }
     }
 
-    /// Places a claim for a transaction that begins then: see [`Precedence`](crate::txn::precedence::Precedence).
+    /// Places a claim for a transaction that begins then: see [`Precedence`](crate::transaction::precedence::Precedence).
     pub(super) async fn claim(&self, claimed: ClaimScope, limit: Duration) -> Result<Claim> {
         self.loads.refuse_inside()?;
         let mut unplaced = (self.pages.commits.precedence().wait().await, claimed);

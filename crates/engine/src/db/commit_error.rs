@@ -2,8 +2,8 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::pages::LogPosition;
-use crate::txn::Commit;
-use crate::txn::reads::ReadSet;
+use crate::transaction::Commit;
+use crate::transaction::reads::ReadSet;
 
 /// A commit that was refused because of other commits.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::pins::PinBudget;
 use super::tables::{NEWEST, Tables};
 use crate::error::{Error, Result};
 use crate::pages::{BlockReservation, CommitLog, Store, Wait};
-use crate::txn::{CommitContext, Commits, Op};
+use crate::transaction::{CommitContext, Commits, Op};
 
 /// Attempts to list the pages of long values before a commit takes the section for itself.
 const LIST_ATTEMPTS_MAX: usize = 8;

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::{Db, TheCore};
+use crate::btree::{Direction, Tree};
 use crate::buffer_pool::{self, RelocationOutcome, Relocator};
 use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
 use crate::format::PageId;
 use crate::pages::{Pages as _, Snapshot as _, Store as _};
-use crate::tree::{Direction, Tree};
 
 #[cfg(test)]
 mod tests;

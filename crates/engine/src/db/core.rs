@@ -13,7 +13,7 @@ use super::reader::Reader;
 use super::reservations::BlockReservations;
 use super::tables::Tables;
 use crate::pages::{CommitLog, Store};
-use crate::txn::Commits;
+use crate::transaction::Commits;
 
 /// The parts of a database.
 pub(crate) struct Core<S: Store, L: CommitLog> {

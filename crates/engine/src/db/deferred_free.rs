@@ -31,6 +31,8 @@ use super::reader::Reader;
 use super::reservations::BlockReservations;
 use super::scan::Scan;
 use crate::background;
+use crate::btree::overflow::own_pages;
+use crate::btree::{Direction, FoundValue, KeyRange, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
@@ -39,9 +41,7 @@ use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, ReservationKind, Store, Wait};
 use crate::sync::notifier::Notifier;
-use crate::tree::overflow::own_pages;
-use crate::tree::{Direction, FoundValue, KeyRange, Tree, packed};
-use crate::txn::{CATALOG, Commits, table_of};
+use crate::transaction::{CATALOG, Commits, table_of};
 
 /// Leaves that are freed in one step.
 const LEAVES_AT_ONCE: usize = 64;

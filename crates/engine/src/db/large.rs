@@ -1,7 +1,7 @@
 //! Commits too large for one hold of the section's lock: they occupy the section across their waits.
 //!
 //! Such a commit is checked, looked through for unreadable pages, logged completely, and then applied in portions that the
-//! pool can hold. `txn` states the guarantee of each step. Replay of the log applies records in the same way.
+//! pool can hold. `transaction` states the guarantee of each step. Replay of the log applies records in the same way.
 
 use std::sync::Arc;
 
@@ -10,15 +10,17 @@ use super::commit_pages::{CommitPages, Others, PrefetchOutcome};
 use super::log_waits::LogWaits;
 use super::pins::PinBudget;
 use super::reservations::{BlockReservations, is_long, reservation_kind};
+use crate::btree::Tree;
+use crate::btree::overflow::Writer;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::format::node::OverflowRef;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
 use crate::sync::semaphore::Permit;
-use crate::tree::Tree;
-use crate::tree::overflow::Writer;
-use crate::txn::{CATALOG, Commit, CommitContext, CommitReceipt, Exclusive, Op, Refusal, for_each_fragment, table_of};
+use crate::transaction::{
+    CATALOG, Commit, CommitContext, CommitReceipt, Exclusive, Op, Refusal, for_each_fragment, table_of,
+};
 
 /// The way of large commits.
 pub(crate) struct LargeCommits<S: Store, L: CommitLog> {

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
+use crate::btree::overflow::VALUE_BYTES_MAX;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tree::overflow::VALUE_BYTES_MAX;
 
 /// The thread that holds the section for a load, and makes the caller's entries meanwhile: none, or one.
 #[derive(Debug, Default)]

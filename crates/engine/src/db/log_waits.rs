@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::wait::ready_sent;
 use crate::error::Result;
 use crate::pages::{CommitLog, Durability, LogPosition, Store};
-use crate::txn::{CommitReceipt, Commits};
+use crate::transaction::{CommitReceipt, Commits};
 
 /// The time in which other commits mostly publish the records that they have appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);

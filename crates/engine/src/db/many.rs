@@ -17,11 +17,11 @@ use super::overflow;
 use super::pins::PinBudget;
 use super::reader::{Reader, is_younger, takes_another};
 use super::wait::{ready_sent, yield_now};
+use crate::btree::many::{Lookup, SIDE_BY_SIDE};
+use crate::btree::{FoundValue, Position, Tree};
 use crate::driver::is_blocking;
 use crate::error::{Error, Result};
 use crate::pages::{Snapshot as _, Store, Wait};
-use crate::tree::many::{Lookup, SIDE_BY_SIDE};
-use crate::tree::{FoundValue, Position, Tree};
 
 /// Times that a part is tried again before its keys are left to the end: more than a tree is high, in most.
 const ROUNDS_MAX: usize = 8;

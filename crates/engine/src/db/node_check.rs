@@ -1,10 +1,10 @@
 //! Checks one node of a tree against the level and the bounds that its parent gives it. Walks of the catalog and of all
 //! tables use this, because they go on past damage.
 
+use crate::btree::Tree;
 use crate::error::Result;
 use crate::format::PageId;
 use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
-use crate::tree::Tree;
 
 /// A node still to be checked, with the level and the bounds that its parent gives it.
 pub(super) struct ExpectedNode {

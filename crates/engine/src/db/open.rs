@@ -21,8 +21,8 @@ use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
 use crate::settings::Settings;
-use crate::txn::Commits;
-use crate::txn::visibility::Visibility;
+use crate::transaction::Commits;
+use crate::transaction::visibility::Visibility;
 
 /// Creates a database in a folder of this machine and opens it. Blocks.
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {

@@ -5,13 +5,13 @@
 
 use super::loader::Loader;
 use super::pins::PinBudget;
+use crate::btree::FoundValue;
+use crate::btree::overflow::Reader;
 use crate::error::Result;
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Pages, Snapshot as _, Store, Versions as _, Wait};
-use crate::tree::FoundValue;
-use crate::tree::overflow::Reader;
-use crate::txn::OverflowPages;
+use crate::transaction::OverflowPages;
 
 /// Bytes of long values that are read together at the most.
 pub(super) fn bytes_at_once<S: Store>(loader: &Loader<S>) -> u64 {

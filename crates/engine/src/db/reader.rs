@@ -9,10 +9,10 @@ use super::loader::Loader;
 use super::overflow;
 use super::tables::Tables;
 use super::wait::Call;
+use crate::btree::{self, FoundValue, Position, Tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Attempt, Snapshot, Store, Wait};
-use crate::tree::{self, FoundValue, Position, Tree};
 
 /// Snapshots that one read takes before it reports that they are evicted faster than it reads.
 const SNAPSHOTS_MAX: usize = 8;
@@ -67,7 +67,7 @@ impl<S: Store> Reader<S> {
         tree: Tree,
         key: &[u8],
         resume: &mut Option<ResumePosition>,
-        look: impl FnOnce(Option<tree::ValueRef<'_>>) -> R,
+        look: impl FnOnce(Option<btree::ValueRef<'_>>) -> R,
     ) -> Attempt<R> {
         let view = self.loader.store().latest();
         let before = resume.take().filter(|resume| resume.commit == S::commit_of(&view));
@@ -128,8 +128,8 @@ impl<S: Store> Reader<S> {
         self.look_with(tree, key, resume, |held| {
             let value = match held {
                 None => None,
-                Some(tree::ValueRef::Here(value)) => Some(value),
-                Some(tree::ValueRef::Overflow(_)) => return None,
+                Some(btree::ValueRef::Here(value)) => Some(value),
+                Some(btree::ValueRef::Overflow(_)) => return None,
             };
             look.take().map(|look| look(value))
         })
@@ -179,7 +179,7 @@ impl<S: Store> Reader<S> {
         key: &[u8],
         looked: Attempt<R>,
         mut resume: Option<ResumePosition>,
-        look: impl Fn(Option<tree::ValueRef<'_>>) -> R,
+        look: impl Fn(Option<btree::ValueRef<'_>>) -> R,
     ) -> Result<R> {
         let mut looked = Some(looked);
         let again = || looked.take().unwrap_or_else(|| self.look_with(tree, key, &mut resume, &look));
@@ -223,7 +223,7 @@ impl<S: Store> Reader<S> {
         snapshot: &S::Snapshot,
         tree: Tree,
         key: &[u8],
-        look: impl Fn(Option<tree::ValueRef<'_>>) -> R,
+        look: impl Fn(Option<btree::ValueRef<'_>>) -> R,
     ) -> Result<R> {
         if is_younger(tree, snapshot) {
             return Ok(look(None));

@@ -20,14 +20,14 @@ use rustc_hash::FxHashMap;
 use super::catalog::Entries;
 use super::core::Core;
 use super::tables::FixedTables;
+use crate::btree::Tree;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{is_name, to_be_freed};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, TableId};
 use crate::pages::{CommitLog, ReservationKind, Store};
-use crate::tree::Tree;
-use crate::txn::{self, CATALOG, Op};
+use crate::transaction::{self, CATALOG, Op};
 use crate::wal::RecordIter;
 
 /// Changes that are applied as one list, and about how many bytes of them.
@@ -194,7 +194,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             if known != Some(table) && !self.tables.contains_key(&table) {
                 match &mut self.hidden {
                     Some(hidden) => hidden.leave(),
-                    None => return Err(txn::no_such_table(table)),
+                    None => return Err(transaction::no_such_table(table)),
                 }
                 continue;
             }
@@ -220,7 +220,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         let record = self.bytes[start..].to_vec();
         self.bytes.truncate(start);
         self.apply()?;
-        let ops = match txn::decode(&record, |table| self.tables.get(&table).copied()) {
+        let ops = match transaction::decode(&record, |table| self.tables.get(&table).copied()) {
             Ok(ops) if self.hidden.is_none() || self.is_catalog_sound_for(&ops) => ops,
             Err(error) if self.hidden.is_none() => return Err(error),
             _ => {

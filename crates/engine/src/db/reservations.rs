@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::inline_value_bytes_max;
 use crate::pages::{BlockReservation, CommitLog, ReservationKind, Store};
 use crate::sync::semaphore::Semaphore;
-use crate::txn::{Commits, Op};
+use crate::transaction::{Commits, Op};
 
 /// Pages of a large commit that its operations and bytes do not account for: the way from the roots, and the page where each portion ends.
 const LARGE_EXTRA_PAGES: u64 = 64;

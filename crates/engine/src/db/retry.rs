@@ -9,8 +9,8 @@ use super::transaction;
 use super::{Db, Transaction};
 use crate::error::Result;
 use crate::pages::Durability;
-use crate::txn::precedence::{Claim, ClaimScope, Precedence};
-use crate::txn::reads::ReadSet;
+use crate::transaction::precedence::{Claim, ClaimScope, Precedence};
+use crate::transaction::reads::ReadSet;
 
 /// Runs that a transaction loses before it claims the keys and ranges that it read in the last one.
 const LOSSES_BEFORE_CLAIM: u32 = 3;

@@ -15,11 +15,11 @@ use super::overflow;
 use super::pins::PinBudget;
 use super::reader::{Reader, is_younger};
 use super::wait::yield_sometimes;
+use crate::btree::{Chunk, Direction, KeyRange, Portion, Tree, ValueRef};
 use crate::error::Result;
 use crate::format::PageId;
 use crate::format::node::OverflowRef;
 use crate::pages::{Missing, Snapshot, Store, Wait};
-use crate::tree::{Chunk, Direction, KeyRange, Portion, Tree, ValueRef};
 
 /// Bytes that are asked for together, where the distance is twice as long or more: one large read.
 const ASKED_AT_ONCE_BYTES: usize = 256 << 10;

@@ -6,7 +6,7 @@ use super::Db;
 use crate::buffer_pool::PoolStats;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
-pub use crate::txn::precedence::TransactionStats;
+pub use crate::transaction::precedence::TransactionStats;
 use crate::wal::LogStats;
 
 /// Counters and sizes of a database. Plain numbers, taken without stopping anything.

@@ -9,10 +9,10 @@ use super::reader::GetResult;
 use super::views::Range;
 use super::wait::Call;
 use super::{Db, bulk, thread};
+use crate::btree::{KeyRange, Tree};
 use crate::error::Result;
 use crate::pages::Store as _;
-use crate::tree::{KeyRange, Tree};
-use crate::txn::Op;
+use crate::transaction::Op;
 
 /// A table: an ordered map from keys to values. Cheap to clone.
 ///

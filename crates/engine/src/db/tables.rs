@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::btree::Tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
-use crate::tree::Tree;
 
 /// Sees every drop, also one that is not visible yet.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);

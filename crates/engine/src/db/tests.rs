@@ -26,15 +26,15 @@ use super::scan::Scan;
 use super::transaction::TransactionState;
 use super::verify::verify_tables;
 use super::write_set::WriteSet;
+use crate::btree::{Direction, KeyRange, Tree};
 use crate::buffer_pool::{BlockMap, BufferPool, PoolOptions};
 use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
-use crate::tree::{Direction, KeyRange, Tree};
-use crate::txn::visibility::Visibility;
-use crate::txn::{CATALOG, Commit, CommitContext, Commits, Op, SMALL_OPS_MAX, create_catalog, decode};
+use crate::transaction::visibility::Visibility;
+use crate::transaction::{CATALOG, Commit, CommitContext, Commits, Op, SMALL_OPS_MAX, create_catalog, decode};
 
 type TestCore<S> = Arc<Core<S, MemoryLog>>;
 

@@ -8,13 +8,13 @@ use super::core::Core;
 use super::scan::{Entry, Scan};
 use super::wait::yield_now;
 use super::write_set::{OwnWrites, WriteSet};
+use crate::btree::{Direction, KeyRange, Tree};
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::format::TableId;
 use crate::pages::{CommitLog, Durability, Snapshot, Store};
-use crate::tree::{Direction, KeyRange, Tree};
-use crate::txn::precedence::ClaimId;
-use crate::txn::reads::ReadSet;
+use crate::transaction::precedence::ClaimId;
+use crate::transaction::reads::ReadSet;
 
 /// A transaction over any store and log: its snapshot, its reads and its writes.
 pub(crate) struct TransactionState<S: Store, L: CommitLog> {

@@ -13,14 +13,14 @@ use super::Db;
 use super::loader::Loader;
 use super::node_check::{ExpectedNode, Value, check_node};
 use super::overflow;
+use crate::btree::{FoundValue, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
 use crate::format::node::{OverflowRef, PackedRef};
 use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Store};
-use crate::tree::{FoundValue, Tree, packed};
-use crate::txn::{CATALOG, table_of};
+use crate::transaction::{CATALOG, table_of};
 
 /// In place of the catalog's name, which has none.
 const CATALOG_NAME: &str = "the catalog";

@@ -11,12 +11,12 @@ use super::scan::{Entry, Scan};
 use super::tables::in_catalog;
 use super::transaction;
 use super::{Db, Table};
+use crate::btree::{Direction, FoundValue, KeyRange, Tree};
 use crate::buffer_pool::{self, BufferPool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Durability, Snapshot as _};
-use crate::tree::{Direction, FoundValue, KeyRange, Tree};
-use crate::txn::{CATALOG, table_of};
+use crate::transaction::{CATALOG, table_of};
 use crate::wal::Log;
 
 /// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;

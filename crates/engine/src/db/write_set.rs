@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
+use crate::btree::{Direction, KeyRange, Tree};
 use crate::format::TableId;
-use crate::tree::{Direction, KeyRange, Tree};
-use crate::txn::Op;
+use crate::transaction::Op;
 
 /// Private writes, by table and key.
 #[derive(Debug, Default, Clone)]

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{FILE_ID, Input};
+use crate::btree::overflow::Reader;
+use crate::btree::{Chunk, Direction, KeyRange, Portion, Tree, packed};
 use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::format::{
     BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, check_page, page_commit, seal_page,
 };
 use crate::pages::{Attempt, Edits, Missing, Pages, Wait};
-use crate::tree::overflow::Reader;
-use crate::tree::{Chunk, Direction, KeyRange, Portion, Tree, packed};
 
 const PAGE_BYTES: usize = 512;
 const TABLE: TableId = TableId(1);

@@ -6,11 +6,11 @@
 use super::free::{Key, RecordChanges, Records};
 use super::meta::State;
 use super::workspace::Workspace;
+use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 use crate::error::{Error, ErrorKind};
 use crate::format::node::{CHILD_BYTES, Cell, decode_child, encode_child, inline_value_bytes_max};
 use crate::format::{CommitSeq, TableId};
 use crate::pages::{Attempt, Pages, Wait};
-use crate::tree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 
 /// The table that free pages are kept in.
 pub(super) const FREE: TableId = TableId(2);

@@ -37,7 +37,7 @@ impl Log {
         if self.0.lock().must_watch() {
             self.0.notifier.notify();
         }
-        let thread = background::start("nofault-log", move || run(&core, &seen))?;
+        let thread = background::start("nofault-wal", move || run(&core, &seen))?;
         Ok(WalWriter { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
     }
 }

@@ -2,13 +2,13 @@
 //! may be the table's own.
 
 use super::*;
+use crate::btree::FoundValue;
 use crate::format::PageId;
 use crate::format::catalog::{encode_table, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef, encode_child};
 use crate::format::node_mut;
 use crate::pages::memory::MemoryEdits;
 use crate::pages::{Attempt, Edits as _, Pages as _};
-use crate::tree::FoundValue;
 
 /// Bytes of a value in one page of its own, and of one in two pages of data below an index.
 const ONE_PAGE: usize = 400;

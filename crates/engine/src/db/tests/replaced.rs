@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::dropped::intact;
 use super::*;
+use crate::btree::FoundValue;
+use crate::btree::overflow::is_one_page;
 use crate::db::overflow;
 use crate::db::pins::PinBudget;
 use crate::error::Error;
 use crate::format::node::OverflowRef;
-use crate::tree::FoundValue;
-use crate::tree::overflow::is_one_page;
-use crate::txn::OverflowPages;
+use crate::transaction::OverflowPages;
 
 /// Bytes of a value in one page, and of one in two pages of data below an index.
 const ONE_PAGE: usize = 400;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pages::ReservationKind;
-use crate::txn::precedence::ClaimScope;
+use crate::transaction::precedence::ClaimScope;
 
 type WaitingCommits<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), CommitError>> + 'a>>>;
 

@@ -1,10 +1,10 @@
 //! The log record of a commit: its changes, one after the other.
 
 use super::{Op, no_such_table};
+use crate::btree::Tree;
 use crate::error::Result;
 use crate::format::TableId;
 use crate::format::record::Change;
-use crate::tree::Tree;
 
 /// The record of a commit in full.
 pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use crate::btree::KeyRange;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TableId;
-use crate::tree::KeyRange;
 
 /// Memory of an entry besides its bytes: two allocations at most, and its share of a node of the map.
 const ENTRY_OVERHEAD_BYTES: usize = 64;

@@ -301,9 +301,9 @@ impl Precedence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::btree::Tree;
     use crate::driver::block_on;
     use crate::format::TableId;
-    use crate::tree::Tree;
 
     const TREE: Tree = Tree { root: crate::format::PageId(9), table: TableId(4) };
 

@@ -42,6 +42,9 @@ use self::reads::{Read, ReadSet};
 pub(crate) use self::records::{decode, encode, for_each_fragment, record_bytes};
 use self::validation_window::{STEPS_TO_NOTE, ValidationWindow};
 use self::visibility::Visibility;
+use crate::btree::overflow::{Writer, data_bytes, own_pages};
+use crate::btree::write::ReplacedValue;
+use crate::btree::{FoundValue, Tree, ValueRef};
 use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{decode_table, encode_table, to_be_freed};
@@ -50,9 +53,6 @@ use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Store, Versions, Wait};
 use crate::sync::semaphore::{Permit, Semaphore};
-use crate::tree::overflow::{Writer, data_bytes, own_pages};
-use crate::tree::write::ReplacedValue;
-use crate::tree::{FoundValue, Tree, ValueRef};
 
 /// The tree of the table of tables.
 pub(crate) const CATALOG: Tree = Tree { root: PageId::CATALOG_ROOT, table: TableId::CATALOG };

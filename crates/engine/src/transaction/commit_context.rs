@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 
+use crate::btree::overflow::is_one_page;
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, Versions};
-use crate::tree::overflow::is_one_page;
 
 /// See the module.
 #[derive(Debug, Default)]
