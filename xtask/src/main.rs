@@ -1,5 +1,6 @@
 //! The checks of this repository in one command, `cargo xtask check`, the same locally and in CI.
 
+mod miri;
 mod mutants;
 mod tidy;
 
@@ -26,6 +27,8 @@ cargo xtask <command>
   histories
           transactions of threads and tasks beside each other, also while the process is killed, optimised, with fresh
           seeds, checked for strict serializability: --minutes N (default 1). A failure says where the history was left
+  miri    the tests of unsafe code that Miri can interpret, for undefined behaviour: some seven minutes; needs a nightly
+          toolchain with Miri and says how to install it
   mutants plants one fault of xtask/mutants.toml at a time in a copy of the engine and reports which tests notice it: an hour or
           more. --only NAME chooses, --list shows them, --resume goes on after an interruption, --help says the rest
 ";
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
             print!("{}", mutants::HELP);
             Ok(())
         }
+        "miri" => miri::run(&root()),
         "mutants" => mutants::run(&root(), &std::env::args().skip(2).collect::<Vec<_>>()),
         "" | "help" | "-h" | "--help" => {
             print!("{HELP}");
