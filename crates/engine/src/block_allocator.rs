@@ -31,22 +31,23 @@ pub(crate) const GROUP_BLOCKS: u64 = 256;
 const SPARE_BLOCKS: u32 = 8;
 /// How many groups to each side count as near.
 const NEAR_GROUPS: u64 = 4;
-/// A group is opened to pages from elsewhere only while at least this many of its blocks are free.
+/// Fewest free blocks that a group must have to take pages that lay in distant groups or are new.
 const ROOMY_BLOCKS: u32 = 128;
-/// Most blocks of a row: a group's, less its spare room.
+/// Most blocks of one contiguous run: a group without its spare blocks.
 pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
-/// Most groups searched for a row of free blocks, those with the most free blocks first.
+/// Most groups searched for a run of free blocks, those with the most free blocks first.
 const GROUPS_LOOKED_AT: usize = 64;
 /// Most blocks that are set aside at a time: 4 MiB with pages of 4 KiB.
 const SET_ASIDE_MAX: usize = 1024;
-/// Steps of freeing a block.
+/// Budget steps that freeing one block counts for.
 const STEPS_A_BLOCK: usize = 2;
-/// Room classes: a group moves between them only when its free count crosses a multiple of this.
+/// Width of a class of groups with similar free space: a group changes its class only when its free count crosses a
+/// multiple of this.
 const CLASS_BLOCKS: u32 = 32;
 
 const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 
-/// The blocks of one data file.
+/// Allocates and frees the blocks of one data file.
 #[derive(Debug)]
 pub(crate) struct BlockAllocator {
     /// The groups in which a block was used since the file was opened.
@@ -54,26 +55,29 @@ pub(crate) struct BlockAllocator {
     /// Ranges of groups in which no block was used yet: the first group of each range, and the group after its last. So a sparse
     /// file takes memory for its used groups, not for its length.
     untouched: BTreeMap<u32, u32>,
-    /// Groups that the file has.
+    /// Number of groups in the file.
     group_count: u64,
-    /// Groups of `groups` with room, by class of free blocks. Kept in step with it by `set_free`.
+    /// The groups in `groups` with free blocks, as (class of free blocks, group). `set_free` keeps it in step with
+    /// `groups`.
     by_room: BTreeSet<(u32, u32)>,
-    /// Where pages without an old place go, until it is full.
+    /// The group that takes pages without an old place, until it is full.
     open_group: Option<u32>,
-    /// Blocks released since the last checkpoint began: the next one no longer names them.
+    /// Blocks released since the last checkpoint began; that checkpoint still refers to them, the next one will not.
     released: Vec<BlockId>,
-    /// Blocks that the last durable checkpoint still names; free when the one in progress is durable.
+    /// Blocks to which the last durable checkpoint still refers; they become free when the checkpoint in progress is
+    /// durable.
     expiring: Vec<BlockId>,
     /// Blocks in which a write failed, oldest first: not allocated for a while.
     set_aside: VecDeque<BlockId>,
     /// Blocks that snapshots and backups read, with the number of holders.
     held: HashMap<BlockId, u32>,
-    /// Held blocks that are otherwise free.
+    /// Blocks in `held` that become free when the last holder lets go.
     waiting: BTreeSet<BlockId>,
     first_block: u64,
     used_blocks: u64,
     blocks_max: u64,
-    /// The file has the blocks before this one: it must grow before others are allocated.
+    /// End of the part of the file that is allocated on disk: the file must grow before a block from here on is
+    /// allocated.
     backed_end: u64,
     placed: Placement,
 }
@@ -81,13 +85,14 @@ pub(crate) struct BlockAllocator {
 /// Counts of page placements, by distance from the wanted place, since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// Pages that went into the group they came from.
+    /// Pages that were rewritten in the group of their old block.
     pub same_group: u64,
-    /// Pages that went into a group beside it.
+    /// Pages that were rewritten in a group near that of their old block.
     pub near_group: u64,
-    /// Pages that went elsewhere because there was no room: each costs a scan one more read.
+    /// Pages that were rewritten far from their old block because no near group had space: each costs a scan one more
+    /// read.
     pub far: u64,
-    /// Pages without an old place.
+    /// Pages that had no old block.
     pub fresh: u64,
 }
 
@@ -99,7 +104,7 @@ pub(crate) struct GroupsToEmpty {
 }
 
 impl GroupsToEmpty {
-    /// Whether no group is to be emptied.
+    /// Returns whether the set names no group to be emptied.
     pub(crate) fn is_empty(&self) -> bool {
         self.from.is_empty()
     }
@@ -115,7 +120,7 @@ pub(crate) fn group_of(block: BlockId) -> u64 {
     block.0 / GROUP_BLOCKS
 }
 
-/// No free block is left and the file may not grow.
+/// The error that no free block is left and the file may not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoFreeBlocks;
 
@@ -145,7 +150,8 @@ impl Group {
         })
     }
 
-    /// The first row of `want` free blocks, or the longest there is, as indexes in the group. Spare room is left.
+    /// Returns the first run of `want` free blocks, or the longest run there is, as indexes in the group. Leaves the
+    /// spare blocks free.
     fn longest_row(&self, want: u64) -> Range<u64> {
         let want = want.min(u64::from(self.free.saturating_sub(SPARE_BLOCKS)));
         let is_free = |at: u64| self.used[(at / 64) as usize] >> (at % 64) & 1 == 0;
@@ -191,7 +197,8 @@ impl BlockAllocator {
         allocator
     }
 
-    /// Notes that a block is in use, while a page table is loaded. False when it was already: two pages name it.
+    /// Notes that a block is in use, while a page table is loaded. Returns false when the block was marked before: two
+    /// pages refer to it.
     pub(crate) fn mark_used(&mut self, block: BlockId) -> bool {
         if self.is_used(block) {
             return false;
@@ -210,7 +217,7 @@ impl BlockAllocator {
         true
     }
 
-    /// Whether a block is allocated or not yet free again.
+    /// Returns whether a block is allocated, or released and not free yet.
     pub(crate) fn is_used(&self, block: BlockId) -> bool {
         let (word, bit) = place_in_group(block);
         self.groups.get(&(group_of(block) as u32)).is_some_and(|group| group.used[word] >> bit & 1 == 1)
@@ -340,7 +347,8 @@ impl BlockAllocator {
         GroupsToEmpty { from: from.into_iter().collect(), into: groups }
     }
 
-    /// Takes a block of one of the groups that have room; `None` when none is left there.
+    /// Takes a block of one of the groups that receive the pages of emptied groups; `None` when none of them has a free
+    /// block left.
     pub(crate) fn allocate_into(&mut self, groups: &mut GroupsToEmpty) -> Option<BlockId> {
         while let Some(group) = groups.into.last() {
             if let Some(block) = self.take_nearest(*group, 0) {
@@ -358,7 +366,8 @@ impl BlockAllocator {
         self.released.push(block);
     }
 
-    /// Frees a block at once because no page was stored in it: there was no room, or the write was never tried.
+    /// Frees at once a block that was allocated and in which no page was stored: the disk was full, or the write was
+    /// never tried.
     pub(crate) fn give_back(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "gave back a free block {block:?}");
         self.free(block);
@@ -376,7 +385,7 @@ impl BlockAllocator {
         }
     }
 
-    /// Notes that a checkpoint begins: it names no block that was released until now.
+    /// Notes that a checkpoint begins: it will not refer to any block that was released before this call.
     pub(crate) fn checkpoint_begins(&mut self) {
         if self.expiring.is_empty() {
             std::mem::swap(&mut self.expiring, &mut self.released);
@@ -403,12 +412,12 @@ impl BlockAllocator {
         freed + set_aside.len()
     }
 
-    /// Keeps a block from being freed until there were as many calls of [`BlockAllocator::let_go`].
+    /// Keeps a block from being reused until [`BlockAllocator::let_go`] was called as often as this.
     pub(crate) fn hold(&mut self, block: BlockId) {
         *self.held.entry(block).or_insert(0) += 1;
     }
 
-    /// Ends one hold.
+    /// Ends one hold of a block that [`BlockAllocator::hold`] began.
     pub(crate) fn let_go(&mut self, block: BlockId) {
         let Some(holders) = self.held.get_mut(&block) else {
             debug_assert!(false, "let go of {block:?}, which nobody holds");
@@ -428,7 +437,7 @@ impl BlockAllocator {
         self.backed_end = end.min(self.blocks_max);
     }
 
-    /// Where the next growth of the file begins: at the end of a group.
+    /// Returns the block at which the next growth of the file begins: always the end of a group.
     pub(crate) fn backed_end(&self) -> u64 {
         self.end_block().max(self.backed_end / GROUP_BLOCKS * GROUP_BLOCKS)
     }
@@ -443,7 +452,8 @@ impl BlockAllocator {
         self.backed_end() - self.used_blocks
     }
 
-    /// Whether the next page without an old place would go into a group that is half full, for want of a roomier one.
+    /// Returns whether the next page without an old place would go into a group that is half full, because no emptier
+    /// group exists.
     pub(crate) fn is_cramped(&self) -> bool {
         let open =
             self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);
@@ -451,12 +461,12 @@ impl BlockAllocator {
         !open && !roomy && self.untouched.is_empty() && self.backed_end() == self.end_block()
     }
 
-    /// Blocks the file must have for every group to exist.
+    /// Returns the number of blocks that the file needs to contain every group.
     pub(crate) fn end_block(&self) -> u64 {
         self.group_count * GROUP_BLOCKS
     }
 
-    /// Blocks in use, those that wait to be free included.
+    /// Returns the number of blocks in use, including released blocks that are not free yet.
     pub(crate) fn used_blocks(&self) -> u64 {
         self.used_blocks
     }
@@ -471,7 +481,7 @@ impl BlockAllocator {
         self.placed
     }
 
-    /// Bytes of memory it uses, roughly.
+    /// Returns about how many bytes of memory the allocator uses.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let lists = self.released.capacity() + self.expiring.capacity() + self.set_aside.capacity();
         let groups = self.groups.capacity() * (size_of::<(u32, Group)>() + 1);
@@ -492,7 +502,7 @@ impl BlockAllocator {
         self.by_room.insert((class_of(GROUP_BLOCKS as u32), group));
     }
 
-    /// Makes a group of the file one of `groups`, where it is none yet.
+    /// Adds a group of the file to `groups`, if it is not there yet.
     fn touch(&mut self, group: u32) {
         if self.groups.contains_key(&group) {
             return;

@@ -40,7 +40,7 @@ use crate::error::Result;
 use crate::pages::Durability;
 use crate::settings::Settings;
 
-/// A database, for threads. See [`db::Db`], and the example of the module.
+/// A database handle with blocking calls. See [`db::Db`], and the example of the module.
 #[derive(Debug, Clone)]
 pub struct Db(pub(crate) db::Db);
 

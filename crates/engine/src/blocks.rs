@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Most blocks of one call of [`BlockReader::try_read`].
 pub(crate) const BLOCKS_AT_A_TIME: usize = 64;
 
-/// A reader of blocks: a queue of its own, and buffers that are reused.
+/// Reads blocks of a disk through a queue of its own, into buffers that are reused.
 pub(crate) struct BlockReader {
     queue: Box<dyn Queue>,
     file_bytes: u64,
@@ -17,10 +17,7 @@ pub(crate) struct BlockReader {
 }
 
 impl BlockReader {
-    /// Opens a queue.
-    ///
-    /// # Errors
-    /// The disk's error.
+    /// Opens a queue on `disk`.  # Errors The disk's error.
     pub(crate) fn open(disk: &dyn Disk) -> Result<Self> {
         let failed = |error| Error::from_io("open the data file", error);
         let queue =
@@ -28,7 +25,7 @@ impl BlockReader {
         Ok(Self { queue, file_bytes: disk.extent_bytes().map_err(failed)?, spare: Vec::new() })
     }
 
-    /// Length of the file when this was opened.
+    /// Returns the length that the file had when this reader was opened.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
@@ -69,10 +66,11 @@ impl BlockReader {
         Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
     }
 
-    /// As [`BlockReader::try_read`], where all must succeed.
+    /// Reads as [`BlockReader::try_read`] does, and fails when one of the reads fails.
     ///
     /// # Errors
-    /// The first one.
+    ///
+    /// The error of the first read that failed.
     pub(crate) fn read(&mut self, len_bytes: usize, offsets: &[u64]) -> Result<Vec<IoBuf>> {
         self.try_read(len_bytes, offsets)?.into_iter().collect()
     }

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-/// Steps of one budget.
+/// Steps that one budget starts with.
 pub(crate) const STEPS_MAX: usize = 2048;
 
 thread_local! {
@@ -24,7 +24,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// [`STEPS_MAX`] steps.
+    /// Returns a budget of [`STEPS_MAX`] steps.
     pub(crate) fn new() -> Self {
         Self { spent: 0 }
     }
@@ -35,7 +35,7 @@ impl Budget {
         self.spent += steps;
     }
 
-    /// Whether no steps are left.
+    /// Returns whether no steps are left.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.spent >= STEPS_MAX
@@ -48,7 +48,7 @@ impl Drop for Budget {
     }
 }
 
-/// The largest number of steps that this thread spent on one budget since this was called last.
+/// Returns the largest number of steps that this thread spent on one budget since the last call of this function.
 #[cfg(test)]
 pub(crate) fn take_largest() -> usize {
     LARGEST.replace(0)

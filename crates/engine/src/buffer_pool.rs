@@ -109,16 +109,16 @@ use crate::sync::semaphore::Permit;
 /// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;
 
-/// How a pool is set up.
+/// The options with which a pool is created.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolOptions {
-    /// Bytes of memory for frames, and for everything else the pool keeps as far as it is known at the start.
+    /// Bytes of memory for the frames and for all metadata of the pool whose size is known when it is created.
     pub(crate) cache_bytes: u64,
-    /// Bytes of it that other parts of the database have taken.
+    /// Bytes of `cache_bytes` that other parts of the database have taken.
     pub(crate) spent_bytes: u64,
     /// Bytes of a page.
     pub(crate) page_bytes: usize,
-    /// Part of every checksum.
+    /// Random number of the database file, which enters every checksum.
     pub(crate) file_id: u64,
     /// Most bytes of old page versions that snapshots may keep before the oldest snapshot is evicted.
     pub(crate) snapshot_bytes_max: u64,
@@ -126,7 +126,7 @@ pub(crate) struct PoolOptions {
     pub(crate) reads_in_flight_max: usize,
 }
 
-/// The pool. Clones are handles of one.
+/// A handle of a buffer pool. Clones share one pool.
 #[derive(Clone)]
 pub(crate) struct BufferPool {
     versions: Arc<Versions>,
@@ -143,7 +143,7 @@ fn frame_memory_bytes(page_bytes: usize) -> u64 {
 }
 
 impl BufferPool {
-    /// Memory below which there can be no pool with this page table.
+    /// Returns the smallest number of bytes with which a pool for this page table can be created.
     pub(crate) fn bytes_min(page_bytes: usize, map: &BlockMap) -> u64 {
         frame_memory_bytes(page_bytes) * FRAMES_MIN as u64 + map.memory_bytes() * 2
     }
@@ -211,7 +211,7 @@ impl BufferPool {
         &self.writer
     }
 
-    /// Part of every checksum.
+    /// Returns the random number of the database file, which enters every checksum.
     pub(crate) fn file_id(&self) -> u64 {
         self.versions.file_id()
     }
@@ -229,12 +229,12 @@ impl BufferPool {
         Relocator::new(&self.versions, &self.writer, disk)
     }
 
-    /// Sets how the pool learns that the log's device is at work. The first call counts.
+    /// Sets the function by which the pool learns that the log's device is at work. Only the first call has an effect.
     pub(crate) fn learn_of_log_writes(&self, is_log_writing: IsLogWriting) {
         self.reads.standstill().learn_of_log_writes(is_log_writing);
     }
 
-    /// Snapshots alive, oldest first.
+    /// Returns the live snapshots, oldest first.
     pub(crate) fn readers(&self) -> Vec<ReaderInfo> {
         self.versions.readers()
     }
@@ -255,7 +255,7 @@ impl BufferPool {
         self.versions.pages().take_over(page, at);
     }
 
-    /// Whether the list of changed pages takes more than its share of the memory, and a checkpoint would make it shorter.
+    /// Returns whether the list of changed pages exceeds its share of the memory and a checkpoint would shorten it.
     pub(crate) fn has_many_changed(&self) -> bool {
         self.metadata().has_many_changed(self.versions.frames())
     }

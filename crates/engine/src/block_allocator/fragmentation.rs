@@ -6,13 +6,13 @@
 
 use super::*;
 
-/// One file of pages in key order, and where they are.
+/// A model of one file: pages in key order, and the block of each.
 struct Pages {
     allocator: BlockAllocator,
     place: Vec<BlockId>,
 }
 
-/// The cost of a scan.
+/// The cost of a scan over all pages in key order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scan {
     /// Average number of pages in key order that lie in consecutive blocks.
@@ -20,9 +20,9 @@ struct Scan {
     /// Reads per thousand pages, of a scan that asks for `WINDOW` pages at a time, sorts them by block, and reads over gaps
     /// of up to `GAP_BLOCKS`.
     reads_per_1000: f64,
-    /// Bytes read per byte wanted, by the same scan.
+    /// Bytes read per byte wanted, by that scan.
     amplification: f64,
-    /// Pages an average read yields, in KiB of 4 KiB pages.
+    /// Wanted data that an average read yields, in KiB, with pages of 4 KiB.
     read_kib: f64,
 }
 
@@ -31,14 +31,15 @@ const GAP_BLOCKS: u64 = 4;
 const READ_BLOCKS_MAX: u64 = 64;
 
 impl Pages {
-    /// Bulk-loaded: in key order, with the spare room that sequential allocation leaves.
+    /// Creates `count` pages as a bulk load does: in key order, leaving the spare blocks that sequential allocation
+    /// leaves.
     fn loaded(count: usize) -> Self {
         let mut allocator = BlockAllocator::new(32, u64::MAX);
         let place = (0..count).map(|_| allocator.allocate().unwrap()).collect();
         Self { allocator, place }
     }
 
-    /// Rewrites `count` pages chosen at random, a checkpoint after every `per_checkpoint`.
+    /// Rewrites `count` pages chosen at random, and makes a checkpoint after every `per_checkpoint` of them.
     fn rewrite(&mut self, count: usize, per_checkpoint: usize, random: &mut fastrand::Rng) {
         let mut left = count;
         while left > 0 {

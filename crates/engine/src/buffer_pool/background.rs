@@ -19,10 +19,10 @@ use crate::format::PageId;
 
 /// Most frames freed at a time while many of them must be written first.
 const WRITE_BATCH_MAX: usize = 1024;
-/// The pause of the background writer while the queue refuses reads.
+/// The pause of the background writer before it submits reads again that the queue has refused.
 const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// The work of the background writer.
+/// The state and the loop of the background writer.
 pub(super) struct BackgroundWriter {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
@@ -46,7 +46,8 @@ impl BackgroundWriter {
         &self.signal
     }
 
-    /// Runs one round. Returns the time to sleep afterwards, unless the thread is woken: no round wakes the thread itself.
+    /// Runs one round of the background writer. Returns the time to sleep afterwards unless the thread is woken; a
+    /// round never wakes its own thread.
     pub(super) fn round(&self, now: Instant) -> Duration {
         self.versions.sweep_all();
         let batch = self.evictor.batch();
@@ -105,7 +106,8 @@ impl BackgroundWriter {
         }
     }
 
-    /// Writes those of the pages that are only in memory. A page stays dirty if its write fails, until it must be written.
+    /// Writes the dirty pages of the list. A page whose write fails stays dirty until an eviction or a checkpoint
+    /// writes it.
     fn write_early(&self, mut pages: Vec<PageId>) {
         // Each once: the frames of one call are all checked before the first of them is written.
         pages.sort_unstable();

@@ -10,13 +10,13 @@ use std::ops::Range;
 use super::word_array::WordArray;
 use crate::format::{Location, NodeId, PageId, entries_per_node, levels_for};
 
-/// The page table of the next checkpoint.
+/// The page table that the next checkpoint will write: the location of each page, and of each node of the table itself.
 #[derive(Debug)]
 pub(crate) struct BlockMap {
     words: WordArray,
     page_count: u64,
     page_bytes: usize,
-    /// The block of each node that was ever written.
+    /// The location of each node that was ever written.
     nodes: BTreeMap<NodeId, Location>,
     dirty_leaves: BTreeSet<u64>,
 }
@@ -32,12 +32,12 @@ impl BlockMap {
         }
     }
 
-    /// Where the page is; `None` where there is no such page.
+    /// Returns the location of a page; `None` when the page does not exist.
     pub(crate) fn get(&self, page: PageId) -> Option<Location> {
         Location::from_word(self.words.load(page))
     }
 
-    /// Sets the place of a page. Returns its previous place.
+    /// Sets the location of a page. Returns the previous one.
     pub(crate) fn set(&mut self, page: PageId, at: Option<Location>) -> Option<Location> {
         let before = self.get(page);
         if before != at {
@@ -48,28 +48,28 @@ impl BlockMap {
         before
     }
 
-    /// Takes an entry over from a node read from disk.
+    /// Sets an entry that was read from a node on disk, without marking its leaf as changed.
     pub(crate) fn load_entry(&mut self, page: PageId, at: Location) {
         self.words.store(page, at.to_word());
         self.page_count = self.page_count.max(page.0 + 1);
     }
 
-    /// Sets the place of a node. Returns its previous place.
+    /// Sets the location of a node. Returns the previous one.
     pub(crate) fn set_node(&mut self, node: NodeId, at: Location) -> Option<Location> {
         self.nodes.insert(node, at)
     }
 
-    /// Where a node is.
+    /// Returns the location of a node.
     pub(crate) fn node(&self, node: NodeId) -> Option<Location> {
         self.nodes.get(&node).copied()
     }
 
-    /// Nodes that were ever written.
+    /// Returns the number of nodes that were ever written.
     pub(crate) fn node_count(&self) -> u64 {
         self.nodes.len() as u64
     }
 
-    /// Ids below this may have pages.
+    /// Returns a bound of the page ids: pages exist only below it.
     pub(crate) fn page_count(&self) -> u64 {
         self.page_count
     }
@@ -83,7 +83,7 @@ impl BlockMap {
         levels_for(self.page_count, self.page_bytes)
     }
 
-    /// Leaves changed since the last call. The caller writes them, or gives them back with `mark_dirty`.
+    /// Returns the leaves changed since the last call. The caller writes them, or gives them back with `mark_dirty`.
     pub(crate) fn take_dirty_leaves(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.dirty_leaves)
     }
@@ -92,7 +92,7 @@ impl BlockMap {
         self.dirty_leaves.extend(leaves);
     }
 
-    /// The entries of a node, as words.
+    /// Returns the entries of a node, as words.
     pub(crate) fn entries(&self, node: NodeId) -> Vec<u64> {
         let per_node = entries_per_node(self.page_bytes);
         let range = node.index * per_node..(node.index + 1) * per_node;
@@ -115,12 +115,13 @@ impl BlockMap {
         stored.filter_map(|(page, word)| Some((page, Location::from_word(word)?)))
     }
 
-    /// Every node of the table with its place.
+    /// Returns every node of the table with its location.
     pub(crate) fn node_places(&self) -> impl Iterator<Item = (NodeId, Location)> + '_ {
         self.nodes.iter().map(|(node, at)| (*node, *at))
     }
 
-    /// Ids below the page count that no leaf of the table covers: nothing was ever stored there. In order.
+    /// Returns, in order, the ranges of ids below the page count that no leaf of the table covers: no page was ever
+    /// stored under them.
     pub(crate) fn gaps(&self) -> Vec<Range<u64>> {
         let per_node = entries_per_node(self.page_bytes);
         let (mut gaps, mut next) = (Vec::new(), 0);
@@ -134,7 +135,8 @@ impl BlockMap {
         gaps
     }
 
-    /// Ids below the page count that a leaf of the table covers and that have no page. In order.
+    /// Returns, in order, the ids below the page count that a leaf of the table covers and under which there is no
+    /// page.
     pub(crate) fn unused_in_leaves(&self) -> impl Iterator<Item = PageId> + '_ {
         let per_node = entries_per_node(self.page_bytes);
         let leaves = self.nodes.keys().take_while(|node| node.level == 0);

@@ -13,14 +13,14 @@ const RANGE_BYTES: usize = (size_of::<u64>() + size_of::<ChangedRange>()) * 3 / 
 /// Invariant: ranges neither overlap nor are empty, and two that touch have different commits.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedPages {
-    /// By their first page.
+    /// The ranges, by their first page.
     ranges: BTreeMap<u64, ChangedRange>,
     pages: u64,
-    /// Ranges that the last checkpoint left, as later commits changed their pages.
+    /// Number of ranges that the last checkpoint could not remove because later commits changed their pages.
     left: usize,
 }
 
-/// The end of a range, and the last change of its pages.
+/// The value of a range: its end, and the last commit that changed its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChangedRange {
     end: u64,
@@ -28,12 +28,12 @@ struct ChangedRange {
 }
 
 impl ChangedPages {
-    /// The last change of a page.
+    /// Returns the last commit that changed a page, if it is in the list.
     pub(crate) fn get(&self, page: PageId) -> Option<CommitSeq> {
         self.range_of(page.0).map(|(_, range)| range.commit)
     }
 
-    /// Notes that commit `commit` changed this page last. Takes a few steps in the tree.
+    /// Notes that `commit` is the last commit that changed this page. Takes a few steps in the tree.
     pub(crate) fn insert(&mut self, page: PageId, commit: CommitSeq) {
         let (mut first, mut end) = (page.0, page.0 + 1);
         match self.range_of(page.0) {
@@ -58,7 +58,7 @@ impl ChangedPages {
         self.put(first..end, commit);
     }
 
-    /// The pages from `from` on and below `end`, in order.
+    /// Returns the changed pages from `from` on and below `end`, in order.
     pub(crate) fn between(&self, from: PageId, end: PageId) -> impl Iterator<Item = PageId> + '_ {
         let first = self.range_of(from.0).map_or(from.0, |(start, _)| start);
         let ranges = self.ranges.range(first..end.0.max(first));
@@ -80,12 +80,12 @@ impl ChangedPages {
         (some.len(), next)
     }
 
-    /// How many pages there are.
+    /// Returns the number of changed pages.
     pub(crate) fn page_count(&self) -> u64 {
         self.pages
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that the list takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.ranges.len() * RANGE_BYTES) as u64
     }

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
-/// Elements of a piece that grows one by one.
+/// Capacity of a piece that `push` begins.
 const PIECE: usize = 1024;
 
-/// The queue.
+/// A queue in pieces of bounded size, so that no single call moves many elements.
 #[derive(Debug)]
 pub(super) struct ChunkedQueue<T> {
-    /// None of them empty.
+    /// The pieces, none of them empty.
     pieces: VecDeque<VecDeque<T>>,
     len: usize,
 }
@@ -29,7 +29,7 @@ impl<T> ChunkedQueue<T> {
         self.len == 0
     }
 
-    /// Adds one at the end.
+    /// Adds one element at the end.
     pub(super) fn push(&mut self, element: T) {
         self.len += 1;
         match self.pieces.back_mut().filter(|piece| piece.len() < PIECE) {
@@ -46,13 +46,13 @@ impl<T> ChunkedQueue<T> {
         }
     }
 
-    /// Adds all of another queue at the end, a thousand elements a step.
+    /// Adds all elements of another queue at the end, a piece (about a thousand elements) at each step.
     pub(super) fn append(&mut self, mut other: Self) {
         self.len += other.len;
         self.pieces.append(&mut other.pieces);
     }
 
-    /// Takes the first.
+    /// Removes the first element and returns it.
     pub(super) fn pop(&mut self) -> Option<T> {
         let piece = self.pieces.front_mut()?;
         let element = piece.pop_front()?;

@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 
-/// Pools that a thread may use by turns without registering again.
+/// Most pools whose epoch handles a thread keeps, so that it can alternate between them without registering again.
 const HANDLES_MAX: usize = 8;
 
-/// Where a pool takes its guards from.
+/// The source of a pool's epoch guards.
 pub(super) struct Epochs {
     collector: Collector,
-    /// As long as the pool lives, so that threads can tell which handles are of no use any more.
+    /// Dropped with the pool: a thread sees by it which of its handles belong to pools that are gone.
     alive: Arc<()>,
 }
 
@@ -27,7 +27,7 @@ struct ThreadHandle {
 }
 
 thread_local! {
-    /// The handles of this thread, the one used last first.
+    /// The epoch handles of this thread, most recently used first.
     static HANDLES: RefCell<Vec<ThreadHandle>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -36,7 +36,8 @@ impl Epochs {
         Self { collector: Collector::new(), alive: Arc::new(()) }
     }
 
-    /// Nothing is pinned or dropped while the cell is borrowed: both may run deferred calls.
+    /// Pins the current epoch. Nothing is pinned or dropped while the cell of handles is borrowed, because both may run
+    /// deferred calls.
     #[inline]
     pub(super) fn pin(&self) -> Guard {
         let last = HANDLES.try_with(|handles| {
@@ -50,7 +51,7 @@ impl Epochs {
         }
     }
 
-    /// Pins with a handle that was not the last one used, or a new one.
+    /// Pins the epoch with a handle that is not the most recently used one, or with a new handle.
     #[cold]
     fn pin_another(&self) -> Guard {
         let earlier = HANDLES.try_with(|handles| {

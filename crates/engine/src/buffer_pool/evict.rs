@@ -19,23 +19,23 @@ use super::write::Writer;
 use super::writer_signal::WriterSignal;
 use crate::budget::{Budget, STEPS_MAX};
 
-/// Rounds of the clock that find nothing before giving up: one more than the highest counter.
+/// Rounds of the clock without an evictable frame after which a search ends: one more than the highest usage count.
 const ROUNDS: usize = 5;
-/// Frames that the clock's hand may pass for each that is wanted at once.
+/// Frames that the clock may inspect for each frame wanted by a caller that cannot wait.
 const STEPS_AT_ONCE: usize = 16;
-/// Frames that are kept free for reads that go out many together: this share of all, and so many at the most.
+/// One in so many frames is kept free for batches of reads, but at most `STOCK_MAX`.
 const STOCK_SHARE: usize = 64;
 const STOCK_MAX: usize = 256;
 /// A page on probation counts one use: by the operation that requested it.
 const PROBATION_USES_MAX: u8 = 1;
-/// Frames evicted together when a read finds none free: so many share the cost of one epoch.
+/// Frames evicted together when a read finds none free, to share the cost of one epoch.
 const EVICTED_TOGETHER: usize = 64;
 /// Most frames evicted at once for a writer that waits.
 const EVICTED_FOR_WRITER_MAX: usize = 256;
-/// Attempts of a writer to evict frames before it waits for the background writer.
+/// Attempts of a writer to evict frames itself before it waits for the background writer.
 const TRIES: usize = 3;
 
-/// Frees the frames of a pool.
+/// Frees frames of a pool by evicting pages.
 pub(super) struct Evictor {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
@@ -56,17 +56,17 @@ impl Evictor {
         }
     }
 
-    /// The queue of the pages that were read and not used again yet.
+    /// Returns the queue of the pages that were read and not used again yet.
     pub(super) fn probation(&self) -> &ProbationaryQueue {
         &self.probation
     }
 
-    /// Frames to free at a time.
+    /// Returns the number of frames that the background writer frees at a time.
     pub(super) fn batch(&self) -> usize {
         (self.versions.frames().count() / 16).clamp(4, 128)
     }
 
-    /// Takes a frame for a read; when none is free, evicts a few and takes one of those.
+    /// Takes a frame for a read; when none is free, evicts a few frames and takes one of them.
     pub(super) fn frame_for_read(&self) -> Option<OwnedFrame> {
         self.versions.frames().take_for_read().or_else(|| {
             self.free_clean_frames(EVICTED_TOGETHER);
@@ -268,7 +268,8 @@ impl Evictor {
         (clean, dirty)
     }
 
-    /// Pins dirty frames, hot or not, to be written and kept: too many dirty frames block writers.
+    /// Pins dirty frames, whatever their usage counts, so that they can be written and kept: too many dirty frames
+    /// block writers.
     fn pin_dirty(&self, want: usize, into: &mut Vec<DirtyPage>) {
         let first = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let most = into.len() + want;

@@ -10,19 +10,19 @@ use super::waiter::Waiter;
 use crate::error::Error;
 use crate::sync::wakers::wake_all;
 
-/// The frames of a pool, and the operations that wait for some of them.
+/// The frames of a pool, and the queue of operations that wait for free frames.
 pub(super) struct FrameWaitQueue {
     frames: Frames,
-    /// A leaf among the pool's locks, but for the waiters' and the free list's.
+    /// The queue. While its lock is held only the locks of waiters and of the free list may be taken.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Arc<Waiter>>,
-    /// Operations that wait, or hold the frames that they were granted.
+    /// Number of operations that wait, or hold the frames that they were granted.
     holders: usize,
-    /// Operations that were granted their frames, in all.
+    /// Number of operations that were granted their frames since the pool was opened.
     granted: u64,
     /// Frames reserved for the first operation in the queue, and for operations that were granted their frames.
     reserved: Vec<OwnedFrame>,
@@ -42,13 +42,13 @@ impl FrameWaitQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a frame for a private copy: a reserved one first.
+    /// Takes a frame for a private copy, from the reserved frames if there are any.
     pub(super) fn take_private(&self) -> Option<OwnedFrame> {
         let reserved = self.lock().reserved.pop();
         reserved.or_else(|| self.frames.take_for_write())
     }
 
-    /// Gives frames back that were taken for reads.
+    /// Returns frames that were taken for reads.
     pub(super) fn return_frames(&self, frames: Vec<OwnedFrame>) {
         if !frames.is_empty() {
             self.frames.give_back(frames);
@@ -56,7 +56,7 @@ impl FrameWaitQueue {
         }
     }
 
-    /// Gives frames back that were taken for private copies.
+    /// Returns frames that were taken for private copies.
     pub(super) fn return_private(&self, frames: Vec<OwnedFrame>) {
         if !frames.is_empty() {
             self.frames.give_back_private(frames);
@@ -118,12 +118,12 @@ impl FrameWaitQueue {
         !self.lock().waiting.is_empty()
     }
 
-    /// How many operations were granted their frames, in all.
+    /// Returns the number of operations that were granted their frames since the pool was opened.
     pub(super) fn granted_count(&self) -> u64 {
         self.lock().granted
     }
 
-    /// Whether this thread, if it is the only one, has the lock.
+    /// Returns whether the lock is held, in a test with a single thread.
     #[cfg(test)]
     pub(super) fn is_locked(&self) -> bool {
         self.state.try_lock().is_err()

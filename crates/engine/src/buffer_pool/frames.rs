@@ -31,12 +31,12 @@ pub(crate) struct Frame {
     buffer: UnsafeCell<Option<IoBuf>>,
     page: AtomicU64,
     commit: AtomicU64,
-    /// Where this version is on disk, as a word; zero while it is nowhere (the frame is dirty).
+    /// The location of this version on disk, as a word; zero while the frame is dirty.
     disk: AtomicU64,
-    /// The block near which a dirty page should go, plus one; zero for anywhere.
+    /// The block near which a dirty page should be written, plus one; zero when any block will do.
     near: AtomicU64,
     pins: AtomicU32,
-    /// Removed from the table and the versions; retired when its last pin ends.
+    /// Set when the frame was removed from the page table and the version lists; it is retired when its last pin ends.
     doomed: AtomicBool,
     published: AtomicBool,
 }
@@ -63,13 +63,13 @@ impl Frame {
         self.disk.store(at.to_word(), Ordering::Relaxed);
     }
 
-    /// Changes the place of a clean page. Under the lock of the page's shard.
+    /// Changes the location of a clean page. The caller holds the lock of the page's shard.
     pub(crate) fn set_moved(&self, at: Location) {
         debug_assert!(self.disk().is_some(), "a dirty page was moved");
         self.set_disk(at);
     }
 
-    /// Block near which it should be written.
+    /// Returns the block near which the page should be written.
     pub(crate) fn near(&self) -> Option<u64> {
         self.near.load(Ordering::Relaxed).checked_sub(1)
     }
@@ -82,12 +82,13 @@ impl Frame {
         self.pins.load(Ordering::Relaxed)
     }
 
-    /// Adds pins. Under the lock of the page's shard.
+    /// Adds pins. The caller holds the lock of the page's shard.
     pub(crate) fn pin(&self, count: u32) {
         self.pins.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Removes a pin, under the lock of the page's shard. Returns true when the frame is doomed and this was its last pin.
+    /// Removes a pin. The caller holds the lock of the page's shard. Returns true when the frame is doomed and this was
+    /// its last pin.
     pub(crate) fn unpin(&self) -> bool {
         let before = self.pins.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "unpinned a frame that is not pinned");
@@ -115,14 +116,14 @@ pub(crate) struct FrameFacts {
     pub(crate) hot: bool,
 }
 
-/// The exclusive right to a frame's memory.
+/// The exclusive right to the memory of one frame.
 #[derive(Debug)]
 pub(crate) struct OwnedFrame {
     pub(crate) index: u32,
     pub(crate) buffer: IoBuf,
 }
 
-/// The exclusive right to the memory of frames that lie together.
+/// The exclusive right to the memory of adjacent frames.
 #[derive(Debug)]
 pub(crate) struct OwnedRun {
     first: u32,
@@ -130,13 +131,13 @@ pub(crate) struct OwnedRun {
 }
 
 impl OwnedRun {
-    /// Its frames, one by one.
+    /// Splits the run into its frames.
     pub(crate) fn into_frames(self, page_bytes: usize) -> impl Iterator<Item = OwnedFrame> {
         let pieces = self.buffer.pieces(page_bytes).into_iter();
         (self.first..).zip(pieces).map(|(index, buffer)| OwnedFrame { index, buffer })
     }
 
-    /// Takes its memory, for a read of all of it.
+    /// Takes the memory of the run, for one read that fills all of it.
     pub(crate) fn into_parts(self) -> (u32, IoBuf) {
         (self.first, self.buffer)
     }
@@ -154,18 +155,20 @@ pub(crate) struct Frames {
     free: Mutex<FreeFrames>,
     region: Region,
     page_bytes: usize,
-    /// Frames that only writers may take: without them a pool full of dirty pages and readers could not commit.
+    /// Number of free frames that reads may not take: without them a pool full of dirty pages and readers could not
+    /// commit.
     reserve: usize,
-    /// Published frames that are nowhere on disk.
+    /// Number of published frames whose page is not on disk yet.
     dirty: AtomicUsize,
-    /// Frames taken for private copies and not yet published or given back.
+    /// Number of frames taken for private copies and neither published nor returned yet.
     private: AtomicUsize,
 }
 
 impl Frames {
-    /// Takes memory for `count` frames at once.
+    /// Allocates memory for `count` frames at once.
     ///
     /// # Errors
+    ///
     /// `NoSpace` when the system has no memory.
     pub(crate) fn new(count: usize, page_bytes: usize) -> Result<Self> {
         let memory = IoBuf::zeroed(count * page_bytes, PageKind::Huge)
@@ -243,13 +246,13 @@ impl Frames {
         prefetch_read(&raw const self.all[index as usize]);
     }
 
-    /// How often each frame was used lately.
+    /// Returns the usage counts of the frames.
     #[inline]
     pub(crate) fn usage(&self) -> &UsageCounts {
         &self.usage
     }
 
-    /// A frame for a page to be read. `None` when only the writers' reserve is left.
+    /// Takes a frame for a page to be read. `None` when only the writers' reserve is left.
     pub(crate) fn take_for_read(&self) -> Option<OwnedFrame> {
         let index = {
             let mut free = self.free();
@@ -258,7 +261,7 @@ impl Frames {
         index.map(|index| self.own(index))
     }
 
-    /// Up to `most` frames for pages to be read, as [`Frames::take_for_read`].
+    /// Takes up to `most` frames for pages to be read, under the same limit as [`Frames::take_for_read`].
     pub(crate) fn take_some_for_read(&self, most: usize, into: &mut Vec<OwnedFrame>) {
         let mut free = self.free();
         let count = free.len().saturating_sub(self.reserve).min(most);
@@ -287,7 +290,7 @@ impl Frames {
         Some(OwnedRun { first, buffer })
     }
 
-    /// Takes the memory of a frame. The caller has just taken the frame's number from among the free ones.
+    /// Takes the memory of a frame whose number the caller has just removed from the free frames.
     fn own(&self, index: u32) -> OwnedFrame {
         // SAFETY: the number was among the free ones and is nowhere now, so only its taker, the caller, can reach this cell. The
         // lock of the free ones orders this access after the one that put the buffer there.
@@ -317,7 +320,7 @@ impl Frames {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// Whether so many frames are dirty that some should be written ahead of need.
+    /// Returns whether so many frames are dirty that some should be written early.
     pub(crate) fn has_many_dirty(&self) -> bool {
         self.dirty_count() > self.dirty_max() * 3 / 4
     }
@@ -328,19 +331,19 @@ impl Frames {
         self.dirty_max() / 2
     }
 
-    /// Marks a dirty frame as written to `at`. Under the lock of its page's shard.
+    /// Marks a dirty frame as written to `at`. The caller holds the lock of the page's shard.
     pub(crate) fn set_clean(&self, index: u32, at: Location) {
         self.frame(index).set_disk(at);
         self.dirty.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Gives private copies back.
+    /// Returns frames that were taken for private copies.
     pub(crate) fn give_back_private(&self, frames: Vec<OwnedFrame>) {
         self.private.fetch_sub(frames.len(), Ordering::Relaxed);
         self.give_back(frames);
     }
 
-    /// Gives owned frames back.
+    /// Returns owned frames to the free list.
     pub(crate) fn give_back(&self, frames: impl IntoIterator<Item = OwnedFrame>) {
         let put_down = |OwnedFrame { index, buffer }| {
             // SAFETY: the caller owned the frame until now, so no other thread can reach this cell.
@@ -351,13 +354,14 @@ impl Frames {
         self.set_free(indices);
     }
 
-    /// Adds frames to the free ones: their buffers rest in them, and their numbers are nowhere else.
+    /// Adds frames to the free list. Their buffers must be in place, and their numbers stored nowhere else.
     fn set_free(&self, frames: impl IntoIterator<Item = u32>) {
         let mut free = self.free();
         frames.into_iter().for_each(|index| free.put(index));
     }
 
-    /// Publishes a frame: from now on its bytes do not change. The caller then stores its number where readers look.
+    /// Publishes a frame: from now on its bytes do not change. The caller then stores the returned number in the page
+    /// table.
     pub(crate) fn publish(&self, owned: OwnedFrame, facts: FrameFacts) -> u32 {
         let frame = self.frame(owned.index);
         debug_assert!(!frame.is_published(), "published twice");
@@ -401,7 +405,7 @@ impl Frames {
         self.set_free(frames.iter().copied());
     }
 
-    /// Bytes of memory the pool takes.
+    /// Returns the bytes of memory that the frames take.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.region.len_bytes() as u64 + (self.all.len() * size_of::<Frame>()) as u64
     }

@@ -7,14 +7,14 @@
 //! Invariant: a group with some frames free is listed in `broken`, one with all of them in `whole`. Lists may name groups that
 //! have changed since; a search that meets such a group removes it. Nothing here takes time that grows with the pool.
 
-/// Frames of a group.
+/// Frames in a group.
 pub(super) const GROUP: usize = 64;
-/// Broken groups that are looked at for neighbours.
+/// Most partly free groups that are searched for adjacent free frames.
 const LOOKS: usize = 4;
 
 /// The set of free frames.
 pub(super) struct FreeFrames {
-    /// By group, a bit for each frame that is free.
+    /// A bitmap for each group, with a set bit for each free frame.
     groups: Box<[u64]>,
     count: usize,
     whole: GroupStack,
@@ -22,7 +22,7 @@ pub(super) struct FreeFrames {
 }
 
 impl FreeFrames {
-    /// Creates the set for a pool of so many frames, none of them free yet.
+    /// Creates the set for a pool of `frames` frames, none of them free yet.
     pub(super) fn none(frames: usize) -> Self {
         let groups = frames.div_ceil(GROUP);
         Self {
@@ -53,7 +53,7 @@ impl FreeFrames {
         Some(self.take_from(group, self.groups[group].trailing_zeros(), 1))
     }
 
-    /// Takes `most` neighbours, or fewer, but not fewer than `least`: the first, and how many.
+    /// Takes `most` adjacent frames, or fewer but at least `least`. Returns the first and their number.
     pub(super) fn take_run(&mut self, least: usize, most: usize) -> Option<(u32, usize)> {
         let most = most.min(GROUP);
         let mut best: Option<(usize, u32, usize)> = None;
@@ -82,7 +82,7 @@ impl FreeFrames {
         (group * GROUP) as u32 + at
     }
 
-    /// Adds a group to the list in which it belongs.
+    /// Adds a group to the list of completely free or of partly free groups.
     fn list(&mut self, group: usize) {
         match self.groups[group] {
             0 => {}
@@ -91,7 +91,7 @@ impl FreeFrames {
         }
     }
 
-    /// The broken group so far from the top of its list.
+    /// Returns the partly free group at `depth` from the top of its list.
     fn top_broken(&mut self, depth: usize) -> Option<usize> {
         let groups = &self.groups;
         self.broken.top(depth, |group| !matches!(groups[group], 0 | u64::MAX))
@@ -103,7 +103,7 @@ impl FreeFrames {
     }
 }
 
-/// A list of groups, each at most once.
+/// A stack of groups that contains each group at most once.
 struct GroupStack {
     stack: Vec<u32>,
     is_in: Box<[bool]>,
@@ -120,7 +120,8 @@ impl GroupStack {
         }
     }
 
-    /// The group so far from the top, of the groups that belong here. Other groups above it are taken off.
+    /// Returns the group at `depth` from the top among the groups for which `belongs` holds. Removes other groups that
+    /// lie above it.
     fn top(&mut self, depth: usize, belongs: impl Fn(usize) -> bool) -> Option<usize> {
         loop {
             let at = self.stack.len().checked_sub(1 + depth)?;
@@ -134,7 +135,7 @@ impl GroupStack {
     }
 }
 
-/// Where the longest run of ones begins, or one of `most`, and how long it is.
+/// Returns the start and length of the longest run of ones, or of the first run of at least `most` ones.
 fn longest_run(bits: u64, most: usize) -> (u32, usize) {
     let (mut runs, mut length) = (bits, 0);
     let mut at = 0;
@@ -185,7 +186,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every frame has exactly one holder through all takes and returns, and a pool of any size gives out all it has.
+        /// Each frame has exactly one holder through any takes and returns, and a pool of any size hands out all its
+        /// frames.
         #[test]
         fn nothing_is_lost_and_nothing_is_given_out_twice(
             frames in 1_usize..300,

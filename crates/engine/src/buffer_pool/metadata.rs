@@ -26,13 +26,13 @@ use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, entries_per_node, levels_for, nodes_on_level};
 use crate::pages::{BlockReservation, ReservationKind, ReservationLedger};
 
-/// Changed pages that are noted, or looked at, under one hold of the lock.
+/// Most changed pages that are noted, or examined, during one hold of the lock.
 const CHANGED_AT_ONCE: usize = 512;
-/// Steps of noting a page: at most four ranges are looked at or changed, three of them beside each other.
+/// Budget steps of noting one changed page: at most four ranges are examined or changed, three of them adjacent.
 const STEPS_A_CHANGE: usize = 4;
-/// The part of the frames' memory that the list of changed pages may take before a checkpoint is due.
+/// The list of changed pages may take the memory of the frames divided by this before a checkpoint is due.
 const CHANGED_SHARE: u64 = 32;
-/// Steps of forgetting a range.
+/// Budget steps of removing one range from the list of changed pages.
 const STEPS_A_RANGE: usize = 2;
 /// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more than a commit
 /// that deletes a hundred rows changes.
@@ -46,7 +46,7 @@ pub(crate) struct Metadata {
     page_bytes: usize,
 }
 
-/// The metadata itself.
+/// The metadata of the pages and blocks of a pool.
 pub(crate) struct MetadataState {
     pub(crate) allocator: BlockAllocator,
     pub(crate) map: BlockMap,
@@ -56,7 +56,7 @@ pub(crate) struct MetadataState {
     /// Ordered, so that a checkpoint can take one part at a time.
     pub(crate) changed: ChangedPages,
     pub(super) ids: PageIds,
-    /// Blocks reserved for commits under way.
+    /// Number of blocks reserved for commits in progress.
     reserved: u64,
 }
 
@@ -86,7 +86,7 @@ impl Metadata {
         }
     }
 
-    /// Returns a page number above all that are in use.
+    /// Returns a page id above all that are in use.
     pub(crate) fn pages_end(&self) -> PageId {
         PageId(self.lock().ids.end())
     }
@@ -102,7 +102,7 @@ impl Metadata {
         (pages, next)
     }
 
-    /// Forgets all changes up to `commit`, which a checkpoint has taken over.
+    /// Removes from the list of changed pages all changes up to `commit`, which a durable checkpoint now contains.
     pub(crate) fn forget_changed(&self, commit: CommitSeq) {
         let mut next = Some(PageId(0));
         while let Some(from) = next {
@@ -115,7 +115,7 @@ impl Metadata {
         self.lock().changed.checkpoint_made();
     }
 
-    /// Whether the list of changed pages takes more than its share of the memory, and a checkpoint would make it shorter.
+    /// Returns whether the list of changed pages exceeds its share of the memory and a checkpoint would shorten it.
     pub(super) fn has_many_changed(&self, frames: &Frames) -> bool {
         self.lock().changed.has_outgrown(frames.memory_bytes() / CHANGED_SHARE)
     }
@@ -158,7 +158,7 @@ impl Metadata {
         without_gaps.min(state.map.node_count() + added)
     }
 
-    /// Reserves blocks for this many pages, if there are so many. Does no I/O.
+    /// Reserves blocks for this many pages, if enough are free. Does no I/O.
     pub(super) fn reserve(
         self: &Arc<Self>,
         frames: &Frames,
@@ -177,7 +177,8 @@ impl Metadata {
         Some(BlockReservation::of(Arc::clone(self) as Arc<dyn ReservationLedger>, pages))
     }
 
-    /// Returns the number of free blocks that are not promised. The reserve is among them.
+    /// Returns the number of free blocks that no commit has reserved, including the blocks kept for deletes and
+    /// checkpoints.
     pub(super) fn spare_blocks(&self, frames: &Frames) -> u64 {
         let state = self.lock();
         // With the nodes for so many more pages as are moved at a time.

@@ -6,11 +6,11 @@ use super::block_map::BlockMap;
 use super::word_array::PAGES_MAX;
 use crate::ids::PageId;
 
-/// The free page ids. Freed ids are allocated first, then ids that were never stored, then new ones.
+/// The free page ids. Freed ids are allocated first, then ids under which no page was ever stored, then new ones.
 #[derive(Debug, Default)]
 pub(super) struct PageIds {
     free: Vec<PageId>,
-    /// Ranges of ids that were allocated once and never stored, according to the page table. The lowest come last.
+    /// Ranges of ids below the end of the page table under which no page was ever stored. The lowest ranges come last.
     gaps: Vec<Range<u64>>,
     next: u64,
 }
@@ -42,7 +42,7 @@ impl PageIds {
         })
     }
 
-    /// The first id that was never allocated.
+    /// Returns the first id that was never allocated.
     pub(super) fn end(&self) -> u64 {
         self.next
     }

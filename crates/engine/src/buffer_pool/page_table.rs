@@ -22,7 +22,7 @@ use crate::pages::Missing;
 
 const SHARDS: usize = 64;
 
-/// The pages of a pool.
+/// The page table of a pool: finds the frame or the location of each page version.
 pub(super) struct PageTable {
     words: WordArray,
     shards: Box<[Mutex<Shard>]>,
@@ -33,67 +33,68 @@ pub(super) struct PageTable {
 /// The state of a page after a request to read it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReadRequest {
-    /// Marked as being read by this request: the caller must carry the read out.
+    /// The page is now marked as being read by this request: the caller must carry the read out.
     New(ReadId),
-    /// Already being read.
+    /// Another request is already reading the page; the waiter was added to it.
     Joined,
-    /// It is in memory, and pinned for the waiter.
+    /// The page is in memory, and pinned for the waiter.
     InMemory,
-    /// There is no such page.
+    /// The page does not exist.
     Absent,
 }
 
-/// The outcome of a read for its page.
+/// What became of a page when its read ended.
 pub(super) enum ReadEnd {
     /// The page is in this frame.
     Installed(u32),
     /// The page is not in memory.
     NotInstalled {
-        /// The frame, unless the read failed.
+        /// The frame of the read, unless the read failed and returned none.
         unused: Option<OwnedFrame>,
-        /// The error that the waiters have received.
+        /// The error that was given to the waiters, if any.
         error: Option<Error>,
     },
 }
 
-/// Where a view finds a page.
+/// The result of looking a page up for a view.
 pub(super) enum Lookup {
-    /// In this frame.
+    /// The page is in this frame.
     Frame(u32),
-    /// On disk, or being read.
+    /// The page is on disk, or being read.
     NotInMemory,
-    /// There is no such page as of the view's commit.
+    /// The page does not exist as of the view's commit.
     Absent,
 }
 
-/// A dirty page in its frame, pinned on behalf of the code that writes it.
+/// A dirty page in its frame, pinned for the code that writes it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DirtyPage {
     pub(crate) page: PageId,
     pub(crate) frame: u32,
 }
 
-/// A frame that could be evicted.
+/// A frame that was chosen for eviction.
 pub(super) enum EvictionOutcome {
-    /// Evicted: its number was removed from its place and is unreachable now.
+    /// The page was clean and is evicted: its frame number was removed from the page table and cannot be reached any
+    /// more.
     Clean(u32),
-    /// Must be written first; pinned.
+    /// The page is dirty and now pinned: it must be written before its frame can be evicted.
     Dirty(DirtyPage),
 }
 
-/// The work that a checkpoint has to do for a page.
+/// What a checkpoint has to do for one page.
 #[derive(Debug)]
 pub(crate) enum CheckpointPlace {
-    /// Write it: pinned.
+    /// Write this page, which is pinned.
     Dirty(DirtyPage),
-    /// Name this place.
+    /// Refer to this location: the page is on disk already.
     OnDisk(Location),
-    /// There is no such page as of the checkpoint.
+    /// Nothing: the page does not exist as of the checkpoint.
     Absent,
 }
 
 impl PageTable {
-    /// The pages that the map of `metadata` names, all of them on disk.
+    /// Creates the table of the pages in the block map of `metadata`, all of them on disk.
     pub(super) fn new(frames: Frames, metadata: &Arc<Metadata>) -> Self {
         let words = WordArray::new();
         for (page, at) in metadata.lock().map.pages_from(PageId(0)) {
@@ -121,7 +122,8 @@ impl PageTable {
         &self.metadata
     }
 
-    /// The newest version of a page: one load. A frame that it names stays this page's only under an epoch guard.
+    /// Returns the entry of a page's newest version, with one load. A frame named there stays this page's only while
+    /// the caller holds an epoch guard.
     #[inline]
     pub(super) fn entry(&self, page: PageId) -> Entry {
         Entry::from_word(self.words.load(page))
@@ -133,7 +135,7 @@ impl PageTable {
         self.words.prefetch(page);
     }
 
-    /// The entries of the pages below `end` that exist.
+    /// Returns the entries of the existing pages below `end`.
     pub(super) fn entries_below(&self, end: u64) -> impl Iterator<Item = (PageId, Entry)> + '_ {
         self.words.stored(PageId(0), end).map(|(page, word)| (page, Entry::from_word(word)))
     }
@@ -142,7 +144,7 @@ impl PageTable {
         self.words.memory_bytes()
     }
 
-    /// Looks a page up in the version that a view at `at` wants. Under the view's epoch guard.
+    /// Looks a page up in the version that a view at commit `at` sees. The caller holds the view's epoch guard.
     pub(super) fn lookup(&self, id: PageId, at: CommitSeq) -> Lookup {
         let mut shard = self.shard(id);
         if let Some(version) = shard.version_at(id, at) {
@@ -161,7 +163,7 @@ impl PageTable {
         }
     }
 
-    /// Block near which a neighbour of this page should go.
+    /// Returns the block near which a neighbour of this page should be written.
     pub(super) fn block_of(&self, page: PageId) -> Option<u64> {
         match self.entry(page) {
             Entry::OnDisk(at) | Entry::Loading(at) => Some(at.block.0),
@@ -207,7 +209,8 @@ impl PageTable {
         request
     }
 
-    /// Pins a page that is in memory after all. Under the lock of the page's shard.
+    /// Pins, for a waiter, a page that came into memory before its read was begun. The caller holds the lock of the
+    /// page's shard.
     fn pin_for(&self, page: PageId, frame: u32, waiter: Option<&Arc<Waiter>>) -> ReadRequest {
         if let Some(waiter) = waiter
             && waiter.pinned(page, frame)
@@ -312,7 +315,7 @@ impl PageTable {
         Some(EvictionOutcome::Clean(index))
     }
 
-    /// Whether a pinned page has no place on disk yet, and can still be read.
+    /// Returns whether a pinned page is not on disk yet and a reader can still reach it.
     pub(super) fn must_be_written(&self, item: DirtyPage) -> bool {
         let frame = self.frames().frame(item.frame);
         let _shard = self.shard(item.page);
@@ -330,7 +333,8 @@ impl PageTable {
         }
     }
 
-    /// Pins the frame of a page version as of `at` if it must still be written, or says where it is. `at` is registered.
+    /// Pins the frame of a page as of commit `at` if it must still be written; otherwise returns its location. `at`
+    /// must be registered.
     pub(super) fn checkpoint_place(&self, page: PageId, at: CommitSeq) -> CheckpointPlace {
         let place_of = |index: u32, frame: &Frame| match frame.disk() {
             Some(at) => CheckpointPlace::OnDisk(at),
@@ -371,7 +375,7 @@ impl PageTable {
         }
     }
 
-    /// Whether the newest version of a page lies in this block. Under the lock of the page's shard.
+    /// Returns whether the newest version of a page lies in this block. The caller holds the lock of the page's shard.
     fn newest_uses(&self, page: PageId, block: BlockId) -> bool {
         match self.entry(page) {
             Entry::OnDisk(at) | Entry::Loading(at) => at.block == block,
@@ -424,7 +428,8 @@ impl PageTable {
         moves
     }
 
-    /// Replaces the newest version of a page by a new one (or none). Returns the version that was superseded.
+    /// Replaces the newest version of a page by a new one, or by none when the page is freed. Returns the superseded
+    /// version.
     pub(super) fn replace(
         &self,
         page: PageId,
@@ -456,7 +461,7 @@ impl PageTable {
         Some(SupersededVersion { page, from, until: seq })
     }
 
-    /// Forgets a version that no view can request. Returns its frame if that is to be recycled.
+    /// Removes a version that no view can request any more. Returns its frame if that is to be recycled.
     pub(super) fn drop_version(&self, old: SupersededVersion) -> Option<u32> {
         let mut shard = self.shard(old.page);
         let version = shard.remove_version(old.page, old.from, old.until)?;

@@ -12,11 +12,11 @@ use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, seal_page};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
 
-/// The private copies of one commit. Dropping it undoes everything.
+/// The private copies of one commit. Dropping this discards them.
 pub(crate) struct PrivateCopies<'a> {
     versions: &'a Versions,
     copies: FxHashMap<PageId, Copy>,
-    /// Freed pages, with the commit of the version that was seen, where one was.
+    /// Freed pages; each with the commit of the version that the transaction saw, if it saw one.
     freed: Vec<(PageId, Option<CommitSeq>)>,
     reserved: Vec<OwnedFrame>,
     guard: Guard,
@@ -35,14 +35,15 @@ impl<'a> PrivateCopies<'a> {
         Self { versions, copies: FxHashMap::default(), freed: Vec::new(), reserved: Vec::new(), guard }
     }
 
-    /// In order, so that a history repeats exactly and neighbours are published as neighbours.
+    /// Returns the copies in page order, so that a history repeats exactly and adjacent pages are published in
+    /// sequence.
     fn take_copies(&mut self) -> Vec<(PageId, Copy)> {
         let mut copies: Vec<_> = std::mem::take(&mut self.copies).into_iter().collect();
         copies.sort_unstable_by_key(|(page, _)| *page);
         copies
     }
 
-    /// Publishes everything as part of commit `seq`.
+    /// Publishes all copies and frees as part of commit `seq`.
     pub(super) fn publish(mut self, seq: CommitSeq) {
         let (pages, frames) = (self.versions.pages(), self.versions.frames());
         let mut superseded = Vec::new();
@@ -65,12 +66,12 @@ impl<'a> PrivateCopies<'a> {
     }
 }
 
-/// A frame for one more copy beside `held`.
+/// Returns a frame for one more copy when the commit holds `held` frames already.
 fn take_frame(versions: &Versions, reserved: &mut Vec<OwnedFrame>, held: usize) -> Attempt<OwnedFrame> {
     reserved.pop().or_else(|| versions.frame_waits().take_private()).ok_or(Wait::Full { frames: held + 1 })
 }
 
-/// The newest published version: its frame, and its bytes with header.
+/// Returns the newest published version: its frame, and its bytes with header.
 fn newest<'g>(versions: &'g Versions, _protects: &'g Guard, id: PageId) -> Attempt<(u32, &'g [u8])> {
     match versions.pages().entry(id) {
         Entry::Resident(frame) => {

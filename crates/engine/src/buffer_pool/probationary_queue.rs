@@ -12,15 +12,15 @@ use nofault_io::prefetch::{LINE_BYTES, prefetch_read};
 
 use crate::format::PageId;
 
-/// The part of the frames that the queue keeps.
+/// The queue keeps one in so many frames.
 const SHARE: usize = 10;
 /// Ghosts for every ten frames. Sets do not forget quite in order: with as many ghosts as frames, a loop over a little more
 /// than the cache would find all its pages remembered, and none would count as new (`evict::policies`).
 const GHOSTS_IN_TEN: usize = 8;
-/// Ghosts that share a cache line.
+/// Number of ghosts in a set: as many as fit a cache line.
 const SET: usize = LINE_BYTES / size_of::<u32>();
 
-/// The queue and the set of its recent evictions. Its lock is a leaf.
+/// The probationary queue and the ghosts of the pages evicted from it. No other lock is taken while its lock is held.
 #[derive(Debug)]
 pub(super) struct ProbationaryQueue {
     state: Mutex<State>,
@@ -30,25 +30,25 @@ pub(super) struct ProbationaryQueue {
 
 #[derive(Debug)]
 struct State {
-    /// Oldest first.
+    /// The frame and the page of each entry, oldest first.
     queue: VecDeque<(u32, PageId)>,
     ghosts: Ghosts,
 }
 
 impl ProbationaryQueue {
-    /// For a pool of so many frames.
+    /// Creates the queue for a pool of `frames` frames.
     pub(super) fn new(frames: usize) -> Self {
         let state = State { queue: VecDeque::new(), ghosts: Ghosts::new(frames) };
         Self { state: Mutex::new(state), share_max: (frames / SHARE).max(2), entries_max: frames }
     }
 
-    /// Prefetches the cache lines for pages that will come soon.
+    /// Prefetches the CPU cache lines that `add` will need for these pages.
     pub(super) fn expect(&self, pages: impl Iterator<Item = PageId>) {
         let state = self.lock();
         pages.for_each(|page| state.ghosts.prefetch(page));
     }
 
-    /// Each of these pages was read into a frame.
+    /// Adds pages that were just read, each with its frame.
     pub(super) fn add(&self, pages: impl Iterator<Item = (u32, PageId)>) {
         let mut state = self.lock();
         for (frame, page) in pages {
@@ -63,12 +63,12 @@ impl ProbationaryQueue {
         }
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.lock().queue.len()
     }
 
-    /// Takes out up to `most` of the oldest entries, as far as there are more than the queue keeps.
+    /// Removes up to `most` of the oldest entries, as long as the queue is longer than its share.
     pub(super) fn take_oldest(&self, most: usize, into: &mut Vec<(u32, PageId)>) {
         let mut state = self.lock();
         let State { queue, ghosts } = &mut *state;
@@ -79,14 +79,15 @@ impl ProbationaryQueue {
         }
     }
 
-    /// Records the outcome for entries that were taken out: `left` was evicted, and `stay` enters the queue again.
+    /// Records the outcome for entries that were taken out: the pages `left` were evicted, and the entries `stay` go
+    /// back into the queue.
     pub(super) fn put_back(&self, left: &[PageId], stay: &[(u32, PageId)]) {
         let mut state = self.lock();
         left.iter().for_each(|page| state.ghosts.add(*page));
         state.queue.extend(stay);
     }
 
-    /// Memory for a pool of so many frames, at most.
+    /// Returns the most bytes of memory that the queue takes in a pool of `frames` frames.
     pub(super) fn bytes_max(frames: usize) -> u64 {
         // The queue, with the room that growing leaves, and the ghosts.
         (frames * (2 * 16 + size_of::<u32>())) as u64
@@ -105,23 +106,23 @@ pub(super) struct Ghosts {
     sets: Box<[Set]>,
 }
 
-/// One set of marks, newest first; zero marks an empty place.
+/// One set of page marks, newest first; zero is an empty place.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Set([u32; SET]);
 
 impl Ghosts {
-    /// For a pool of so many frames.
+    /// Creates the ghost sets for a pool of `frames` frames.
     pub(super) fn new(frames: usize) -> Self {
         Self { sets: vec![Set([0; SET]); (frames * GHOSTS_IN_TEN / 10 / SET).max(1)].into() }
     }
 
-    /// Whether the page was evicted recently.
+    /// Returns whether the page was evicted recently.
     pub(super) fn contains(&self, page: PageId) -> bool {
         self.sets[self.set_of(page)].0.contains(&mark(page))
     }
 
-    /// The page left.
+    /// Notes that the page was evicted.
     pub(super) fn add(&mut self, page: PageId) {
         let set = self.set_of(page);
         let Set(marks) = &mut self.sets[set];

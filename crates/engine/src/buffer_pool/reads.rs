@@ -68,12 +68,13 @@ use super::writer_signal::WriterSignal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Missing;
 
-/// Completions that a blocking waiter waits for at a time, if it needs that many.
+/// Completions for which a blocking waiter sleeps at a time, if it needs as many.
 const COMPLETIONS_AT_ONCE: usize = 4;
-/// Most milliseconds that a blocking waiter sleeps, relying on other threads, before it checks the queue itself.
+/// Most milliseconds that a blocking waiter sleeps without checking the queue itself, relying on other threads to take
+/// completions.
 const PARKED_MS: usize = 100;
 
-/// The reads of a pool, and the owner of every one of them.
+/// The read path of a pool: starts reads, submits them and takes their completions.
 pub(super) struct Reads {
     versions: Arc<Versions>,
     evictor: Arc<Evictor>,
@@ -89,9 +90,9 @@ pub(super) struct Reads {
 /// The result of one round of a blocking waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
-    /// Something happened.
+    /// A read or a wait made progress.
     Moved,
-    /// Nothing happened, for as long as `weight` short rounds take.
+    /// Nothing happened during a time of `weight` short rounds.
     Idle { weight: usize },
 }
 
@@ -134,7 +135,7 @@ impl Reads {
         Ok(Self { versions, evictor, signal, scheduler, demand, dispatcher, standstill, direct, scratch_bytes })
     }
 
-    /// Bytes of memory for reading runs.
+    /// Returns the bytes of scratch memory for reads of several pages.
     pub(super) fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
     }
@@ -143,12 +144,12 @@ impl Reads {
         &self.versions
     }
 
-    /// The reads that are under way.
+    /// Returns the list of all reads in progress.
     pub(super) fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }
 
-    /// Ends waits for frames when nothing moves any more.
+    /// Returns the detector that ends waits for frames when no more progress is possible.
     pub(super) fn standstill(&self) -> &Standstill {
         &self.standstill
     }
@@ -167,7 +168,7 @@ impl Reads {
         self.stage(reads.into_iter());
     }
 
-    /// Returns the read that brings a page, unless the page is in memory or being read already.
+    /// Begins the read of a page. Returns `None` when the page is in memory or being read already.
     fn begin(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> Option<Read> {
         match self.versions.pages().request_read(missing, waiter) {
             ReadRequest::New(id) => Some(Read::new(id)),
@@ -202,12 +203,12 @@ impl Reads {
         self.dispatcher.submit();
     }
 
-    /// As [`Reads::submit`], without waking a thread.
+    /// Submits and takes completions as [`Reads::submit`] does, but wakes no thread.
     pub(super) fn send(&self) {
         self.dispatcher.send();
     }
 
-    /// Submits staged reads if they are a batch, and returns whether they were.
+    /// Submits the staged reads if they are enough for a batch. Returns whether they were.
     pub(super) fn submit_batch(&self) -> bool {
         let is_batch = self.scheduler.staged().are_batch();
         if is_batch {
@@ -226,12 +227,12 @@ impl Reads {
         }
     }
 
-    /// Whether the completion thread takes completions, so that no waiter has to.
+    /// Returns whether the completion thread takes completions at present, so that no waiter has to.
     fn is_served(&self) -> bool {
         self.demand.is_served() && self.signal.is_running()
     }
 
-    /// Takes completions for the completion thread, and submits staged reads.
+    /// Takes completions and submits staged reads, on the completion thread.
     pub(super) fn take_for_others(&self) {
         // An error here is one of the queue as a whole: the next submit meets it, too.
         let _ = self.dispatcher.reap(0);
@@ -293,7 +294,8 @@ impl Reads {
         if moved { Round::Moved } else { Round::Idle { weight: PARKED_MS } }
     }
 
-    /// Leaves a round to the completion thread. `None` when that has just stopped listening.
+    /// Leaves one round of waiting to the completion thread. Returns `None` when that thread has just stopped
+    /// listening.
     fn rely_on_completion_thread(&self, waiter: &Arc<Waiter>) -> Option<Round> {
         self.demand.while_reliant(|| {
             self.is_served().then(|| {
@@ -304,7 +306,7 @@ impl Reads {
         })
     }
 
-    /// Notes that a ticket is polled: from now on a dedicated thread must take completions.
+    /// Notes that a task polled a ticket: from now on the completion thread must take completions.
     pub(super) fn note_polled(&self) {
         self.demand.note_polled();
     }
@@ -319,12 +321,12 @@ impl Reads {
         ReadCompletions::new(&self.demand, &self.dispatcher)
     }
 
-    /// The users of the completion thread.
+    /// Returns the record of the completion thread's users.
     pub(super) fn demand(&self) -> &CompletionDemand {
         &self.demand
     }
 
-    /// The part that handles the queue, for tests.
+    /// Returns the dispatcher, for tests.
     #[cfg(test)]
     pub(super) fn dispatcher(&self) -> &Dispatcher {
         &self.dispatcher

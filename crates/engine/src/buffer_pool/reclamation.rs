@@ -13,24 +13,25 @@ use crate::budget::Budget;
 
 /// Retired versions that may pile up before a committing thread drops them, and the deferred calls before it flushes them.
 pub(super) const RETIRED_MAX: usize = 64;
-/// Steps of forgetting a version, and of recycling a frame.
+/// Budget steps of dropping a version, and of recycling a frame.
 const STEPS_A_VERSION: usize = 4;
 const STEPS_A_FRAME: usize = 2;
 /// Flushes that let the epoch advance twice, as far as no guard stands in the way.
 const FLUSHES: usize = 4;
 
-/// The epochs of a pool, and what has been retired in them.
+/// The epochs of a pool, and the frames and versions that were retired in them.
 pub(super) struct Reclamation {
     epochs: Epochs,
     retired: Arc<RetiredItems>,
 }
 
-/// Filled by the epoch's deferred calls, which may run at any pin of any thread, under any lock that the thread holds.
+/// Retired items that are ready to be recycled. Deferred calls of the epochs add to it: at any pin of any thread, under
+/// any lock that the thread holds.
 #[derive(Default)]
 struct RetiredItems {
-    /// A leaf among the pool's locks.
+    /// The lists. No other lock is taken while this lock is held.
     lists: Mutex<RetiredLists>,
-    /// Frames and versions that deferred calls will still add.
+    /// Number of frames and versions that deferred calls will still add.
     pending: AtomicUsize,
 }
 
@@ -58,17 +59,17 @@ impl Reclamation {
         }
     }
 
-    /// Collects these frames, which cannot be found any more, once every guard that is pinned now is gone.
+    /// Retires frames that cannot be found any more: they can be recycled once all guards that are pinned now are gone.
     pub(super) fn retire_frames(&self, frames: Vec<u32>) {
         self.after_this_epoch(frames.len(), move |lists| lists.frames.push_all(frames));
     }
 
-    /// Collects these versions, which no later view requests, once every guard that is pinned now is gone.
+    /// Retires versions that no later view requests: they can be dropped once all guards that are pinned now are gone.
     pub(super) fn retire_versions(&self, versions: Vec<SupersededVersion>) {
         self.after_this_epoch(versions.len(), move |lists| lists.versions.push_all(versions));
     }
 
-    /// Calls `add`, which adds `count` items, when every guard that is pinned now is gone.
+    /// Calls `add`, which adds `count` items, once all guards that are pinned now are gone.
     fn after_this_epoch(&self, count: usize, add: impl FnOnce(&mut RetiredLists) + Send + 'static) {
         if count == 0 {
             return;
@@ -90,7 +91,7 @@ impl Reclamation {
         }
     }
 
-    /// Takes some of the retired frames and versions, as many as may be recycled within a budget.
+    /// Takes some of the retired frames and versions, as many as one budget allows to recycle.
     pub(super) fn take_some(&self) -> (Vec<u32>, Vec<SupersededVersion>) {
         let (mut frames, mut versions, mut budget) = (Vec::new(), Vec::new(), Budget::new());
         let mut lists = self.retired.lock();
@@ -114,7 +115,7 @@ impl Reclamation {
         lists.frames.is_empty() && lists.versions.is_empty()
     }
 
-    /// How many versions can be dropped.
+    /// Returns the number of versions that can be dropped.
     pub(super) fn version_count(&self) -> usize {
         self.retired.lock().versions.len()
     }

@@ -48,13 +48,13 @@ pub(crate) struct SupersededVersion {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReaderInfo {
-    /// The commit it shows.
+    /// The commit that the snapshot shows.
     pub commit: CommitSeq,
-    /// How many holders it has.
+    /// Number of holders of the snapshot.
     pub holders: usize,
     /// Age of the oldest holder, in nanoseconds.
     pub age_ns: u64,
-    /// Bytes of old page versions that are kept for it and for no newer snapshot.
+    /// Bytes of old page versions that are kept for this snapshot and for no newer one.
     pub pinned_bytes: u64,
 }
 
@@ -72,11 +72,11 @@ struct Group {
 pub(crate) struct Registry {
     visible: CommitSeq,
     snapshots: BTreeMap<CommitSeq, Group>,
-    /// Snapshots that keep versions and may be evicted.
+    /// The commits of snapshots that keep versions and may be evicted.
     limitable: BTreeSet<CommitSeq>,
     /// Superseded versions that may still be visible, in order of `until`, which is the same for all of a list.
     fresh: VecDeque<(CommitSeq, Vec<SupersededVersion>)>,
-    /// Versions to be checked: no longer visible, and perhaps needed by a snapshot.
+    /// Versions to be examined: readers of the newest commit do not see them, but a snapshot may need them.
     unsettled: ChunkedQueue<SupersededVersion>,
     kept_count: usize,
     /// How many of these are kept for groups that are never evicted: per group at most one version of each page of that commit.
@@ -110,7 +110,8 @@ impl Registry {
         self.settle()
     }
 
-    /// Checks some of the versions that are no longer visible. Returns those that no reader can need any more.
+    /// Examines some of the versions that the newest commit does not show. Returns those that no reader can need any
+    /// more.
     pub(crate) fn settle(&mut self) -> Vec<SupersededVersion> {
         let mut unneeded = Vec::new();
         self.settle_within(&mut Budget::new(), &mut unneeded);
@@ -126,12 +127,13 @@ impl Registry {
         }
     }
 
-    /// Whether there are versions left to be looked at.
+    /// Returns whether no versions are left to be examined.
     pub(crate) fn is_settled(&self) -> bool {
         self.unsettled.is_empty()
     }
 
-    /// Registers the visible commit.
+    /// Registers a holder of the visible commit. Returns the commit, and the flag that is set when the snapshot is
+    /// evicted.
     pub(crate) fn register(&mut self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
         let group = self.snapshots.entry(self.visible).or_insert_with(|| Group {
             holders: 0,
@@ -146,7 +148,7 @@ impl Registry {
         (self.visible, Arc::clone(&group.too_old))
     }
 
-    /// Ends one registration. Returns the versions that became unneeded.
+    /// Ends one registration. Returns the versions that no reader needs any more.
     pub(crate) fn unregister(
         &mut self,
         commit: CommitSeq,
@@ -213,7 +215,7 @@ impl Registry {
         }
     }
 
-    /// Versions kept for snapshots.
+    /// Returns the number of versions kept for snapshots.
     pub(crate) fn kept_count(&self) -> usize {
         self.kept_count
     }

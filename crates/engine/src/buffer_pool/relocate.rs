@@ -30,50 +30,50 @@ use crate::error::{Error, Result};
 use crate::format::{BlockId, Location, PageId, check_page};
 use crate::pages::ReservationKind;
 
-/// Bytes that are moved as one.
+/// Bytes that are moved with one operation.
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// Pages that lie in fragments of so many bytes are read as fast as if they lay in one.
+/// Size of a fragment beyond which larger ones are read no faster: pages in such fragments are not moved.
 const FRAGMENT_BYTES_ENOUGH: usize = 64 << 10;
-/// The same in pages, at the most: so that moving small pages gains something.
+/// The same limit in pages, at most: with small pages, moving them still gains something.
 const FRAGMENT_PAGES_ENOUGH: usize = 16;
-/// The file may be larger by this share of the blocks in use …
+/// While pages are relocated the file may exceed the blocks in use by one part in so many, plus `GROWTH_BLOCKS`.
 const GROWTH_SHARE: u64 = 8;
-/// … and by this many blocks.
+/// Further blocks by which the file may exceed the blocks in use: see `GROWTH_SHARE`.
 const GROWTH_BLOCKS: u64 = 4096;
-/// Groups of blocks that are emptied at a time, so that rows become free.
+/// Number of groups of blocks that are emptied at a time, to make contiguous runs of free blocks.
 const GROUPS_EMPTIED: usize = 256;
-/// Pages that may lie in two places before a checkpoint should give the old ones up, and the share of those in use.
+/// Fewest moved pages, whose old blocks are not free yet, at which a checkpoint should be made.
 const PENDING_PAGES: u64 = 4096;
 const PENDING_SHARE: u64 = 16;
 
-/// Names the action in errors.
+/// The action that errors name.
 const MOVE: &str = "write pages that are being moved";
 
 /// The outcome of relocating a set of pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RelocationOutcome {
-    /// Pages looked at, but for those in memory alone or just being read.
+    /// Pages examined, without those that are only in memory or being read.
     pub(crate) pages: u64,
     /// Pages moved.
     pub(crate) moved: u64,
-    /// Pages that should have been moved and found no free blocks in a row.
+    /// Pages that should have been moved but found no contiguous run of free blocks.
     pub(crate) without_free_blocks: u64,
-    /// Fragments in which they lay, sorted by block.
+    /// Number of fragments in which the examined pages lay before, sorted by block.
     pub(crate) fragments_before: u64,
-    /// Fragments in which they lie.
+    /// Number of fragments in which they lie afterwards.
     pub(crate) fragments_after: u64,
 }
 
-/// Relocates pages, one list at a time.
+/// Relocates pages to adjacent blocks, one list of pages at a time.
 pub(crate) struct Relocator {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
     reader: BlockReader,
-    /// Where the last row ended.
+    /// The block after which the last moved run ended.
     after: Option<BlockId>,
-    /// Groups of blocks in which pages lie together by now.
+    /// Groups of blocks in which pages already lie in order.
     defragmented: FxHashSet<u64>,
-    /// Moved since the last checkpoint: they still take their old blocks as well.
+    /// Number of pages moved since the last checkpoint: until the next one they occupy their old blocks as well.
     pending: u64,
 }
 
@@ -93,22 +93,22 @@ impl Relocator {
         Ok(Self { versions, writer, reader, after: None, defragmented: FxHashSet::default(), pending: 0 })
     }
 
-    /// Pages that are best given at a time.
+    /// Returns the number of pages that callers should pass at a time.
     pub(crate) fn pages_at_once(&self) -> usize {
         (BYTES_AT_ONCE / self.versions.frames().page_bytes()).clamp(1, ROW_BLOCKS_MAX as usize)
     }
 
-    /// Whether a checkpoint should be made: many pages take two blocks.
+    /// Returns whether a checkpoint should be made because many pages occupy two blocks.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.pending > PENDING_PAGES.max(self.live_blocks() / PENDING_SHARE)
     }
 
-    /// Whether a checkpoint would free blocks.
+    /// Returns whether a checkpoint would free blocks.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending > 0
     }
 
-    /// A checkpoint was made since the last list.
+    /// Notes that a checkpoint was made since the last list of pages.
     pub(crate) fn checkpoint_made(&mut self) {
         self.pending = 0;
     }
@@ -212,7 +212,7 @@ impl Relocator {
         Ok(Some(moved))
     }
 
-    /// Blocks in use, without those that moved pages take twice.
+    /// Returns the number of blocks in use, without the old blocks of moved pages.
     fn live_blocks(&self) -> u64 {
         let metadata = self.versions.metadata().lock();
         metadata.allocator.used_blocks().saturating_sub(metadata.allocator.deferred_blocks() + self.pending)
@@ -256,7 +256,8 @@ impl Relocator {
         Ok(self.replace_places(row.map(BlockId), pages))
     }
 
-    /// Replaces the pages' places by these blocks. Returns how many were replaced; the other pages have changed meanwhile.
+    /// Replaces the locations of the pages by these blocks. Returns how many were replaced: pages that changed
+    /// meanwhile keep theirs.
     fn replace_places(&self, to: impl Iterator<Item = BlockId>, pages: &mut [(PageId, Location)]) -> u64 {
         let mut moved = 0;
         for (block, (page, at)) in to.zip(pages) {
@@ -269,7 +270,7 @@ impl Relocator {
         moved
     }
 
-    /// The pages' bytes in this order, checked, as one piece.
+    /// Returns the bytes of the pages in the given order, checked, in one buffer.
     fn copy(&mut self, pages: &[(PageId, Location)]) -> Result<IoBuf> {
         let page_bytes = self.versions.frames().page_bytes();
         let mut bytes = IoBuf::zeroed(pages.len() * page_bytes, PageKind::Small)
@@ -284,7 +285,7 @@ impl Relocator {
         Ok(bytes)
     }
 
-    /// The pages' bytes in this order, checked; `BLOCKS_AT_A_TIME` at the most.
+    /// Reads the pages in the given order and checks them; at most `BLOCKS_AT_A_TIME` pages.
     fn read(&mut self, pages: &[(PageId, Location)]) -> Result<Vec<IoBuf>> {
         let page_bytes = self.versions.frames().page_bytes();
         let offsets: Vec<u64> = pages.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
@@ -300,7 +301,7 @@ impl Relocator {
     }
 }
 
-/// Rows of blocks that follow each other, in any order.
+/// Returns the number of runs of consecutive block numbers, whatever the order of `blocks`.
 fn fragments(blocks: impl Iterator<Item = u64>) -> u64 {
     let mut blocks: Vec<u64> = blocks.collect();
     blocks.sort_unstable();

@@ -22,7 +22,7 @@ pub(crate) struct Version {
     pub(crate) from: CommitSeq,
     pub(crate) until: CommitSeq,
     pub(crate) place: Place,
-    /// The page was freed at `until`: its id can be used again when this version goes.
+    /// True when the page was freed at commit `until`: its id can be reused once this version is dropped.
     pub(crate) frees_id: bool,
 }
 
@@ -32,7 +32,7 @@ impl Version {
     }
 }
 
-/// The place of an old version.
+/// The location of an old version: in a frame, or on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Frame(u32),
@@ -40,7 +40,7 @@ pub(crate) enum Place {
     Loading(Location),
 }
 
-/// A read under way, and its waiters: none, nearly always one, rarely more.
+/// A read in progress, and its waiters: nearly always none or one.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     number: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Shard {
     last_read: u64,
 }
 
-/// A read under way: which page, from where, and its number.
+/// Identifies a read in progress: its page, its location, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadId {
     pub(crate) page: PageId,
@@ -86,28 +86,28 @@ impl Shard {
         ReadId { page, at, number: self.last_read }
     }
 
-    /// The read under way that brings a page from this block.
+    /// Returns the read in progress that loads a page from this block.
     pub(crate) fn load(&mut self, page: PageId, block: BlockId) -> Option<&mut Load> {
         self.loads.get_mut(&(page, block))
     }
 
-    /// Removes a read that ends or is given up. `None` when it was given up before, or another read has taken its place.
+    /// Removes a read that ends or is abandoned. `None` when it was abandoned before, or another read has replaced it.
     pub(crate) fn end_load(&mut self, read: ReadId) -> Option<Load> {
         let key = (read.page, read.at.block);
         if self.loads.get(&key)?.number == read.number { self.loads.remove(&key) } else { None }
     }
 
-    /// The version of a page that a view at `at` sees, unless it is the newest.
+    /// Returns the version of a page that a view at commit `at` sees, unless that is the newest version.
     pub(crate) fn version_at(&mut self, page: PageId, at: CommitSeq) -> Option<&mut Version> {
         self.versions.get_mut(&page)?.iter_mut().find(|version| version.shows(at))
     }
 
-    /// The version that is being read from there.
+    /// Returns the old version of a page that is being read from the location `at`.
     pub(crate) fn version_loading(&mut self, page: PageId, at: Location) -> Option<&mut Version> {
         self.versions.get_mut(&page)?.iter_mut().find(|version| version.place == Place::Loading(at))
     }
 
-    /// The version in this frame.
+    /// Returns the old version of a page that is in this frame.
     pub(crate) fn version_in_frame(&mut self, page: PageId, frame: u32) -> Option<&mut Version> {
         self.versions.get_mut(&page)?.iter_mut().find(|version| version.place == Place::Frame(frame))
     }
@@ -129,7 +129,7 @@ impl Shard {
         Some(version)
     }
 
-    /// Whether any old version of the page lies in this block.
+    /// Returns whether any old version of the page lies in this block.
     pub(crate) fn version_uses(&self, page: PageId, block: BlockId, disk_of: impl Fn(u32) -> Option<Location>) -> bool {
         let uses = |version: &Version| match version.place {
             Place::Disk(at) | Place::Loading(at) => at.block == block,
@@ -138,7 +138,7 @@ impl Shard {
         self.versions.get(&page).is_some_and(|versions| versions.iter().any(uses))
     }
 
-    /// Where the youngest of a page's old versions ends; zero without any.
+    /// Returns the commit that superseded the youngest of a page's old versions; zero when there is none.
     pub(crate) fn last_until(&self, page: PageId) -> CommitSeq {
         let untils = self.versions.get(&page).into_iter().flatten().map(|version| version.until);
         untils.max().unwrap_or_default()

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::versions::Versions;
 use crate::format::CommitSeq;
 
-/// A commit that stays readable.
+/// Keeps the pages of one commit readable until it is dropped or evicted.
 pub(crate) struct Snapshot {
     versions: Arc<Versions>,
     seq: CommitSeq,
@@ -20,7 +20,7 @@ impl Snapshot {
         Self { versions: Arc::clone(versions), seq, too_old, essential }
     }
 
-    /// Set when the snapshot has been evicted.
+    /// Returns the flag that is set when the snapshot has been evicted.
     pub(super) fn too_old(&self) -> &AtomicBool {
         &self.too_old
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counts since the pool was opened.
+/// Counts of the pool's work since it was opened.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) misses: AtomicU64,
@@ -19,17 +19,18 @@ pub(super) struct Counters {
 /// Number of hit counters: threads that use different ones do not share a cache line.
 const HIT_PLACES: usize = 16;
 
-/// Pages that were found in memory, counted by threads side by side.
+/// Counts the requests that found their page in memory, with several counters so that threads do not contend.
 #[derive(Debug, Default)]
 pub(super) struct Hits([HitPlace; HIT_PLACES]);
 
-/// Aligned to two cache lines, because neighbouring lines are fetched in pairs.
+/// One hit counter. It is aligned to two cache lines because neighbouring lines are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct HitPlace(AtomicU64);
 
 impl Hits {
-    /// A count for one attempt, added to the whole when it is dropped: one atomic addition for all pages of a descent.
+    /// Returns a counter for the hits of one attempt, added to the total when it is dropped: one atomic addition for
+    /// all pages of a descent.
     pub(super) fn tally(&self) -> HitTally<'_> {
         HitTally { hits: self, count: Cell::new(0) }
     }
@@ -49,7 +50,7 @@ impl Hits {
     }
 }
 
-/// Hits of one attempt.
+/// Counts the hits of one attempt.
 pub(super) struct HitTally<'a> {
     hits: &'a Hits,
     count: Cell<u64>,
@@ -86,9 +87,9 @@ impl Drop for HitTally<'_> {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
-    /// Frames in all.
+    /// Number of frames.
     pub frames: u64,
-    /// Frames without a page.
+    /// Frames that contain no page.
     pub frames_free: u64,
     /// Pages looked up and found in memory, inner nodes of trees included: a get in a tree of three levels, all in memory, counts
     /// three. An operation that is repeated after a miss counts the pages above it again, except a get in the same commit, which
@@ -100,13 +101,13 @@ pub struct PoolStats {
     pub misses_joined: u64,
     /// Pages evicted from memory, whether they had to be written first or not.
     pub evicted: u64,
-    /// Pages in memory that are newer than the disk.
+    /// Pages in memory whose newest version is not on disk yet.
     pub pages_dirty: u64,
     /// Pages written to disk, by eviction and checkpoints.
     pub pages_written: u64,
-    /// Pages that compaction put beside their neighbours.
+    /// Pages that compaction moved next to their neighbours in key order.
     pub pages_moved: u64,
-    /// Reads repeated because of a checksum.
+    /// Reads repeated because a checksum was wrong.
     pub checksum_retries: u64,
     /// Requests that had to wait for frames.
     pub frame_waits: u64,
@@ -116,17 +117,17 @@ pub struct PoolStats {
     pub snapshot_bytes: u64,
     /// Pages changed since the last checkpoint.
     pub pages_changed: u64,
-    /// Pages written into the group of blocks they came from, beside it, and elsewhere: the last kind costs scans a read.
+    /// Pages written into the block group of their old block. See also `pages_placed_near` and `pages_placed_far`.
     pub pages_placed_same: u64,
-    /// See `pages_placed_same`.
+    /// Pages written into a block group near that of their old block.
     pub pages_placed_near: u64,
-    /// See `pages_placed_same`.
+    /// Pages written far from their old block: each costs a later scan one more read.
     pub pages_placed_far: u64,
     /// Blocks for which the data file has room, over all its stripes.
     pub blocks_file: u64,
-    /// Blocks of the data file in use, those that wait to be free included.
+    /// Blocks of the data file in use, including released blocks that are not free yet.
     pub blocks_used: u64,
-    /// Blocks that wait for a checkpoint or a reader to be free.
+    /// Released blocks that become free only after a checkpoint or the end of a reader.
     pub blocks_deferred: u64,
     /// Blocks that can be used before the file must grow.
     pub blocks_free: u64,
@@ -137,6 +138,6 @@ pub struct PoolStats {
     pub memory_bytes: u64,
     /// Memory of the frames, with their metadata and the scratch buffers of reads, in bytes.
     pub memory_frames_bytes: u64,
-    /// Memory of the page table, as it is used and as it was last written, in bytes.
+    /// Memory of the page table, in its current and its last written form, in bytes.
     pub memory_table_bytes: u64,
 }

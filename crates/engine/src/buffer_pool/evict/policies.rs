@@ -26,18 +26,18 @@ impl Request {
 }
 
 trait Policy {
-    /// Looks for the page, and takes it in if it was not there.
+    /// Requests a page, which enters the cache if it was missing. Returns whether it was there.
     fn request(&mut self, request: Request) -> bool;
 }
 
-/// A clock. Each frame has a counter up to `usage_max`, raised by each use, lowered by the hand.
+/// A clock: each frame has a counter, raised up to `usage_max` by each use and lowered when the clock's hand passes.
 struct Clock {
     frames: Vec<(u32, u8)>,
     at: HashMap<u32, usize>,
     hand: usize,
     capacity: usize,
     usage_max: u8,
-    /// Usage count of a page that came because of a `Get`, and because of a `Scan`, after its first use.
+    /// Initial usage count of a page that was brought in by a `Get`, and by a `Scan`.
     born: [u8; 2],
 }
 
@@ -73,7 +73,7 @@ impl Policy for Clock {
     }
 }
 
-/// The pool's policy: new pages in a queue of their own (`probationary_queue`), everything else on the clock.
+/// The policy of the buffer pool: new pages in the probationary queue (`probationary_queue`), all others on the clock.
 struct Pool {
     clock: Clock,
     probation: VecDeque<u32>,
@@ -86,7 +86,7 @@ impl Pool {
         Self { clock, probation: VecDeque::new(), ghosts: Ghosts::new(capacity) }
     }
 
-    /// The frame of a new page that has to go.
+    /// Returns the frame of the new page to be evicted, if the probationary queue is longer than its share.
     fn newcomer(&mut self) -> Option<usize> {
         while self.probation.len() > self.clock.capacity / 10 {
             let page = self.probation.pop_front()?;
@@ -125,7 +125,7 @@ impl Policy for Pool {
     }
 }
 
-/// Least recently used.
+/// The policy that evicts the least recently used page.
 #[derive(Default)]
 struct Lru {
     used: HashMap<u32, u64>,
@@ -246,7 +246,8 @@ impl Policy for S3Fifo {
     }
 }
 
-/// Numbers below `count`, the small ones far more often: Zipf with exponent 0.99, by a table of sums.
+/// A distribution over numbers below `count` that prefers small ones: Zipf with exponent 0.99, drawn from a table of
+/// sums.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
@@ -268,7 +269,7 @@ impl Zipf {
     }
 }
 
-/// The traces, over `pages` pages.
+/// Returns named traces of `length` requests over `pages` pages.
 fn traces(pages: u32, length: usize) -> Vec<(&'static str, Vec<Request>)> {
     let mut rng = Rng::with_seed(1);
     let zipf = Zipf::new(pages as usize);
@@ -320,7 +321,7 @@ fn policies(capacity: usize) -> Vec<(&'static str, Box<dyn Policy>)> {
     ]
 }
 
-/// Hit rates in percent, of all requests and of the `Get`s alone.
+/// Returns hit rates in percent: of all requests, and of the `Get`s alone.
 fn rates(policy: &mut dyn Policy, trace: &[Request]) -> [f64; 2] {
     let (mut hits, mut counts) = ([0u32; 2], [0u32; 2]);
     for request in trace {

@@ -7,25 +7,25 @@ use super::state::Read;
 use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
 use crate::error::Error;
 
-/// A completed read, with its frame and its error, if any.
+/// A completed read of one page, with its frame and its error, if any.
 pub(super) struct CompletedRead {
     pub(super) read: Read,
     pub(super) owned: Option<OwnedFrame>,
     pub(super) error: Option<Error>,
 }
 
-/// A completed run, before its pages are installed.
+/// A completed read of several adjacent blocks, before its pages are installed.
 pub(super) struct CompletedRun {
     pub(super) reads: Vec<Read>,
     pub(super) first_block: u64,
     pub(super) memory: RunMemory,
 }
 
-/// Where a run was read to.
+/// The memory into which a run was read.
 pub(super) enum RunMemory {
-    /// The frames, those of unrequested pages included, and whether they were filled.
+    /// The frames, including those of blocks that were not requested, and whether the read filled them.
     Frames { run: Option<OwnedRun>, is_read: bool },
-    /// The bytes, unless the read failed, and the unused part of the buffer.
+    /// The scratch bytes, unless the read failed, and the unused rest of the buffer.
     Scratch { bytes: Option<IoBuf>, tail: Option<IoBuf> },
 }
 
@@ -56,7 +56,8 @@ impl CompletedRun {
     }
 }
 
-/// Copies pages to their frames. The pages of a failed run are to be read again.
+/// Copies the pages of a run from scratch memory to their frames. The pages of a failed run are to be read again one by
+/// one.
 fn copy_out(reads: Vec<Read>, first_block: u64, bytes: Option<&[u8]>) -> Vec<CompletedRead> {
     let copy = |mut read: Read| {
         let mut owned = read.frame.take();

@@ -16,26 +16,29 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::sync::notifier::Notifier;
 
-/// How long the completion thread sleeps where the queue has no descriptor.
+/// How long the completion thread sleeps between polls where the queue has no descriptor.
 const WITHOUT_DESCRIPTOR: Duration = Duration::from_micros(200);
 
-/// The users of the completion thread, and how it is woken.
+/// Counts the users of the completion thread, and wakes it.
 pub(crate) struct CompletionDemand {
     notifier: Notifier,
-    /// Readable when the queue of reads has completions.
+    /// A descriptor that is readable when the read queue has completions.
     ready_fd: Option<OwnedFd>,
-    /// A ticket was polled: tasks wait for completions.
+    /// Set once a task has polled a ticket: from then on the thread must always take completions.
     is_polled: AtomicBool,
-    /// Executors that take completions themselves.
+    /// Number of executors that take completions themselves.
     executors: AtomicUsize,
-    /// Long range scans under way.
+    /// Number of long range scans in progress.
     scans: AtomicUsize,
-    /// Blocking waiters that have left their reads to the completion thread.
+    /// Number of blocking waiters that have left their reads to the completion thread.
     reliant: AtomicUsize,
 }
 
 impl CompletionDemand {
+    /// Creates the record without users.
+    ///
     /// # Errors
+    ///
     /// `NoSpace` when the process has no descriptors left.
     pub(super) fn new(ready_fd: Option<OwnedFd>) -> Result<Self> {
         Ok(Self {
@@ -48,12 +51,12 @@ impl CompletionDemand {
         })
     }
 
-    /// A descriptor for an executor to poll; `None` when the queue has none.
+    /// Returns a descriptor for an executor to poll; `None` when the queue has none.
     pub(super) fn ready_fd(&self) -> Option<OwnedFd> {
         self.ready_fd.as_ref()?.try_clone().ok()
     }
 
-    /// Notes that a ticket is polled: from now on a thread must take completions without being asked.
+    /// Notes that a task polled a ticket: from now on the completion thread must always take completions.
     pub(super) fn note_polled(&self) {
         if !self.is_polled() {
             self.is_polled.store(true, Ordering::SeqCst);
@@ -95,12 +98,13 @@ impl CompletionDemand {
         result
     }
 
-    /// Whether the completion thread, if there is one, takes completions for a thread that begins to wait.
+    /// Returns whether the completion thread, if there is one, will take the completions of a thread that begins to
+    /// wait.
     pub(super) fn is_served(&self) -> bool {
         (self.is_polled() || self.scans.load(Ordering::SeqCst) > 0) && self.executors.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether the completion thread must listen to the queue.
+    /// Returns whether the completion thread must listen to the queue.
     fn is_wanted(&self) -> bool {
         let relied_on = || self.scans.load(Ordering::SeqCst) > 0 || self.reliant.load(Ordering::SeqCst) > 0;
         (self.is_polled() || relied_on()) && self.executors.load(Ordering::SeqCst) == 0
@@ -126,7 +130,7 @@ impl CompletionDemand {
     }
 }
 
-/// A long range scan under way, until this is dropped.
+/// Counts a long range scan as in progress until this is dropped.
 pub(crate) struct RangeScan(Arc<CompletionDemand>);
 
 impl RangeScan {

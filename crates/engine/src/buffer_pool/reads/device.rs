@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The places at the device.
+/// Limits the number of read operations at the device.
 pub(super) struct DevicePlaces {
-    /// Operations that have a place, whether they are at the device already or still wait for a frame.
+    /// Number of operations with a place, at the device already or still without a frame.
     taken: AtomicUsize,
     max: usize,
-    /// Operations that the device has.
+    /// Number of operations at the device.
     under_way: AtomicUsize,
 }
 
@@ -22,28 +22,28 @@ impl DevicePlaces {
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Gives up a place for which no operation was sent.
+    /// Frees a place for which no operation was sent.
     pub(super) fn leave(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts an operation that was sent.
+    /// Counts an operation that was sent to the device.
     pub(super) fn note_sent(&self) {
         self.under_way.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts operations that came back, and gives up their places.
+    /// Counts operations that the device completed, and frees their places.
     pub(super) fn note_back(&self, count: usize) {
         self.under_way.fetch_sub(count, Ordering::Relaxed);
         self.taken.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// How many places are taken.
+    /// Returns the number of places taken.
     pub(super) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// How many operations the device has.
+    /// Returns the number of operations at the device.
     pub(super) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }

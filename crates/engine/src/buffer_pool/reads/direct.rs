@@ -20,7 +20,7 @@ use crate::buffer_pool::writer_signal::WriterSignal;
 use crate::error::{Error, Result};
 use crate::pages::Missing;
 
-/// Reads pages on the threads that need them.
+/// Reads pages with blocking calls on the threads that need them, without the read queue.
 pub(super) struct DirectReads {
     disk: Arc<dyn Disk>,
     versions: Arc<Versions>,

@@ -14,7 +14,7 @@ use crate::buffer_pool::versions::Versions;
 use crate::buffer_pool::writer_signal::WriterSignal;
 use crate::error::{Error, Result};
 
-/// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
+/// Operations submitted with one call. The device serves a tenth more reads in groups of this size than in large ones.
 const SUBMIT_EVERY: usize = 4;
 /// Operations at the device that keep it busy until a thread takes the next completion and submits more: that thread may have
 /// several runs to take apart first.
@@ -22,7 +22,7 @@ pub(super) const BUSY_WITH: usize = 12;
 /// A run that is longer than this is cut for frames that lie together, if there are at least so many of them.
 const CUT_AT_LEAST: usize = 32;
 
-/// Moves reads from the scheduler to the device and back.
+/// Submits reads from the scheduler to the device and takes their completions.
 pub(crate) struct Dispatcher {
     versions: Arc<Versions>,
     evictor: Arc<Evictor>,
@@ -84,7 +84,8 @@ impl Dispatcher {
         self.work(self.scheduler.queue(), wait_for)
     }
 
-    /// Takes completions without waiting for the queue: if another thread holds it, that thread looks again afterwards.
+    /// Takes completions without waiting for the queue's lock: a thread that holds it looks for completions again after
+    /// releasing it.
     pub(crate) fn take(&self) {
         if let Some(queue) = self.scheduler.try_queue_or_miss() {
             // An error here is one of the queue as a whole: the next submit meets it, too.
@@ -93,7 +94,7 @@ impl Dispatcher {
         self.submit();
     }
 
-    /// Takes completions for an outside poller that found the queue taken, if there is one.
+    /// Takes completions on behalf of an executor that found the queue's lock held, if there is one.
     pub(super) fn look_again(&self) {
         if self.scheduler.take_missed() {
             self.take();
@@ -137,7 +138,7 @@ impl Dispatcher {
         Ok(progress)
     }
 
-    /// Installs the pages of one completed run. False when there is none.
+    /// Installs the pages of one completed run. Returns false when no completed run is left.
     pub(super) fn unload_run(&self) -> bool {
         let Some(run) = self.scheduler.next_completed_run() else { return false };
         let (completed, unused) = run.unload(&self.scratch, self.versions.frames().page_bytes());

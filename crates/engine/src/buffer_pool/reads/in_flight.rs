@@ -24,34 +24,36 @@ use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
 use crate::buffer_pool::shard::ReadId;
 use crate::error::Error;
 
-/// Most unrequested blocks between two requested ones that are read along in one run.
+/// Most unrequested blocks between two requested ones for which both are still read with one operation.
 const GAP_BLOCKS: u64 = 4;
 /// One frame in so many of a run may be filled by a gap, and is given back: with more gaps too many pages would be evicted.
 const GAPS_ONE_IN: usize = 4;
-/// Refusals of the queue in a row after which the waiters receive an error …
+/// Consecutive refusals of the queue after which the waiters receive an error, once `REFUSED_FOR` has passed as well.
 const REFUSALS_MAX: u32 = 100;
-/// … but not before so long a time: many tasks may meet a lack of memory within a millisecond.
+/// Shortest time of refusals before the waiters receive an error: many tasks may be refused for lack of memory within a
+/// millisecond.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// The queue of reads and its in-flight reads.
 pub(super) struct ReadQueue {
     queue: Box<dyn Queue>,
-    /// Reads that wait for room at the device, each lot of them by block. They are given frames when their turn comes.
+    /// Reads that wait for a place at the device, each batch sorted by block. They get frames just before they are
+    /// sent.
     line: VecDeque<Read>,
-    /// The operations that the queue has, by token.
+    /// The operations that were submitted to the queue, by token.
     operations: Vec<Option<ReadOperation>>,
     tokens: Vec<u64>,
     scratch: Arc<Scratch>,
-    /// Runs under way that read straight into frames.
+    /// Number of multi-page operations in progress that read directly into frames.
     direct: usize,
-    /// The error with which the queue took no read when one was last pushed.
+    /// The error with which the queue refused the read that was pushed last, if it did.
     refused: Option<IoError>,
     refusals: Refusals,
-    /// Kept for its memory.
+    /// A buffer of completions, empty between uses and kept to avoid allocations.
     done: Vec<Completion>,
 }
 
-/// Refusals of the queue in a row, while nothing came back from it.
+/// Counts consecutive refusals of the queue during which no operation completed.
 #[derive(Debug, Default)]
 struct Refusals {
     count: u32,
@@ -59,7 +61,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one more. True when it is time to give up: the count begins anew.
+    /// Counts one more refusal. Returns true when the waiters are to receive an error; counting then starts again.
     fn add(&mut self) -> bool {
         self.count += 1;
         let since = *self.since.get_or_insert_with(Instant::now);
@@ -73,25 +75,25 @@ impl Refusals {
 
 /// A read operation at the device, and the reads that it completes.
 enum ReadOperation {
-    /// One page, straight into its frame.
+    /// A read of one page, directly into its frame.
     One { read: Read, frame: u32 },
-    /// Several, straight into frames that lie together: the first block and frame.
+    /// A read of several pages directly into adjacent frames, with the first block and the first frame.
     Direct { reads: Vec<Read>, first_block: u64, first_frame: u32 },
-    /// Several, through scratch memory: the part of the buffer not used, and the first block.
+    /// A read of several pages through scratch memory, with the first block and the unused rest of the buffer.
     Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
 }
 
 /// The outcome of submitting the next reads.
 pub(super) enum SendOutcome {
-    /// At the device.
+    /// The reads are at the device.
     InFlight,
-    /// Completed with an error: the queue does not take it.
+    /// The reads completed with an error, because the queue does not accept them.
     Refused,
-    /// In line again, to be tried at once, each alone.
+    /// The reads are in line again, to be tried one by one at once.
     Alone,
-    /// In line again: the queue is full.
+    /// The reads are in line again, because the queue is full.
     Full,
-    /// Given back: all memory for runs is in use.
+    /// The reads are returned, because all scratch memory is in use.
     NoScratch(Vec<Read>),
 }
 
@@ -102,17 +104,17 @@ impl ReadQueue {
         Self { queue, line, operations, tokens, scratch, direct: 0, refused, refusals, done }
     }
 
-    /// Whether operations are under way that read several pages.
+    /// Returns whether an operation that reads several pages is in progress.
     pub(super) fn has_runs(&self) -> bool {
         self.direct > 0 || self.scratch.is_in_use()
     }
 
-    /// How many reads wait for room at the device.
+    /// Returns the number of reads in line for a place at the device.
     pub(super) fn in_line(&self) -> usize {
         self.line.len()
     }
 
-    /// How many operations the queue has.
+    /// Returns the number of operations in the queue.
     pub(super) fn operation_count(&self) -> usize {
         self.queue.in_flight()
     }
@@ -133,7 +135,7 @@ impl ReadQueue {
         (is_worthwhile && self.line.iter().take(run).all(|read| read.frame.is_none())).then_some(blocks)
     }
 
-    /// How many of the first `run` reads in line have no frame.
+    /// Returns how many of the first `run` reads in line have no frame.
     pub(super) fn frames_lacking(&self, run: usize) -> usize {
         self.line.iter().take(run).filter(|read| read.frame.is_none()).count()
     }
@@ -151,7 +153,7 @@ impl ReadQueue {
         run
     }
 
-    /// Puts reads back to the front of the line, in this order.
+    /// Puts reads back to the front of the line, in the given order.
     pub(super) fn put_first(&mut self, reads: Vec<Read>) {
         reads.into_iter().rev().for_each(|read| self.line.push_front(read));
     }
@@ -163,7 +165,7 @@ impl ReadQueue {
         })
     }
 
-    /// Puts reads into line.
+    /// Moves staged reads to the end of the line, sorted by block.
     pub(super) fn line_up(&mut self, staged: &mut VecDeque<Read>) {
         staged.iter_mut().for_each(|read| read.advance(ReadState::Queued));
         if staged.len() > 1 {
@@ -172,7 +174,7 @@ impl ReadQueue {
         self.line.append(staged);
     }
 
-    /// How many of the reads that are next go out together.
+    /// Returns how many of the first reads in line can be sent as one operation.
     pub(super) fn next_run(&self) -> usize {
         let Some(first) = self.line.front() else { return 0 };
         let mut last = first.block();
@@ -186,7 +188,7 @@ impl ReadQueue {
         1 + self.line.iter().skip(1).take_while(joins).count()
     }
 
-    /// Sends the first `count` reads in line, each of which has its frame.
+    /// Sends the first `count` reads in line as one operation. Each of them has a frame.
     pub(super) fn send(&mut self, count: usize, page_bytes: usize, completed: &mut Vec<CompletedRead>) -> SendOutcome {
         if count > 1 {
             return self.send_run(count, page_bytes);
@@ -319,7 +321,7 @@ impl ReadQueue {
         (self.take_line(), self.operations.iter().flatten().flat_map(ids).collect())
     }
 
-    /// Takes the reads out that are in line.
+    /// Removes all reads from the line and returns them.
     pub(super) fn take_line(&mut self) -> Vec<Read> {
         in_state(self.line.drain(..).collect(), ReadState::Completed)
     }

@@ -22,23 +22,23 @@ use crate::sync::wakers::wake_all;
 /// Times a page is read before its checksum counts as wrong.
 const READ_ATTEMPTS: u32 = 2;
 
-/// Installs the pages that reads bring.
+/// Checks the pages that reads return and installs them in the page table.
 pub(super) struct Installer {
     versions: Arc<Versions>,
     evictor: Arc<Evictor>,
     scheduler: Arc<Scheduler>,
 }
 
-/// What completed reads leave to do once no lock is held.
+/// Work that completed reads leave to be done once no lock is held.
 #[derive(Default)]
 pub(super) struct Aftermath {
-    /// Reads to be tried again.
+    /// Reads to be repeated.
     pub(super) again: Vec<Read>,
-    /// Pages that are in memory now.
+    /// Pages that are in memory now, with their frames.
     installed: Vec<(u32, PageId)>,
-    /// Frames that are not needed any more.
+    /// Frames to be freed.
     frames: Vec<OwnedFrame>,
-    /// The wakers of tasks that have all they waited for.
+    /// The wakers of tasks for which nothing is left to wait for.
     wake: Vec<Waker>,
     /// The error of the last read that failed.
     pub(super) failed: Option<Error>,
@@ -49,7 +49,7 @@ impl Installer {
         Self { versions: Arc::clone(versions), evictor: Arc::clone(evictor), scheduler: Arc::clone(scheduler) }
     }
 
-    /// Completes reads that ended together.
+    /// Completes reads that the device finished together.
     pub(super) fn finish_all(&self, completed: Vec<CompletedRead>) {
         if completed.is_empty() {
             return;
@@ -127,7 +127,7 @@ impl Installer {
         wake_all(wake);
     }
 
-    /// Does the rest after reads were completed: no lock is held.
+    /// Does the work that completed reads left. No lock is held.
     pub(super) fn settle(&self, aftermath: Aftermath) {
         let Aftermath { again, installed, frames, wake, .. } = aftermath;
         if !installed.is_empty() {

@@ -15,29 +15,30 @@ use super::in_flight::ReadQueue;
 use super::staged::StagedReads;
 use crate::buffer_pool::waiter::Waiter;
 
-/// The reads of a pool, from the request to the completion.
+/// All reads of a pool, from the request to the completion.
 pub(crate) struct Scheduler {
     staged: StagedReads,
     queue: Mutex<ReadQueue>,
     /// Completed runs that are not taken apart yet. The thread that put them there takes them apart, and waiting threads help.
     completed_runs: Mutex<VecDeque<CompletedRun>>,
-    /// Reads that wait in the queue for room at the device, as its last user left them.
+    /// Number of reads in the queue's line for the device, as noted by the thread that held the queue last.
     in_line: AtomicUsize,
-    /// Reads staged or at the device.
+    /// Number of reads that were begun and have not ended.
     in_flight: AtomicUsize,
-    /// Reads that have completed, in all. A waiter compares two values of it to learn whether any read ended meanwhile.
+    /// Number of reads that have ended since the pool was opened. A waiter compares two values to learn whether any
+    /// read ended meanwhile.
     finished: AtomicUsize,
     device: DevicePlaces,
-    /// Blocking waiters that found the queue taken.
+    /// Blocking waiters that found the queue's lock held.
     followers: Mutex<Vec<Arc<Waiter>>>,
-    /// A poller found the queue taken: the queue's holder looks for completions again after it has released the queue.
+    /// Set when a poller found the queue's lock held: its holder looks for completions again after releasing it.
     missed: AtomicBool,
-    /// Reads are in the queue that could not be submitted: the next attempt must not depend on a completion.
+    /// Set when reads in the queue could not be submitted: the next attempt must not depend on a completion.
     stuck: AtomicBool,
 }
 
 impl Scheduler {
-    /// With so many operations at the device at most.
+    /// Creates the scheduler with at most `at_device_max` operations at the device.
     pub(super) fn new(queue: ReadQueue, at_device_max: usize) -> Self {
         Self {
             staged: StagedReads::default(),
@@ -57,22 +58,22 @@ impl Scheduler {
         &self.device
     }
 
-    /// The reads that no thread has put in line yet.
+    /// Returns the reads that no thread has moved to the queue's line yet.
     pub(crate) fn staged(&self) -> &StagedReads {
         &self.staged
     }
 
-    /// Counts reads that were begun and are nowhere yet.
+    /// Counts reads that were begun and are not staged yet.
     pub(super) fn begin(&self, count: usize) {
         self.in_flight.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Waits for the queue.
+    /// Locks the queue, waiting for it.
     pub(super) fn queue(&self) -> MutexGuard<'_, ReadQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the queue, unless another thread has it.
+    /// Locks the queue, unless another thread holds it.
     pub(super) fn try_queue(&self) -> Option<MutexGuard<'_, ReadQueue>> {
         match self.queue.try_lock() {
             Ok(queue) => Some(queue),
@@ -90,12 +91,12 @@ impl Scheduler {
         })
     }
 
-    /// Whether a poller found the queue taken since the last call.
+    /// Returns whether a poller found the queue's lock held since the last call.
     pub(super) fn take_missed(&self) -> bool {
         self.missed.load(Ordering::SeqCst) && self.missed.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether the queue's holder is to look for completions again.
+    /// Returns the flag that tells the queue's holder to look for completions again.
     #[cfg(test)]
     pub(crate) fn missed(&self) -> &AtomicBool {
         &self.missed
@@ -141,37 +142,37 @@ impl Scheduler {
         self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many reads were begun and have not ended.
+    /// Returns the number of reads that were begun and have not ended.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// How many reads have ended, in all.
+    /// Returns the number of reads that have ended since the pool was opened.
     pub(super) fn finished(&self) -> usize {
         self.finished.load(Ordering::Relaxed)
     }
 
-    /// Notes how many reads are in line. Under the queue's lock.
+    /// Notes how many reads are in line. The caller holds the queue's lock.
     pub(super) fn set_in_line(&self, count: usize) {
         self.in_line.store(count, Ordering::SeqCst);
     }
 
-    /// Notes whether reads in the queue could not be sent. Under the queue's lock.
+    /// Notes whether reads in the queue could not be sent. The caller holds the queue's lock.
     pub(super) fn set_stuck(&self, stuck: bool) {
         self.stuck.store(stuck, Ordering::Relaxed);
     }
 
-    /// Whether reads in the queue could not be sent.
+    /// Returns whether reads in the queue could not be sent.
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// Whether reads are in line while the device has none: they wait for frames, or the queue refused them.
+    /// Returns whether reads are in line while the device is idle: they wait for frames, or the queue refused them.
     pub(crate) fn is_short_of_frames(&self) -> bool {
         self.in_line.load(Ordering::SeqCst) > 0 && self.device.under_way() == 0
     }
 
-    /// Whether there are reads that are not at the device yet.
+    /// Returns whether some reads are not at the device yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.in_line.load(Ordering::Relaxed) > 0 || self.is_stuck() || !self.staged.is_empty()
     }

@@ -6,12 +6,12 @@ use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 
 use crate::error::{Error, Result};
 
-/// Longest run, in bytes. Longer reads gain nothing.
+/// Longest run, in bytes. Longer operations are not faster.
 const RUN_BYTES_MAX: usize = 256 << 10;
 /// Most runs in flight through scratch memory.
 const RUNS_MAX: usize = 32;
 
-/// Memory for reading runs.
+/// Buffers for operations that read several pages.
 pub(super) struct Scratch {
     spare: Mutex<Vec<IoBuf>>,
     count: usize,
@@ -38,17 +38,17 @@ impl Scratch {
         Ok(Self { spare: Mutex::new(spare), count, region, run_blocks_max, bytes })
     }
 
-    /// Takes memory for one run.
+    /// Takes a buffer for one run.
     pub(super) fn take(&self) -> Option<IoBuf> {
         self.spare().pop()
     }
 
-    /// Whether some of the memory is in use.
+    /// Returns whether some of the memory is in use.
     pub(super) fn is_in_use(&self) -> bool {
         self.spare().len() < self.count
     }
 
-    /// Most blocks of a run.
+    /// Returns the largest number of blocks in a run.
     pub(super) fn run_blocks_max(&self) -> u64 {
         self.run_blocks_max
     }

@@ -8,16 +8,17 @@ use super::in_flight::ReadQueue;
 use super::state::{Read, ReadState};
 use crate::format::PageId;
 
-/// Staged reads of tasks that go out without waiting for more. Twice as many save no CPU.
+/// Number of staged reads of tasks at which they are submitted without waiting for more. Twice as many would save no
+/// CPU time.
 const BATCH: usize = 8;
-/// Staged reads that a blocking waiter looks through for its own.
+/// Number of staged reads among which a blocking waiter searches for its own.
 const LOOK_BACK: usize = 64;
 
-/// The list of staged reads. Its lock is a leaf.
+/// The list of staged reads. No other lock is taken while its lock is held.
 #[derive(Default)]
 pub(crate) struct StagedReads {
     reads: Mutex<VecDeque<Read>>,
-    /// How often the staged reads, all of them, were put in line. Counted under their lock.
+    /// How often the whole list was moved to the queue's line. Counted under the list's lock.
     lined_up: AtomicUsize,
 }
 
@@ -26,12 +27,12 @@ impl StagedReads {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stages reads: the next thread that has the queue puts them in line.
+    /// Stages reads: the next thread that locks the queue moves them to its line.
     pub(super) fn add(&self, reads: impl Iterator<Item = Read>) {
         self.lock().extend(reads.map(|read| read.into_state(ReadState::Staged)));
     }
 
-    /// Takes back the staged read of a page, if it is one of the last.
+    /// Takes back the staged read of a page, if it is among the last ones.
     pub(super) fn take(&self, page: PageId) -> Option<Read> {
         let mut reads = self.lock();
         let from = reads.len().saturating_sub(LOOK_BACK);
@@ -44,7 +45,7 @@ impl StagedReads {
         self.lock().push_front(read);
     }
 
-    /// Whether they are as many as go out without waiting for more.
+    /// Returns whether the staged reads are enough for a batch.
     pub(super) fn are_batch(&self) -> bool {
         self.lock().len() >= BATCH
     }
@@ -53,7 +54,7 @@ impl StagedReads {
         self.lock().is_empty()
     }
 
-    /// Puts the staged reads in line, all of them.
+    /// Moves all staged reads to the queue's line.
     pub(super) fn line_up(&self, queue: &mut ReadQueue) {
         let mut reads = self.lock();
         if !reads.is_empty() {
@@ -62,7 +63,7 @@ impl StagedReads {
         }
     }
 
-    /// How often they were put in line.
+    /// Returns how often the list was moved to the queue's line.
     pub(crate) fn lined_up(&self) -> usize {
         self.lined_up.load(Ordering::Relaxed)
     }

@@ -17,17 +17,17 @@ use crate::buffer_pool::versions::Versions;
 use crate::buffer_pool::write::Writer;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Times a waiting thread looks again, a moment later each time, before it says that the pool is too small.
+/// Checks of a waiting thread, with growing pauses, before it reports that the pool is too small.
 const IDLE_ROUNDS_MAX: usize = 5000;
-/// Looks after which the tasks receive the error, if none of them found that anything had moved …
+/// Checks without any progress after which tasks receive the error, once `STANDSTILL` has passed as well.
 const LOOKS_MIN: u32 = 100;
-/// … and the time that must have passed since the first of these looks: as long as a thread waits.
+/// Shortest time since the first check without progress before tasks receive the error: as long as a thread waits.
 const STANDSTILL: Duration = Duration::from_secs(5);
 
 /// Reports whether the log's device is at work.
 pub(crate) type IsLogWriting = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Finds out that nothing moves, and the looks since something did.
+/// Detects that no read or write makes progress: counts checks since the last progress.
 pub(crate) struct Standstill {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
@@ -41,7 +41,7 @@ pub(crate) struct Standstill {
 struct Looks {
     first: Instant,
     count: u32,
-    /// See [`Standstill::moves`].
+    /// The progress counter at the last check: see [`Standstill::moves`].
     moves: u64,
 }
 
@@ -60,7 +60,7 @@ impl Standstill {
         *self.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Notes one more look. True when there were enough since something moved.
+    /// Counts one more check. Returns true when enough checks have found no progress.
     fn count_look(&self, moves: u64, now: Instant) -> bool {
         let mut state = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let looks = match &mut *state {
@@ -71,12 +71,12 @@ impl Standstill {
         looks.count >= LOOKS_MIN && now.saturating_duration_since(looks.first) >= STANDSTILL
     }
 
-    /// Sets how the pool learns that the log's device is at work. The first call counts.
+    /// Sets the function by which the pool learns that the log's device is at work. Only the first call has an effect.
     pub(crate) fn learn_of_log_writes(&self, is_log_writing: IsLogWriting) {
         let _ = self.is_log_writing.set(is_log_writing);
     }
 
-    /// Whether a device is at work, so that frames may become free when it is done.
+    /// Returns whether a device is at work, so that frames may become free when it finishes.
     fn is_device_busy(&self) -> bool {
         self.scheduler.device().under_way() > 0
             || self.writer.is_busy()

@@ -22,26 +22,26 @@ use crate::format::PageId;
 /// | `Completed` | `Discarded` | its page went while it was read, or the read was abandoned |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadState {
-    /// Its page is marked as being read; the read is nowhere yet.
+    /// The page is marked as being read; the read is in no list yet.
     Requested,
-    /// In the scheduler's list, until a thread has the read queue.
+    /// The read is in the scheduler's list, until a thread locks the read queue.
     Staged,
-    /// In line for a frame and a place at the device.
+    /// The read is in line for a frame and a place at the device.
     Queued,
-    /// The device has its memory.
+    /// The device writes to the read's memory.
     InFlight,
-    /// The device has given its memory back; the page is neither checked nor installed.
+    /// The device has finished; the page is neither checked nor installed.
     Completed,
-    /// Ended: the page can be found in its frame.
+    /// The read ended: the page can be found in its frame.
     Installed,
-    /// Ended with an error.
+    /// The read ended with an error.
     Failed,
-    /// Ended without effect.
+    /// The read ended without effect: its page was not wanted any more.
     Discarded,
 }
 
 impl ReadState {
-    /// Whether a read in this state may go to `next`: the table above.
+    /// Returns whether a read in this state may go to `next`, by the table above.
     pub(crate) fn can_become(self, next: Self) -> bool {
         use ReadState::{Completed, Discarded, Failed, InFlight, Installed, Queued, Requested, Staged};
         match self {
@@ -55,20 +55,20 @@ impl ReadState {
     }
 }
 
-/// A page to be read.
+/// The read of one page.
 pub(crate) struct Read {
     pub(super) id: ReadId,
     /// Counts the times that the page is read by itself, from 1; 0 for a repetition after the read of a run, which does not count.
     pub(super) attempt: u32,
-    /// Set when a read together with others failed.
+    /// Set when a multi-page read with this page failed: the page must be read by itself.
     pub(super) alone: bool,
-    /// Its frame, unless the operation in flight has the memory.
+    /// The frame of the read, unless the operation in flight owns the memory.
     pub(super) frame: Option<OwnedFrame>,
     state: ReadState,
 }
 
 impl Read {
-    /// A read that the page table has just numbered.
+    /// Creates a read to which the page table has just given a number.
     pub(super) fn new(id: ReadId) -> Self {
         Self { id, attempt: 1, alone: false, frame: None, state: ReadState::Requested }
     }
@@ -77,23 +77,23 @@ impl Read {
         self.id.page
     }
 
-    /// The block that is read.
+    /// Returns the block to be read.
     pub(super) fn block(&self) -> u64 {
         self.id.at.block.0
     }
 
-    /// Makes a read of a failed run one that is repeated by itself.
+    /// Turns a read of a failed run into one that is repeated by itself.
     pub(super) fn repeated_alone(self) -> Self {
         Self { alone: true, attempt: 0, ..self }
     }
 
-    /// Goes to the next state, which must be one that may follow.
+    /// Changes the state to `next`, which must be allowed by the table of [`ReadState`].
     pub(super) fn advance(&mut self, next: ReadState) {
         debug_assert!(self.state.can_become(next), "a read went from {:?} to {next:?}", self.state);
         self.state = next;
     }
 
-    /// As [`Read::advance`], for a read that is passed on.
+    /// Does as [`Read::advance`], for a read that is passed by value.
     pub(super) fn into_state(mut self, next: ReadState) -> Self {
         self.advance(next);
         self
