@@ -32,7 +32,12 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
             nofault_lab::experiments::safety::killed::serve(std::io::stdin(), std::io::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
-        Some(LabCommand::Report { result, out, json }) => remake_report(&result, out, json),
+        Some(LabCommand::Report { result, out: _, json: _, figure: Some(figure), svg: Some(svg) }) => {
+            run::write_picture(&run::read(&result)?, &figure, &svg)?;
+            tell(&format!("figure: {}", svg.display()));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(LabCommand::Report { result, out, json, .. }) => remake_report(&result, out, json),
         Some(LabCommand::Compare { before, after, threshold, json }) => {
             compare_results(&before, &after, threshold, json)
         }

@@ -74,7 +74,7 @@ fn which_experiments() -> String {
 /// The commands beside the run itself.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Make the HTML report and the table again, from records alone.
+    /// Make the HTML report and the table again, from records alone; or one figure as a picture.
     Report {
         /// A result folder, or a records.ndjson.
         result: PathBuf,
@@ -84,6 +84,12 @@ pub(crate) enum LabCommand {
         /// Print the summary as JSON instead of a table.
         #[arg(long)]
         json: bool,
+        /// The figure for --svg: its experiment and title, as in `random/rate-file`. An unknown one lists all of the result.
+        #[arg(long, value_name = "ID", requires = "svg", conflicts_with_all = ["out", "json"])]
+        figure: Option<String>,
+        /// Draw one figure, and nothing else, into this SVG file, for a document. Only an earlier picture is replaced.
+        #[arg(long, value_name = "FILE", requires = "figure")]
+        svg: Option<PathBuf>,
     },
     /// Compare two results, trial by trial; exit code 1 when the second is worse somewhere.
     Compare {

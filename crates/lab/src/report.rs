@@ -5,6 +5,7 @@
 
 mod beside;
 mod claims;
+pub(crate) mod picture;
 mod text;
 
 use std::collections::BTreeMap;

@@ -193,22 +193,40 @@ pub fn read(path: &Path) -> Result<RecordFile> {
 /// `Usage` when the path holds something other than the lab's report; the system's error. The path then holds the same
 /// as before.
 pub fn write_report(records: &RecordFile, path: &Path) -> Result<()> {
-    if let Some(what) = in_the_way(path)? {
+    if let Some(what) = in_the_way(path, report::is_one)? {
         let message = format!("{} is {what}, and left as it is; name another file with --out", path.display());
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
-    let html = report::html(records)?;
-    // Written under another name first: a reader never sees half a report, and on a full disk the old one stays.
-    let half = path.with_extension("html.part");
-    let written = std::fs::write(&half, html).and_then(|()| std::fs::rename(&half, path));
+    replace(path, &report::html(records)?)
+}
+
+/// Writes one figure of the report as an SVG file, over an earlier picture of the lab or an empty file only.
+///
+/// # Errors
+/// `Usage` when the result has no figure of this id (the message lists those it has), or something else is in the way; `System` when the
+/// file cannot be written.
+pub fn write_picture(records: &RecordFile, figure: &str, path: &Path) -> Result<()> {
+    if let Some(what) = in_the_way(path, report::picture::is_one)? {
+        let message = format!("{} is {what}, and left as it is; name another file with --svg", path.display());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    replace(path, &report::picture::svg(records, figure)?)
+}
+
+/// Writes under another name first: a reader never sees half a file, and on a full disk the old one stays.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    let half = PathBuf::from(name);
+    let written = std::fs::write(&half, text).and_then(|()| std::fs::rename(&half, path));
     written.map_err(|error| {
         let _ = std::fs::remove_file(&half);
         LabError::system(format!("write {}", path.display()), &error)
     })
 }
 
-/// Describes an obstacle at a report's path: anything but a report or an empty file.
-fn in_the_way(path: &Path) -> Result<Option<&'static str>> {
+/// Describes an obstacle at a path: anything but an empty file, or one whose beginning `is_own` accepts.
+fn in_the_way(path: &Path, is_own: fn(&[u8]) -> bool) -> Result<Option<&'static str>> {
     let look = |error: &std::io::Error| LabError::system(format!("look at {}", path.display()), error);
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
@@ -224,8 +242,8 @@ fn in_the_way(path: &Path) -> Result<Option<&'static str>> {
     let mut head = Vec::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(report::HEAD_BYTES).read_to_end(&mut head));
     read.map_err(|error| look(&error))?;
-    let fine = head.is_empty() || report::is_one(&head);
-    Ok(if fine { None } else { Some("not a report of the lab") })
+    let fine = head.is_empty() || is_own(&head);
+    Ok(if fine { None } else { Some("not one that the lab made") })
 }
 
 fn make_folder(options: &RunOptions, dir: &Path) -> Result<PathBuf> {

@@ -88,8 +88,8 @@ fn a_report_replaces_a_report_and_nothing_else() {
     }
     let before = names(folder.path());
     for (name, why) in [
-        ("records.ndjson", "not a report"),
-        ("other.html", "not a report"),
+        ("records.ndjson", "not one that"),
+        ("other.html", "not one that"),
         ("folder", "a folder"),
         ("/dev/null", "no ordinary"),
     ] {
@@ -102,6 +102,35 @@ fn a_report_replaces_a_report_and_nothing_else() {
     assert_eq!(error.kind(), LabErrorKind::System, "{error}");
     assert_eq!(fs::read_to_string(at("records.ndjson")).unwrap(), "{\"type\":\"run\"}");
     assert_eq!(names(folder.path()), before, "and nothing half written is left");
+}
+
+#[test]
+fn a_figure_is_a_picture_of_its_own_that_replaces_a_picture_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = synthetic::full(2);
+    let at = |name: &str| folder.path().join(name);
+    let unknown = run::write_picture(&records, "random/none", &at("x.svg")).unwrap_err();
+    assert_eq!(unknown.kind(), LabErrorKind::Usage);
+    let listed = unknown.to_string();
+    assert!(listed.contains("\n  random/rate-file\n") && !at("x.svg").exists(), "{listed}");
+    // Each is whole: as many elements end as begin.
+    let ids: Vec<&str> = listed.lines().skip(1).map(str::trim).collect();
+    for id in [ids[0], "random/rate-file", ids[ids.len() - 1]] {
+        run::write_picture(&records, id, &at("one.svg")).unwrap();
+        let svg = fs::read_to_string(at("one.svg")).unwrap();
+        assert!(svg.starts_with("<svg xmlns=") && svg.trim_end().ends_with("</svg>"), "{id}");
+        assert_eq!(svg.matches("<svg").count(), 3, "{id}: the picture, its texts and one drawing");
+        for element in ["svg", "text", "circle", "style"] {
+            let begun = svg.matches(&format!("<{element} ")).count() + svg.matches(&format!("<{element}>")).count();
+            assert_eq!(begun, svg.matches(&format!("</{element}>")).count(), "{id}: {element}");
+        }
+        assert!(svg.contains("Synthetic 9000 &lt;test&gt; &amp; Co"), "{id}: the machine is named");
+        assert!(!svg.contains("NaN") && !svg.contains("@media") && !svg.contains("url("), "{id}");
+    }
+    fs::write(at("precious.svg"), "<svg xmlns=\"http://www.w3.org/2000/svg\"/>").unwrap();
+    let error = run::write_picture(&records, "random/rate-file", &at("precious.svg")).unwrap_err();
+    assert!(error.kind() == LabErrorKind::Usage && error.to_string().contains("--svg"), "{error}");
+    assert_eq!(names(folder.path()), ["one.svg", "precious.svg"]);
 }
 
 /// Names of the files in a folder, sorted.
