@@ -56,7 +56,7 @@ fn drive<F: Future>(mut future: Pin<&mut F>, waker: &Waker) -> F::Output {
     }
 }
 
-/// Sets `DRIVING` until it is dropped. A call inside a call restores the value of the outer one.
+/// Sets `DRIVING` until it is dropped, which restores the value of an outer call of `block_on`.
 struct Driving {
     before: *const (),
 }
@@ -73,14 +73,14 @@ impl Drop for Driving {
     }
 }
 
-/// Whether the future that is polled with this context may block: [`block_on`] polls it.
+/// Returns whether the future polled with this context may block the thread: it may under [`block_on`].
 pub(crate) fn blocks(context: &Context<'_>) -> bool {
     let driving = DRIVING.get();
     // `Waker::noop` has a null pointer, too.
     !driving.is_null() && ptr::eq(context.waker().data(), driving)
 }
 
-/// [`blocks`] for code that has no context at hand. Always ready.
+/// Does as [`blocks`], for code without a context at hand. Always ready at the first poll.
 pub(crate) async fn is_blocking() -> bool {
     std::future::poll_fn(|context| Poll::Ready(blocks(context))).await
 }

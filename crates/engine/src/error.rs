@@ -102,25 +102,25 @@ struct Repr {
 }
 
 impl Error {
-    /// An error of this kind with this message.
+    /// Creates an error of this kind with this message.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Repr { kind, message: message.into(), page: None, source: None }))
     }
 
-    /// An error about damaged page `page`; `what` completes the sentence "page 7: …".
+    /// Creates an error about the damaged page `page`; `what` completes the sentence "page 7: …".
     pub(crate) fn corrupt_page(page: PageId, what: impl fmt::Display) -> Self {
         let message = format!("page {page}: {what}");
         Self(Arc::new(Repr { kind: ErrorKind::Corrupt, message, page: Some(page), source: None }))
     }
 
-    /// The same error with a message that begins with the part of the database in which it occurred.
+    /// Returns the error with the part of the database where it occurred put before its message.
     pub(crate) fn met_in(&self, place: impl fmt::Display) -> Self {
         let Repr { kind, message, page, source } = &*self.0;
         let message = format!("{place}: {message}");
         Self(Arc::new(Repr { kind: *kind, message, page: *page, source: source.clone() }))
     }
 
-    /// An error of the I/O layer, met while doing `action`.
+    /// Creates an error from one of the I/O layer that occurred while doing `action`.
     pub(crate) fn from_io(action: impl fmt::Display, source: nofault_io::error::Error) -> Self {
         use nofault_io::error::ErrorKind as Io;
         let kind = match source.kind() {
@@ -138,12 +138,12 @@ impl Error {
         Self(Arc::new(Repr { kind, message: format!("{action}: {source}"), page: None, source: Some(source) }))
     }
 
-    /// The kind of the error: which reaction is possible.
+    /// Returns the kind of the error, which decides what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The page it happened to, where it is about one.
+    /// Returns the page that the error is about, if it is about one.
     pub fn page(&self) -> Option<PageId> {
         self.0.page
     }

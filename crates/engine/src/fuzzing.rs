@@ -32,10 +32,10 @@ use crate::format::{
     decode_node, encode_group, encode_node, payload_of, peek_group, take_fragment,
 };
 
-/// The id of every file here, so that checksums can be made right.
+/// The file id of every fuzzed file, so that valid checksums can be computed.
 const FILE_ID: u64 = 0xF022;
 
-/// Takes numbers off the front; zeroes when there is nothing left.
+/// Takes numbers off the front of the fuzzer's input; zeroes once it is exhausted.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -58,7 +58,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A group of the log: as it is, and with a header and checksum that are made right, so that its pieces are decoded.
+/// Decodes a log group: as it is, and with a valid header and checksum, so that its fragments are decoded.
 pub fn log_group(bytes: &[u8]) {
     const SEGMENT: u64 = 1 << 20;
     if let Some(header) = decode_group(FILE_ID, SEGMENT, bytes) {
@@ -105,7 +105,7 @@ pub fn log_group(bytes: &[u8]) {
     }
 }
 
-/// A superblock, a node of the page table and an entry of the catalog: as they are, and with the checksum put right.
+/// Decodes a superblock, a page-table node and a catalog entry: as they are, and with valid checksums.
 pub fn metadata(bytes: &[u8]) {
     for slot in 0..2 {
         let Ok(superblock) = Superblock::decode(slot, bytes) else { continue };
@@ -131,7 +131,7 @@ pub fn metadata(bytes: &[u8]) {
     }
 }
 
-/// The list of folders of a striped database: as it is, and behind a beginning that is right.
+/// Parses the list of folders of a striped database: as it is, and after a valid beginning.
 pub fn stripes(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let begun = format!("nofault stripes 1\n{text}");
@@ -146,7 +146,7 @@ pub fn stripes(bytes: &[u8]) {
     }
 }
 
-/// The beginning of a mapped store's file, and a record of its log.
+/// Decodes the beginning of a mapped store's file, and a record of its log.
 #[cfg(feature = "mmap")]
 pub fn mapped(bytes: &[u8]) {
     crate::mmap::decode_anything(bytes);

@@ -67,19 +67,19 @@ impl PageId {
 }
 
 impl TableId {
-    /// The table of tables.
+    /// The id of the catalog, the table of tables.
     pub const CATALOG: Self = Self(0);
 }
 
 impl CommitSeq {
-    /// The commit after this one.
+    /// Returns the number of the next commit.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// Page numbers in the order they were added, as rows of numbers that ascend by one: sixteen bytes a row.
+/// Page numbers in the order they were added, stored as ascending ranges of sixteen bytes each.
 #[derive(Debug, Default)]
 pub(crate) struct PageRuns(Vec<std::ops::Range<u64>>);
 

@@ -31,7 +31,7 @@ pub(super) fn backup(db: &Db, path: &Path) -> Result<()> {
     copy(&snapshot, &directory, &settings)
 }
 
-/// Never given up: a backup is worth the old pages it keeps.
+/// Takes a snapshot that is never evicted: finishing a backup is worth the old pages that it keeps.
 fn essential_snapshot(db: &Db) -> Snapshot {
     Snapshot { db: db.clone(), pages: Arc::new(db.core.store.essential_snapshot()) }
 }

@@ -33,16 +33,16 @@ mod tests;
 /// Bytes of pages that are published together: few enough that they are still in a core's cache when they are summed up, and that the
 /// first are on their way to the disk while the next are filled.
 const PORTION_BYTES: usize = 1 << 20;
-/// Pages that there must be free blocks for when a load goes on after it found none.
+/// Fewest free pages at which a load that ran out of free blocks goes on.
 const RESUME_FREE_PAGES: usize = 256;
 
-/// Why a portion ended.
+/// The reason why a portion of a load ended.
 enum Step {
     /// There is more to do at once.
     More,
-    /// There is more to do once this is there.
+    /// There is more to do after this wait.
     Wait(Wait),
-    /// There will not be a load.
+    /// The load is abandoned.
     Stopped(StopCause),
     /// The root is written.
     Done,
@@ -57,11 +57,11 @@ impl From<Wait> for Step {
     }
 }
 
-/// Why a load is taken back.
+/// The reason why a load is abandoned.
 enum StopCause {
     /// The caller's entries are wrong, or a page could not be written.
     Failed(Error),
-    /// The caller's iterator panicked with this.
+    /// The caller's iterator panicked with this payload.
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -123,7 +123,7 @@ struct BulkLoad<'c, S: Store, L: CommitLog> {
     core: &'c Core<S, L>,
     tree: Tree,
     builder: Builder,
-    /// All pages of long values.
+    /// All overflow pages written for long values.
     long: PageRuns,
     count: u64,
 }
@@ -250,7 +250,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         made
     }
 
-    /// Frees the pages of an abandoned load. Reads and writes nothing, as a failed disk may be the reason.
+    /// Frees the pages of an abandoned load. Does no I/O, because a failed disk may be the reason.
     fn take_back(&self, section: &mut Exclusive<S, L>) -> Result<()> {
         let freed = section.edit(|edits, _| {
             self.pages().for_each(|page| edits.free(page));
@@ -259,13 +259,13 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))
     }
 
-    /// Every page that was published but the root.
+    /// Returns every page that was published, except the root.
     fn pages(&self) -> impl Iterator<Item = PageId> {
         self.builder.pages().chain(self.long.iter())
     }
 }
 
-/// Takes the caller's next entry. A panic in it is caught, so that half-published pages can be taken back first.
+/// Takes the caller's next entry. A panic of the iterator is caught, so that half-published pages can be freed first.
 fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, StopCause> {
     // Nothing of ours is changed inside, and the caller's iterator is not used again.
     catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(StopCause::Panicked)

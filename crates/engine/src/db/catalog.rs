@@ -66,9 +66,10 @@ impl<S: Store> Catalog<S> {
         Self { loader, tables }
     }
 
-    /// The table of this name.
+    /// Looks up the table of this name.
     ///
     /// # Errors
+    ///
     /// `NotFound`; the errors of reading the catalog.
     pub(super) async fn table(&self, name: &[u8]) -> Result<Tree> {
         if let Some(tree) = self.tables.known(name) {
@@ -87,9 +88,10 @@ impl<S: Store> Catalog<S> {
         Ok(tree)
     }
 
-    /// The tables that `snapshot` shows.
+    /// Lists the tables that `snapshot` contains.
     ///
     /// # Errors
+    ///
     /// Errors other than damage.
     pub(super) async fn list(&self, snapshot: &S::Snapshot) -> Result<TableList> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
@@ -104,9 +106,10 @@ impl<S: Store> Catalog<S> {
         Ok(TableList { names, damage: found.damage })
     }
 
-    /// All of the catalog that can be read.
+    /// Reads all of the catalog that is readable.
     ///
     /// # Errors
+    ///
     /// Errors other than damage.
     pub(super) async fn read(&self, snapshot: &S::Snapshot) -> Result<Entries> {
         let mut entries = Entries::default();

@@ -7,7 +7,7 @@ use crate::background;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 
-/// See [`Db::close`]. Blocks.
+/// Closes a database, as [`Db::close`] documents. Blocks.
 pub(super) fn close(db: Db) -> Result<()> {
     if background::is_here() {
         let what = "a database cannot be closed by its own thread, in a waker that it has called: do it elsewhere";

@@ -24,7 +24,7 @@ pub(super) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send
 type FileId = (u64, u64);
 
 static OPEN: Mutex<Openings> = Mutex::new(Openings { of_files: BTreeMap::new(), newest: 0 });
-/// Something changed in `OPEN` that may end a wait.
+/// Notified when `OPEN` changes in a way that may end a wait.
 static CHANGED: Condvar = Condvar::new();
 
 struct Openings {
@@ -33,16 +33,16 @@ struct Openings {
 }
 
 struct State {
-    /// Tells it from a later opening of the same file.
+    /// Distinguishes this opening from a later one of the same file.
     number: u64,
     /// The owner of the database; `None` while it is being opened, and where it will never be closed.
     owner: Option<Weak<dyn Any + Send + Sync>>,
-    /// How many keep the owner without being a handle.
+    /// Number of guards that keep the database open without being handles.
     outliving: usize,
 }
 
 impl State {
-    /// Whether no handle is left. Nothing makes one from then on.
+    /// Returns whether no handle is left. None can be made from then on.
     fn is_closing(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| owner.strong_count() <= self.outliving)
     }
@@ -59,7 +59,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Notes that the file is being opened; `None` for a database without one, of which there is nothing to note.
+    /// Notes that the file is being opened. `None` stands for a database without a file, for which nothing is noted.
     pub(super) fn register(id: Option<FileId>) -> Self {
         let mut openings = openings();
         openings.newest += 1;
@@ -70,12 +70,12 @@ impl Opening {
         Self { id, number }
     }
 
-    /// Registers the owner, which is gone once the last handle is.
+    /// Registers the owner of the database, which is dropped with the last handle.
     pub(super) fn belongs_to(&self, owner: Weak<dyn Any + Send + Sync>) {
         change(self.id, self.number, |state| state.owner = Some(owner));
     }
 
-    /// Returns a function that keeps the owner, and so the database, without being a handle.
+    /// Returns a function that makes guards: each keeps the database open without being a handle.
     pub(super) fn outliving(&self, owner: Weak<dyn Any + Send + Sync>) -> Keep {
         let (id, number) = (self.id, self.number);
         Box::new(move || {
@@ -85,7 +85,7 @@ impl Opening {
         })
     }
 
-    /// Returns a function to call when the database can never be closed: no opening waits for it from then on.
+    /// Returns a function to call when the database can never be closed: no later opening then waits for it.
     pub(super) fn stays_open(&self) -> impl FnOnce() + use<> {
         let (id, number) = (self.id, self.number);
         move || change(id, number, |state| state.owner = None)
@@ -103,7 +103,7 @@ impl Drop for Opening {
     }
 }
 
-/// Keeps a database open that may have no handle any more.
+/// Keeps a database open that may have no handle left.
 struct Outliving {
     id: Option<FileId>,
     number: u64,

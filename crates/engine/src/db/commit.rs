@@ -30,12 +30,12 @@ use crate::transaction::precedence::{Claim, ClaimId, ClaimScope};
 use crate::transaction::reads::ReadSet;
 use crate::transaction::{Commit, CommitContext, CommitReceipt, Op, Refusal, Size, encode};
 
-/// Inner nodes that an ordinary commit changes, nearly always at most.
+/// Most inner nodes that an ordinary commit changes, in nearly all cases.
 const INNER_PAGES: usize = 4;
 /// Attempts of an ordinary commit before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
-/// Steps of taking one change out of a write set.
+/// Budget steps of taking one change out of a write set.
 const STEPS_AN_OP: usize = 2;
 
 /// The commit path of a database.
@@ -44,7 +44,7 @@ pub(crate) struct Committer<S: Store, L: CommitLog> {
     pub(super) large: LargeCommits<S, L>,
     waits: Arc<LogWaits<S, L>>,
     reservations: Arc<BlockReservations<S, L>>,
-    /// Bulk loads for which a thread of the caller is making the entries.
+    /// Bulk loads in progress, for which the caller's iterator is producing entries.
     pub(super) loads: Loads,
     /// A source of guards that keep the database open, and other processes from opening it.
     keep: OnceLock<Keep>,
@@ -63,13 +63,13 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         Arc::new(Self { pages, large, waits, reservations, loads: Loads::default(), keep: OnceLock::new() })
     }
 
-    /// Sets the source of guards for commits that may outlive their callers. Once, when the database is opened.
+    /// Sets the source of guards for commits that may outlive their callers. Called once, when the database is opened.
     pub(super) fn keep_open_with(&self, keep: Keep) {
         let set = self.keep.set(keep);
         debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
-    /// Commits a write set, if nothing in `reads` was changed. As [`Committer::commit`].
+    /// Commits a write set unless something in `reads` was changed. Otherwise as [`Committer::commit`].
     pub(super) async fn commit_writes(
         self: &Arc<Self>,
         writes: WriteSet,
@@ -103,9 +103,10 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         self.commit_sized(commit, size).await
     }
 
-    /// Commits one op that depends on nothing, durably.
+    /// Commits one change that depends on no read, durably.
     ///
     /// # Errors
+    ///
     /// As [`Committer::commit`].
     pub(super) async fn commit_op(self: &Arc<Self>, op: Op) -> Result<()> {
         Ok(self.commit(Commit::blind(vec![op], Durability::Sync)).await?)
@@ -126,7 +127,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         Ok(())
     }
 
-    /// Whether the database takes a key and a value of this size.
+    /// Fails when the key or value of a change is too large for the database.
     fn refuse_wrong_size(&self, op: &Op) -> Result<()> {
         check_key(self.page_bytes(), op.target().1)?;
         match op {
@@ -135,7 +136,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         }
     }
 
-    /// Places a claim for a transaction that begins then: see [`Precedence`](crate::transaction::precedence::Precedence).
+    /// Places a claim for a transaction that begins after it: see [`Precedence`](crate::transaction::precedence::Precedence).
     pub(super) async fn claim(&self, claimed: ClaimScope, limit: Duration) -> Result<Claim> {
         self.loads.refuse_inside()?;
         let mut unplaced = (self.pages.commits.precedence().wait().await, claimed);

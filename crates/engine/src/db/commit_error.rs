@@ -11,7 +11,7 @@ pub(crate) enum CommitError {
     /// Another transaction changed data that this one read. Retrying makes sense once the log is durable up to this
     /// position. The read set of the transaction is returned with it.
     Conflict(LogPosition, ReadSet),
-    /// Anything else.
+    /// The commit failed for a reason other than a conflict.
     Failed(Error),
 }
 

@@ -13,31 +13,31 @@ use crate::error::{Error, Result};
 use crate::pages::{BlockReservation, CommitLog, Store, Wait};
 use crate::transaction::{CommitContext, Commits, Op};
 
-/// Attempts to list the pages of long values before a commit takes the section for itself.
+/// Attempts to list the pages of long values before a commit occupies the commit section.
 const LIST_ATTEMPTS_MAX: usize = 8;
 
 /// Whether other commits may run while a commit looks for its pages.
 pub(super) enum Others<'a> {
-    /// They may publish at any moment. A commit that waits for them gives up its reservation of blocks.
+    /// Other commits may publish at any moment. A commit that waits for them gives up its reservation of blocks.
     MayCommit(&'a mut Option<BlockReservation>),
-    /// They wait: this commit has the section.
+    /// Other commits wait: this commit occupies the commit section.
     Wait,
 }
 
-/// How the search for the pages of a commit has ended.
+/// The outcome of loading the pages that a commit needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrefetchOutcome {
-    /// All had been there before.
+    /// All pages were in memory.
     WasThere,
     /// Some pages were missing; they have been loaded, though some may have been evicted again.
     Loaded,
     /// A long value cannot be listed. While other commits run, it is not known whether it is damaged or was replaced.
     Unclear,
-    /// They are more than can be pinned at once, and others keep evicting them.
+    /// The pages are more than can be pinned at once, and other operations keep evicting them.
     TooMany,
 }
 
-/// The search for the pages of commits.
+/// Finds and loads the pages that commits will touch.
 pub(super) struct CommitPages<S: Store, L: CommitLog> {
     pub(super) loader: Arc<Loader<S>>,
     pub(super) tables: Arc<Tables>,

@@ -21,7 +21,7 @@ use crate::pages::{Pages as _, Snapshot as _, Store as _};
 #[cfg(test)]
 mod tests;
 
-/// Looks at one parent before a table is left as it is.
+/// Most times that compaction retries one inner node before it leaves the table as it is.
 const LOOKS_MAX: usize = 4;
 
 /// How much of the device's time a compaction may take.
@@ -39,10 +39,10 @@ const LOOKS_MAX: usize = 4;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pace {
-    /// A quarter: after each megabyte it rests three times as long as that took. For databases in use.
+    /// Uses a quarter of the time: after each megabyte it rests three times as long as that took. For databases in use.
     #[default]
     Gentle,
-    /// All of it: for a database without other users.
+    /// Uses all of the time: for a database without other users.
     Full,
 }
 
@@ -59,20 +59,20 @@ pub enum Pace {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Compaction {
-    /// Tables walked to their end.
+    /// Tables that were compacted to their end.
     pub tables: u64,
-    /// Pages looked at: leaves, and pages of values.
+    /// Pages examined: leaves, and pages of values.
     pub pages: u64,
-    /// Pages that were moved beside their neighbours.
+    /// Pages that were moved next to their neighbours in key order.
     pub pages_moved: u64,
     /// Pages that were moved out of the way before that, where too few free blocks followed each other. They need not be among
     /// the pages looked at, and may be moved beside their neighbours later.
     pub pages_evacuated: u64,
     /// Pages that should have been moved and stayed, because no free blocks follow each other within the file's bound.
     pub pages_without_free_blocks: u64,
-    /// Fragments of the file in which the pages lay that were looked at, by the megabyte.
+    /// Number of fragments in which the examined pages lay before, counted for each list of about a megabyte.
     pub fragments_before: u64,
-    /// Fragments in which they lie.
+    /// Number of fragments in which the examined pages lie afterwards.
     pub fragments_after: u64,
 }
 
@@ -90,7 +90,7 @@ impl Compaction {
 #[derive(Debug, Default)]
 pub(super) struct CancelOnDrop(CancelFlag);
 
-/// The side of `CancelOnDrop` that the compacting thread checks.
+/// The flag that `CancelOnDrop` sets and the compacting thread checks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CancelFlag(Arc<AtomicBool>);
 
@@ -112,21 +112,21 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// A compaction under way.
+/// A compaction in progress.
 struct Walk<'a> {
     db: &'a Db,
     relocator: Relocator,
     pace: Pace,
     found: Compaction,
     go_on: &'a mut dyn FnMut(&Compaction) -> bool,
-    /// Moving pages out of the way has helped so far.
+    /// Whether groups of blocks may still be emptied: so far doing so has produced free runs.
     may_empty: bool,
-    /// Pages in the order of their keys that wait to be a list long enough.
+    /// Leaves in key order, collected until the list is long enough to be relocated.
     leaves: Vec<PageId>,
     values: Vec<PageId>,
 }
 
-/// See [`Db::compact`]. Blocks.
+/// Compacts a database, as [`Db::compact`] documents. Blocks.
 pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) -> bool) -> Result<Compaction> {
     // Pages that are new in memory get their places now, near the old ones.
     db.owner.checkpoint()?;
@@ -149,7 +149,7 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
 }
 
 impl Walk<'_> {
-    /// Walks one table. False when it was told to end.
+    /// Compacts one table. Returns false when the compaction was cancelled.
     fn table(&mut self, name: &str) -> Result<bool> {
         let tree = block_on(self.core().catalog.table(name.as_bytes()))?;
         let mut start = Some(Vec::new());
@@ -189,7 +189,8 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// The pages of values that leaves refer to. A few leaves are asked whether there are any before all of them are read.
+    /// Returns the pages of values that these leaves refer to. A few leaves are examined first: all are read only if
+    /// one of them has such values.
     fn values_of(&self, tree: Tree, snapshot: &buffer_pool::Snapshot, leaves: &[PageId]) -> Result<Vec<PageId>> {
         let mut values = Vec::new();
         let name = |leaf: PageId, values: &mut Vec<PageId>| {
@@ -271,7 +272,8 @@ impl Walk<'_> {
         Ok((self.go_on)(&self.found))
     }
 
-    /// Empties groups of blocks, so that rows of blocks become free. False when it was told to end.
+    /// Empties groups of blocks, so that contiguous runs of blocks become free. Returns false when the compaction was
+    /// cancelled.
     fn evacuate(&mut self) -> Result<bool> {
         let Some(mut evacuation) = self.relocator.plan_evacuation() else {
             self.may_empty = false;
@@ -296,7 +298,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Gives up the blocks that pages have left.
+    /// Makes a checkpoint, which frees the old blocks of moved pages.
     fn checkpoint(&mut self) -> Result<()> {
         self.db.owner.checkpoint()?;
         self.relocator.checkpoint_made();

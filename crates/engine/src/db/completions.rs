@@ -64,7 +64,7 @@ impl std::fmt::Debug for Completions {
     }
 }
 
-/// Completions of the reads of `db`; `None` where its disk has no descriptor to poll.
+/// Returns the handle for the read completions of `db`; `None` where its disk has no descriptor to poll.
 pub(super) fn completions(db: &Db) -> Option<Completions> {
     let reads = db.core.store.completions()?;
     Some(Completions { reads, _owner: db.owner.clone() })

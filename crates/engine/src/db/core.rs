@@ -15,7 +15,7 @@ use super::tables::Tables;
 use crate::pages::{CommitLog, Store};
 use crate::transaction::Commits;
 
-/// The parts of a database.
+/// The shared parts of an open database.
 pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) store: Arc<S>,
     pub(super) log: Arc<L>,
@@ -33,7 +33,7 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
 }
 
 impl<S: Store, L: CommitLog> Core<S, L> {
-    /// Puts the parts together. The catalog exists.
+    /// Creates the core from its parts. The catalog must exist in the store.
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>, read_set_bytes_max: usize) -> Self {
         let (loader, tables) = (Arc::new(Loader::new(store.clone())), Arc::new(Tables::default()));
         let reader = Reader { loader: loader.clone(), tables: tables.clone() };

@@ -43,34 +43,34 @@ use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, ReservationKind
 use crate::sync::notifier::Notifier;
 use crate::transaction::{CATALOG, Commits, table_of};
 
-/// Leaves that are freed in one step.
+/// Number of leaves that are freed in one step.
 const LEAVES_AT_ONCE: usize = 64;
-/// Pages of values, short and long, that end a step early.
+/// Number of pages of values, short and long, at which a step ends early.
 const PAGES_AT_ONCE: usize = 4096;
 /// Pages of values that leaves of one step share with others: the first and, where the one after it was damaged, the last leaf.
 const SHARED_MAX: usize = 2;
 
-/// Pages of the catalog that a step changes, at the most.
+/// Most pages of the catalog that a step changes.
 const CATALOG_PAGES: usize = 8;
 
-/// How long the background thread waits after it failed.
+/// Pause of the background thread after a failure.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// The pages that one step frees.
 #[derive(Debug)]
 struct Step {
     tree: Tree,
-    /// Inner nodes, from the root to the parent of the leaves.
+    /// Inner nodes from the root of the dropped table to the parent of the leaves.
     path: Vec<PageId>,
-    /// One of them that is no page of the table: it stays.
+    /// The leaves to be freed.
     leaves: Vec<PageId>,
-    /// One of them that is no page of the table: it stays.
+    /// A page that the parent refers to although it belongs to another table or to none: it is not freed.
     foreign: Option<PageId>,
-    /// Pages that only these leaves refer to.
+    /// Pages to which only these leaves refer.
     pages: Vec<PageId>,
-    /// Pages of values that other leaves refer to as well, and how many values are left in each.
+    /// Pages of values to which other leaves refer as well, each with the number of values that stay in it.
     shared: Vec<(PageId, u16)>,
-    /// How many pages could not be read, or were not the table's.
+    /// Number of pages that could not be read, or did not belong to the table.
     damaged: u64,
 }
 
@@ -78,7 +78,7 @@ struct Step {
 #[derive(Debug, Default)]
 struct References {
     long: Vec<OverflowRef>,
-    /// Pages of values, and how many of their values.
+    /// Pages of packed values, each with the number of its values that the leaf refers to.
     packed: BTreeMap<PageId, u16>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct DroppedTables<S: Store, L: CommitLog> {
     commits: Arc<Commits<S, L>>,
     waits: Arc<LogWaits<S, L>>,
     reservations: Arc<BlockReservations<S, L>>,
-    /// Pages that could not be read when they were to be freed.
+    /// Number of pages that could not be read when they were to be freed.
     damaged: AtomicU64,
 }
 
@@ -132,7 +132,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         Arc::new(Self { reader, commits, waits, reservations, damaged: AtomicU64::new(0) })
     }
 
-    /// Pages that could not be read when they were to be freed, since the database was opened.
+    /// Returns the number of pages that could not be read when they were to be freed, since the database was opened.
     pub(super) fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
@@ -208,7 +208,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         Ok(Some(tree))
     }
 
-    /// Looks at the last leaves of a tree, and at the pages that they refer to.
+    /// Reads the last leaves of a tree, and determines the pages that the next step frees.
     async fn next_step(&self, tree: Tree) -> Result<Step> {
         let mut damaged = 0;
         let look = || tree.last_leaves(&self.store().tip(), LEAVES_AT_ONCE.min(self.reader.loader.window()));
@@ -273,7 +273,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         Ok(Step { tree, path, leaves, foreign, pages, shared, damaged })
     }
 
-    /// The pages of a long value, as the newest pages have it.
+    /// Returns the pages of a long value, according to the newest pages of its index.
     async fn pages_of(&self, value: OverflowRef) -> Result<Vec<PageId>> {
         let newest = self.commits.last().seq;
         overflow::newest_pages(&self.reader.loader, newest, value, &mut PinBudget::default()).await
@@ -322,7 +322,7 @@ impl Step {
     }
 }
 
-/// A thread that frees the pages of dropped tables; it ends when this is dropped.
+/// Handle of a thread that frees the pages of dropped tables; the thread ends when this is dropped.
 pub(super) struct FreeingThread {
     notifier: Arc<Notifier>,
     stop: Arc<AtomicBool>,

@@ -22,7 +22,7 @@ use crate::transaction::{
     CATALOG, Commit, CommitContext, CommitReceipt, Exclusive, Op, Refusal, for_each_fragment, table_of,
 };
 
-/// The way of large commits.
+/// Executes commits that are too large for one hold of the commit section.
 pub(crate) struct LargeCommits<S: Store, L: CommitLog> {
     pub(super) pages: Arc<CommitPages<S, L>>,
     pub(super) log: Arc<L>,
@@ -35,7 +35,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         self.pages.loader.store()
     }
 
-    /// Commits in `section`. `_precedence` is given back at the end.
+    /// Commits in `section`. `_precedence` is held until the commit ends.
     pub(super) async fn commit(
         &self,
         mut section: Exclusive<S, L>,
@@ -86,7 +86,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         Ok(section.finish(&ops, durability, position))
     }
 
-    /// Finds the errors that are the caller's before the record is in the log.
+    /// Finds errors that the caller made before anything is written to the log.
     async fn refuse_wrong_tables(&self, ops: &[Op]) -> Result<()> {
         for op in ops {
             let (Op::CreateTable { name } | Op::DropTable { name, .. }) = op else {

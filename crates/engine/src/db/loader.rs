@@ -22,41 +22,42 @@ use crate::sync::semaphore::Permit;
 /// Pages that an attempt of a blocking call reads by itself before it requests them: more than a tree is high, in most.
 const READ_ALONE_MAX: usize = 8;
 
-/// The store of a database, and the permits for its pages.
+/// Loads pages for operations: the store of a database, and the permits for pins.
 pub(crate) struct Loader<S: Store> {
     store: Arc<S>,
     admission: Admission,
 }
 
 impl<S: Store> Loader<S> {
-    /// Shares out the pins that the store allows.
+    /// Creates a loader that shares out the pins which the store allows.
     pub(super) fn new(store: Arc<S>) -> Self {
         let admission = Admission::new(store.pins_max());
         Self { store, admission }
     }
 
-    /// The store.
+    /// Returns the store.
     #[inline]
     pub(super) fn store(&self) -> &S {
         &self.store
     }
 
-    /// Most pages that one operation may request at a time.
+    /// Returns the most pages that one operation may request at a time.
     pub(super) fn window(&self) -> usize {
         self.admission.window()
     }
 
-    /// Most pages that one scan requests ahead of its need.
+    /// Returns the most pages that one scan may request ahead of its position.
     pub(super) fn ahead_max(&self) -> usize {
         self.admission.ahead_max()
     }
 
-    /// Permits for so many pages, or for all that are shared, if they are free: for an operation that has others.
+    /// Takes permits for `count` pages, or for all that exist if there are fewer, if they are free. For an operation
+    /// that holds other permits.
     pub(super) fn try_pins(&self, count: usize) -> Option<Permit> {
         self.admission.try_pins(count)
     }
 
-    /// Whether every permit is free.
+    /// Returns whether every permit is free.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.admission.is_idle()

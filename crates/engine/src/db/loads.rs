@@ -6,19 +6,22 @@ use std::thread::ThreadId;
 use crate::btree::overflow::VALUE_BYTES_MAX;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The thread that holds the section for a load, and makes the caller's entries meanwhile: none, or one.
+/// The thread, if any, that holds the commit section for a bulk load while it runs the caller's iterator.
 #[derive(Debug, Default)]
 pub(super) struct Loads(Mutex<Option<ThreadId>>);
 
 impl Loads {
-    /// This thread holds the section for a load, for as long as the answer lives.
+    /// Registers this thread as holding the commit section for a load, until the returned guard is dropped.
     pub(super) fn begin(&self) -> impl Drop + '_ {
         self.set(Some(std::thread::current().id()));
         Loading(self)
     }
 
+    /// Fails on a thread that holds the commit section for a load, because a commit there would wait for itself.
+    ///
     /// # Errors
-    /// `InvalidCall` on a thread that holds the section for a load: it would wait for itself.
+    ///
+    /// `InvalidCall` on such a thread.
     pub(super) fn refuse_inside(&self) -> Result<()> {
         let loading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if loading.is_none_or(|thread| thread != std::thread::current().id()) {
@@ -42,8 +45,11 @@ impl Drop for Loading<'_> {
     }
 }
 
+/// Fails for a value that is too long.
+///
 /// # Errors
-/// `InvalidCall` for a value that is too long.
+///
+/// `InvalidCall` for such a value.
 pub(super) fn refuse_too_long(value: &[u8]) -> Result<()> {
     if value.len() as u64 <= VALUE_BYTES_MAX {
         return Ok(());

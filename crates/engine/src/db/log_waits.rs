@@ -8,17 +8,18 @@ use crate::error::Result;
 use crate::pages::{CommitLog, Durability, LogPosition, Store};
 use crate::transaction::{CommitReceipt, Commits};
 
-/// The time in which other commits mostly publish the records that they have appended.
+/// Time within which a commit has usually published the record that it appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
 
-/// Frees log space for so many bytes on this thread, with a checkpoint if need be. False when it is worth another try.
+/// Frees log space for so many bytes on the calling thread, with a checkpoint if necessary. Returns false when the
+/// caller should try again.
 pub(super) type MakeLogSpace = Box<dyn Fn(usize) -> Result<bool> + Send + Sync>;
 
-/// Waits for the log of a database.
+/// Waits for free space and for durability of the log of a database.
 pub(crate) struct LogWaits<S: Store, L: CommitLog> {
     log: Arc<L>,
     commits: Arc<Commits<S, L>>,
-    /// Frees log space, where no background thread does. Blocks.
+    /// Frees log space on the calling thread, where no background thread does. Blocks.
     make_space: OnceLock<MakeLogSpace>,
 }
 
@@ -27,7 +28,7 @@ impl<S: Store, L: CommitLog> LogWaits<S, L> {
         Self { log, commits, make_space: OnceLock::new() }
     }
 
-    /// Sets the function that a commit calls when it finds the log full. Once, when the database is opened.
+    /// Sets the function that a commit calls when it finds the log full. Called once, when the database is opened.
     pub(super) fn make_space_by(&self, make_space: MakeLogSpace) {
         let set = self.make_space.set(make_space);
         debug_assert!(set.is_ok(), "set once, when the database is opened");
@@ -56,9 +57,10 @@ impl<S: Store, L: CommitLog> LogWaits<S, L> {
         ready_sent(&mut self.log.durable(position)).await
     }
 
-    /// Waits until the log is durable up to `position` and states so.
+    /// Waits until the log is durable up to `position` and a later group or superblock states so.
     ///
     /// # Errors
+    ///
     /// `Poisoned` after a failure of the log.
     pub(super) async fn stated(&self, position: LogPosition) -> Result<()> {
         ready_sent(&mut self.log.stated(position)).await

@@ -23,7 +23,7 @@ use crate::driver::is_blocking;
 use crate::error::{Error, Result};
 use crate::pages::{Snapshot as _, Store, Wait};
 
-/// Times that a part is tried again before its keys are left to the end: more than a tree is high, in most.
+/// Attempts for a group of keys before its keys are left to the end: more than most trees have levels.
 const ROUNDS_MAX: usize = 8;
 
 /// Keys that are looked up between two moments at which other tasks run: less than a millisecond of work where all is in memory, and
@@ -34,7 +34,7 @@ fn slices<K: AsRef<[u8]>>(keys: &[K]) -> Vec<&[u8]> {
     keys.iter().map(AsRef::as_ref).collect()
 }
 
-/// Keys with requests for pages that were submitted together.
+/// A group of keys whose page requests were submitted together.
 struct Part<T> {
     keys: Vec<usize>,
     pages: usize,
@@ -65,7 +65,7 @@ pub(super) async fn get_many<S: Store, K: AsRef<[u8]>>(
     }
 }
 
-/// The newest visible values, if all are in memory and none is long.
+/// Returns the newest visible values if all of them are in memory and none is long.
 fn look_at_all<S: Store>(reader: &Reader<S>, tree: Tree, keys: &[&[u8]]) -> Option<Vec<Option<Vec<u8>>>> {
     let view = reader.loader.store().latest();
     let mut values = vec![None; keys.len()];
@@ -110,7 +110,7 @@ struct Lookups<'a, S: Store> {
     snapshot: &'a S::Snapshot,
     tree: Tree,
     keys: &'a [&'a [u8]],
-    /// How far each key has come: the snapshot stays, so it goes on there.
+    /// How far the lookup of each key has come: the snapshot does not change, so the lookup goes on there.
     positions: Vec<Position>,
     found: Vec<Option<FoundValue>>,
 }
@@ -121,7 +121,7 @@ impl<'a, S: Store> Lookups<'a, S> {
         Self { reader, snapshot, tree, keys, positions, found }
     }
 
-    /// The values of the keys.
+    /// Looks up all keys and returns their values.
     async fn run(mut self) -> Result<Vec<Option<Vec<u8>>>> {
         if is_younger(self.tree, self.snapshot) {
             return Ok(vec![None; self.keys.len()]);
@@ -140,7 +140,7 @@ impl<'a, S: Store> Lookups<'a, S> {
         Ok(self.found.into_iter().map(value).collect())
     }
 
-    /// Finds the keys that it can find without ever waiting for permits. Returns the keys that are left.
+    /// Looks up the keys that can be found without waiting for permits. Returns the keys that are left.
     async fn get_in_parts(&mut self) -> Result<Vec<usize>> {
         let window = self.reader.loader.window();
         let part_keys = SIDE_BY_SIDE.min(window);
@@ -231,13 +231,13 @@ impl<'a, S: Store> Lookups<'a, S> {
         }
     }
 
-    /// Returns the error that the caller gets for one of reading the snapshot.
+    /// Turns an error of reading the snapshot into the error that the caller gets.
     fn explain(&self, error: Error) -> Error {
         self.reader.tables.explain(self.tree, self.snapshot.seq(), error)
     }
 }
 
-/// Takes the first `count` numbers off a range, or all.
+/// Removes the first `count` numbers of a range, or all if it has fewer, and returns them.
 fn take_first(range: &mut Range<usize>, count: usize) -> Range<usize> {
     let end = range.end.min(range.start + count);
     let first = range.start..end;

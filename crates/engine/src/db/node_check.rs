@@ -15,7 +15,7 @@ pub(super) struct ExpectedNode {
 }
 
 impl ExpectedNode {
-    /// The root of a tree.
+    /// Returns the root of a tree as the first node to be checked.
     pub(super) fn root(tree: Tree) -> Self {
         Self { page: tree.root, level: None, lower: Vec::new(), upper: None }
     }

@@ -30,12 +30,12 @@ pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
     create_in(&directory, settings, Purpose::Use, stripes, Some(signed))
 }
 
-/// Where a database is to be created.
+/// The folder in which a database is to be created.
 pub(super) struct NewDirectory {
     pub(super) directory: Arc<dyn Directory>,
     /// The list of its folders, if it is striped.
     pub(super) stripes: Option<String>,
-    /// Keeps others from creating one there.
+    /// A lock that keeps other processes from creating a database there.
     pub(super) signed: Box<dyn FileLock>,
 }
 
@@ -88,7 +88,8 @@ fn refuse_occupied(folder: &Folder) -> Result<()> {
     }
 }
 
-/// Opens the database in a folder of this machine, once it is closed if this process is about to close it. Blocks.
+/// Opens the database in a folder of this machine, after waiting for this process to close it if it is about to.
+/// Blocks.
 pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Db> {
     closing::once_closed(&path.join(DATA), || open_now(path, settings))
 }

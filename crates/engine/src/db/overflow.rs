@@ -13,14 +13,15 @@ use crate::format::{CommitSeq, PageId};
 use crate::pages::{Pages, Snapshot as _, Store, Versions as _, Wait};
 use crate::transaction::OverflowPages;
 
-/// Bytes of long values that are read together at the most.
+/// Returns how many bytes of long values are read together at most.
 pub(super) fn bytes_at_once<S: Store>(loader: &Loader<S>) -> u64 {
     (loader.window() * loader.store().page_bytes()) as u64
 }
 
-/// The bytes of a value found in a leaf, in a snapshot.
+/// Returns the bytes of a value that was found in a leaf, as of a snapshot.
 ///
 /// # Errors
+///
 /// The errors of reading its pages.
 pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, found: FoundValue) -> Result<Vec<u8>> {
     match found {
@@ -29,9 +30,10 @@ pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, 
     }
 }
 
-/// Long values in a snapshot, in the order of `values`.
+/// Returns long values as of a snapshot, in the order of `values`.
 ///
 /// # Errors
+///
 /// The errors of reading their pages.
 pub(super) async fn values<S: Store>(
     loader: &Loader<S>,
@@ -46,9 +48,10 @@ pub(super) async fn values<S: Store>(
     Ok(readers.into_iter().map(Reader::into_value).collect())
 }
 
-/// The pages of a long value in a snapshot.
+/// Returns the pages of a long value as of a snapshot.
 ///
 /// # Errors
+///
 /// The errors of reading them.
 pub(super) async fn pages_in<S: Store>(
     loader: &Loader<S>,

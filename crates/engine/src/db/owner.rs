@@ -30,7 +30,7 @@ pub(super) struct Owner {
     repairs: Vec<String>,
     pub(super) memory: Memory,
     threads: Mutex<Option<Threads>>,
-    /// Held by the thread that frees the pages of dropped tables, where no background thread does.
+    /// Locked by a thread that frees the pages of dropped tables, where no background thread does.
     freeing: Mutex<()>,
     locks: Option<OpenLocks>,
     /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
@@ -44,22 +44,22 @@ pub(super) struct OpenLocks {
 }
 
 impl OpenLocks {
-    /// Notes in this process that the files are open.
+    /// Registers in this process that the files are open, beside the file locks.
     pub(super) fn new(locks: Locks) -> Self {
         Self { opening: Opening::register(locks.id()), _locks: locks }
     }
 }
 
-/// Memory that a database may take, and the part of it that it takes beside the pool.
+/// The memory that a database may take, and the part of it that is not the pool's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory {
-    /// The setting.
+    /// The value of the setting `cache_bytes`.
     pub(super) cache_bytes: u64,
-    /// Log buffers and the list of recent commits, when they are full.
+    /// Bytes of the log buffers and of the list of recent commits when they are full.
     pub(super) spent_bytes: u64,
 }
 
-/// See [`end_threads`] for the order in which they end.
+/// The background threads of a database. See [`end_threads`] for the order in which they end.
 pub(super) struct Threads {
     pub(super) freeing: FreeingThread,
     pub(super) checkpoints: Background,
@@ -88,7 +88,7 @@ impl Owner {
         Some(locks.opening.outliving(weak))
     }
 
-    /// Makes a checkpoint, unless there is nothing that one would add.
+    /// Makes a checkpoint, unless there is nothing new to be saved.
     pub(super) fn save(&self) -> Result<()> {
         self.checkpointer.checkpoint_before_closing()
     }
@@ -110,7 +110,7 @@ impl Owner {
         Ok(())
     }
 
-    /// See [`Checkpointer::checkpoint_at`].
+    /// Makes a checkpoint at `commit`: see [`Checkpointer::checkpoint_at`].
     pub(super) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
         self.checkpointer.checkpoint_at(commit)
     }
@@ -145,12 +145,12 @@ impl Owner {
         self.checkpointer.evacuate(relocator, evacuation)
     }
 
-    /// See [`super::Stats::repairs`].
+    /// Returns the descriptions of repaired damage: see [`super::Stats::repairs`].
     pub(super) fn repairs(&self) -> &[String] {
         &self.repairs
     }
 
-    /// Checks the superblocks, and all blocks of the page table and of pages.
+    /// Checks the superblocks, all blocks of the page table, and the blocks of all pages.
     pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
         let mut report = verify_blocks(&self.pool, &*self.disk, &mut |_, _| {})?;
         report.problems.splice(0..0, self.checkpointer.check_superblocks(&*self.disk));

@@ -27,41 +27,41 @@ use crate::format::PageId;
 use crate::pages::Wait;
 use crate::sync::semaphore::{Permit, Semaphore};
 
-/// Rounds without a new page after which an operation takes the reserve.
+/// Consecutive rounds without a new page after which an operation takes the reserved permits.
 const IDLE_ROUNDS_BEFORE_RESERVE: usize = 16;
-/// Rounds without a new page after which something must be wrong: no tree is that high.
+/// Consecutive rounds without a new page after which the operation fails: no tree has so many levels.
 const IDLE_ROUNDS_MAX: usize = 10_000;
-/// First rounds of an operation in which its pages are not noted: nearly every operation ends within them.
+/// Number of first rounds in which an operation does not record its pages: nearly every operation ends within them.
 const ROUNDS_NOT_NOTED: usize = 8;
-/// Pages of an operation that are noted at the most, for each permit of the reserve and in any case.
+/// Most pages that an operation records, for each permit of the reserve and in any case.
 const NOTED_PER_PERMIT: usize = 4;
 const NOTED_MIN: usize = 4096;
 /// Pages that one operation may ask for at a time, where the pool is large enough: more than are under way at the device, so
 /// that a large batch keeps it busy from its first read to its last.
 const WINDOW_MAX: usize = 512;
-/// Pages that a scan may ask for before it needs them: they are not pinned, only on their way.
+/// Most pages that a scan may request ahead of its position: they are read but not pinned.
 const AHEAD_MAX: usize = 2048;
-/// Fewest permits of the reserve, where there are twice as many: more than a tree is high, in most.
+/// Fewest permits in the reserve, where there are at least twice as many in all: more than most trees have levels.
 const RESERVE_MIN: usize = 16;
 
 /// Permits for the pages that operations pin.
 #[derive(Debug)]
 pub(crate) struct Admission {
     shared: Arc<Semaphore>,
-    /// Used by the owner of `reserve_owner` only.
+    /// The reserved permits, used only by the owner of `reserve_owner`.
     reserve: Arc<Semaphore>,
     reserve_owner: Arc<Semaphore>,
 }
 
 impl Admission {
-    /// Shares out `pins_max` pages, at least two.
+    /// Creates permits for `pins_max` pages, at least two.
     pub(crate) fn new(pins_max: usize) -> Self {
         let reserve = (pins_max / 4).max(RESERVE_MIN).min(pins_max / 2).max(1);
         let shared = pins_max.saturating_sub(reserve).max(1);
         Self { shared: Semaphore::new(shared), reserve: Semaphore::new(reserve), reserve_owner: Semaphore::new(1) }
     }
 
-    /// Most pages that one operation may ask for at a time.
+    /// Returns the most pages that one operation may request at a time.
     pub(crate) fn window(&self) -> usize {
         (self.shared.permits() / 2).min(self.reserve.permits()).clamp(1, WINDOW_MAX)
     }
@@ -80,7 +80,7 @@ impl Admission {
             .all(|semaphore| semaphore.try_acquire(semaphore.permits()).is_some())
     }
 
-    /// Most pages that one scan asks for ahead of its need: a small part of the pool.
+    /// Returns the most pages that one scan requests ahead of its position: a small part of the pool.
     pub(crate) fn ahead_max(&self) -> usize {
         (self.shared.permits() / 8).clamp(2, AHEAD_MAX)
     }
@@ -89,23 +89,23 @@ impl Admission {
 /// The pages that an operation keeps until its next round, or longer where it has the reserve. `T` is a ticket of the store, which
 /// owns its permits.
 pub(crate) struct PinBudget<T> {
-    /// Released before `reserve`.
+    /// The pinned pages. Declared before `reserve`, so that they are unpinned first.
     tickets: Tickets<T>,
     reserve: Option<Reserve>,
     rounds: usize,
     idle_rounds: usize,
-    /// Pages asked for, up to a bound.
+    /// Pages that the operation has requested, up to a bound.
     asked: FxHashSet<PageId>,
     exceeded: bool,
 }
 
-/// The reserve, and whether its owner has come to new pages since.
+/// The reserved permits, and whether the operation that holds them has reached new pages since.
 struct Reserve {
     _owner: Permit,
     progressed: bool,
 }
 
-/// Nearly always there is one ticket, which takes no memory of its own.
+/// The tickets of an operation. Nearly always there is one, which needs no allocation.
 struct Tickets<T> {
     newest: Option<T>,
     older: VecDeque<T>,

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Attempt, Snapshot, Store, Wait};
 
-/// Snapshots that one read takes before it reports that they are evicted faster than it reads.
+/// Snapshots that one read takes, when they are evicted, before it reports that they are evicted faster than it reads.
 const SNAPSHOTS_MAX: usize = 8;
 
 /// The answer of a lookup.
@@ -41,7 +41,7 @@ pub(super) fn takes_another(error: &Error, taken: &mut usize) -> bool {
     error.kind() == ErrorKind::SnapshotTooOld && *taken < SNAPSHOTS_MAX
 }
 
-/// Reads keys of tables. Cloning shares the parts.
+/// Reads keys of tables. Clones share the same database.
 pub(crate) struct Reader<S: Store> {
     pub(super) loader: Arc<Loader<S>>,
     pub(super) tables: Arc<Tables>,
@@ -79,7 +79,7 @@ impl<S: Store> Reader<S> {
         looked
     }
 
-    /// The newest visible value of a key.
+    /// Returns the newest visible value of a key.
     #[inline]
     pub(crate) fn get(&self, tree: Tree, key: &[u8]) -> Call<GetResult, impl Future<Output = GetResult>> {
         let mut resume = None;
@@ -90,7 +90,7 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// Whether a key has a newest visible value. Reads no pages of long values.
+    /// Returns whether a key has a newest visible value. Reads no pages of long values.
     #[inline]
     pub(crate) fn contains(&self, tree: Tree, key: &[u8]) -> Call<Result<bool>, impl Future<Output = Result<bool>>> {
         let mut resume = None;
@@ -135,7 +135,7 @@ impl<S: Store> Reader<S> {
         })
     }
 
-    /// Shows the newest visible value of a key to `look`, after a first try.
+    /// Shows the newest visible value of a key to `look`, after a first attempt has missed pages.
     async fn show_after<R>(
         &self,
         tree: Tree,
@@ -157,7 +157,7 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// The newest visible value of a key, after a first look.
+    /// Returns the newest visible value of a key, after a first attempt has missed pages.
     async fn get_after(
         &self,
         tree: Tree,
@@ -172,7 +172,7 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// The result of `look` on a key in the newest visible commit, after a first look.
+    /// Returns the result of `look` on a key in the newest visible commit, after a first attempt has missed pages.
     async fn look_after<R>(
         &self,
         tree: Tree,
@@ -193,7 +193,7 @@ impl<S: Store> Reader<S> {
         self.tables.explain(tree, self.loader.store().visible(), error)
     }
 
-    /// The newest visible value of a key, where that takes several steps, which must all see one commit.
+    /// Returns the newest visible value of a key when that takes several steps, which must all see one commit.
     async fn get_in_steps(&self, tree: Tree, key: &[u8]) -> GetResult {
         let mut taken = 0;
         loop {
@@ -204,7 +204,7 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// The value of a key in a snapshot.
+    /// Returns the value of a key as of a snapshot.
     pub(crate) async fn get_at(&self, snapshot: &S::Snapshot, tree: Tree, key: &[u8]) -> GetResult {
         match self.look_at(snapshot, tree, key, |held| held.map(FoundValue::from)).await? {
             None => Ok(None),
@@ -212,12 +212,12 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// Whether a key has a value in a snapshot. Reads no pages of long values.
+    /// Returns whether a key has a value as of a snapshot. Reads no pages of long values.
     pub(crate) async fn contains_at(&self, snapshot: &S::Snapshot, tree: Tree, key: &[u8]) -> Result<bool> {
         self.look_at(snapshot, tree, key, |held| held.is_some()).await
     }
 
-    /// The result of `look` on a key in a snapshot.
+    /// Returns the result of `look` on a key as of a snapshot.
     async fn look_at<R>(
         &self,
         snapshot: &S::Snapshot,

@@ -30,11 +30,11 @@ use crate::pages::{CommitLog, ReservationKind, Store};
 use crate::transaction::{self, CATALOG, Op};
 use crate::wal::RecordIter;
 
-/// Changes that are applied as one list, and about how many bytes of them.
+/// Number of changes that are applied together; `OP_BYTES_AT_ONCE` bounds their bytes as well.
 const OPS_AT_ONCE: usize = 1024;
 const OP_BYTES_AT_ONCE: usize = 256 << 10;
 
-/// Pages that a lot changes besides the pages of its keys and the pages for its bytes.
+/// Pages that a group of changes touches besides the pages of its keys and of its bytes.
 const EXTRA_PAGES: usize = 16;
 
 /// A replay of the log, with the records gathered so far.
@@ -44,26 +44,26 @@ pub(super) struct Replay<S: Store, L: CommitLog> {
     hidden: Option<HiddenTables>,
     bytes_max: usize,
     changes_max: usize,
-    /// The gathered records as they are in the log, the positions of their changes, and the youngest commit.
+    /// The gathered records in the log's encoding. `changes` refers to them.
     bytes: Vec<u8>,
     changes: Vec<PendingChange>,
     last: Option<CommitSeq>,
 }
 
-/// How tables are dealt with that a damaged page of the catalog hides.
+/// Handles tables whose entries are in a damaged page of the catalog.
 struct HiddenTables {
-    /// The other ones, by their names.
+    /// The tables whose entries can be read, by name.
     tables: BTreeMap<Vec<u8>, Tree>,
-    /// The damage.
+    /// The error that a damaged catalog page gave.
     error: Error,
-    /// Called before the first record is left in the log: no checkpoint may be made from then on.
+    /// Called before the first record is skipped: no checkpoint may be made from then on.
     stop_checkpoints: Box<dyn Fn(&Error)>,
-    /// Whether that has happened.
+    /// Whether `stop_checkpoints` was called.
     stopped: bool,
 }
 
 impl HiddenTables {
-    /// A record cannot be replayed in full.
+    /// Notes that a record cannot be replayed in full.
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.stopped, true) {
             let what =
@@ -74,17 +74,17 @@ impl HiddenTables {
     }
 }
 
-/// A change of a key, by where it lies among the gathered bytes.
+/// A change of one key, as a position in the gathered bytes.
 #[derive(Debug, Clone, Copy)]
 struct PendingChange {
     table: TableId,
     /// The first bytes of the key after the prefix that all gathered keys of the table share: enough for most
     /// comparisons. Set before sorting.
     head: u64,
-    /// Where the key begins; a value follows it. Younger changes lie behind older ones.
+    /// Offset of the key, which the value follows. Later changes have larger offsets.
     start: usize,
     key_len: usize,
-    /// `None` when it removes the key.
+    /// Length of the value; `None` when the change removes the key.
     value_len: Option<usize>,
 }
 
@@ -93,7 +93,7 @@ impl PendingChange {
         &bytes[self.start..self.start + self.key_len]
     }
 
-    /// By table and key.
+    /// Compares changes by table and key.
     fn compare(&self, other: &Self, bytes: &[u8]) -> Ordering {
         let heads = (self.table, self.head).cmp(&(other.table, other.head));
         heads.then_with(|| self.key(bytes).cmp(other.key(bytes)))
@@ -108,7 +108,7 @@ impl PendingChange {
     }
 }
 
-/// The first eight bytes of a key, so that numbers compare as keys do, as far as they go.
+/// Returns the first eight bytes of a key as a number that orders as keys do, up to ties.
 fn head_of(key: &[u8]) -> u64 {
     let mut head = [0; 8];
     let len = key.len().min(8);
@@ -177,7 +177,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         Ok(())
     }
 
-    /// Takes the record of commit `seq`, which is the gathered bytes from `start` on.
+    /// Adds the record of commit `seq`: the gathered bytes from `start` on.
     fn take(&mut self, seq: CommitSeq, start: usize) -> Result<()> {
         let before = self.changes.len();
         let mut rest = &self.bytes[start..];
@@ -209,13 +209,13 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         if full || short { self.apply() } else { Ok(()) }
     }
 
-    /// Pages that the gathered changes change, or more.
+    /// Returns an upper bound for the pages that so many gathered changes touch.
     fn pages(&self, changes: usize) -> usize {
         let there = usize::try_from(self.core.store.page_count()).unwrap_or(usize::MAX).min(changes);
         there + self.bytes.len().div_ceil(self.core.store.page_bytes()) * 3 + EXTRA_PAGES
     }
 
-    /// Applies a commit that changes which tables there are. Its record is the gathered bytes from `start` on.
+    /// Applies a commit that creates or drops tables. Its record is the gathered bytes from `start` on.
     fn apply_alone(&mut self, seq: CommitSeq, start: usize) -> Result<()> {
         let record = self.bytes[start..].to_vec();
         self.bytes.truncate(start);
@@ -254,7 +254,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         Ok(())
     }
 
-    /// Whether the pages of the catalog that these ops change can be read, and the roots that they move.
+    /// Returns whether the catalog pages that these changes touch, and the roots that they move, can be read.
     fn is_catalog_sound_for(&self, ops: &[Op]) -> bool {
         let is_sound = |key: &[u8]| {
             let look = || CATALOG.get(&self.core.store.tip(), key);
@@ -281,7 +281,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         Ok(())
     }
 
-    /// Applies the gathered changes, and forgets them.
+    /// Applies the gathered changes and empties the list.
     fn apply(&mut self) -> Result<()> {
         // A commit without changes counts as well: the next one's number follows it.
         if let Some(last) = self.last.take() {
@@ -303,7 +303,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
     }
 }
 
-/// The changes as lists of ops, none of them long.
+/// Splits the changes into lists of bounded size.
 fn portions<'r>(
     mut changes: &'r [PendingChange],
     bytes: &'r [u8],

@@ -17,7 +17,7 @@ const LARGE_EXTRA_PAGES: u64 = 64;
 /// after the second.
 const CHECKPOINTS: usize = 2;
 
-/// Makes a checkpoint. Blocks.
+/// A function that makes a checkpoint. Blocks.
 pub(super) type MakeCheckpoint = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// Returns the kind of reservation of a commit: `Reserve` when it makes no table larger.
@@ -35,11 +35,11 @@ pub(super) fn is_long(op: &Op, page_bytes: usize) -> bool {
 pub(crate) struct BlockReservations<S: Store, L: CommitLog> {
     store: Arc<S>,
     commits: Arc<Commits<S, L>>,
-    /// Makes a checkpoint, where something can.
+    /// The function that makes a checkpoint, in databases that can.
     make_checkpoint: OnceLock<MakeCheckpoint>,
-    /// Its permit is held by the commit that frees blocks or grows the file.
+    /// A semaphore of one permit, held by the commit that frees blocks or grows the file.
     making: Arc<Semaphore>,
-    /// Commits refused because too few blocks were free.
+    /// Number of commits refused because too few blocks were free.
     refused: AtomicU64,
 }
 
@@ -49,13 +49,14 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
         Arc::new(Self { store, commits, make_checkpoint, making, refused })
     }
 
-    /// Sets the function that a commit calls when it finds too few free blocks. Once, when the database is opened.
+    /// Sets the function that a commit calls when it finds too few free blocks. Called once, when the database is
+    /// opened.
     pub(super) fn make_checkpoints_by(&self, make_checkpoint: MakeCheckpoint) {
         let set = self.make_checkpoint.set(make_checkpoint);
         debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
-    /// Commits refused because too few blocks were free, since the database was opened.
+    /// Returns the number of commits refused because too few blocks were free, since the database was opened.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -80,7 +81,7 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
         long_pages + bytes.div_ceil(page_bytes) * 3 + usize::try_from(there).unwrap_or(usize::MAX)
     }
 
-    /// Reserves blocks for so many pages if so many are free.
+    /// Reserves blocks for `pages` pages, if enough are free.
     pub(super) fn try_reserve(&self, pages: usize, kind: ReservationKind) -> Option<BlockReservation> {
         self.store.reserve_blocks(pages, kind)
     }

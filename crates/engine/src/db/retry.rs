@@ -12,9 +12,9 @@ use crate::pages::Durability;
 use crate::transaction::precedence::{Claim, ClaimScope, Precedence};
 use crate::transaction::reads::ReadSet;
 
-/// Runs that a transaction loses before it claims the keys and ranges that it read in the last one.
+/// Runs that a transaction loses before its next run claims the keys and ranges that the last one read.
 const LOSSES_BEFORE_CLAIM: u32 = 3;
-/// Runs that it loses before it claims everything: it has read something outside its claim in each run then.
+/// Runs that a transaction loses before it claims everything, because each run read something outside its claim.
 const LOSSES_BEFORE_ALL: u32 = 6;
 
 /// Runs `work` in a transaction, which it gives back with its result, and commits that; again for as long as the commit

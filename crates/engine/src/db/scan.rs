@@ -21,15 +21,15 @@ use crate::format::PageId;
 use crate::format::node::OverflowRef;
 use crate::pages::{Missing, Snapshot, Store, Wait};
 
-/// Bytes that are asked for together, where the distance is twice as long or more: one large read.
+/// Bytes that read-ahead requests together, if its distance is at least twice as long: one large read.
 const ASKED_AT_ONCE_BYTES: usize = 256 << 10;
-/// Or so much of a distance that is longer still.
+/// One part in so many of the distance is requested together, if that is more than `ASKED_AT_ONCE_BYTES`.
 const ASKED_AT_ONCE_SHARE: usize = 8;
-/// A scan that asks for so many bytes ahead has its reads looked after beside it; one that asks for half of it has no more.
+/// Read-ahead from which the completion thread takes the completions of a scan; it stops doing so at half of this.
 const BESIDE_FROM_BYTES: usize = 512 << 10;
-/// Pages of values that a scan waits for at first.
+/// Number of pages of values that a scan waits for together at first.
 const VALUES_AT_ONCE_FIRST: usize = 8;
-/// Bytes of entries that a scan copies out of a leaf and its pages of values at first: a short one wants no more.
+/// Bytes of entries that a scan copies at first, out of a leaf and its pages of values: a short scan needs no more.
 const COPIED_AT_ONCE_FIRST: usize = 16 << 10;
 /// The same of a scan that has gone on for a while: few enough to be in the nearest caches still when they are given out.
 const COPIED_AT_ONCE_MAX: usize = 64 << 10;
@@ -44,48 +44,48 @@ pub(crate) struct Scan<S: Store> {
     snapshot: Arc<S::Snapshot>,
     tree: Tree,
     direction: Direction,
-    /// The range after `chunk`.
+    /// The part of the range that follows `chunk`.
     rest: Option<KeyRange>,
     chunk: Chunk,
-    /// Entries of `chunk` that may be given out, and how many were.
+    /// Number of entries at the front of `chunk` that may be returned, and how many of them were.
     usable: usize,
     given: usize,
-    /// The next long values of `chunk`, read already.
+    /// The next long values of `chunk`, already read.
     long: VecDeque<Vec<u8>>,
-    /// The long value that was shown last.
+    /// The long value that was lent to the caller last.
     shown: Vec<u8>,
-    /// Bytes of the next chunk.
+    /// Bytes to be copied for the next chunk.
     portion_bytes: usize,
-    /// Whether `rest` begins inside the leaf that `chunk` is of.
+    /// Whether `rest` begins inside the leaf from which `chunk` was copied.
     inside_leaf: bool,
-    /// How many pages ahead to ask for.
+    /// Number of pages by which read-ahead leads the scan.
     distance: usize,
-    /// How many pages with values of one leaf to wait for together: few at first, for a short scan needs no more.
+    /// Number of pages of values of one leaf to wait for together: few at first, because a short scan needs no more.
     values_at_once: usize,
-    /// How many leaves ahead to ask for at most.
+    /// Most leaves that are requested ahead.
     leaves_max: usize,
     read_ahead: ReadAhead,
-    /// While it is a long one.
+    /// Registers the scan as a long one, while it is.
     walk: Option<S::Walk>,
 }
 
-/// How far ahead of a scan pages were asked for.
+/// How far ahead of a scan pages were requested.
 #[derive(Debug)]
 struct ReadAhead {
-    /// The farthest leaf.
+    /// The farthest leaf that was requested.
     leaf: Option<PageId>,
     /// The farthest leaf for which the pages of values were requested.
     values_of: Option<PageId>,
-    /// Pages that one leaf takes: itself and the pages of its values.
+    /// Average number of pages for one leaf: itself and the pages of its values.
     pages_a_leaf: usize,
-    /// Leaves that the scan will pass before there is anything to ask for.
+    /// Number of leaves that the scan passes before more pages can be requested.
     idle_leaves: usize,
-    /// Pages of one large read.
+    /// Number of pages in one large read.
     read_pages: usize,
 }
 
 impl ReadAhead {
-    /// Nothing yet.
+    /// Creates the state of a scan that has requested nothing yet.
     fn new(read_pages: usize) -> Self {
         Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages }
     }
@@ -142,7 +142,7 @@ impl ReadAhead {
 }
 
 impl<S: Store> Scan<S> {
-    /// Begins. No I/O.
+    /// Creates a scan. No I/O.
     pub(crate) fn new(
         reader: Reader<S>,
         snapshot: Arc<S::Snapshot>,
@@ -173,23 +173,23 @@ impl<S: Store> Scan<S> {
         }
     }
 
-    /// Turns round a scan that has not begun.
+    /// Sets the direction of a scan that has not begun.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         self.direction = direction;
     }
 
-    /// Never asks for more than so many leaves ahead.
+    /// Limits read-ahead to this many leaves.
     pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
         self.leaves_max = leaves;
     }
 
-    /// The next entry.
+    /// Returns the next entry.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>> {
         self.make_ready().await?;
         Ok(self.take())
     }
 
-    /// Whether the next entry can be given out without waiting.
+    /// Returns whether the next entry can be returned without waiting.
     pub(crate) fn is_ready(&self) -> bool {
         self.given < self.usable && !(self.is_long(self.given) && self.long.is_empty())
     }
@@ -220,12 +220,12 @@ impl<S: Store> Scan<S> {
         Ok(())
     }
 
-    /// The key of the entry that is ready.
+    /// Returns the key of the entry that is ready.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.is_ready().then(|| self.chunk.entry(self.given).0)
     }
 
-    /// Gives the entry away that is ready.
+    /// Returns the entry that is ready, and advances.
     pub(crate) fn take(&mut self) -> Option<Entry> {
         if !self.is_ready() {
             return None;
@@ -240,7 +240,7 @@ impl<S: Store> Scan<S> {
         Some((key, value))
     }
 
-    /// Shows the entry that is ready, where it lies.
+    /// Lends the entry that is ready, without copying it, and advances.
     pub(crate) fn show(&mut self) -> Option<(&[u8], &[u8])> {
         if !self.is_ready() {
             return None;
@@ -261,7 +261,7 @@ impl<S: Store> Scan<S> {
         matches!(self.chunk.entry(index).1, ValueRef::Overflow(_))
     }
 
-    /// The next long values of the chunk, as many as may be read together and at least one.
+    /// Returns the next long values of the chunk: as many as may be read together, and at least one.
     fn long_to_come(&self) -> Vec<OverflowRef> {
         let (mut values, mut bytes) = (Vec::new(), 0);
         for index in self.given..self.usable {
@@ -276,7 +276,7 @@ impl<S: Store> Scan<S> {
         values
     }
 
-    /// Takes in the next entries of a leaf; `false` at the end.
+    /// Copies the next entries of a leaf. Returns `false` at the end of the range.
     async fn fill(&mut self) -> Result<bool> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
@@ -384,7 +384,7 @@ impl<S: Store> Scan<S> {
 mod tests {
     use super::*;
 
-    /// Leaf `n` is page `n`; those that are there have three pages of values each.
+    /// Returns page ids for leaves: leaf `n` is page `n`. In these tests each leaf has three pages of values.
     fn ids(range: std::ops::Range<u64>) -> Vec<PageId> {
         range.map(PageId).collect()
     }

@@ -28,17 +28,17 @@ use crate::wal::LogStats;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stats {
-    /// The buffer pool.
+    /// Counters of the buffer pool.
     pub pool: PoolStats,
-    /// The log.
+    /// Counters of the log.
     pub log: LogStats,
-    /// Checkpoints made since it was opened.
+    /// Checkpoints made since the database was opened.
     pub checkpoints: u64,
-    /// How the data file is read and written, and why a faster way is not in use.
+    /// How the data file is read and written, and the reason when a faster way is not in use.
     pub disk: DiskInfo,
     /// Counts of conflicts and retries of transactions that wanted the same keys.
     pub transactions: TransactionStats,
-    /// The setting [`Settings::cache_bytes`](crate::settings::Settings::cache_bytes).
+    /// The value of the setting [`Settings::cache_bytes`](crate::settings::Settings::cache_bytes).
     pub cache_bytes: u64,
     /// Memory that the database takes for itself now, in bytes: the pool with its page table, log buffers and the list of recent
     /// commits, the last two as when they are full.
@@ -62,7 +62,7 @@ pub struct Stats {
     pub repairs: Vec<String>,
 }
 
-/// Counters and sizes of `db`.
+/// Collects counters and sizes of `db`.
 pub(super) fn stats(db: &Db) -> Stats {
     let log = db.core.log.stats();
     let (pool, memory) = (db.core.store.stats(), db.owner.memory);

@@ -20,14 +20,15 @@ use crate::recovery::names::{Contents, DATA, DATA_NAMES, LOCK, NEW_STRIPES, STRI
 
 const TITLE: &str = "nofault stripes 1";
 const END: &str = "end";
-/// A multiple of every page size, and large enough that a run of pages is one read.
+/// Bytes of a stripe: a multiple of every page size, large enough that most runs of pages need one read.
 const STRIPE_BYTES: u64 = 1 << 20;
 
-/// Where the folders of a striped database are: on this machine, or in a simulation.
+/// Opens the folders of a striped database, on this machine or in a simulation.
 pub(super) trait Places {
-    /// Makes a folder, unless it is there, and returns its absolute path.
+    /// Creates a folder if it does not exist, and returns its absolute path.
     ///
     /// # Errors
+    ///
     /// The error of the system.
     fn make(&self, path: &Path) -> nofault_io::error::Result<PathBuf>;
 
@@ -86,12 +87,12 @@ fn striped(main: Arc<dyn Directory>, others: Vec<Arc<dyn Directory>>, id: &str, 
     StripedDirectory::new(main, others, &DATA_NAMES, &part_name(id), stripe_bytes)
 }
 
-/// The name of the parts in other folders, without their numbers.
+/// Returns the name of a database's part files, without the part number.
 fn part_name(id: &str) -> String {
     format!("data-{id}")
 }
 
-/// The name of one part, as [`StripedDirectory`] has it.
+/// Returns the name of one part file, as [`StripedDirectory`] forms it.
 fn numbered(part: &str, number: usize) -> String {
     format!("{part}-{number}")
 }
@@ -188,7 +189,7 @@ pub fn data_bytes(folder: impl AsRef<Path>) -> u64 {
     [folder.join(DATA)].into_iter().chain(parts).map(len).sum()
 }
 
-/// The id, the bytes of a stripe and the folders that a list names, if it is whole.
+/// Parses a list of folders into the id, the bytes of a stripe and the folders; `None` unless the list is complete.
 pub(crate) fn parse(text: &str) -> Option<(&str, u64, Vec<&str>)> {
     let mut lines = text.lines();
     if lines.next() != Some(TITLE) {

@@ -149,13 +149,13 @@ impl Table {
         thread::run("nofault-load", move || table.load(entries)).await?
     }
 
-    /// Looks the newest visible value of a key up.
+    /// Looks up the newest visible value of a key.
     #[inline]
     pub(crate) fn look(&self, key: &[u8]) -> Call<GetResult, impl Future<Output = GetResult>> {
         self.db.core.reader.get(self.tree, key)
     }
 
-    /// Looks whether a key has a newest visible value.
+    /// Looks up whether a key has a newest visible value.
     #[inline]
     pub(crate) fn look_for(&self, key: &[u8]) -> Call<Result<bool>, impl Future<Output = Result<bool>>> {
         self.db.core.reader.contains(self.tree, key)
@@ -171,7 +171,7 @@ impl Table {
         self.db.core.reader.get_with(self.tree, key, look)
     }
 
-    /// See [`Table::bulk_load`]. Blocks.
+    /// Loads entries into an empty table, as [`Table::bulk_load`] documents. Blocks.
     pub(crate) fn load<K, V, I>(&self, entries: I) -> Result<u64>
     where
         K: AsRef<[u8]>,

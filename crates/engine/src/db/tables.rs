@@ -11,10 +11,10 @@ use crate::btree::Tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
 
-/// Sees every drop, also one that is not visible yet.
+/// The commit number of a view that sees every drop, including drops that are not visible yet.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 
-/// The tables that can be opened without reading the catalog, and the tables that are dropped.
+/// The tables that can be opened without reading the catalog, and the tables that were dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     state: RwLock<TableState>,
@@ -25,21 +25,22 @@ pub(crate) struct Tables {
 /// The catalog is not read any more: it might now name tables with content older than acknowledged commits.
 #[derive(Debug)]
 pub(super) struct FixedTables {
-    /// By name. All records that change them were replayed.
+    /// The tables by name, after the replay of all records that change them.
     pub(super) tables: BTreeMap<Vec<u8>, Tree>,
-    /// Why there are no others.
+    /// The reason why no other table can be opened.
     pub(super) error: Error,
 }
 
 #[derive(Debug, Default)]
 struct TableState {
-    /// By name: a root never moves.
+    /// Tables opened before, by name. An entry stays right because a root never moves.
     tables: HashMap<Vec<u8>, Tree>,
-    /// Dropped since the database was opened, and by which commit: of others there are no handles.
+    /// Tables dropped since the database was opened, with the commit that dropped each. No handle refers to tables
+    /// dropped earlier.
     dropped: HashMap<TableId, CommitSeq>,
 }
 
-/// Whether the error is about bytes on the disk.
+/// Returns whether the error reports wrong bytes on the disk.
 pub(super) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
@@ -50,18 +51,18 @@ pub(super) fn in_catalog(error: Error) -> Error {
 }
 
 impl Tables {
-    /// Limits the database to these tables. Once, when the database is opened.
+    /// Limits the database to these tables. Called once, when the database is opened.
     pub(super) fn fix(&self, fixed: FixedTables) {
         let set = self.fixed.set(fixed);
         debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
-    /// The only tables that can be opened, where they are limited.
+    /// Returns the only tables that can be opened, where they are limited.
     pub(super) fn fixed(&self) -> Option<&FixedTables> {
         self.fixed.get()
     }
 
-    /// The table of this name, where the tables are limited and the catalog is not read.
+    /// Looks up a table without reading the catalog, where the tables are limited; `None` where they are not.
     pub(super) fn fixed_table(&self, name: &[u8]) -> Option<Result<Tree>> {
         let FixedTables { tables, error } = self.fixed.get()?;
         Some(tables.get(name).copied().ok_or_else(|| error.clone()))
@@ -87,7 +88,7 @@ impl Tables {
         state.tables.remove(name);
     }
 
-    /// Why nothing can be written to this table any more.
+    /// Returns the error of a write to this table, if it was dropped.
     pub(super) fn refusal(&self, tree: Tree) -> Option<Error> {
         self.refusal_at(tree, NEWEST)
     }

@@ -38,7 +38,7 @@ use crate::transaction::{CATALOG, Commit, CommitContext, Commits, Op, SMALL_OPS_
 
 type TestCore<S> = Arc<Core<S, MemoryLog>>;
 
-/// Who polls a future.
+/// The way in which a test polls futures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// An executor.
@@ -56,7 +56,7 @@ impl Mode {
     }
 }
 
-/// How a core is made to wait.
+/// The condition that makes a database wait.
 #[derive(Debug, Clone, Copy)]
 struct Hardship {
     page_bytes: usize,
@@ -87,7 +87,7 @@ fn new_core(hardship: Hardship) -> TestCore<MemoryStore> {
     core_over(store, hardship)
 }
 
-/// A pool of few frames on a simulated disk.
+/// Creates a pool of few frames on a simulated disk.
 fn new_pool(hardship: Hardship) -> BufferPool {
     new_pool_in(hardship).0
 }
@@ -270,7 +270,7 @@ fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: 
     replay_gives(&core, core_over(new_store(hardship), hardship), hardship, &model);
 }
 
-/// Applying the log to an empty database gives the same content.
+/// Checks that replaying the log into an empty database gives the same content.
 fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hardship, model: &Model) {
     let mut trees = HashMap::from([(TableId::CATALOG, CATALOG)]);
     for (seq, record) in core.log.records() {

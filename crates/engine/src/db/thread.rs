@@ -51,7 +51,7 @@ fn lock<T>(slot: &Mutex<Slot<T>>) -> std::sync::MutexGuard<'_, Slot<T>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes the waiter when the thread ends, however it ends.
+/// Wakes the waiter when the thread ends, normally or by a panic.
 struct Finish<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Drop for Finish<T> {

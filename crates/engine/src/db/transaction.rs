@@ -22,7 +22,7 @@ pub(crate) struct TransactionState<S: Store, L: CommitLog> {
     snapshot: Arc<S::Snapshot>,
     writes: WriteSet,
     reads: ReadSet,
-    /// The claim under which the transaction began, if it has one. It began after the claim was placed.
+    /// The claim that was placed for the transaction before it began, if there is one.
     claim: Option<ClaimId>,
 }
 
@@ -32,14 +32,14 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         Self::begin_with(core, None)
     }
 
-    /// The same after a claim was placed for it.
+    /// Begins a transaction as [`Self::begin`] does, after a claim was placed for it.
     pub(crate) fn begin_with(core: &Arc<Core<S, L>>, claim: Option<ClaimId>) -> Self {
         let snapshot = Arc::new(core.store.snapshot());
         let reads = ReadSet::new(core.read_set_bytes_max);
         Self { core: core.clone(), snapshot, writes: WriteSet::default(), reads, claim }
     }
 
-    /// The value of a key, as this transaction sees it.
+    /// Returns the value of a key, as this transaction sees it.
     pub(crate) async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(own) = self.writes.get(tree, key) {
             return Ok(own.clone());
@@ -48,7 +48,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         self.core.reader.get_at(&self.snapshot, tree, key).await
     }
 
-    /// Whether a key has a value, as this transaction sees it.
+    /// Returns whether a key has a value, as this transaction sees it.
     pub(crate) async fn contains(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         if let Some(own) = self.writes.get(tree, key) {
             return Ok(own.is_some());
@@ -57,7 +57,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         self.core.reader.contains_at(&self.snapshot, tree, key).await
     }
 
-    /// Sets or removes a key, for this transaction only until it commits.
+    /// Sets or removes a key. Only this transaction sees the change until it commits.
     pub(crate) fn set(&mut self, tree: Tree, key: &[u8], value: Option<&[u8]>) {
         self.writes.set(tree, key.to_vec(), value.map(<[u8]>::to_vec));
     }
@@ -84,7 +84,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         })
     }
 
-    /// Commits.
+    /// Commits the transaction.
     pub(crate) async fn commit(self, durability: Durability) -> std::result::Result<(), CommitError> {
         let Self { core, snapshot, writes, mut reads, claim } = self;
         reads.end_walk();
@@ -93,34 +93,34 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
     }
 }
 
-/// A walk through a range inside a transaction. Dropping a wait loses no entry.
+/// A range scan inside a transaction. Dropping the future of a wait loses no entry.
 pub(crate) struct TransactionScan<'t, S: Store> {
     reads: &'t mut ReadSet,
     table: TableId,
     base: Scan<S>,
-    /// That the walk has come to the entry of `base` that is ready, or to its end, was noted.
+    /// Whether the part of the range up to the entry that `base` has ready, or to its end, was added to the read set.
     is_noted: bool,
-    /// It has said so, and is over.
+    /// Whether the scan has returned an error and is over.
     has_failed: bool,
     own: std::iter::Peekable<OwnWrites<'t>>,
-    /// The entry of the transaction's own that was shown last.
+    /// The entry from the transaction's own writes that was lent to the caller last.
     shown: Option<Entry>,
     range: KeyRange,
     direction: Direction,
 }
 
-/// Where the next entry comes from.
+/// The source of the next entry.
 enum Next {
-    /// The one that `base` has ready.
+    /// The entry that `base` has ready.
     Base,
     /// An entry that the transaction wrote itself.
     Own(Entry),
-    /// There is none.
+    /// There is no next entry.
     End,
 }
 
 impl<S: Store> TransactionScan<'_, S> {
-    /// The next entry.
+    /// Returns the next entry.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>> {
         Ok(match self.find().await? {
             Next::Base => self.base.take(),
@@ -129,7 +129,7 @@ impl<S: Store> TransactionScan<'_, S> {
         })
     }
 
-    /// Shows the next entry where it lies.
+    /// Lends the next entry without copying it.
     pub(crate) async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         Ok(match self.find().await? {
             Next::Base => self.base.show(),
@@ -184,7 +184,7 @@ impl<S: Store> TransactionScan<'_, S> {
         }
     }
 
-    /// Everything from where the scan began to where `base` stands was read: that keys are absent there, too.
+    /// Adds to the read set everything from where the scan began to the position of `base`, absent keys included.
     fn note_read(&mut self) {
         match (self.base.key(), self.direction) {
             (None, _) => self.reads.walked(self.table, &self.range),

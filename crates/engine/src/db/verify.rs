@@ -22,7 +22,7 @@ use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Store};
 use crate::transaction::{CATALOG, table_of};
 
-/// In place of the catalog's name, which has none.
+/// The name under which damage of the catalog is reported; the catalog itself has no name.
 const CATALOG_NAME: &str = "the catalog";
 
 /// The report of a verification of the whole database.
@@ -45,13 +45,13 @@ pub struct Verification {
     pub tables: u64,
     /// Keys in all tables, the catalog included.
     pub entries: u64,
-    /// Pages of tables that were found sound: nodes and the pages of long values.
+    /// Pages of tables found undamaged: nodes and the pages of long values.
     pub pages: u64,
     /// Blocks of the data file that were read and checked.
     pub blocks: u64,
-    /// Everything that is broken, in the order it was met.
+    /// All damage, in the order in which it was found.
     pub problems: Vec<Problem>,
-    /// Names of the tables that open and in which nothing is broken.
+    /// Names of the tables that can be opened and have no damage.
     pub sound_tables: Vec<String>,
     /// Names of the other tables that the catalog names. Their sound pages can be read, unless the root is damaged.
     pub damaged_tables: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether nothing is broken.
+    /// Returns whether no damage was found.
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty()
     }
@@ -98,9 +98,9 @@ impl Verification {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// The table it was met in; `None` when it is about a block by itself.
+    /// The table in which the damage was found; `None` for damage of a block by itself.
     pub table: Option<String>,
-    /// The damage, and the page that has it.
+    /// The damage, with its page.
     pub error: Error,
 }
 
@@ -109,11 +109,11 @@ pub struct Problem {
 #[derive(Debug, Default)]
 struct PageSet(FxHashMap<u64, Box<[u64; PIECE_WORDS]>>);
 
-/// Words of a piece, which covers 4,096 pages.
+/// Number of words in a piece, which covers 4,096 pages.
 const PIECE_WORDS: usize = 64;
 
 impl PageSet {
-    /// False when the set has the page already.
+    /// Adds a page. Returns false when the set already contains it.
     fn insert(&mut self, page: PageId) -> bool {
         let (word, bit) = ((page.0 / 64) as usize % PIECE_WORDS, 1 << (page.0 % 64));
         let piece = self.0.entry(page.0 / 64 / PIECE_WORDS as u64).or_insert_with(|| Box::new([0; PIECE_WORDS]));
@@ -123,7 +123,7 @@ impl PageSet {
     }
 }
 
-/// See [`Db::verify`]. Blocks.
+/// Verifies a database, as [`Db::verify`] documents. Blocks.
 pub(super) fn verify(db: &Db) -> Result<Verification> {
     let blocks = db.owner.verify_blocks()?;
     // It is never evicted: a page that is gone because it changed is not broken.
@@ -238,7 +238,7 @@ impl<S: Store> Verifier<'_, S> {
         }
     }
 
-    /// Checks a page of values; `values.unread` counts the nodes that may have referred to it and could not be read.
+    /// Checks a page of values; `values.unread` counts the unreadable nodes that may also refer to it.
     async fn values_page(&mut self, name: &str, values: ValuesPage) -> Result<()> {
         let page = values.page;
         let checked = match self.read(page).await {
@@ -275,10 +275,10 @@ impl<S: Store> Verifier<'_, S> {
     }
 }
 
-/// A page of values, as the leaves that refer to it say.
+/// A page of values, described by the references of the leaves.
 struct ValuesPage {
     page: PageId,
-    /// Offset and length of each value.
+    /// Offset and length of each value to which a leaf refers.
     parts: Vec<(u16, u16)>,
     /// Nodes that could not be read before the reference to another page that came before this one's first; after
     /// [`ValuesPage::ended`] those since then.
@@ -286,7 +286,7 @@ struct ValuesPage {
 }
 
 impl ValuesPage {
-    /// There are no more references to it; by now `unread` nodes could not be read.
+    /// Ends the collection of references to this page; `unread` nodes could not be read by now.
     fn ended(self, unread: u64) -> Self {
         Self { unread: unread - self.unread, ..self }
     }

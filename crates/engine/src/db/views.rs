@@ -50,7 +50,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The number of the newest commit in this snapshot.
+    /// Returns the number of the newest commit in this snapshot.
     pub fn commit(&self) -> CommitSeq {
         self.pages.seq()
     }
@@ -63,7 +63,7 @@ impl Snapshot {
         self.db.core.reader.get_at(&self.pages, self.db.tree_of(table)?, key.as_ref()).await
     }
 
-    /// Whether a key has a value as of this snapshot. See [`Table::contains_key`].
+    /// Returns whether a key has a value as of this snapshot. See [`Table::contains_key`].
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -197,7 +197,7 @@ impl Range {
         self.scan.take()
     }
 
-    /// Whether the next entry can be lent without waiting.
+    /// Returns whether the next entry can be lent without waiting.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.scan.is_ready()

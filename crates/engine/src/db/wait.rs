@@ -16,20 +16,20 @@ use crate::driver::{block_on, blocks};
 use crate::error::Result;
 use crate::pages::{Store, Ticket};
 
-/// Operations that may end without waiting before a task lets others run.
+/// Operations that a task may complete without waiting before it yields to other tasks.
 const HITS_BEFORE_YIELD: u32 = 128;
 
 /// A call that is answered from memory in nearly every case: either its answer, or the future that waits for it.
 /// A first attempt without a future keeps a blocking call as short as a function call.
 pub(crate) enum Call<T, F> {
-    /// Answered by the first attempt.
+    /// The first attempt gave the result.
     Done(T),
-    /// Something is missing.
+    /// Something was missing: this future waits for it and completes the call.
     Waits(F),
 }
 
 impl<T, F: Future<Output = T>> Call<T, F> {
-    /// Ends the call in a task.
+    /// Completes the call in a task.
     pub(crate) async fn finish(self) -> T {
         match self {
             Self::Done(answer) => {
@@ -40,7 +40,7 @@ impl<T, F: Future<Output = T>> Call<T, F> {
         }
     }
 
-    /// Ends the call on this thread.
+    /// Completes the call on this thread, blocking it.
     #[inline]
     pub(crate) fn block(self) -> T {
         match self {
@@ -50,9 +50,10 @@ impl<T, F: Future<Output = T>> Call<T, F> {
     }
 }
 
-/// Waits for a ticket of the store.
+/// Waits until a ticket of the store is ready.
 ///
 /// # Errors
+///
 /// The error of the ticket.
 pub(crate) async fn ready<S: Store>(store: &S, ticket: &mut S::Ticket) -> Result<()> {
     BatchedRead { store, ticket, sent_before: None, submitted: false }.await
@@ -75,13 +76,13 @@ pub(crate) async fn ready_sent<T: Ticket>(ticket: &mut T) -> Result<()> {
 struct BatchedRead<'a, S: Store> {
     store: &'a S,
     ticket: &'a mut S::Ticket,
-    /// Submissions before the first poll: any since then had its reads.
+    /// The number of submissions before the first poll: any later submission included the reads of this ticket.
     sent_before: Option<usize>,
     submitted: bool,
 }
 
 impl<S: Store> BatchedRead<'_, S> {
-    /// Makes sure that its reads are sent.
+    /// Ensures that the reads of this ticket are submitted.
     fn submit(&mut self) {
         let submitted = std::mem::replace(&mut self.submitted, true);
         if !submitted && self.sent_before.is_none_or(|before| before == self.store.sent()) {
@@ -124,7 +125,7 @@ impl<S: Store> Drop for BatchedRead<'_, S> {
     }
 }
 
-/// Lets other tasks run once in a while, also when every page is in memory.
+/// Yields to other tasks now and then, even when every page is in memory.
 pub(super) async fn yield_sometimes() {
     thread_local! {
         static HITS: Cell<u32> = const { Cell::new(0) };

@@ -7,7 +7,7 @@ use crate::btree::{Direction, KeyRange, Tree};
 use crate::format::TableId;
 use crate::transaction::Op;
 
-/// Private writes, by table and key.
+/// The uncommitted writes of a transaction, by table and key.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct WriteSet(BTreeMap<TableId, TableWrites>);
 
@@ -18,18 +18,18 @@ struct TableWrites {
 }
 
 impl WriteSet {
-    /// Sets or removes a key; the last word counts.
+    /// Sets or removes a key, replacing an earlier write to it.
     pub(crate) fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) {
         let of_table = self.0.entry(tree.table).or_insert_with(|| TableWrites { tree, keys: BTreeMap::new() });
         of_table.keys.insert(key, value);
     }
 
-    /// Whether nothing was set or removed.
+    /// Returns whether nothing was set or removed.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many keys were set or removed.
+    /// Returns the number of keys that were set or removed.
     pub(crate) fn len(&self) -> usize {
         self.0.values().map(|writes| writes.keys.len()).sum()
     }
@@ -38,7 +38,7 @@ impl WriteSet {
         self.0.get(&tree.table)?.keys.get(key)
     }
 
-    /// The keys that were set or removed in a range, in the order of a scan.
+    /// Returns the keys that were set or removed in a range, in the order of a scan.
     pub(super) fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> OwnWrites<'_> {
         let Some(TableWrites { keys, .. }) = self.0.get(&tree.table).filter(|_| !range.is_empty()) else {
             return OwnWrites::Forward(Default::default());
@@ -51,7 +51,8 @@ impl WriteSet {
         }
     }
 
-    /// As ops, in order of table and key. One at a time: there may be many.
+    /// Turns the set into changes for a commit, by table and key. They are made one at a time, because there may be
+    /// many.
     pub(crate) fn into_ops(self) -> impl Iterator<Item = Op> + Send {
         let op = |tree, (key, value): (Vec<u8>, Option<Vec<u8>>)| match value {
             Some(value) => Op::Put { tree, key, value },
@@ -62,7 +63,7 @@ impl WriteSet {
     }
 }
 
-/// Private writes in a range, in the order of a scan.
+/// The uncommitted writes in a range, in the order of a scan.
 pub(super) enum OwnWrites<'w> {
     Forward(btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>),
     Reverse(std::iter::Rev<btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>>),

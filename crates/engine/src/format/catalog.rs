@@ -7,33 +7,34 @@ use super::node::{decode_child, encode_child};
 use super::{PageId, TableId};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Begins keys that are no names.
+/// First byte of catalog keys that are not table names.
 const TO_BE_FREED: u8 = 0xFF;
 
-/// Under which key a dropped table waits to be freed.
+/// Returns the catalog key under which a dropped table waits for its pages to be freed.
 pub(crate) fn to_be_freed(table: TableId) -> Vec<u8> {
     [&[TO_BE_FREED][..], &table.0.to_be_bytes()].concat()
 }
 
-/// Where all such keys begin. No name comes after them.
+/// Returns the lower bound of the keys of dropped tables. No table name is above it.
 pub(crate) fn first_to_be_freed() -> Vec<u8> {
     vec![TO_BE_FREED]
 }
 
-/// Whether a key is the name of a table.
+/// Returns whether a catalog key is the name of a table.
 pub(crate) fn is_name(key: &[u8]) -> bool {
     key.first() != Some(&TO_BE_FREED)
 }
 
-/// The value for a table.
+/// Encodes the catalog value of a table.
 pub(crate) fn encode_table(table: TableId, root: PageId) -> Vec<u8> {
     [&table.0.to_le_bytes()[..], &encode_child(root)].concat()
 }
 
-/// The table that a value describes.
+/// Decodes the catalog value of a table.
 ///
 /// # Errors
-/// `Corrupt` when it describes none.
+///
+/// `Corrupt` when the bytes describe no table.
 pub(crate) fn decode_table(name: &[u8], value: &[u8]) -> Result<(TableId, PageId)> {
     let parts = value.split_first_chunk::<8>();
     let entry = parts.and_then(|(table, root)| Some((TableId(u64::from_le_bytes(*table)), decode_child(root)?)));

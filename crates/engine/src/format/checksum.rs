@@ -25,17 +25,17 @@ impl Tag {
         Self((checksum.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TAG_BITS)) as u32)
     }
 
-    /// The tag of a page that was sealed.
+    /// Returns the tag of a sealed page.
     pub(crate) fn of_page(sealed: &[u8]) -> Self {
         Self::of(super::fields::u64_at(sealed, 0))
     }
 
-    /// The tag with these bits; the rest is ignored.
+    /// Creates a tag from the low bits of a word; higher bits are ignored.
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits as u32 & ((1 << TAG_BITS) - 1))
     }
 
-    /// Its bits, `TAG_BITS` of them.
+    /// Returns the bits of the tag, `TAG_BITS` of them.
     pub(crate) fn bits(self) -> u64 {
         u64::from(self.0)
     }

@@ -1,6 +1,6 @@
 //! Little-endian fields of fixed headers: written and read one after the other, or at an offset.
 
-/// Puts little-endian fields one after the other.
+/// Writes little-endian fields one after the other.
 pub(crate) struct Writer<'a> {
     pub(crate) bytes: &'a mut [u8],
     pub(crate) at: usize,
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The eight bytes at `at`, little-endian.
+/// Returns the eight bytes at offset `at` as a little-endian number.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     Reader { bytes, at }.u64()
 }

@@ -6,7 +6,7 @@
 use super::BlockId;
 use super::checksum::{TAG_BITS, Tag};
 
-/// Blocks are numbered below this: 40 bits, 4 PiB with pages of 4 KiB.
+/// Block numbers are below this: 40 bits, 4 PiB with pages of 4 KiB.
 pub(crate) const BLOCK_LIMIT: u64 = 1 << 40;
 /// Set in the word of every location, so that zero is "no page".
 const PRESENT: u64 = 1 << 62;
@@ -14,20 +14,20 @@ const PRESENT: u64 = 1 << 62;
 /// A block, and the tag of the page version in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Location {
-    /// Where.
+    /// The block.
     pub(crate) block: BlockId,
-    /// Which version.
+    /// The tag of the page version that belongs there.
     pub(crate) tag: Tag,
 }
 
 impl Location {
-    /// As eight bytes; never zero.
+    /// Encodes the location as a word, which is never zero.
     pub(crate) fn to_word(self) -> u64 {
         debug_assert!(self.block.0 < BLOCK_LIMIT, "{:?} is beyond the largest file", self.block);
         PRESENT | self.block.0 << TAG_BITS | self.tag.bits()
     }
 
-    /// From eight bytes; `None` when there is no page, or when bits are set that mean nothing.
+    /// Decodes a word; `None` for zero ("no page") and for words with undefined bits set.
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         if word & !(PRESENT - 1) != PRESENT {
             return None;

@@ -14,7 +14,7 @@ use super::checksum::placed_checksum;
 use super::fields::{Reader, Writer};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Groups start and end at multiples of this.
+/// Bytes of a log block: groups start and end at multiples of this.
 pub(crate) const LOG_BLOCK_BYTES: usize = 4096;
 /// Bytes before the fragments.
 pub(crate) const GROUP_HEADER_BYTES: usize = 80;
@@ -25,53 +25,53 @@ const MAGIC: u32 = u32::from_le_bytes(*b"NFlg");
 const FRAGMENT_FIRST: u32 = 1;
 const FRAGMENT_LAST: u32 = 2;
 
-/// Bytes of the header before its own checksum.
+/// Bytes of the header that its own checksum covers.
 const SUMMED_HEADER_BYTES: usize = 64;
-/// Longest group of the versions without a checksum of the header.
+/// Longest group in versions of the format that had no checksum of the header.
 pub(crate) const UNSUMMED_GROUP_BYTES_MAX: usize = 128 << 10;
 
 /// The header of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupHeader {
-    /// Counts groups from 1, without gaps.
+    /// Number of the group, counted from 1 without gaps.
     pub(crate) sequence: u64,
-    /// Where it starts, in bytes since the beginning of the log's life.
+    /// Position at which the group starts, in bytes since the log was created.
     pub(crate) position: u64,
-    /// All groups up to this one were durable when this one was written.
+    /// All groups up to this number were durable when this group was written.
     pub(crate) durable_sequence: u64,
-    /// Checksum of the group before it.
+    /// Checksum of the preceding group.
     pub(crate) previous: u64,
-    /// Segments that the log file had room for when this was written.
+    /// Number of segments for which the log file had space when this group was written.
     pub(crate) slots: u64,
     /// The opening of the log that wrote the group: a number unlike that of any other opening. 0 in groups of versions
     /// without it.
     pub(crate) opening: u64,
     /// Bytes of fragments after the header.
     pub(crate) payload_bytes: u32,
-    /// Its own checksum, over header and fragments.
+    /// Checksum of the group, over header and fragments.
     pub(crate) checksum: u64,
 }
 
 impl GroupHeader {
-    /// Bytes it takes in the log.
+    /// Returns the bytes that the group occupies in the log.
     pub(crate) fn len_bytes(&self) -> usize {
         (GROUP_HEADER_BYTES + self.payload_bytes as usize).next_multiple_of(LOG_BLOCK_BYTES)
     }
 }
 
-/// The header of a part of a record: a record that does not fit the rest of a group continues in the next.
+/// The header of a record fragment: a record that does not fit the rest of a group continues in the next group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FragmentHeader {
     pub(crate) commit: CommitSeq,
     pub(crate) len_bytes: u32,
-    /// A record starts here.
+    /// Whether a record starts with this fragment.
     pub(crate) first: bool,
-    /// A record ends here.
+    /// Whether a record ends with this fragment.
     pub(crate) last: bool,
 }
 
 impl FragmentHeader {
-    /// Its bytes.
+    /// Encodes the header.
     pub(crate) fn encode(self) -> [u8; FRAGMENT_HEADER_BYTES] {
         let mut bytes = [0; FRAGMENT_HEADER_BYTES];
         let mut out = Writer { bytes: &mut bytes, at: 0 };
@@ -121,7 +121,7 @@ pub(crate) fn header_is_true(file_id: u64, segment_bytes: u64, header: &GroupHea
     header.len_bytes() <= UNSUMMED_GROUP_BYTES_MAX && decode_group(file_id, segment_bytes, block).is_some()
 }
 
-/// Whether the header at the beginning of `block` has a checksum of its own, as all have since version 3.
+/// Returns whether the header at the beginning of `block` has a checksum of its own, as all have since version 3.
 pub(crate) fn has_header_checksum(block: &[u8]) -> bool {
     block.len() >= GROUP_HEADER_BYTES && Reader { bytes: block, at: SUMMED_HEADER_BYTES }.u64() != 0
 }
@@ -152,7 +152,7 @@ pub(crate) fn peek_group(block: &[u8], segment_bytes: u64) -> Option<GroupHeader
     (in_segment && header.position.is_multiple_of(LOG_BLOCK_BYTES as u64)).then_some(header)
 }
 
-/// A group with its fragments, if `block` (its blocks, or more) holds one that is whole.
+/// Decodes the group at the beginning of `block`, with its fragments; `None` if it is not there completely.
 pub(crate) fn decode_group(file_id: u64, segment_bytes: u64, block: &[u8]) -> Option<GroupHeader> {
     let header = peek_group(block, segment_bytes)?;
     let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;

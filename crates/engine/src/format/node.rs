@@ -48,21 +48,21 @@ pub(crate) const KIND_PACKED: u8 = 4;
 
 /// Bytes before the slots.
 pub(super) const NODE_HEADER_BYTES: usize = 32;
-/// Bytes of a key's rest that its slot holds.
+/// Bytes of a key, after the common prefix, that its slot contains.
 pub(super) const HEAD_BYTES: usize = 4;
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 8;
 /// Bytes of a page id in a cell.
 pub(crate) const CHILD_BYTES: usize = 6;
-/// Set in a value's length word when the value is elsewhere.
+/// Set in a value's length word when the value is not in the leaf.
 const ELSEWHERE_FLAG: u16 = 0x8000;
-/// Set as well when it is one of those in a page of values.
+/// Set together with `ELSEWHERE_FLAG` when the value is in a page of packed values.
 const PACKED_FLAG: u16 = 0x4000;
-/// Bytes that stand in for a value in pages of its own: length and page.
+/// Bytes of a reference to overflow pages: length and page.
 const OVERFLOW_REF_BYTES: usize = 8 + CHILD_BYTES;
-/// Bytes that stand in for a value in a page of values: page, offset, length.
+/// Bytes of a reference to a packed value: page, offset, length.
 const PACKED_REF_BYTES: usize = CHILD_BYTES + 4;
-/// No tree is higher: levels beyond are damage.
+/// Highest level of a node: no sound tree is higher, so a level above this is damage.
 pub(crate) const LEVEL_MAX: u8 = 40;
 
 /// Longest key at this page size: a quarter page less the bytes of fences and slots, so that two inner cells of this
@@ -87,28 +87,28 @@ pub(crate) enum Cell<'a> {
     Packed(PackedRef),
 }
 
-/// Where a value in a page of values is.
+/// A reference to a packed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PackedRef {
     /// The page.
     pub(crate) page: PageId,
-    /// Where it begins, in the body.
+    /// Offset of the value in the body of the page.
     pub(crate) offset: u16,
-    /// Its length.
+    /// Length of the value.
     pub(crate) len_bytes: u16,
 }
 
-/// Where a long value is.
+/// A reference to a long value in overflow pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverflowRef {
-    /// Its length.
+    /// Length of the value.
     pub(crate) len_bytes: u64,
-    /// Its only data page, or the top of the index of its data pages.
+    /// The value's only data page, or the top of the index of its data pages.
     pub(crate) root: PageId,
 }
 
 impl Cell<'_> {
-    /// Bytes that [`Cell::encode`] appends.
+    /// Returns the number of bytes that [`Cell::encode`] appends.
     pub(crate) fn encoded_len(&self) -> usize {
         2 + match self {
             Self::Inline(value) => value.len(),
@@ -117,7 +117,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The bytes after the key in a leaf cell.
+    /// Appends the bytes that follow the key in a leaf cell.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         match self {
             Self::Inline(value) => {
@@ -139,13 +139,13 @@ impl Cell<'_> {
     }
 }
 
-/// A page id as cells hold it.
+/// Encodes a page id as in cells.
 pub(crate) fn encode_child(id: PageId) -> [u8; CHILD_BYTES] {
     let bytes = id.0.to_le_bytes();
     [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]
 }
 
-/// A page id from the first bytes of `bytes`.
+/// Decodes a page id from the first bytes of `bytes`.
 pub(crate) fn decode_child(bytes: &[u8]) -> Option<PageId> {
     let bytes = bytes.get(..CHILD_BYTES)?;
     Some(PageId(u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], 0, 0])))
@@ -159,7 +159,7 @@ pub(super) fn head_of(rest: &[u8]) -> u32 {
     u32::from_be_bytes(head)
 }
 
-/// A tree node, for reading.
+/// A tree node, opened for reading.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
     page: PageId,
@@ -169,10 +169,11 @@ pub(crate) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The node that page `page` holds.
+    /// Opens the node in page `page`.
     ///
     /// # Errors
-    /// `Corrupt` when it is none, or its header contradicts itself.
+    ///
+    /// `Corrupt` when the page contains no node, or the node's header contradicts itself.
     #[inline]
     pub(crate) fn open(page: PageId, body: &'a [u8]) -> Result<Self> {
         if body.len() < NODE_HEADER_BYTES || body[0] != KIND_NODE {
@@ -189,31 +190,31 @@ impl<'a> Node<'a> {
         if well_formed { Ok(node) } else { Err(node.corrupt("the node's header contradicts itself")) }
     }
 
-    /// Height above the leaves.
+    /// Returns the height above the leaves.
     #[inline]
     pub(crate) fn level(&self) -> u8 {
         self.body[1]
     }
 
-    /// Number of keys; an inner node has one child more.
+    /// Returns the number of keys; an inner node has one child more.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The table it belongs to.
+    /// Returns the id of the table to which the node belongs.
     pub(crate) fn table(&self) -> u64 {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&self.body[16..24]);
         u64::from_le_bytes(bytes)
     }
 
-    /// No key of it is smaller. Empty for the first node of a level.
+    /// Returns the lower fence: no key of the node is smaller. Empty for the first node of a level.
     pub(crate) fn lower(&self) -> &'a [u8] {
         &self.body[self.body.len() - self.lower_len()..]
     }
 
-    /// All keys of it are smaller; `None` for the last node of a level.
+    /// Returns the upper fence: all keys of the node are smaller. `None` for the last node of a level.
     pub(crate) fn upper(&self) -> Option<&'a [u8]> {
         (u16_at(self.body, 10) & 1 == 1).then(|| {
             let end = self.body.len() - self.lower_len();
@@ -221,7 +222,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The prefix that all its keys share.
+    /// Returns the prefix that all keys of the node share.
     #[inline]
     pub(crate) fn prefix(&self) -> &'a [u8] {
         &self.lower()[..self.prefix_len]
@@ -240,9 +241,10 @@ impl<'a> Node<'a> {
         Ok((&self.body[at..at + in_slot], tail))
     }
 
-    /// Key `index` in full.
+    /// Returns key `index` in full.
     ///
     /// # Errors
+    ///
     /// As [`Node::rest`].
     pub(crate) fn key(&self, index: usize) -> Result<Vec<u8>> {
         let (head, tail) = self.rest(index)?;
@@ -261,10 +263,11 @@ impl<'a> Node<'a> {
         Ok(tail.cmp(&rest[HEAD_BYTES..]))
     }
 
-    /// The value of key `index` of a leaf.
+    /// Returns the value of key `index` of a leaf.
     ///
     /// # Errors
-    /// `Corrupt` when slot or cell point outside the node.
+    ///
+    /// `Corrupt` when the slot or cell points outside the node.
     #[inline]
     pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>> {
         let after_key = self.after_key(index)?;
@@ -284,7 +287,7 @@ impl<'a> Node<'a> {
         Ok(Cell::Overflow(OverflowRef { len_bytes: u64::from_le_bytes(*len), root }))
     }
 
-    /// The bytes after the key of cell `index`: they move with the key when nodes are split or merged.
+    /// Returns the bytes after the key of cell `index`: they move with the key when nodes are split or merged.
     pub(super) fn payload(&self, index: usize) -> Result<&'a [u8]> {
         let after_key = self.after_key(index)?;
         let len = if self.level() > 0 {
@@ -309,7 +312,7 @@ impl<'a> Node<'a> {
         decode_child(bytes).ok_or_else(|| self.bad_cell(index))
     }
 
-    /// Which child of an inner node is responsible for `key`.
+    /// Returns the index of the child of an inner node whose range contains `key`.
     #[inline]
     pub(crate) fn child_index(&self, key: &[u8]) -> Result<usize> {
         Ok(match self.search(key)? {
@@ -318,7 +321,8 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Which child of an inner node holds the largest keys smaller than `bound` (all keys are, without one).
+    /// Returns the index of the child of an inner node with the largest keys below `bound`; the last child without a
+    /// bound.
     pub(crate) fn child_index_below(&self, bound: Option<&[u8]>) -> Result<usize> {
         match bound {
             None => Ok(self.count),
@@ -328,9 +332,10 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Where `key` is, or where it belongs.
+    /// Searches `key`: returns its index, or the index at which it would be inserted.
     ///
     /// # Errors
+    ///
     /// `Corrupt` when a slot on the way points outside the node.
     #[inline]
     pub(crate) fn search(&self, key: &[u8]) -> Result<std::result::Result<usize, usize>> {
@@ -371,17 +376,17 @@ impl<'a> Node<'a> {
         Ok(Err(low))
     }
 
-    /// Bytes in use: header, slots, live cells and fences.
+    /// Returns the bytes in use: header, slots, live cells and fences.
     pub(crate) fn used_bytes(&self) -> usize {
         self.body.len() - self.free_bytes()
     }
 
-    /// Bytes that new slots and cells may take, after a compaction if need be.
+    /// Returns the bytes that new slots and cells may take, after a compaction if necessary.
     pub(super) fn free_bytes(&self) -> usize {
         (self.gap_bytes() + usize::from(u16_at(self.body, 14))).min(self.body.len() - NODE_HEADER_BYTES)
     }
 
-    /// Bytes between the slots and the heap.
+    /// Returns the bytes between the slots and the heap.
     pub(super) fn gap_bytes(&self) -> usize {
         self.heap() - NODE_HEADER_BYTES - self.count * SLOT_BYTES
     }
@@ -438,7 +443,7 @@ impl<'a> Node<'a> {
         self.body.get(offset + rest_len.saturating_sub(HEAD_BYTES)..).ok_or_else(|| self.bad_cell(index))
     }
 
-    /// Where the cell is, and how long the key's rest is.
+    /// Returns the offset of the cell, and the length of the rest of the key.
     #[inline]
     fn slot(&self, index: usize) -> Result<(usize, usize)> {
         if index >= self.count {
@@ -470,14 +475,14 @@ impl<'a> Node<'a> {
         self.corrupt(format_args!("slot {index} of {} points outside the node", self.count))
     }
 
-    /// An error about this node.
+    /// Creates an error about this node.
     #[cold]
     pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         Error::corrupt_page(self.page, what)
     }
 }
 
-/// How many bytes follow a value's length word.
+/// Returns how many bytes follow a value's length word.
 #[inline]
 fn held_bytes(word: u16) -> usize {
     usize::from(if word & ELSEWHERE_FLAG == 0 { word } else { word & !(ELSEWHERE_FLAG | PACKED_FLAG) })

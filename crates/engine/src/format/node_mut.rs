@@ -30,13 +30,13 @@ impl NodeSpec<'_> {
         self.upper.map_or(0, |upper| common_prefix_len(self.lower, upper))
     }
 
-    /// Bytes of a body that hold neither slots nor cells.
+    /// Returns the bytes of a body that hold neither slots nor cells.
     fn overhead_bytes(&self) -> usize {
         NODE_HEADER_BYTES + self.lower.len() + self.upper.map_or(0, <[u8]>::len)
     }
 }
 
-/// Makes `body` an empty node. The fences must fit, as none do, and those of which [`Cells::fit`] says so.
+/// Makes `body` an empty node. The fences must fit: having none always does, and [`Cells::fit`] tells for others.
 pub(crate) fn init(body: &mut [u8], spec: &NodeSpec<'_>) {
     let upper = spec.upper.unwrap_or_default();
     let lower_at = body.len() - spec.lower.len();
@@ -126,9 +126,10 @@ pub(crate) fn replace(page: PageId, body: &mut [u8], index: usize, payload: &[u8
     Ok(true)
 }
 
-/// Makes child `index` of an inner node another page.
+/// Replaces child `index` of an inner node by another page.
 ///
 /// # Errors
+///
 /// `Corrupt` when there is no such child.
 #[cfg(feature = "mmap")]
 pub(crate) fn set_child(page: PageId, body: &mut [u8], index: usize, child: PageId) -> Result<()> {
@@ -163,21 +164,22 @@ fn compact(page: PageId, body: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Cells on their way to other nodes, in key order, with keys in full.
+/// Cells that are being moved between nodes, in key order, with complete keys.
 #[derive(Debug, Default)]
 pub(crate) struct Cells {
     bytes: Vec<u8>,
-    /// End of key and end of payload of each, in `bytes`.
+    /// The ends of the key and of the payload of each cell, in `bytes`.
     ends: Vec<(u32, u32)>,
-    /// No key is shorter, none longer.
+    /// Length of the shortest key; `key_bytes_max` is that of the longest.
     key_bytes_min: usize,
     key_bytes_max: usize,
 }
 
 impl Cells {
-    /// All cells of a node.
+    /// Copies all cells of a node.
     ///
     /// # Errors
+    ///
     /// `Corrupt` when a cell points outside the node.
     pub(crate) fn of(node: &Node<'_>) -> Result<Self> {
         let mut cells = Self::default();
@@ -185,9 +187,10 @@ impl Cells {
         Ok(cells)
     }
 
-    /// Adds all cells of the node that follows.
+    /// Appends all cells of the next node in key order.
     ///
     /// # Errors
+    ///
     /// `Corrupt` when a cell points outside the node.
     pub(crate) fn append(&mut self, node: &Node<'_>) -> Result<()> {
         for index in 0..node.count() {
@@ -197,12 +200,12 @@ impl Cells {
         Ok(())
     }
 
-    /// Adds a cell at the end; the key comes in parts.
+    /// Appends a cell; the key is given in parts.
     pub(crate) fn push(&mut self, key: &[&[u8]], payload: &[u8]) {
         self.push_with(key, |bytes| bytes.extend_from_slice(payload));
     }
 
-    /// The same, with a payload that is made where it stays.
+    /// Appends a cell whose payload is written in place by `payload`.
     pub(crate) fn push_with(&mut self, key: &[&[u8]], payload: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         for part in key {
@@ -214,7 +217,7 @@ impl Cells {
         self.ends.push((key_end, self.bytes.len() as u32));
     }
 
-    /// Adds a cell at `index`, at most the number of cells.
+    /// Inserts a cell at `index`, which is at most the number of cells.
     pub(crate) fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) {
         self.note_key(key.len());
         let at = self.start(index);
@@ -227,23 +230,23 @@ impl Cells {
         self.ends.insert(index, (at as u32 + key.len() as u32, at as u32 + grown));
     }
 
-    /// Number of cells.
+    /// Returns the number of cells.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Key `index`.
+    /// Returns the key of cell `index`.
     pub(crate) fn key(&self, index: usize) -> &[u8] {
         &self.bytes[self.start(index)..self.ends[index].0 as usize]
     }
 
-    /// Payload `index`.
+    /// Returns the payload of cell `index`.
     pub(crate) fn payload(&self, index: usize) -> &[u8] {
         let (key_end, end) = self.ends[index];
         &self.bytes[key_end as usize..end as usize]
     }
 
-    /// A copy of the cells from `index` on.
+    /// Returns a copy of the cells from `index` on.
     pub(crate) fn tail(&self, index: usize) -> Self {
         let start = self.start(index);
         let ends = self.ends[index..].iter();
@@ -256,7 +259,7 @@ impl Cells {
         }
     }
 
-    /// The index nearest to the middle of their bytes.
+    /// Returns the index of the cell nearest to the middle of their bytes.
     pub(crate) fn middle(&self) -> usize {
         let half = (self.bytes.len() / 2) as u32;
         self.ends.partition_point(|(_, end)| *end < half)
@@ -333,17 +336,17 @@ impl Cells {
     }
 }
 
-/// The payload of an inner cell.
+/// Encodes the payload of an inner cell.
 pub(crate) fn child_payload(child: PageId) -> [u8; CHILD_BYTES] {
     encode_child(child)
 }
 
-/// How many bytes two keys begin with in common.
+/// Returns the length of the longest common prefix of two keys.
 pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The shortest key that is above `below` and not above `at`: the separator of two neighbouring leaves.
+/// Returns the shortest key that is above `below` and not above `at`: the separator of two neighbouring leaves.
 pub(crate) fn separator<'a>(below: &[u8], at: &'a [u8]) -> &'a [u8] {
     &at[..(common_prefix_len(below, at) + 1).min(at.len())]
 }

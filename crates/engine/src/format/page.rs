@@ -61,7 +61,7 @@ pub(crate) fn check_page(file_id: u64, page: PageId, at: Location, bytes: &[u8])
     Ok(())
 }
 
-/// The commit that changed a page last, of bytes that were checked.
+/// Returns the number of the commit that changed a page last, from bytes that were checked.
 pub(crate) fn page_commit(bytes: &[u8]) -> CommitSeq {
     CommitSeq(u64_at(bytes, 16))
 }

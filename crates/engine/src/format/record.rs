@@ -22,7 +22,7 @@ const DROP_TABLE: u8 = 4;
 pub(crate) enum Change<'a> {
     /// Sets the value of a key.
     Put {
-        /// In which table.
+        /// The table.
         table: TableId,
         /// The key.
         key: &'a [u8],
@@ -31,7 +31,7 @@ pub(crate) enum Change<'a> {
     },
     /// Removes a key, if it is there.
     Delete {
-        /// In which table.
+        /// The table.
         table: TableId,
         /// The key.
         key: &'a [u8],
@@ -43,7 +43,7 @@ pub(crate) enum Change<'a> {
     },
     /// Removes a table and all that is in it.
     DropTable {
-        /// Which.
+        /// The table.
         table: TableId,
         /// Its name.
         name: &'a [u8],
@@ -51,7 +51,7 @@ pub(crate) enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Appends all but the value to `into`, and answers the value, which comes next.
+    /// Appends all but the value to `into`, and returns the value, which the caller appends next.
     pub(crate) fn encode_head(&self, into: &mut Vec<u8>) -> &'a [u8] {
         match self {
             Self::Put { table, key, value } => {

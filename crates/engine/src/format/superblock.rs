@@ -18,9 +18,10 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 65_536];
 /// The first byte that pages may use.
 pub(crate) const PAGES_START_BYTES: u64 = 131_072;
-/// Where the superblock of version 3 is noted while it replaces two of an earlier version (`recovery::superblocks`).
+/// Offset at which a superblock of version 3 is stored while it replaces two of an earlier version
+/// (`recovery::superblocks`).
 pub(crate) const CONVERSION_OFFSET: u64 = 32_768;
-/// The number of that place where slots are counted.
+/// The slot number of `CONVERSION_OFFSET`; A and B are slots 0 and 1.
 pub(crate) const CONVERSION_SLOT: usize = 2;
 /// The version of the format that this code writes. It also reads versions 1 and 2: version 1 has no dropped tables
 /// that wait to be freed; up to version 2 the two superblocks took turns.
@@ -34,7 +35,7 @@ const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 pub(crate) const COUNTED_MAX: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"nofault\x01";
-/// Bytes with fields, up to version 2 and since.
+/// Bytes with fields in versions up to 2; `USED_BYTES` is the number since.
 const USED_BYTES_2: usize = 104;
 const USED_BYTES: usize = 120;
 /// Incompatible features that this code knows: none yet. A superblock with another one is refused.
@@ -51,23 +52,23 @@ pub(crate) struct Superblock {
     pub(crate) page_bytes: u32,
     /// Bytes of a log segment.
     pub(crate) segment_bytes: u64,
-    /// Counts superblocks: the valid one with the higher number holds.
+    /// Number of the superblock: of two valid ones the one with the higher number is in force.
     pub(crate) sequence: u64,
-    /// The commit that the page table belongs to.
+    /// The commit whose state the page table describes.
     pub(crate) commit: CommitSeq,
     /// Page ids below this have an entry in the page table.
     pub(crate) page_count: u64,
     /// Levels of the page table; zero when there are no pages.
     pub(crate) table_levels: u32,
-    /// Root node of the page table and its checksum; meaningless with zero levels.
+    /// Block of the page table's root node; meaningless with zero levels.
     pub(crate) table_root: BlockId,
     /// Checksum of the root node.
     pub(crate) table_checksum: u64,
-    /// The last log group before the records that recovery has to replay: its position …
+    /// Position of the last log group before the records that recovery has to replay.
     pub(crate) log_anchor: u64,
-    /// … its sequence number …
+    /// Sequence number of that group.
     pub(crate) log_anchor_sequence: u64,
-    /// … and its checksum. Recovery insists on finding exactly this group.
+    /// Checksum of that group. Recovery insists on finding exactly this group.
     pub(crate) log_anchor_checksum: u64,
     /// A bit for each feature of the state of `commit` that a build may ignore. Kept while this very state is in force;
     /// the next checkpoint clears the bits that it does not know, as it does not maintain those features.
@@ -75,7 +76,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// Writes it into `sector`, for slot `slot` (0 is A, 1 is B), in the version that this code writes.
+    /// Encodes the superblock into `sector`, for slot `slot` (0 is A, 1 is B), in the newest version of the format.
     pub(crate) fn encode(&self, slot: usize, sector: &mut [u8]) {
         sector.fill(0);
         let mut out = Writer { bytes: sector, at: 0 };
@@ -182,12 +183,12 @@ impl Superblock {
         })
     }
 
-    /// The error for slot `slot` of a file that ends before the slot does.
+    /// Creates the error for slot `slot` of a file that ends before the slot does.
     pub(crate) fn cut_off(slot: usize) -> Error {
         Self::broken(slot, "the file ends before it does")
     }
 
-    /// The same state for a checkpoint that takes the place of two superblocks of an earlier version.
+    /// Returns the same state for a checkpoint that replaces two superblocks of an earlier version.
     pub(crate) fn converted(&self) -> Self {
         Self { sequence: self.sequence + 1, ..*self }
     }
@@ -205,7 +206,7 @@ impl Superblock {
     }
 }
 
-/// The version that a whole superblock names.
+/// Returns the version in a complete superblock.
 pub(crate) fn version_of(sector: &[u8]) -> u32 {
     Reader { bytes: sector, at: 8 }.u32()
 }
@@ -232,13 +233,13 @@ pub(crate) mod tests {
         }
     }
 
-    /// Makes it one of another version.
+    /// Changes the version in an encoded superblock.
     pub(crate) fn set_version(slot: usize, sector: &mut [u8], version: u32) {
         Writer { bytes: sector, at: 8 }.u32(version);
         seal(slot, sector);
     }
 
-    /// Puts the checksum right after a change.
+    /// Recomputes the checksum of an encoded superblock.
     pub(crate) fn seal(slot: usize, sector: &mut [u8]) {
         let (file_id, end) = (u64_at(sector, 16), SUPERBLOCK_BYTES - 8);
         let sum = placed_checksum(file_id, slot as u64, &sector[..end]);

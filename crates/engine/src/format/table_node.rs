@@ -13,12 +13,12 @@ use crate::format::BlockId;
 pub(crate) const NODE_HEADER_BYTES: usize = 40;
 const MAGIC: u32 = u32::from_le_bytes(*b"NFpt");
 
-/// Entries in a node of this many bytes.
+/// Returns the number of entries in a node of this many bytes.
 pub(crate) fn entries_per_node(page_bytes: usize) -> u64 {
     ((page_bytes - NODE_HEADER_BYTES) / 8) as u64
 }
 
-/// Levels needed for this many pages.
+/// Returns the number of levels that this many pages need.
 pub(crate) fn levels_for(page_count: u64, page_bytes: usize) -> u32 {
     let entries = entries_per_node(page_bytes);
     let (mut levels, mut nodes) = (0, page_count);
@@ -29,13 +29,13 @@ pub(crate) fn levels_for(page_count: u64, page_bytes: usize) -> u32 {
     levels
 }
 
-/// Nodes on a level (0 are the leaves) of a table for this many pages.
+/// Returns the number of nodes on a level (0 are the leaves) of a table for this many pages.
 pub(crate) fn nodes_on_level(page_count: u64, level: u32, page_bytes: usize) -> u64 {
     let entries = entries_per_node(page_bytes);
     (0..=level).fold(page_count, |count, _| count.div_ceil(entries))
 }
 
-/// Which node: its level (0 are the leaves) and its index on that level.
+/// Identifies a node: its level (0 are the leaves) and its index on that level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId {
     pub(crate) level: u32,
@@ -43,13 +43,14 @@ pub(crate) struct NodeId {
 }
 
 impl NodeId {
-    /// Where it belongs, for its checksum: apart from every page id, which are below 2^48.
+    /// Returns the position that enters the node's checksum. It differs from every page id, because page ids are below
+    /// 2^48.
     fn place(self) -> u64 {
         1 << 63 | u64::from(self.level) << 56 | self.index
     }
 }
 
-/// Writes a node into `block`; missing entries are empty. Returns its checksum.
+/// Encodes a node into `block`; missing entries are empty. Returns its checksum.
 pub(crate) fn encode_node(file_id: u64, node: NodeId, entries: impl Iterator<Item = u64>, block: &mut [u8]) -> u64 {
     block.fill(0);
     let mut out = Writer { bytes: block, at: 8 };
@@ -97,7 +98,7 @@ pub(crate) fn decode_node(file_id: u64, node: NodeId, at: Location, block: &[u8]
     }
 }
 
-/// Where a node with this checksum lies.
+/// Returns the location of a node with this checksum.
 pub(crate) fn node_location(block: BlockId, checksum: u64) -> Location {
     Location { block, tag: Tag::of(checksum) }
 }

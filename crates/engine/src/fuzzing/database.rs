@@ -18,7 +18,7 @@ use crate::{Batch, Durability};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Of a database that is damaged or forged: the smallest, for the most of a tree in few bytes.
+/// Page size of the databases that are damaged or forged: the smallest, for a large tree in few bytes.
 const PAGE_BYTES: usize = 512;
 
 fn settings(page_bytes: usize) -> Settings {
@@ -67,7 +67,7 @@ fn arbitrary(input: &mut Input<'_>) -> SimWorld {
     world
 }
 
-/// A database with a table, long values, an overwritten log and two checkpoints, made once.
+/// Returns a database with a table, long values, an overwritten log and two checkpoints. It is made once.
 fn sound() -> &'static SimWorld {
     static SOUND: OnceLock<SimWorld> = OnceLock::new();
     SOUND.get_or_init(|| {
@@ -157,12 +157,12 @@ fn forged(input: &mut Input<'_>) -> SimWorld {
 /// Recomputes the tags and checksums of a page table and its pages, so that changed ones pass the checks.
 struct Forger {
     data: Vec<u8>,
-    /// The blocks that it has sealed.
+    /// The blocks that were sealed so far.
     met: Vec<BlockId>,
 }
 
 impl Forger {
-    /// Seals the page table that a superblock leads to, and updates the superblock's checksum of it.
+    /// Seals the page table of a superblock, and updates its checksum in the superblock.
     fn seal(&mut self, superblock: &mut Superblock) {
         if let Some(level) = superblock.table_levels.checked_sub(1)
             && let Some(checksum) = self.node(NodeId { level, index: 0 }, superblock.table_root)
@@ -171,7 +171,7 @@ impl Forger {
         }
     }
 
-    /// Seals a node after everything below it. Answers its checksum.
+    /// Seals everything below a node and then the node. Returns its checksum.
     fn node(&mut self, node: NodeId, block: BlockId) -> Option<u64> {
         let start = self.meet(block)?;
         let entries = entries_per_node(PAGE_BYTES);
@@ -186,7 +186,7 @@ impl Forger {
         Some(encode_node(FILE_ID, node, words.into_iter(), &mut self.data[start..start + PAGE_BYTES]))
     }
 
-    /// Seals the node or page that an entry names, and returns the entry with its new tag.
+    /// Seals the node or page that an entry refers to, and returns the entry with its new tag.
     fn entry(&mut self, level: u32, index: u64, word: u64) -> Option<u64> {
         let at = Location::from_word(word)?;
         let tag = match level.checked_sub(1) {
@@ -208,7 +208,7 @@ impl Forger {
     }
 }
 
-/// Writes, reads, snapshots, checkpoints and restarts as the bytes say, beside a map that does the same.
+/// Executes writes, reads, snapshots, checkpoints and restarts as the input says, and compares with a map.
 pub fn operations(bytes: &[u8]) {
     let mut input = Input(bytes);
     let settings = settings([512, 1024, 4096][usize::from(input.u8() % 3)]);
@@ -302,7 +302,7 @@ fn change(input: &mut Input<'_>, batch: &mut Batch, table: &Table, model: &mut M
     }
 }
 
-/// Runs two transactions at a time: the second conflicts when it read a key that the first wrote.
+/// Runs two transactions concurrently: the second must conflict when it read a key that the first wrote.
 fn transaction(input: &mut Input<'_>, db: &Db, table: &Table, model: &mut Model) {
     let (mut first, mut second) = (db.begin(), db.begin());
     let (read, written) = (key(input), key(input));

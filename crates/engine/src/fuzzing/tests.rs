@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use super::*;
 
-/// Random bytes; often with runs of the same, and with small numbers where lengths would be.
+/// Returns random bytes, often with runs of equal bytes and with small numbers at the offsets of lengths.
 fn bytes(rng: &mut Rng, len_max: usize) -> Vec<u8> {
     let mut bytes = vec![0; rng.usize(..=len_max)];
     let mut at = 0;
@@ -60,7 +60,7 @@ fn mapped_stores_of_any_bytes() {
     run("mapped_stores_of_any_bytes", 3_000, 5000, mapped);
 }
 
-/// A sound node is where the deep paths begin: change a few of its bytes.
+/// Changes a few bytes of a valid node, because only nearly valid nodes reach the deep code paths.
 #[test]
 fn nodes_with_a_few_bytes_changed() {
     let sound = tree::sound_pages();

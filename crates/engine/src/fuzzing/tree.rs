@@ -14,7 +14,7 @@ use crate::pages::{Attempt, Edits, Missing, Pages, Wait};
 const PAGE_BYTES: usize = 512;
 const TABLE: TableId = TableId(1);
 
-/// A page of any length: as read from disk, and, with its checksum put right, as a node.
+/// Decodes a page of any length: as read from disk, and as a node with a valid checksum.
 pub fn page(bytes: &[u8]) {
     let id = PageId(7);
     let _ = check_page(FILE_ID, id, Location { block: BlockId(300), tag: Tag::of(0) }, bytes);
@@ -43,7 +43,7 @@ pub fn page(bytes: &[u8]) {
     }
 }
 
-/// A few pages, linked as their bytes say: looked up, walked both ways, and changed.
+/// Looks up, scans in both directions, and changes a few pages that are linked as the input says.
 pub fn tree(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut bag = Bag::of(&mut input, |body| {
@@ -78,7 +78,7 @@ pub fn tree(bytes: &[u8]) {
     }
 }
 
-/// A few pages that call themselves parts of long values, or values side by side: read, listed, and taken from.
+/// Reads, lists and removes values in a few pages that claim to be overflow or packed pages.
 pub fn values(bytes: &[u8]) {
     let mut input = Input(bytes);
     let most = if input.u8() == 0 { u64::MAX } else { 5000 };
@@ -112,7 +112,7 @@ pub fn values(bytes: &[u8]) {
     }
 }
 
-/// Bytes that [`tree`] takes for a sound tree of a few pages.
+/// Returns input from which [`tree`] builds a valid tree of a few pages.
 #[cfg(test)]
 pub(super) fn sound_pages() -> Vec<u8> {
     let mut bag = Bag::default();
@@ -131,14 +131,14 @@ pub(super) fn sound_pages() -> Vec<u8> {
     bag.pages.into_values().fold(vec![count - 1], |bytes, body| [bytes, body].concat())
 }
 
-/// Pages in a map; edits are made in place, which a caller that gives up after an error does not notice.
+/// Pages in a map, edited in place: callers that stop after an error do not notice the missing rollback.
 #[derive(Default)]
 struct Bag {
     pages: BTreeMap<PageId, Vec<u8>>,
 }
 
 impl Bag {
-    /// Up to six pages from the input, each put right as far as the fuzzer needs it.
+    /// Reads up to six pages from the input, and lets `put_right` make each as valid as the fuzz target needs.
     fn of(input: &mut Input<'_>, put_right: impl Fn(&mut [u8])) -> Self {
         let mut bag = Self::default();
         for id in 0..1 + u64::from(input.u8() % 6) {

@@ -22,7 +22,7 @@ struct Empty {
     db: Db,
     table: Table,
     other: Table,
-    /// Blocks in use.
+    /// Blocks in use before the load.
     blocks: u64,
 }
 
@@ -47,7 +47,7 @@ impl Empty {
         self.db.stats().pool.blocks_used
     }
 
-    /// Nothing is left of a load into `table`, and everything goes on.
+    /// Checks that a load into `table` has left nothing behind and that the database still works.
     fn assert_as_before(&self, what: &str) {
         put(&self.other, b"k", b"v").unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(block_on(self.table.get(b"k")).unwrap(), None, "{what}");
@@ -92,7 +92,8 @@ fn a_long_value_that_cannot_be_written_to_its_end_leaves_no_pages_behind() {
     empty.assert_as_before("at last");
 }
 
-/// To free a long value its index was read, and a load that had failed already failed the whole database with that.
+/// Regression: freeing a long value read its index, and a load that had already failed made the whole database fail
+/// with that.
 #[test]
 fn a_load_is_taken_back_without_reading() {
     let empty = Empty::new();
@@ -129,7 +130,7 @@ fn a_panic_of_the_entries_goes_on_when_the_load_is_taken_back() {
     empty.assert_as_before("after panics");
 }
 
-/// With short values, packed ones and a long one.
+/// Returns rows with short values, packed values and one long value.
 fn rows(count: u32) -> impl Iterator<Item = ([u8; 4], Vec<u8>)> {
     let len = |row: u32| match row % 100 {
         0 => 3000,
@@ -139,7 +140,7 @@ fn rows(count: u32) -> impl Iterator<Item = ([u8; 4], Vec<u8>)> {
     (0..count).map(move |row| (row.to_be_bytes(), vec![row as u8; len(row)]))
 }
 
-/// The rows of table `t` after a power cut at this moment.
+/// Returns how many rows table `t` has after a power cut at this moment.
 fn rows_after_cut(world: &SimWorld, seed: u64) -> usize {
     let directory: Arc<dyn Directory> = world.restart(seed).directory();
     // A page table of many pages wants more cache to be opened.

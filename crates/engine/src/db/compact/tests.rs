@@ -14,7 +14,7 @@ use crate::{Batch, blocking};
 
 const KEYS: u32 = 30_000;
 
-/// Small pages, so that few keys make many.
+/// Settings with small pages, so that few keys fill many pages.
 fn settings(cache_bytes: usize) -> Settings {
     Settings {
         page_bytes: 512,
@@ -40,7 +40,7 @@ struct ScatteredTable {
 }
 
 impl ScatteredTable {
-    /// Loaded in the order of keys, with values of this length.
+    /// Creates a database that was loaded in key order, with values of this length.
     fn loaded(value_bytes: usize) -> Self {
         let world = SimWorld::new(7, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();
@@ -52,7 +52,7 @@ impl ScatteredTable {
         Self { world, db, table, rows, random: fastrand::Rng::with_seed(3) }
     }
 
-    /// Rewrites `count` keys at random with values of the same length, and makes a checkpoint now and then.
+    /// Rewrites `count` random keys with values of the same length, with a few checkpoints in between.
     fn rewrite(&mut self, count: usize) {
         let keys = self.rows.len() as u32;
         for part in 0..count.div_ceil(500) {
@@ -76,7 +76,7 @@ impl ScatteredTable {
         AsRef::<Table>::as_ref(&self.table).db()
     }
 
-    /// Pages in a row on the disk, on average, as a scan in the order of keys meets them.
+    /// Returns the average number of consecutive blocks that a scan in key order reads in sequence.
     fn pages_in_a_row(&self) -> f64 {
         let db = self.inner();
         let (store, tree) = (&db.core.store, block_on(db.core.catalog.table(b"t")).unwrap());
@@ -93,7 +93,7 @@ impl ScatteredTable {
         blocks.len() as f64 / (breaks + 1) as f64
     }
 
-    /// Content, and everything that is known of it, is as it should be.
+    /// Checks that the content and all metadata of the database are right.
     fn check(&self) {
         let found: BTreeMap<_, _> = self.table.range::<&[u8]>(..).map(Result::unwrap).collect();
         assert!(found == self.rows, "content has changed");
@@ -101,7 +101,7 @@ impl ScatteredTable {
         assert!(problems.is_empty(), "{problems:?}");
     }
 
-    /// Blocks of pages and nodes, and where the file ends.
+    /// Returns the number of blocks of pages and nodes, and the block at which the file ends.
     fn blocks(&self) -> (u64, u64) {
         let metadata = self.inner().core.store.metadata().lock();
         (metadata.allocator.used_blocks() - metadata.allocator.deferred_blocks(), metadata.allocator.end_block())
@@ -252,7 +252,7 @@ fn a_damaged_page_is_named_and_moved_nowhere() {
     );
 }
 
-/// Not every wrong bit is one of the disk.
+/// A read that returns a wrong bit once neither ends the compaction nor moves wrong bytes.
 #[test]
 fn a_bad_read_that_is_gone_in_the_next_neither_ends_it_nor_moves_anything_wrong() {
     let mut scattered = ScatteredTable::loaded(20);

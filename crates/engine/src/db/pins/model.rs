@@ -12,15 +12,15 @@ const IDLE_ROUNDS: u8 = 2;
 /// A step of an operation's program.
 #[derive(Clone, Debug)]
 enum Need {
-    /// These pages must all be in memory in one attempt.
+    /// These pages must all be in memory at once.
     Pages(&'static [u8]),
-    /// The commit turn, kept to the end.
+    /// The commit section, held until the operation ends.
     Turn,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
-    /// Those of `pins`.
+    /// The rules that `pins` implements.
     Budget,
     /// Late rounds pin without permits and release nothing before the operation ends.
     KeepEverything,
@@ -50,7 +50,7 @@ enum Phase {
 struct Operation {
     phase: Phase,
     step: usize,
-    /// Pinned pages, oldest first, and whether the permit of each is of the reserve.
+    /// Pinned pages, oldest first, and whether the permit of each is from the reserve.
     tickets: Vec<(u8, bool)>,
     has_reserve: bool,
     has_turn: bool,
@@ -80,7 +80,7 @@ impl Setting {
         State { operations: vec![operation; self.programs.len()], resident: 0 }
     }
 
-    /// Permits in use: shared ones, and those of the reserve.
+    /// Returns the permits in use: shared ones, and those of the reserve.
     fn in_use(&self, state: &State) -> (usize, usize) {
         let (mut shared, mut reserve) = (0, 0);
         for operation in &state.operations {
@@ -92,7 +92,7 @@ impl Setting {
         (shared, reserve)
     }
 
-    /// Every state that one step leads to.
+    /// Returns every state that one step leads to.
     fn next(&self, state: &State) -> Vec<State> {
         let mut next = Vec::new();
         for page in unpinned(state) {
@@ -161,7 +161,7 @@ impl Setting {
         next.push(state);
     }
 
-    /// `PinBudget::admit`, for one page.
+    /// A model of `PinBudget::admit`, for one page.
     fn admit(&self, operation: &mut Operation, page: u8, reserve_in_use: usize) {
         if self.rules == Rules::KeepEverything {
             operation.idle = (operation.idle + 1).min(IDLE_ROUNDS + 1);
@@ -237,7 +237,7 @@ fn unpinned(state: &State) -> Vec<u8> {
     (0..32).filter(|page| state.resident & 1 << page != 0 && !pinned(*page)).collect()
 }
 
-/// Two lookups that need a path at once, and one of many keys that goes on from where it was.
+/// Two lookups that each need a path of pages at once, and a lookup of many keys that resumes where it was.
 fn lookups(rules: Rules) -> Setting {
     let single = |path| vec![Need::Pages(path)];
     let many = [&[3_u8][..], &[4], &[5], &[6]].map(Need::Pages).to_vec();
@@ -245,14 +245,14 @@ fn lookups(rules: Rules) -> Setting {
     Setting { rules, frames: 4, shared: 1, reserve: 2, programs }
 }
 
-/// Two of many keys, which are more than there are frames.
+/// Two lookups of many keys, which together need more pages than there are frames.
 fn many_keys(rules: Rules) -> Setting {
     let many = |pages: [&'static [u8]; 6]| pages.map(Need::Pages).to_vec();
     let programs = vec![many([&[0], &[1], &[2], &[3], &[4], &[5]]), many([&[6], &[7], &[8], &[9], &[10], &[11]])];
     Setting { rules, frames: 3, shared: 1, reserve: 1, programs }
 }
 
-/// Two commits that gather pages and then want the turn, and one that gathers while it has the turn.
+/// Two commits that load pages and then take the commit section, and one that loads pages while it holds the section.
 fn commits(rules: Rules) -> Setting {
     let small = |page| vec![Need::Pages(page), Need::Turn];
     let programs = vec![small(&[0]), small(&[1]), vec![Need::Turn, Need::Pages(&[2, 3])]];

@@ -21,7 +21,7 @@ fn a_list_of_folders_is_whole_or_refused() {
     assert_eq!(parse(&format!("{TITLE}\n00000000000000ff\n1048576\n{END}\n\n")), None);
 }
 
-/// Folders on devices of their own, which lose power together.
+/// Simulated folders on separate devices, which lose power together.
 #[derive(Clone)]
 struct SimPlaces(BTreeMap<PathBuf, SimWorld>);
 
@@ -38,7 +38,7 @@ impl SimPlaces {
         self.0[Path::new(MAIN)].directory()
     }
 
-    /// All as a power cut at this moment leaves it.
+    /// Returns all folders as a power cut at this moment leaves them.
     fn after_cut(&self, seed: u64) -> Self {
         let after = |(path, world): (&PathBuf, &SimWorld)| (path.clone(), world.restart(seed));
         Self(self.0.iter().map(after).collect())
@@ -60,7 +60,7 @@ impl SimPlaces {
         open_in(&open(self.main(), self)?, &Settings::tiny(1), Purpose::Use, None).map(Db)
     }
 
-    /// There is a whole database, and nothing beside it.
+    /// Checks that there is a complete database and no other file.
     fn assert_created(&self, id: u64, what: &str) {
         let value = self.open().and_then(|db| db.table("t")?.get("key"));
         assert_eq!(value.unwrap_or_else(|error| panic!("{what}: {error}")), Some(b"value".to_vec()), "{what}");

@@ -4,7 +4,7 @@
 use super::*;
 
 const KEYS: u16 = 40;
-/// Has a long value.
+/// The key that has a long value.
 const LONG: u16 = 7;
 
 fn value_of(number: u16, stamp: u8) -> Vec<u8> {
@@ -24,7 +24,7 @@ fn prepared(stingy_log: bool) -> (TestCore<MemoryStore>, Tree) {
     (core, tree)
 }
 
-/// Polls up to so many times. `None` when that was not enough.
+/// Polls a future up to `polls` times. Returns `None` if it is still pending.
 fn polled<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -141,7 +141,7 @@ fn a_walk_dropped_at_each_of_its_waits_goes_on_without_losing_an_entry() {
 /// A key's number and its new value; `None` removes it.
 type Change = (u16, Option<Vec<u8>>);
 
-/// New values for some keys; the long one goes.
+/// Returns new values for some keys; the long value is removed.
 fn changes(stamp: u8, count: u16) -> (Vec<Change>, Model) {
     let mut after = before();
     let change = |number: u16| {

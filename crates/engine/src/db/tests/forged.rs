@@ -10,11 +10,12 @@ use crate::format::node_mut;
 use crate::pages::memory::MemoryEdits;
 use crate::pages::{Attempt, Edits as _, Pages as _};
 
-/// Bytes of a value in one page of its own, and of one in two pages of data below an index.
+/// Bytes of a value that fits one overflow page, and of one that needs two data pages below an index.
 const ONE_PAGE: usize = 400;
 const THREE_PAGES: usize = 500;
 
-/// A database with a table `t`, to be forged, and one that suffers if it is believed.
+/// Creates a database with a table `t`, to be forged, and another table, which would lose pages if forged references
+/// were followed.
 fn prepared() -> (TestCore<MemoryStore>, Tree, Tree) {
     let core = new_core(easy());
     let [tree, other] = ["t", "other"].map(|name| new_table(&core, Mode::Blocking, name));
@@ -24,7 +25,7 @@ fn prepared() -> (TestCore<MemoryStore>, Tree, Tree) {
     (core, tree, other)
 }
 
-/// Changes pages as no commit does.
+/// Changes pages directly, in ways that no commit does.
 fn forge(core: &TestCore<MemoryStore>, change: impl FnOnce(&mut MemoryEdits) -> Attempt<()>) {
     let mut section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
     let position = section.edit_and_append(change).unwrap();
@@ -38,7 +39,7 @@ fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRe
     }
 }
 
-/// Checks that the other table is unchanged, and that so many pages belong to no table.
+/// Checks that the other table is unchanged, and that `lost` pages belong to no table.
 fn assert_spared(core: &TestCore<MemoryStore>, other: Tree, lost: u64, what: &str) {
     let content = |key: &str| block_on(core.reader.get(other, key.as_bytes()).finish()).unwrap();
     assert_eq!(content("a"), Some(vec![b'a'; 10]), "{what}");
@@ -49,7 +50,8 @@ fn assert_spared(core: &TestCore<MemoryStore>, other: Tree, lost: u64, what: &st
     assert_eq!(core.store.live_pages().len() as u64, found.pages + lost, "{what}: pages that belong to nobody");
 }
 
-/// Values of `t`, under `k`, that are said to have pages of others, and how many of their own are lost to them.
+/// Forges the long value of key `k` in `t` so that it refers to pages of others. Yields each forgery with the number of
+/// pages that it loses.
 fn forged_values() -> impl Iterator<Item = (&'static str, TestCore<MemoryStore>, Tree, Tree, u64)> {
     let whats = ["the catalog's root", "a leaf of another table", "one of its pages twice", "one page, a leaf"];
     whats.into_iter().enumerate().map(|(case, what)| {

@@ -23,7 +23,7 @@ fn content(db: &Db) -> Result<Content> {
     db.table_names()?.into_iter().map(|name| Ok((name.clone(), rows(&name)?))).collect()
 }
 
-/// The versions that the two superblocks name.
+/// Returns the format versions in the two superblocks.
 fn versions(world: &SimWorld) -> [u32; 2] {
     let data = world.read_file("data").unwrap();
     SUPERBLOCK_OFFSETS.map(|offset| version_of(&data[offset as usize..]))
@@ -65,7 +65,7 @@ fn of_format(version: u32) -> (SimWorld, Content) {
     (world, before)
 }
 
-/// Uses an old database as a later version does, as far as the power allows.
+/// Uses a database of an old format version with the current code, until the simulated power fails.
 fn use_it(world: &SimWorld, before: &Content) -> Result<()> {
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::open_in(&directory, &settings())?;

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::format::node::OverflowRef;
 use crate::transaction::OverflowPages;
 
-/// Bytes of a value in one page, and of one in two pages of data below an index.
+/// Bytes of a value that fits one overflow page, and of one that needs two data pages below an index.
 const ONE_PAGE: usize = 400;
 const THREE_PAGES: usize = 500;
 
@@ -20,7 +20,7 @@ fn set(core: &TestCore<MemoryStore>, tree: Tree, key: &str, len: usize) {
     put(core, tree, key, &key[..1].repeat(len));
 }
 
-/// Where the long value of `k` is.
+/// Returns the reference to the long value of `k`.
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree) -> OverflowRef {
     let look = || tree.get(&core.store.tip(), b"k");
     match block_on(core.reader.loader.attempt(look)).unwrap() {
@@ -29,7 +29,7 @@ fn long_value(core: &TestCore<MemoryStore>, tree: Tree) -> OverflowRef {
     }
 }
 
-/// A long value of three pages, and others.
+/// Creates a table with a long value of three pages, and other values.
 fn prepared() -> (TestCore<MemoryStore>, Tree) {
     let core = new_core(easy());
     let tree = new_table(&core, Mode::Blocking, "t");
@@ -54,7 +54,7 @@ fn replace_by_others(core: &TestCore<MemoryStore>, tree: Tree, len: usize) {
     assert_eq!((after.root, after.len_bytes), (before.root, len as u64), "the same page, now of another value");
 }
 
-/// The content of the table after `k` was set to `last`, as well as `filler` keys.
+/// Returns the content of the table after `k` was set to `last` and the `filler` keys were set.
 fn content_after(len: usize) -> Model {
     let rest = if len == ONE_PAGE { ONE_PAGE } else { 1 };
     let lens = [("a", 1), ("b", ONE_PAGE), ("c", ONE_PAGE), ("x", rest), ("y", rest)];

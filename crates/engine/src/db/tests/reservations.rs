@@ -6,7 +6,7 @@ use crate::transaction::precedence::ClaimScope;
 
 type WaitingCommits<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), CommitError>> + 'a>>>;
 
-/// Commits of one key each that have come as far as they can while others are before them.
+/// Starts commits of one key each, which proceed until they wait for earlier commits.
 fn waiting(core: &TestCore<BufferPool>, tree: Tree) -> WaitingCommits<'_> {
     let mut commits: WaitingCommits<'_> = Vec::new();
     for number in 0..5_u8 {

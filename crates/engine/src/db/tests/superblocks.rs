@@ -26,7 +26,7 @@ fn rows() -> impl Iterator<Item = ([u8; 4], [u8; 30])> {
     (0..ROWS).map(|row| (row.to_be_bytes(), [row as u8; 30]))
 }
 
-/// Rows in the table, each of them right.
+/// Returns the number of rows in the table, and checks each of them.
 fn count(db: &Db, table: &str) -> Result<u32> {
     let mut found = 0_u32;
     for entry in db.table(table)?.range::<&[u8]>(..) {
@@ -58,7 +58,7 @@ fn slot_range(slot: usize) -> std::ops::Range<u64> {
 
 type Harm = Box<dyn Fn(&SimWorld)>;
 
-/// The kinds of damage to a slot; the last restores its bytes from before the load.
+/// Returns the kinds of damage to a slot; the last one restores its bytes from before the load.
 fn harms(slot: usize, before: &[u8]) -> Vec<(&'static str, Harm)> {
     let start = slot_range(slot).start;
     let flip = |at: u64, bit: u32| -> Harm { Box::new(move |world| world.flip_bit("data", start + at, bit).unwrap()) };
