@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
             compact(&open_db(&path, &open.settings(&path))?, json, quiet, cancel)
         }
         DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings(&path))?, &to, cancel),
-        DbCommand::Bench(arguments) => bench::run(arguments, cancel),
+        DbCommand::Bench(arguments) => bench::run(&arguments, cancel),
     }
 }
 

@@ -7,6 +7,8 @@ use nofault::db::data_bytes;
 use nofault::settings::Settings;
 use nofault_lab::config::parse_bytes;
 
+use crate::lab_args::ResultArguments;
+
 /// `nofault db COMMAND …`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -207,7 +209,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Measure the engine beside the raw device and its rivals.
+    /// Measure the engine beside the raw device and its rivals: the lab with one experiment.
     Bench(BenchArguments),
 }
 
@@ -284,7 +286,7 @@ pub(crate) struct BenchArguments {
     /// Name the works, and stop.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Folder on the file system to be measured; a folder of its own is made in it and removed.
+    /// Folder on the file system to be measured; databases and results lie in its folder nofault-lab, and only results stay.
     #[arg(long, default_value = ".")]
     pub(crate) dir: PathBuf,
     /// Bytes of the data sets that do not fit the cache.
@@ -315,15 +317,8 @@ pub(crate) struct BenchArguments {
     /// Seed of keys, values and order.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Print as JSON instead of a table.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// No progress on standard error.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-    /// Run as a child process of the benchmark.
-    #[arg(long, hide = true)]
-    pub(crate) child: bool,
+    #[command(flatten)]
+    pub(crate) results: ResultArguments,
 }
 
 #[cfg(test)]

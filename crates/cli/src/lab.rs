@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
+use nofault_lab::config::Config;
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::run::{Launcher, Ran, RunOptions};
-use nofault_lab::{compare, listing, machine, run, table};
+use nofault_lab::{compare, experiments, listing, machine, run, table};
 
-use crate::lab_args::{LabArguments, LabCommand, RunArguments};
+use crate::lab_args::{LabArguments, LabCommand, ResultArguments, RunArguments};
 use crate::output::{print, serde_text, tell, width};
 
 /// Runs one `nofault lab …`.
 pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
     match arguments.command {
-        None => measure(&arguments.run, cancel),
+        None => measure_chosen(&arguments.run, cancel),
         Some(LabCommand::Trial) => {
             run::child::serve(std::io::stdin(), std::io::stdout(), cancel)?;
             Ok(ExitCode::SUCCESS)
@@ -60,35 +61,48 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
     }
 }
 
-fn measure(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+fn measure_chosen(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
     let config = arguments.config()?;
     if arguments.print_config {
         print(&config.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    measure(config, arguments.keep_data, &arguments.results, cancel)
+}
+
+/// Runs a configuration, prints its summary and says where the result is.
+pub(crate) fn measure(
+    config: Config,
+    keep_data: bool,
+    results: &ResultArguments,
+    cancel: &Arc<AtomicBool>,
+) -> Result<ExitCode> {
+    let about_maps = experiments::are_about_maps(&config.experiments);
     let program = std::env::current_exe().context("find this program, to start trials with")?;
     let options = RunOptions {
         config,
-        out: arguments.out.clone(),
-        keep_data: arguments.keep_data,
-        plan_only: arguments.plan,
+        out: results.out.clone(),
+        keep_data,
+        plan_only: results.plan,
         launcher: Launcher::Child(program),
     };
-    let mut progress = Progress::new(show(arguments.quiet));
+    let mut progress = Progress::new(show(results.quiet));
     let result = match run::run(&options, &mut progress, cancel)? {
         Ran::Measured(result) => result,
         Ran::Planned(plan) => {
-            print(&if arguments.json { serde_text(&plan)? } else { plan.text(usize::from(width())) })?;
+            print(&if results.json { serde_text(&plan)? } else { plan.text(usize::from(width())) })?;
             return Ok(ExitCode::SUCCESS);
         }
     };
-    print_summary(&result.records, arguments.json)?;
+    print_summary(&result.records, results.json)?;
     tell(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
     let report = result.folder.join(run::REPORT_NAME);
     if report.exists() {
         tell(&format!("report:  {}", report.display()));
     }
-    tell(&format!("your own workload: nofault lab verdict {}", result.folder.display()));
+    if about_maps {
+        tell(&format!("your own workload: nofault lab verdict {}", result.folder.display()));
+    }
     match result.trouble {
         Some(error) => Err(error.into()),
         None => Ok(ExitCode::SUCCESS),

@@ -20,7 +20,7 @@ use crate::verdict::{VerdictArguments, WorkloadFlags};
     after_help = format!("\
 Examples:
   nofault lab                          all but {}, in less than three minutes
-  nofault lab --preset standard        all experiments, with sweeps and repeats: about an hour
+  nofault lab --preset standard        all but {}, with sweeps and repeats: about an hour
   nofault lab random scan --preset standard
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
   nofault lab --plan                   say what would be done, how long and how large, and stop
@@ -42,7 +42,7 @@ Exit codes:
     7  not possible on this machine
     8  a method read wrong data
     9  the system failed, or single trials did
-  130  interrupted; what was measured is kept", not_in_quick())
+  130  interrupted; what was measured is kept", left_out(Preset::Quick), left_out(Preset::Standard))
 )]
 pub(crate) struct LabArguments {
     #[command(subcommand)]
@@ -51,10 +51,10 @@ pub(crate) struct LabArguments {
     pub(crate) run: RunArguments,
 }
 
-/// The experiments that a quick run leaves out, in words.
-fn not_in_quick() -> String {
-    let quick = Config::preset(Preset::Quick).experiments;
-    let names: Vec<&str> = experiments::ids().filter(|id| !quick.contains(id)).map(ExperimentId::name).collect();
+/// The experiments that a run of a preset leaves out, in words.
+fn left_out(preset: Preset) -> String {
+    let chosen = Config::preset(preset).experiments;
+    let names: Vec<&str> = experiments::ids().filter(|id| !chosen.contains(id)).map(ExperimentId::name).collect();
     match names.as_slice() {
         [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
         names => names.join(""),
@@ -65,9 +65,10 @@ fn not_in_quick() -> String {
 fn which_experiments() -> String {
     let names: Vec<&str> = experiments::ids().map(ExperimentId::name).collect();
     format!(
-        "Which experiments: {}. Those of the preset by default: all, and in quick all but {}",
+        "Which experiments: {}. Those of the preset by default: all but {}, and in quick all but {}",
         names.join(", "),
-        not_in_quick()
+        left_out(Preset::Standard),
+        left_out(Preset::Quick)
     )
 }
 
@@ -166,11 +167,10 @@ pub(crate) struct RunArguments {
     /// Folder for data files and results, on the file system to be measured; nofault-lab by default.
     #[arg(long, help_heading = "Where", value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// Folder for this run's result; <dir>/<time> by default.
-    #[arg(long, short, help_heading = "Results", value_name = "FOLDER")]
-    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     flags: ExperimentFlags,
+    #[command(flatten)]
+    pub(crate) results: ResultArguments,
     /// Read devices without the marker too (they are never written; their content cannot be verified).
     #[arg(long, help_heading = "Where")]
     unmarked_devices: bool,
@@ -182,21 +182,29 @@ pub(crate) struct RunArguments {
     /// Threads that use the database in question at the same time; this and the others only change the verdict.
     #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     workload_threads: Option<u32>,
-    /// Print the planned trials with their time and size, and stop.
-    #[arg(long, help_heading = "Results")]
-    pub(crate) plan: bool,
     /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) print_config: bool,
+    /// Keep the data files for the next run.
+    #[arg(long, help_heading = "Results")]
+    pub(crate) keep_data: bool,
+}
+
+/// The flags of a run's result and of its output.
+#[derive(Debug, Args)]
+pub(crate) struct ResultArguments {
+    /// Folder for this run's result; named after the time by default, beside the earlier ones.
+    #[arg(long, short, help_heading = "Results", value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the planned trials with their time and size, and stop.
+    #[arg(long, help_heading = "Results")]
+    pub(crate) plan: bool,
     /// Print the summary, or the plan, as JSON.
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
     /// No progress on standard error.
     #[arg(long, short, help_heading = "Results")]
     pub(crate) quiet: bool,
-    /// Keep the data files for the next run.
-    #[arg(long, help_heading = "Results")]
-    pub(crate) keep_data: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

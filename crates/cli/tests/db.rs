@@ -315,26 +315,6 @@ fn one_ctrl_c_ends_a_command_that_waits_for_its_input_and_nothing_is_half_writte
 }
 
 #[test]
-fn the_benchmark_runs_tiny_and_prints_figures_with_their_baselines() {
-    let folder = tempfile::tempdir().unwrap();
-    let list = said(&db(folder.path(), &["bench", "--list"]), 0);
-    assert!(list.contains("get-tasks") && list.contains("ycsb"));
-    let flags =
-        ["--size", "1MiB", "--memory-keys", "1000", "--seconds", "0.02", "--repeats", "1", "--values", "100", "-q"];
-    let run = |more: &[&str]| db(folder.path(), &[&["bench"], more, &flags].concat());
-    let report: serde_json::Value = serde_json::from_str(&said(&run(&["get-one", "space", "--json"]), 0)).unwrap();
-    assert_eq!(report["rows"][0]["work"], "get-one");
-    assert!(report["rows"][0]["baselines"][0]["ratio"].as_f64().unwrap() > 0.0);
-    assert!(said(&run(&["commit"]), 0).contains("device overwrite"));
-    // Each store runs in a process of its own; their results are merged into one row.
-    let report: serde_json::Value = serde_json::from_str(&said(&run(&["bulk-load", "--json"]), 0)).unwrap();
-    assert_eq!(report["rows"].as_array().unwrap().len(), 1, "{report}");
-    assert!(report["rows"][0]["baselines"][0]["ratio"].as_f64().unwrap() > 0.0);
-    assert!(said(&run(&["gets"]), 2).contains("get-many"));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-}
-
-#[test]
 fn compaction_puts_pages_together_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| db(folder.path(), arguments);

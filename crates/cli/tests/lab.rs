@@ -3,6 +3,8 @@
 //!
 //! A part that needs root, or a user that is not, gives the reason when it is skipped.
 
+#[path = "lab/bench.rs"]
+mod bench;
 mod common;
 #[path = "lab/endings.rs"]
 mod endings;

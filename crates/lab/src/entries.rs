@@ -1,7 +1,5 @@
-//! Keys, values and orders for key-value stores, in the benchmark and in `engines`. A value is derived from its key and
+//! Keys, values and orders for key-value stores, shared by experiments. A value is derived from its key and
 //! is verified in full at every read.
-
-use crate::error::{LabError, LabErrorKind, Result};
 
 /// Bytes of a key.
 pub(crate) const KEY_BYTES: usize = 16;
@@ -67,21 +65,6 @@ impl Data {
             word = word.wrapping_add(STEP);
         }
         value.len() == self.value_bytes && different == 0 && *tail == word.to_le_bytes()[..tail.len()]
-    }
-
-    /// Fails unless the value is there and right.
-    ///
-    /// # Errors
-    /// `WrongData`, naming the store.
-    pub(crate) fn check(&self, who: &str, number: u64, value: Option<&[u8]>) -> Result<()> {
-        if value.is_some_and(|value| self.is_right(number, value)) {
-            return Ok(());
-        }
-        let what = if value.is_some() { "another value than was written" } else { "nothing" };
-        Err(LabError::new(
-            LabErrorKind::WrongData,
-            format!("{who} answered {what} for key {number}: no figure is worth anything"),
-        ))
     }
 
     /// The entry of a number in one of its versions.

@@ -40,6 +40,11 @@ pub(crate) trait Experiment: Sync {
         true
     }
 
+    /// The command that runs it alone. Such an experiment is part of a run of the lab only when it is named.
+    fn command(&self) -> Option<Command> {
+        None
+    }
+
     /// The resources that the runner must prepare before its first trial.
     fn needs(&self, config: &Config) -> Needs;
 
@@ -54,6 +59,11 @@ pub(crate) trait Experiment: Sync {
     /// # Errors
     /// When files cannot be opened or the system refuses the method's way of reading.
     fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome>;
+
+    /// Planned seconds before the clock of a trial starts, where it makes or warms data of its own.
+    fn preparation_s(&self, _spec: &TrialSpec) -> f64 {
+        0.0
+    }
 
     /// Whether a trial makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
     /// and data that is made in memory has no file at all.
@@ -138,6 +148,15 @@ pub(crate) trait Experiment: Sync {
     }
 }
 
+/// A command that runs one experiment alone, under a name of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    /// Its name, after that of the program.
+    pub name: &'static str,
+    /// The parts that can be measured alone, each with a description.
+    pub parts: fn() -> Vec<(&'static str, &'static str)>,
+}
+
 /// One variant of an experiment on one target: a section of the report.
 #[derive(Debug)]
 pub(crate) struct Section<'g, 'a> {
@@ -192,12 +211,8 @@ pub(crate) struct Available {
     pub(crate) memory: MemoryLimit,
     /// Limit for trials on RAM-backed devices.
     pub(crate) ram_memory: MemoryLimit,
-    /// The folder in which one store at a time has its database.
-    pub(crate) stores: PathBuf,
-    /// Limit for the trials of stores with data larger than memory, where it can be limited.
-    pub(crate) stores_memory: Option<MemoryLimit>,
-    /// The reason why it cannot.
-    pub(crate) no_stores_memory: String,
+    /// The resources of the experiments whose trials make databases.
+    pub(crate) stores: Vec<StoresPlace>,
     /// Version of fio where it is installed.
     pub(crate) fio: Option<String>,
     /// The lab's folder, in which trials make their own files.
@@ -208,6 +223,25 @@ pub(crate) struct Available {
     pub(crate) memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
     pub(crate) root: bool,
+}
+
+impl Available {
+    /// The folder in which one store of an experiment at a time has its database; empty where none was prepared.
+    pub(crate) fn stores_folder(&self, experiment: ExperimentId) -> String {
+        let place = self.stores.iter().find(|place| place.experiment == experiment);
+        place.map_or(String::new(), |place| place.folder.display().to_string())
+    }
+
+    /// The limit for an experiment's trials of stores with data larger than memory.
+    ///
+    /// # Errors
+    /// The reason why memory cannot be limited.
+    pub(crate) fn stores_memory(&self, experiment: ExperimentId) -> std::result::Result<MemoryLimit, &str> {
+        match self.stores.iter().find(|place| place.experiment == experiment) {
+            Some(place) => place.memory.as_ref().map_err(String::as_str).copied(),
+            None => Err("no store was prepared"),
+        }
+    }
 }
 
 /// The resources that an experiment needs, as it is configured.
@@ -281,6 +315,17 @@ pub(crate) struct Stores {
     pub(crate) memory_bytes: u64,
     /// The most data of any trial.
     pub(crate) data_bytes_max: u64,
+}
+
+/// The resources of an experiment whose trials make databases.
+#[derive(Debug, Clone)]
+pub(crate) struct StoresPlace {
+    /// The experiment.
+    pub(crate) experiment: ExperimentId,
+    /// The folder in which one store at a time has its database.
+    pub(crate) folder: PathBuf,
+    /// The limit of the trials with data larger than memory, or why there is none.
+    pub(crate) memory: std::result::Result<MemoryLimit, String>,
 }
 
 /// Memory that each way of reclaim leaves to the trial.

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod async_hazard;
 pub mod claims;
+pub mod engine;
 pub mod engines;
 pub mod errors;
 pub mod eviction;
@@ -15,14 +16,14 @@ pub mod stalls;
 pub mod translate;
 
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::Experiment;
+use crate::experiment::{Command, Experiment};
 use crate::methods::{self, Method};
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
 
 /// All of them, in the order they run and are reported.
-pub(crate) static ALL: [&dyn Experiment; 12] = [
+pub(crate) static ALL: [&dyn Experiment; 13] = [
     &random::Random,
     &scan::Scan,
     &async_hazard::AsyncHazard,
@@ -34,6 +35,7 @@ pub(crate) static ALL: [&dyn Experiment; 12] = [
     &folios::Folios,
     &translate::Translate,
     &engines::Engines,
+    &engine::Engine,
     &claims::Claims,
 ];
 
@@ -69,6 +71,19 @@ pub fn parse(name: &str) -> std::result::Result<ExperimentId, String> {
         let known: Vec<_> = ids().map(ExperimentId::name).collect();
         format!("unknown experiment '{name}'; the experiments are {}", known.join(", "))
     })
+}
+
+/// The experiment that a command of this name runs alone, and the command.
+pub fn of_command(name: &str) -> Option<(ExperimentId, Command)> {
+    ALL.into_iter().find_map(|experiment| {
+        let command = experiment.command().filter(|command| command.name == name)?;
+        Some((experiment.id(), command))
+    })
+}
+
+/// Whether any of these experiments is about maps: all are but those with a command of their own.
+pub fn are_about_maps(ids: &[ExperimentId]) -> bool {
+    ids.iter().any(|id| find(*id).is_none_or(|experiment| experiment.command().is_none()))
 }
 
 /// A method of an experiment, by its id; `None` for one of a newer nofault.

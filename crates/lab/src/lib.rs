@@ -2,7 +2,6 @@
 //!
 //! [`run`] executes a [`config`] and writes [`record`]s; everything else reads the records.
 
-pub mod bench;
 mod child;
 pub mod claims;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! YCSB's core mixes as data, and the next operation of one: shared by `nofault db bench` and the experiment `engines`.
+//! YCSB's core mixes as data, and the next operation of one: shared by the experiments that measure databases.
 //! After Cooper and others, "Benchmarking cloud serving systems with YCSB" (SoCC 2010): zipfian but for D, which asks for
 //! the latest; scans of up to a hundred entries.
 
@@ -17,8 +17,15 @@ pub(crate) struct Mix {
     update: u64,
     insert: u64,
     scan: u64,
-    pub(crate) read_change_write: u64,
+    read_change_write: u64,
     latest: bool,
+}
+
+impl Mix {
+    /// Whether any of its operations changes the table.
+    pub(crate) fn writes(&self) -> bool {
+        self.update + self.insert + self.read_change_write > 0
+    }
 }
 
 const NONE: Mix = Mix { id: "", name: "", update: 0, insert: 0, scan: 0, read_change_write: 0, latest: false };

@@ -31,6 +31,8 @@ pub(crate) const HEAD_BYTES: u64 = 1024;
 /// The beginning of every report after white space; the title follows soon.
 const BEGINNING: &str = "<!DOCTYPE html>";
 const TITLE: &str = "<title>nofault lab ";
+/// The question of a run about maps.
+const HEADING: &str = "What does paging with mmap cost on this machine?";
 
 const TEMPLATE: &str = include_str!("report/report.html");
 const STYLE: &str = include_str!("report/style.css");
@@ -144,6 +146,9 @@ struct Page<'a> {
     trials: usize,
     machine: Vec<(String, String)>,
     machine_line: String,
+    heading: &'static str,
+    /// Whether the run has a verdict and claims: one of its experiments is about maps.
+    about_maps: bool,
     biases: &'a [String],
     /// Each bias's name, without its consequences.
     bias_names: Vec<String>,
@@ -206,6 +211,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
         .map(|experiment| section(experiment, file, &summary, &findings))
         .collect();
 
+    let about_maps = experiments::are_about_maps(&file.run.config.experiments);
     let answers = answers(file, &summary);
     let has_section = |name: &str| sections.iter().any(|section| section.id == name);
     let claims = claims::lines(&answers, has_section);
@@ -228,6 +234,8 @@ pub fn html(file: &RecordFile) -> Result<String> {
         trials: file.trials.len(),
         machine: machine(&run.machine),
         machine_line: machine_line(&run.machine),
+        heading: if about_maps { HEADING } else { sections.first().map_or(HEADING, |section| section.question) },
+        about_maps,
         biases: &run.biases,
         bias_names: run.biases.iter().map(|bias| first_clause(bias)).collect(),
         verdict: Judged::of(judge(file, &summary, Workload::of_run(file))),
@@ -237,7 +245,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
         headlines,
         undecided: open.iter().copied().filter(|finding| finding.key_figure.is_some()).take(4).collect(),
         undecided_count: open.len(),
-        terms: text::terms(file, &summary),
+        terms: text::terms(file, &summary, about_maps),
         warnings,
         sections,
         notes: file.notes.iter().map(|note| (format::date(note.at_unix_ms), note.text.clone())).collect::<Vec<_>>(),

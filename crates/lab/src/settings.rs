@@ -24,7 +24,9 @@ impl Config {
         for experiment in experiments::ALL {
             sections.put(experiment.id().name(), experiment.params().preset(preset));
         }
-        let chosen = |experiment: &&dyn Experiment| preset != Preset::Quick || experiment.in_quick();
+        let chosen = |experiment: &&dyn Experiment| {
+            experiment.command().is_none() && (preset != Preset::Quick || experiment.in_quick())
+        };
         let quick = Self {
             preset,
             experiments: experiments::ALL.into_iter().filter(chosen).map(Experiment::id).collect(),

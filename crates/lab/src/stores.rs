@@ -1,5 +1,4 @@
-//! Key-value stores as `nofault db bench` and the experiment `engines` use them: the engine, and its rivals where they
-//! were compiled in. One file a rival. A rival that was not compiled in is still listed, with the cargo feature that
+//! Key-value stores as experiments use them: the engine, and its rivals where they were compiled in. One file a rival. A rival that was not compiled in is still listed, with the cargo feature that
 //! adds it.
 //!
 //! Equal for all: keys, values and their order; memory for process and page cache together; one commit a write; two
@@ -28,10 +27,8 @@ use nofault::{Batch, Durability};
 use crate::entries::{Data, Key};
 use crate::error::Result;
 
-/// The engine's name in the rows.
+/// The engine's id as a method.
 pub(crate) const ENGINE: &str = "nofault";
-/// The rivals of `nofault db bench`, built or not.
-pub(crate) const PEERS: [&str; 2] = ["lmdb", "redb"];
 /// Text shown instead of a rival's figure when it was not compiled in.
 pub(crate) const NOT_BUILT: &str = "not built: --features peers";
 /// Keys and values of one commit while a store without a bulk load of its own is filled. Bounded because a commit's
@@ -122,9 +119,6 @@ pub(crate) enum Start {
 
 /// A store that holds a data set.
 pub(crate) trait Store: Sync {
-    /// The store's name in the rows.
-    fn name(&self) -> &'static str;
-
     /// Opens a reader for one thread. It sees the data committed before.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
 
@@ -184,13 +178,6 @@ pub(crate) fn open(id: &str, folder: &Path, room: Room, start: Start) -> Option<
 
 fn boxed<'a>(store: Result<impl Store + 'a>) -> Result<Box<dyn Store + 'a>> {
     store.map(|store| Box::new(store) as _)
-}
-
-/// Makes a rival in `folder` and fills it in order; `None` when it was not compiled in.
-pub(crate) fn peer(name: &str, folder: &Path, data: Data, cache_bytes: u64) -> Option<Result<Box<dyn Store>>> {
-    let room = Room { cache_bytes, write_bytes: cache_bytes / 8, data_bytes: data.user_bytes() * 2, threads: 64 };
-    let store = open(name, folder, room, Start::New).filter(|_| name != ENGINE)?;
-    Some(store.and_then(|store| store.fill(&mut data.entries()).map(|()| store)))
 }
 
 /// Takes the entries of the next commit into `batch`; false when there are none left.
@@ -261,10 +248,6 @@ impl Engine {
 }
 
 impl Store for Engine {
-    fn name(&self) -> &'static str {
-        ENGINE
-    }
-
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(&self.table))
     }

@@ -63,6 +63,9 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
             let _ = writeln!(text, "{}", skipped(id, &skips, width));
         }
     }
+    if !experiments::are_about_maps(&file.run.config.experiments) {
+        return text;
+    }
     claims_lines(&answers(file, &summary), width, &mut text);
     let _ = writeln!(text, "\nVerdict");
     let width = u16::try_from(width).unwrap_or(u16::MAX);

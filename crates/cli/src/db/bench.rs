@@ -1,59 +1,62 @@
-//! `nofault db bench`: flags to options, the report to a table or JSON.
+//! `nofault db bench`: the lab with the one experiment that has this command; its flags become the experiment's parameters.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use nofault_lab::bench::{self, BenchOptions};
+use anyhow::Result;
+use nofault_lab::config::{Config, ExperimentId, Preset};
 use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::experiments;
 
-use super::print;
 use crate::db_args::BenchArguments;
-use crate::output::{tell, width};
+use crate::lab;
+use crate::output::print;
 
-/// Least memory for a database to run without constant eviction.
-const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// The name of the command, by which the lab knows the experiment.
+const COMMAND: &str = "db bench";
+/// The folder of databases and results in the user's folder: where `nofault lab` has its own by default.
+const FOLDER: &str = "nofault-lab";
 
-/// Runs the benchmark, and prints its results also when it ended with an error.
-pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<ExitCode> {
+/// Runs the benchmark as a run of the lab, whose result is kept.
+pub(super) fn run(arguments: &BenchArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+    let Some((experiment, command)) = experiments::of_command(COMMAND) else {
+        return Err(LabError::new(LabErrorKind::Unsupported, format!("no experiment has the command {COMMAND}")).into());
+    };
     if arguments.list {
-        let list = bench::works().fold(String::new(), |text, (name, what)| text + &format!("{name:<12} {what}\n"));
-        print(&list)?;
+        let parts = (command.parts)();
+        print(&parts.iter().fold(String::new(), |text, (name, what)| text + &format!("{name:<12} {what}\n")))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if arguments.child {
-        bench::child::serve(std::io::stdin(), std::io::stdout(), cancel)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let time = Duration::try_from_secs_f64(arguments.seconds)
-        .map_err(|error| LabError::new(LabErrorKind::Usage, format!("--seconds {}: {error}", arguments.seconds)))?;
-    let options = BenchOptions {
-        works: arguments.works,
-        dir: arguments.dir,
-        data_bytes: arguments.size,
-        memory_keys: arguments.memory_keys,
-        cache_bytes: arguments.cache.unwrap_or((arguments.size / 8).max(CACHE_BYTES_MIN)),
-        limit_bytes: arguments.limit,
-        program: Some(std::env::current_exe().context("find this program, to start children with")?),
-        value_bytes: arguments.values.iter().map(|bytes| *bytes as usize).collect(),
-        log_bytes: arguments.log,
-        time,
-        repeats: arguments.repeats,
+    lab::measure(config(arguments, experiment)?, false, &arguments.results, cancel)
+}
+
+/// The configuration of the run.
+fn config(arguments: &BenchArguments, experiment: ExperimentId) -> nofault_lab::error::Result<Config> {
+    let dir = if arguments.dir == Path::new(".") { FOLDER.into() } else { arguments.dir.join(FOLDER) };
+    let config = Config {
+        experiments: vec![experiment],
+        dir,
         seed: arguments.seed,
-        only: None,
+        repeats: arguments.repeats,
+        ..Config::preset(Preset::Quick)
     };
-    let mut say = |line: &str| {
-        if !arguments.quiet {
-            tell(line);
-        }
-    };
-    let (report, trouble) = bench::run(&options, cancel, &mut say)?;
-    if !report.rows.is_empty() {
-        print(&if arguments.json { serde_json::to_string_pretty(&report)? } else { report.text(width()) })?;
-    }
-    match trouble {
-        Some(error) => Err(error.into()),
-        None => Ok(ExitCode::SUCCESS),
-    }
+    // Values of the preset stand for flags without one.
+    let bytes = [("cache_bytes", arguments.cache), ("limit_bytes", arguments.limit)];
+    let chosen = bytes.into_iter().filter_map(|(name, value)| Some((name, value?.to_string())));
+    let given = [
+        ("works", format!("{:?}", arguments.works)),
+        ("data_bytes", arguments.size.to_string()),
+        ("memory_keys", arguments.memory_keys.to_string()),
+        ("value_bytes", format!("{:?}", arguments.values)),
+        ("log_bytes", arguments.log.to_string()),
+        ("cell_s", format!("{:?}", arguments.seconds)),
+    ];
+    let assigned = given
+        .into_iter()
+        .chain(chosen)
+        .try_fold(config, |config, (name, value)| config.assign(&format!("{experiment}.{name}={value}")))?;
+    assigned.validate()?;
+    Ok(assigned)
 }

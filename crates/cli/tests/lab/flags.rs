@@ -108,7 +108,7 @@ fn a_flag_that_no_chosen_experiment_has_is_refused_with_who_has_it_and_what_come
     let cases: [(&[&str], &[&str]); 13] = [
         (
             &["translate", "--memory", "1GiB"],
-            &["--memory changes nothing in translate", "stalls, eviction and engines"],
+            &["--memory changes nothing in translate", "stalls, eviction, engines and engine"],
         ),
         (&["async", "safety", "--size", "1GiB"], &["in async and safety", "async.file_bytes", "safety.keys"]),
         (&["stalls", "--threads", "3"], &["--threads changes nothing in stalls", "stalls.helpers", "safety"]),
@@ -117,7 +117,7 @@ fn a_flag_that_no_chosen_experiment_has_is_refused_with_who_has_it_and_what_come
         (&["async", "--seconds", "3"], &["async.touches"]),
         (&["claims", "--size", "8GiB"], &["claims.thorough=true"]),
         (&["async", "--device", "/dev/null"], &["async.open_questions=true"]),
-        (&["errors", "--memory-method", "ballast"], &["it is for random, scan, access, stalls and engines"]),
+        (&["errors", "--memory-method", "ballast"], &["it is for random, scan, access, stalls, engines and engine"]),
         (&["access", "--stripe-over", "/tmp"], &["it is for scan"]),
         (&["access", "--fio", "require"], &["it is for random and scan"]),
         (&["engines", "--ram-size", "1GiB"], &["it is for random, scan, access and eviction"]),

@@ -196,10 +196,11 @@ fn plan(config: &Config, available: &Available) -> Plan {
             plan.skips.push(skip("", kind.id, how));
         }
     }
-    let larger = available.stores_memory;
-    if larger.is_none() {
-        plan.skips.push(skip(LARGER, "", format!("data larger than memory: {}", available.no_stores_memory)));
+    let limit = available.stores_memory(ID);
+    if let Err(why) = limit {
+        plan.skips.push(skip(LARGER, "", format!("data larger than memory: {why}")));
     }
+    let larger = limit.ok();
     // Without a way to limit memory, data that fits a limit fits anyway.
     let method = larger.map_or(MemoryMethod::None, |limit| limit.method);
     let by_group = matches!(method, MemoryMethod::CgroupV1 | MemoryMethod::CgroupV2);
@@ -279,7 +280,7 @@ fn trial(
         variant: variant.into(),
         target: Target {
             label: label.into(),
-            paths: vec![available.stores.display().to_string()],
+            paths: vec![available.stores_folder(ID)],
             data_bytes,
             content_seed: Some(config.seed),
         },

@@ -49,17 +49,20 @@ pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &S
 }
 
 /// Explanations of the terms in the findings, for a reader who reads only these.
-pub(crate) fn terms(file: &RecordFile, summary: &Summary<'_>) -> Vec<String> {
+pub(crate) fn terms(file: &RecordFile, summary: &Summary<'_>, about_maps: bool) -> Vec<String> {
     if summary.groups.is_empty() {
         return Vec::new();
     }
     let has = |label: &str| summary.groups.iter().any(|group| group.spec.target.label == label);
     let machine = &file.run.machine;
-    let mut terms = vec![
-        "mmap: the file is mapped and the kernel loads and evicts its pages. Explicit I/O: read calls past the page cache \
+    let mut terms = Vec::new();
+    if about_maps {
+        terms.push(
+            "mmap: the file is mapped and the kernel loads and evicts its pages. Explicit I/O: read calls past the page cache \
          (O_DIRECT), one at a time on threads or many in flight (io_uring)."
-            .to_owned(),
-    ];
+                .to_owned(),
+        );
+    }
     if has("file") {
         terms.push(format!("The file lies on {} ({}).", machine.device, machine.file_system));
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use nofault_io::counters::Watch;
 use serde::{Deserialize, Serialize};
 
+use super::schedule::preparation_s;
 use crate::child::{Orders, Running, say};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
@@ -152,7 +153,7 @@ fn if_killed(spec: &TrialSpec) -> String {
 
 /// How long a trial may take beyond its time for opening, populating, a slow disk, a queue that drains.
 fn patience(spec: &TrialSpec) -> Duration {
-    Duration::from_secs_f64(spec.duration_s.max(1.0) * 2.0 + 120.0)
+    Duration::from_secs_f64((spec.duration_s.max(1.0) + preparation_s(spec) * 4.0) * 2.0 + 120.0)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::show_limit;
 use crate::config::{Choice, Config, MemoryChoice};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Needs, PoolBytes, Reclaim, ReclaimBytes, SmallFiles, Stores};
+use crate::experiment::{Available, Needs, PoolBytes, Reclaim, ReclaimBytes, SmallFiles, Stores, StoresPlace};
 use crate::experiments;
 use crate::format;
 use crate::machine::data::{self, Wanted};
@@ -19,7 +19,7 @@ use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
 use crate::machine::{self, device, memory, system};
 use crate::progress::Progress;
-use crate::record::{MemoryLimit, Target};
+use crate::record::{ExperimentId, MemoryLimit, Target};
 
 /// Planned speed of making data files, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
@@ -37,7 +37,7 @@ pub(super) struct Prepared {
     // Devices are dropped before the folder: they do not depend on each other, and a hang of the folder must not keep
     // the devices.
     ram_devices: Vec<RamDevice>,
-    stores: Option<Scratch>,
+    stores: Vec<Scratch>,
     pool: Option<PoolData>,
     dirs: Vec<WorkDir>,
     available: Available,
@@ -58,7 +58,7 @@ enum Making {
     /// Space for databases that trials make themselves, one at a time; the folder is named after the experiment.
     Stores {
         folder: PathBuf,
-        name: &'static str,
+        experiment: ExperimentId,
         bytes: u64,
     },
     Files {
@@ -105,8 +105,8 @@ impl Prepared {
         // Data of an earlier run stays until this one begins: a plan, or a refused call, removes no file.
         let dir = WorkDir::open(&config.dir, true)?;
         notes.extend(dir.cleaned().iter().cloned());
-        let needs: Vec<(&'static str, Needs)> =
-            config.chosen().map(|experiment| (experiment.id().name(), experiment.needs(config))).collect();
+        let needs: Vec<(ExperimentId, Needs)> =
+            config.chosen().map(|experiment| (experiment.id(), experiment.needs(config))).collect();
         let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
             available: Available {
@@ -117,7 +117,7 @@ impl Prepared {
                 ..Available::default()
             },
             ram_devices: Vec::new(),
-            stores: None,
+            stores: Vec::new(),
             pool: None,
             dirs: vec![dir],
             notes,
@@ -133,8 +133,8 @@ impl Prepared {
         if needs.iter().any(|(_, needs)| needs.small_files != SmallFiles::Nothing) {
             prepared.plan_small_files(config);
         }
-        for (name, stores) in needs.iter().filter_map(|(name, needs)| Some((name, needs.stores.as_ref()?))) {
-            prepared.plan_stores(config, name, stores)?;
+        for (experiment, stores) in needs.iter().filter_map(|(id, needs)| Some((*id, needs.stores.as_ref()?))) {
+            prepared.plan_stores(config, experiment, stores)?;
         }
         prepared.plan_pool(config, &needs);
         prepared.plan_ram(config, needs.iter().map(|(_, needs)| needs.ram_devices).max().unwrap_or(0))?;
@@ -232,31 +232,30 @@ impl Prepared {
         self.wanted.push(Making::Files { folder, name, count, wanted });
     }
 
-    fn plan_stores(&mut self, config: &Config, name: &'static str, stores: &Stores) -> Result<()> {
+    fn plan_stores(&mut self, config: &Config, experiment: ExperimentId, stores: &Stores) -> Result<()> {
         let wish = Wish {
             choice: config.memory_method,
             memory_bytes: stores.memory_bytes,
             data_bytes: stores.data_bytes,
             data_bytes_max: 0,
         };
-        match memory::choose(&wish) {
+        let memory = match memory::choose(&wish) {
             Ok(limit) => {
-                self.available.stores_memory = Some(limit.limit);
                 self.notes.extend(limit.notes);
+                Ok(limit.limit)
             }
-            Err(error) if config.memory_method == MemoryChoice::Auto => {
-                self.available.no_stores_memory = error.to_string();
-            }
+            Err(error) if config.memory_method == MemoryChoice::Auto => Err(error.to_string()),
             Err(error) => return Err(error),
-        }
+        };
+        self.available.stores.push(StoresPlace { experiment, folder: PathBuf::new(), memory });
         // Copy-on-write trees and LSM trees hold the data twice for a while; logs come on top.
         let bytes = stores.data_bytes_max.saturating_mul(3).saturating_add(STORE_LOGS_BYTES);
-        self.wanted.push(Making::Stores { folder: self.dirs[0].path().to_path_buf(), name, bytes });
+        self.wanted.push(Making::Stores { folder: self.dirs[0].path().to_path_buf(), experiment, bytes });
         Ok(())
     }
 
     /// Plans the engine's database, with as much data as the largest trial reads of it.
-    fn plan_pool(&mut self, config: &Config, needs: &[(&'static str, Needs)]) {
+    fn plan_pool(&mut self, config: &Config, needs: &[(ExperimentId, Needs)]) {
         let bytes = needs.iter().map(|(_, needs)| match needs.pool {
             PoolBytes::Bytes(bytes) => bytes,
             PoolBytes::OfFile if self.no_limit.is_none() => self.available.file.data_bytes,
@@ -312,10 +311,13 @@ impl Prepared {
                     let bar = &*progress;
                     data::ensure_file(path, *wanted, &|done, _| bar.at_bytes(done), cancel)?;
                 }
-                Making::Stores { folder, name, .. } => {
-                    let scratch = Scratch::make(folder, name)?;
-                    self.available.stores = scratch.path().to_path_buf();
-                    self.stores = Some(scratch);
+                Making::Stores { folder, experiment, .. } => {
+                    let scratch = Scratch::make(folder, experiment.name())?;
+                    let mut places = self.available.stores.iter_mut();
+                    if let Some(place) = places.find(|place| place.experiment == *experiment) {
+                        place.folder = scratch.path().to_path_buf();
+                    }
+                    self.stores.push(scratch);
                 }
                 Making::Files { folder, name, count, wanted } => {
                     progress.begin_bytes(&format!("make the files of `{name}`"), making.bytes());
@@ -383,10 +385,10 @@ impl Prepared {
         // folders.
         let _ = machine::faulty::remove_leftovers();
         drop(pool);
-        let removed = stores.map_or(Ok(()), Scratch::remove);
-        // Close all of them, also when one fails.
+        // Remove and close all of them, also when one fails.
+        let removed: Vec<Result<()>> = stores.into_iter().map(Scratch::remove).collect();
         let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();
-        closed.into_iter().chain([removed]).collect()
+        closed.into_iter().chain(removed).collect()
     }
 
     pub(super) fn available(&self) -> &Available {

@@ -175,7 +175,12 @@ fn needs_ballast(spec: &TrialSpec) -> bool {
 
 /// Planned time of a trial.
 pub(super) fn time_of(spec: &TrialSpec) -> Duration {
-    seconds(spec.duration_s + OVERHEAD_S)
+    seconds(spec.duration_s + preparation_s(spec) + OVERHEAD_S)
+}
+
+/// Planned time before the clock of a trial starts, in seconds.
+pub(super) fn preparation_s(spec: &TrialSpec) -> f64 {
+    experiments::find(spec.experiment).map_or(0.0, |experiment| experiment.preparation_s(spec))
 }
 
 #[cfg(test)]

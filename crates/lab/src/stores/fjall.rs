@@ -32,10 +32,6 @@ impl Fjall {
 }
 
 impl Store for Fjall {
-    fn name(&self) -> &'static str {
-        "fjall"
-    }
-
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(&self.keyspace))
     }

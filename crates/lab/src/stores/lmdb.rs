@@ -57,10 +57,6 @@ impl Lmdb {
 }
 
 impl Store for Lmdb {
-    fn name(&self) -> &'static str {
-        if self.read_ahead { "lmdb-readahead" } else { "lmdb" }
-    }
-
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
         let held = self.env.read_txn().map_err(failed)?;
         Ok(Box::new(Held { held, database: self.database }))

@@ -54,10 +54,6 @@ impl Redb {
 }
 
 impl Store for Redb {
-    fn name(&self) -> &'static str {
-        "redb"
-    }
-
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
         let held = self.database.begin_read().map_err(failed)?;
         Ok(Box::new(held.open_table(TABLE).map_err(failed)?))

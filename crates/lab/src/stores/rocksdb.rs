@@ -69,14 +69,6 @@ impl Rocksdb {
 }
 
 impl Store for Rocksdb {
-    fn name(&self) -> &'static str {
-        match self.reads {
-            Reads::Buffered => "rocksdb",
-            Reads::Mapped => "rocksdb-mmap",
-            Reads::Direct => "rocksdb-direct",
-        }
-    }
-
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(&self.database))
     }

@@ -88,10 +88,6 @@ fn connect(file: &Path, cache_bytes: u64, map_bytes: u64) -> Result<Connection> 
 }
 
 impl Store for Sqlite {
-    fn name(&self) -> &'static str {
-        if self.map_bytes > 0 { "sqlite-mmap" } else { "sqlite" }
-    }
-
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
         let idle = held(&self.idle).pop();
         let connection = match idle {

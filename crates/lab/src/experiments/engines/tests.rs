@@ -7,6 +7,7 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::config::Preset;
 use crate::entries::Key;
+use crate::experiment::StoresPlace;
 use crate::stores::{LookAtEntry, LookAtValue, Reader};
 
 fn config() -> Config {
@@ -31,7 +32,8 @@ fn config() -> Config {
 
 fn available(folder: &Path) -> Available {
     let limit = MemoryLimit { method: MemoryMethod::CgroupV2, bytes: 48 << 20 };
-    Available { stores: folder.to_path_buf(), stores_memory: Some(limit), ..Available::default() }
+    let place = StoresPlace { experiment: ID, folder: folder.to_path_buf(), memory: Ok(limit) };
+    Available { stores: vec![place], ..Available::default() }
 }
 
 fn run(spec: &TrialSpec, cancel: &AtomicBool) -> Result<Outcome> {
@@ -77,7 +79,8 @@ fn maps_are_read_again_with_other_read_ahead_by_who_may_set_it() {
 
 #[test]
 fn without_a_limit_what_fits_is_measured_and_the_rest_says_why_not() {
-    let available = Available { no_stores_memory: "no rights".into(), ..Available::default() };
+    let place = StoresPlace { experiment: ID, folder: "here".into(), memory: Err("no rights".into()) };
+    let available = Available { stores: vec![place], ..Available::default() };
     let plan = plan(&config(), &available);
     assert!(!plan.trials.is_empty() && plan.trials.iter().all(|spec| spec.target.label == IN_MEMORY));
     assert!(plan.trials.iter().all(|spec| spec.memory == MemoryLimit::default()));
@@ -165,10 +168,6 @@ fn the_user_can_stop_a_load_and_a_mix() {
 struct Forgetful(Data);
 
 impl Store for Forgetful {
-    fn name(&self) -> &'static str {
-        "forgetful"
-    }
-
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(&self.0))
     }

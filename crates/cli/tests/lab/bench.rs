@@ -1,0 +1,89 @@
+//! `nofault db bench`: a run of the lab with one experiment, whose result the lab's commands read.
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::{Lab, Running, children_of, lives, outcome};
+
+/// `nofault db bench …` with tiny sizes, in the test's folder; its results lie where [`Lab::names`] looks.
+fn bench(lab: &mut Lab, arguments: &[&str]) -> Command {
+    lab.dir = lab.outer.path().join("nofault-lab");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nofault"));
+    command.args(["db", "bench"]).args(arguments).current_dir(lab.outer.path());
+    command.args(["--size", "1MiB", "--memory-keys", "1000", "--values", "100", "--repeats", "2"]);
+    command
+}
+
+#[test]
+fn a_tiny_benchmark_ends_with_a_table_and_a_result_that_the_lab_reads() {
+    let mut lab = Lab::new();
+    let ended = outcome(&mut bench(&mut lab, &["get-one", "space", "--seconds", "0.2"]));
+    assert_eq!(ended.code, 0, "{}", ended.told);
+    for shown in ["get-one 100 B", "device", "≥ 0.95", "space-updated 100 B", "≤ 1.05×"] {
+        assert!(ended.said.contains(shown), "{shown}: {}", ended.said);
+    }
+    assert!(!ended.said.contains("Verdict") && !ended.told.contains("lab verdict"), "{}{}", ended.said, ended.told);
+    let result = lab.only_result();
+    for kept in ["records.ndjson", "report.html"] {
+        assert!(ended.told.contains(kept) && result.join(kept).is_file(), "{kept}: {}", ended.told);
+    }
+    assert_eq!(lab.names().len(), 1, "no database, no lock: {:?}", lab.names());
+    let records = fs::read_to_string(result.join("records.ndjson")).unwrap();
+    let own = records.lines().filter(|line| line.contains("\"get-one\"") && line.contains("\"hdr\""));
+    assert_eq!(own.count(), 2, "each repeat of the engine with its raw histogram");
+
+    let again = outcome(lab.command(&["report"]).arg(&result));
+    assert_eq!((again.code, again.said), (0, ended.said), "{}", again.told);
+    let same = outcome(lab.command(&["compare"]).args([&result, &result]));
+    assert!(same.code == 0 && same.said.contains("are the same"), "{}{}", same.said, same.told);
+    let list = outcome(lab.command(&["list"]).arg(&lab.dir));
+    assert!(list.said.contains(result.file_name().unwrap().to_str().unwrap()), "{}", list.said);
+}
+
+#[test]
+fn the_works_are_listed_and_a_wrong_call_makes_nothing() {
+    let mut lab = Lab::new();
+    let list = outcome(&mut bench(&mut lab, &["--list"]));
+    assert!(list.code == 0 && list.said.contains("get-tasks") && list.said.contains("ycsb"), "{}", list.said);
+    for (arguments, told) in [
+        (&["gets"][..], "get-many"),
+        (&["--limit", "1MiB"], "too small"),
+        (&["--seconds", "0"], "more than zero"),
+        (&["--seconds", "nan"], "cell_s"),
+        (&["--cache", "1KiB"], "cache"),
+        (&["--log", "1"], "log_bytes"),
+    ] {
+        let ended = outcome(&mut bench(&mut lab, arguments));
+        assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.told);
+        assert!(ended.told.contains(told), "{arguments:?}: {}", ended.told);
+        assert!(!lab.dir.exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_plan_says_what_would_be_measured_and_measures_nothing() {
+    let mut lab = Lab::new();
+    let plan = outcome(&mut bench(&mut lab, &["scan", "--plan"]));
+    assert!(plan.code == 0 && plan.said.contains("engine") && plan.said.contains("trials"), "{}", plan.said);
+    let json = outcome(&mut bench(&mut lab, &["scan", "--plan", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json.said).unwrap();
+    assert!(!json["cells"].as_array().unwrap().is_empty(), "{json}");
+    assert!(lab.results().is_empty());
+}
+
+#[test]
+fn one_ctrl_c_keeps_what_was_measured_and_leaves_neither_database_nor_process() {
+    let mut lab = Lab::new();
+    let command = bench(&mut lab, &["get-one", "--seconds", "30"]);
+    let mut running = Running::start(command);
+    running.until("[1/");
+    let children = children_of(running.id());
+    running.signal("INT");
+    let (code, told) = running.end();
+    assert_eq!(code, Some(130), "{told}");
+    assert!(told.contains("what was measured is kept"), "{told}");
+    assert!(children.iter().all(|pid| !lives(*pid)), "{children:?}");
+    let result = lab.only_result();
+    assert!(fs::read_to_string(result.join("records.ndjson")).unwrap().contains("\"type\":\"end\""));
+    assert_eq!(lab.names().len(), 1, "{:?}", lab.names());
+}

@@ -1,0 +1,151 @@
+//! The engine beside the raw device and its rivals, all in one run: `nofault db bench`.
+//!
+//! A work (`works`) has rows: a variant on one set of data, measured for the engine, for the raw device and for rivals, with the quantities that
+//! are compared and the aims of the project. A trial (`execute`, `trial`) finds its database in the lab's folder or makes it (`place`), so that any work can be
+//! measured alone, in any order.
+//!
+//! Kept true by: every value that is read is verified in full while it is timed; the engine and the device take turns, so that a drift of the
+//! machine affects both; where memory is limited, one store runs at a time and has all of it.
+
+mod crash;
+mod device;
+mod execute;
+mod figures;
+mod findings;
+mod lines;
+mod literature;
+mod methods;
+mod params;
+mod place;
+mod reads;
+mod table;
+mod tasks;
+mod trial;
+mod trials;
+mod updates;
+mod words;
+mod works;
+mod writes;
+mod ycsb;
+
+use crate::config::Config;
+use crate::config::params::{Of, Parameters};
+use crate::error::Result;
+use crate::experiment::{Available, Command, Context, Experiment, Needs, Plan, Section, Stores, Targeted};
+use crate::judge::Finding;
+use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::methods::Method;
+use crate::record::{ExperimentId, Outcome, TrialSpec};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Metric, Summary};
+
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("engine");
+
+/// The experiment.
+pub(crate) struct Engine;
+
+impl Experiment for Engine {
+    fn id(&self) -> ExperimentId {
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn command(&self) -> Option<Command> {
+        Some(Command {
+            name: "db bench",
+            parts: || works::WORKS.iter().map(|work| (work.name, work.description)).collect(),
+        })
+    }
+
+    fn needs(&self, config: &Config) -> Needs {
+        let engine: params::Params = config.params();
+        let stores = Stores {
+            data_bytes: engine.data_bytes,
+            memory_bytes: engine.limit(),
+            data_bytes_max: trials::data_bytes_max(&engine),
+        };
+        Needs { stores: Some(stores), ..Needs::default() }
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        trials::plan(config, available)
+    }
+
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute::execute(spec, context)
+    }
+
+    fn preparation_s(&self, spec: &TrialSpec) -> f64 {
+        trials::preparation_s(spec)
+    }
+
+    // A store's own cache can only be filled through the store.
+    fn warms_itself(&self, _: &TrialSpec) -> bool {
+        true
+    }
+
+    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
+        Some("--size, --memory-keys, --cache")
+    }
+
+    fn with_more_memory(&self, _: &TrialSpec) -> &'static str {
+        "--memory, or --limit of db bench"
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
+    }
+
+    fn basis(&self, spec: &TrialSpec) -> Basis {
+        let quantity = works::row_of(&spec.variant).and_then(|row| row.quantities.first());
+        Basis::by(quantity.map_or(Metric::OpsPerS, |quantity| quantity.metric))
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        10
+    }
+
+    fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
+        figures::overview(summary)
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(section)
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        table::sheets(place)
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+
+    fn beside<'g, 'a>(&self, _: &LiteratureTable, _: &LiteratureRow, _: &'g Summary<'a>) -> Beside<'g, 'a> {
+        Beside { groups: vec![None], on_file: false }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! Measures a trial: each variant and method has its function.
+
+use super::place::{Place, State};
+use super::trial::Trial;
+use super::trials::{CACHE, data_of, number};
+use super::works::{self, DEVICE, DEVICE_BATCHES, DEVICE_OVERWRITE, ENGINE, IDLE, POLLER};
+use super::{device, reads, tasks, writes, ycsb};
+use crate::error::Result;
+use crate::experiment::Context;
+use crate::read_loops;
+use crate::reads::doubts;
+use crate::record::{MemoryMethod, Outcome, TrialSpec};
+
+/// Measures one trial.
+///
+/// # Errors
+/// `Usage` for unknown variants, methods and parameters; `Unsupported` for a store that was not compiled in; `Interrupted` when the user
+/// stops it before its clock starts; otherwise the error of the store or the system.
+pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let row = works::row_of(&spec.variant).filter(|row| row.methods.contains(&spec.method.as_str()));
+    let row = row.ok_or_else(|| read_loops::unknown(spec))?;
+    let mut trial = Trial { spec, context, place: Place::of(spec)?, data: data_of(spec)?, row };
+    let mut outcome = run(&mut trial)?;
+    if row.fixed {
+        // A fixed amount of work has no steady part.
+        outcome.steady = None;
+    }
+    doubts(spec, false, &mut outcome);
+    if spec.memory.method == MemoryMethod::None && spec.target.data_bytes > number(spec, CACHE)? {
+        outcome.warnings.push("memory was not limited: data that exceeds the cache may lie in the page cache".into());
+    }
+    Ok(outcome)
+}
+
+fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let method = trial.spec.method.as_str();
+    let variant = trial.spec.variant.as_str();
+    match (method, variant) {
+        (IDLE, _) => tasks::idle(trial),
+        (DEVICE_OVERWRITE, _) => device::overwrites(trial),
+        (DEVICE, works::BULK_LOAD) => device::written(trial),
+        (DEVICE, works::SCAN | works::SCAN_REWRITTEN) => device::sequential(trial),
+        (DEVICE | DEVICE_BATCHES, _) => device::random(trial, method == DEVICE_BATCHES),
+        (ENGINE | POLLER, works::GET_TASKS) => tasks::gets(trial, method == POLLER),
+        (ENGINE, works::GET_ONE) => reads::one(trial),
+        (ENGINE, _) if works::GET_MANY.contains(&variant) => reads::many(trial),
+        (ENGINE, works::SCAN) => reads::scan(trial, State::Loaded),
+        (ENGINE, works::SCAN_REWRITTEN) => reads::scan(trial, State::Rewritten),
+        (ENGINE, _) if variant == works::COMMIT[0] => writes::commits(trial),
+        (ENGINE, _) if works::COMMIT.contains(&variant) => tasks::commits(trial),
+        (ENGINE, works::SPACE) => writes::load(trial),
+        (ENGINE, works::SPACE_UPDATED) => writes::space_updated(trial),
+        (ENGINE, works::REOPEN) => writes::reopen(trial),
+        (_, works::LONG_READER) => writes::long_reader(trial, method == ENGINE),
+        (_, works::BULK_LOAD) => writes::load(trial),
+        (_, works::PUT_BATCH) => writes::put_batch(trial),
+        (_, variant) if variant.starts_with(works::YCSB) => ycsb::run(trial),
+        // In memory, and the single gets beside batches.
+        _ => reads::random(trial),
+    }
+}

@@ -1,0 +1,89 @@
+//! Rules for `engine`: whether its figures reach the project's aims, each with the figure of the same run that it is compared with.
+
+use super::ID;
+use super::lines::{Line, Met, Other, lines};
+use super::works::{COMMIT, GET_MEMORY, GET_TASKS};
+use crate::format::{Unit, digits};
+use crate::judge::{Finding, KeyFigure, Kind, keys};
+use crate::summary::{Spread, Summary, is_plain};
+
+/// The rules of `engine`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for line in lines(summary) {
+        all.extend(by_itself(&line));
+        all.extend(line.beside.iter().filter_map(|other| against(&line, other)));
+    }
+}
+
+fn kind(met: Met) -> Kind {
+    if met == Met::Undecided { Kind::Inconclusive } else { Kind::Difference }
+}
+
+fn doubt(met: Met, spread: &Spread) -> &'static str {
+    match met {
+        Met::Undecided if spread.count < 2 => "inconclusive, as one run is no spread: ",
+        Met::Undecided => "inconclusive, as the repeats lie on both sides of the aim: ",
+        Met::Yes | Met::No => "",
+    }
+}
+
+/// The subject of a sentence, with a capital.
+fn subject(line: &Line<'_, '_>) -> String {
+    let title = line.title();
+    let (first, rest) = title.split_at(1);
+    format!("{}{rest}", first.to_uppercase())
+}
+
+/// A figure against its bound.
+fn by_itself(line: &Line<'_, '_>) -> Option<Finding> {
+    let (met, spread, limit) = (line.meets_limit()?, line.spread()?, line.limit()?);
+    Some(Finding {
+        rule: "engine-against-its-bound",
+        rule_text: "median of the engine's figure against the aim of the project; met or missed only where all repeats lie on one side of it",
+        experiment: Some(ID),
+        kind: kind(met),
+        text: format!(
+            "{}: {}{} has {}; the aim, {limit}, is {}.",
+            subject(line),
+            doubt(met, &spread),
+            line.own.label(),
+            spread.show(line.quantity.unit),
+            met.word(),
+        ),
+        trials: keys(&[line.own]),
+        key_figure: None,
+    })
+}
+
+/// A figure against another of the same run, where the project has an aim for their ratio.
+fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
+    let (met, ratio, aim) = (line.reaches(other)?, line.ratio(other)?, other.aim?);
+    let (x, y) = (line.show(line.spread()), line.show(other.group.spread(line.quantity.metric)));
+    let works = [GET_TASKS, COMMIT[1], GET_MEMORY[0]];
+    let is_key = works.contains(&line.row.variant) && is_plain(&line.own.spec.params);
+    let show = match ratio.count {
+        ..2 => format!("{}×", digits(ratio.median)),
+        _ => format!("{}× ({} to {})", digits(ratio.median), digits(ratio.min), digits(ratio.max)),
+    };
+    Some(Finding {
+        rule: "engine-beside-a-baseline",
+        rule_text: "median of the engine's figure over that of the other in the same run against the aim of the project; met or missed only where \
+                    every ratio that the repeats allow lies on one side of it",
+        experiment: Some(ID),
+        kind: kind(met),
+        text: format!(
+            "{}: {}{} does {x}, {} {y}: {show}; the aim, at least {aim}, is {}.",
+            subject(line),
+            doubt(met, &ratio),
+            line.own.label(),
+            other.group.label(),
+            met.word(),
+        ),
+        trials: keys(&[line.own, other.group]),
+        key_figure: is_key.then(|| KeyFigure {
+            label: format!("{} ÷ {}, {}", line.own.title(), other.group.title(), line.title()),
+            value: Unit::Ratio.show(ratio.median),
+            detail: format!("{x} against {y}"),
+        }),
+    })
+}

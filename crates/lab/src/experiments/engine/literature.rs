@@ -1,0 +1,22 @@
+//! Published figures on the question of `engine`.
+
+use super::works::COMMIT;
+use crate::format::Unit;
+use crate::literature::{LiteratureTable, REDB, row};
+use crate::summary::Metric;
+
+/// The figures, shown beside the reader's.
+pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
+    source: &REDB,
+    variant: COMMIT[0],
+    devices: 1,
+    title: "Durable puts of one writer (\"individual writes\": 1,000 commits of one entry)",
+    metric: Metric::OpsPerS,
+    unit: Unit::PerSecond,
+    columns: &["commits per second"],
+    rows: &[row("redb", "redb", &[1000.0 / 0.920], "920 ms"), row("LMDB", "lmdb", &[1000.0 / 1.598], "1,598 ms")],
+    remarks: &[
+        "A consumer drive without a capacitor: what a sync costs decides, not the store. Here the raw device stands beside the engine's commits.",
+        "Rivals in the same class of durability and the same memory are compared by `nofault lab engines`.",
+    ],
+}];

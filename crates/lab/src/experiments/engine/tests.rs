@@ -1,0 +1,209 @@
+//! Every trial runs tiny, in this process, and checks its answers; the plan has what was asked for; the lines compare figures of one row.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::lines::{Met, lines};
+use super::works::{ENGINE, IDLE, PEERS, WORKS, rows};
+use super::*;
+use crate::config::Preset;
+use crate::error::LabErrorKind;
+use crate::experiment::StoresPlace;
+use crate::record::file::RecordFile;
+use crate::record::{MemoryLimit, MemoryMethod, Trial};
+use crate::stores::kind_of;
+
+fn config(works: &[&str]) -> Config {
+    let mut config = Config { experiments: vec![ID], ..Config::preset(Preset::Quick) };
+    config.change(|engine: &mut params::Params| {
+        *engine = params::Params {
+            works: works.iter().map(|work| (*work).to_owned()).collect(),
+            cell_s: 0.1,
+            data_bytes: 2 << 20,
+            memory_keys: 2000,
+            cache_bytes: 1 << 20,
+            log_bytes: 1 << 20,
+            ..engine.clone()
+        };
+    });
+    config
+}
+
+fn available(folder: &Path) -> Available {
+    let limit = MemoryLimit { method: MemoryMethod::CgroupV2, bytes: 96 << 20 };
+    Available {
+        stores: vec![StoresPlace { experiment: ID, folder: folder.into(), memory: Ok(limit) }],
+        ..Available::default()
+    }
+}
+
+fn run(spec: &TrialSpec, cancel: &AtomicBool) -> Result<Outcome> {
+    let watch = Watch::new();
+    Engine.execute(spec, &mut Context { watch: &watch, cancel, on_tick: &mut |_| {} })
+}
+
+fn all(plan: &Plan) -> Vec<TrialSpec> {
+    plan.once.iter().chain(&plan.trials).cloned().collect()
+}
+
+#[test]
+fn every_row_is_planned_for_each_of_its_methods_or_the_plan_says_how_to_get_it() {
+    let plan = Engine.plan(&config(&[]), &available(Path::new("here")));
+    let specs = all(&plan);
+    for row in rows() {
+        for method in row.methods {
+            let planned = specs.iter().any(|spec| spec.variant == row.variant && spec.method == *method);
+            let built = kind_of(method).is_none_or(crate::stores::Kind::is_built);
+            assert_eq!(planned, built, "{} {method}", row.variant);
+            assert!(
+                built || plan.skips.iter().any(|skip| skip.method == *method && skip.reason.contains("--features"))
+            );
+        }
+        for quantity in row.quantities {
+            let known = |other: &works::Beside| row.methods.contains(&other.method);
+            assert!(quantity.beside.iter().all(known), "{}", row.variant);
+        }
+    }
+    let keys: BTreeSet<String> = specs.iter().map(TrialSpec::key).collect();
+    assert_eq!(keys.len(), specs.len(), "two trials share a key");
+    let sizes = specs.iter().filter(|spec| spec.variant == works::GET_ONE && spec.method == ENGINE);
+    assert_eq!(sizes.map(|spec| spec.target.label.as_str()).collect::<Vec<_>>(), ["100B", "1000B"]);
+    let limited = |spec: &&TrialSpec| spec.memory.method != MemoryMethod::None;
+    assert!(specs.iter().filter(limited).all(|spec| !spec.target.label.contains('-')));
+    assert!(plan.together && plan.once.iter().all(|spec| spec.method != PEERS[0]));
+}
+
+#[test]
+fn only_named_works_are_planned_and_an_unknown_one_is_refused_with_the_known() {
+    let plan = Engine.plan(&config(&["get-one", "space"]), &available(Path::new("here")));
+    let variants: BTreeSet<String> = all(&plan).into_iter().map(|spec| spec.variant).collect();
+    assert_eq!(variants.into_iter().collect::<Vec<_>>(), ["get-one", "space", "space-updated"]);
+    assert!(plan.skips.is_empty(), "no rival has a part in them");
+    let error = config(&["gets"]).validate().unwrap_err();
+    assert!(error.kind() == LabErrorKind::Usage && error.to_string().contains("get-many"), "{error}");
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    for value in [
+        "engine.cell_s=0",
+        "engine.value_bytes=[8]",
+        "engine.value_bytes=[]",
+        "engine.value_bytes=[100, 100]",
+        "engine.limit_bytes=1000000",
+        "engine.memory_keys=0",
+        "engine.data_bytes=1",
+    ] {
+        let error = Config::default().assign(value).unwrap().validate().unwrap_err();
+        assert!(error.to_string().contains("engine."), "{value}: {error}");
+    }
+    let error = Config::default().assign("engine.limit_bytes=67108864").unwrap().validate().unwrap_err();
+    assert!(error.to_string().contains("too small"), "{error}");
+}
+
+#[test]
+fn it_is_in_no_run_that_does_not_name_it_and_has_a_command_of_its_own() {
+    for preset in [Preset::Quick, Preset::Standard, Preset::Paper] {
+        assert!(!Config::preset(preset).experiments.contains(&ID));
+    }
+    let (id, command) = crate::experiments::of_command("db bench").unwrap();
+    assert_eq!((id, (command.parts)().len()), (ID, WORKS.len()));
+}
+
+#[test]
+fn without_a_limit_all_is_measured_and_the_record_says_so() {
+    let mut available = available(Path::new("here"));
+    available.stores[0].memory = Err("no rights".into());
+    let plan = Engine.plan(&config(&["get-one"]), &available);
+    assert!(!plan.trials.is_empty() && plan.skips.iter().any(|skip| skip.reason.contains("no rights")));
+    assert!(plan.trials.iter().all(|spec| spec.memory == MemoryLimit::default()));
+}
+
+#[test]
+fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Engine.plan(&config(&[]), &available(folder.path()));
+    let mut trials = Vec::new();
+    for spec in all(&plan) {
+        let outcome = run(&spec, &AtomicBool::new(false)).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        let key = spec.key();
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
+        assert!(outcome.ops > 0 && outcome.elapsed_s > 0.0, "{key}");
+        let reads_entries = spec.method == ENGINE || PEERS.contains(&spec.method.as_str());
+        assert!(!reads_entries || outcome.checks.verified > 0 || spec.variant == works::LONG_READER, "{key}");
+        trials.push(Trial { spec, outcome });
+    }
+    let mut file = RecordFile { trials, ..crate::verdict::tests::file(ID, "", &[]) };
+    file.run.config.experiments = vec![ID];
+    let summary = Summary::of(&file);
+    let lines = lines(&summary);
+    for row in rows() {
+        for quantity in row.quantities {
+            let of_row =
+                |line: &&lines::Line<'_, '_>| line.row.variant == row.variant && std::ptr::eq(line.quantity, quantity);
+            let line = lines.iter().find(of_row).unwrap_or_else(|| panic!("{}: {}", row.title, quantity.name));
+            assert!(line.spread().is_some(), "{}", line.title());
+            let there = |other: &&works::Beside| kind_of(other.method).is_none_or(crate::stores::Kind::is_built);
+            assert_eq!(line.beside.len(), quantity.beside.iter().filter(there).count(), "{}", line.title());
+            // Without a reader nothing may grow, and there is no ratio to nothing.
+            let is_rate = row.variant != works::LONG_READER;
+            assert!(!is_rate || line.beside.iter().all(|other| line.ratio(other).is_some()), "{}", line.title());
+        }
+    }
+    // The size of files and growth are decided by one run, a rate is not.
+    let met = |variant: &str| lines.iter().find(|line| line.row.variant == variant).unwrap();
+    assert_ne!(met(works::LONG_READER).meets_limit(), Some(Met::Undecided));
+    assert_eq!(met(works::BULK_LOAD).meets_limit(), Some(Met::Undecided));
+    let mut found = Vec::new();
+    Engine.findings(&summary, &mut found);
+    assert!(found.iter().any(|finding| finding.text.contains("the aim, at least 0.95")), "{found:?}");
+    let (table, report) = (crate::table::summary_table(&file, 200), crate::report::html(&file).unwrap());
+    for shown in ["device", "≥ 0.95", "idle executor"] {
+        assert!(table.contains(shown) && report.contains(shown), "{shown}: {table}");
+    }
+    assert!(!table.contains("Verdict") && !report.contains("claims for and against mmap"));
+}
+
+#[test]
+fn a_trial_that_writes_leaves_a_fresh_database_to_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Engine.plan(&config(&["put-batch", "get-one"]), &available(folder.path()));
+    let find = |variant: &str| {
+        let is_it = |spec: &&TrialSpec| spec.variant == variant && spec.method == ENGINE && spec.target.label == "100B";
+        plan.trials.iter().find(is_it).unwrap()
+    };
+    let note = folder.path().join("note.json");
+    run(find("get-one"), &AtomicBool::new(false)).unwrap();
+    assert!(note.exists());
+    run(find("put-batch"), &AtomicBool::new(false)).unwrap();
+    assert!(!note.exists());
+    run(find("get-one"), &AtomicBool::new(false)).unwrap();
+    assert!(note.exists());
+}
+
+#[test]
+fn what_is_interrupted_before_its_clock_starts_is_no_result() {
+    let folder = tempfile::tempdir().unwrap();
+    for spec in all(&Engine.plan(&config(&["get-one", "ycsb"]), &available(folder.path()))) {
+        let ended = run(&spec, &AtomicBool::new(true));
+        assert_eq!(ended.map_err(|error| error.kind()).unwrap_err(), LabErrorKind::Interrupted, "{}", spec.key());
+        assert!(!folder.path().join("note.json").exists());
+    }
+}
+
+#[test]
+fn what_no_plan_has_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Engine.plan(&config(&["get-one"]), &available(folder.path()));
+    let spec = &plan.trials[0];
+    for wrong in [
+        TrialSpec { variant: "get-nothing".into(), ..spec.clone() },
+        TrialSpec { method: IDLE.into(), ..spec.clone() },
+        TrialSpec { params: Default::default(), ..spec.clone() },
+    ] {
+        assert_eq!(run(&wrong, &AtomicBool::new(false)).unwrap_err().kind(), LabErrorKind::Usage);
+    }
+}

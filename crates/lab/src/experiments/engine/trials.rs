@@ -1,0 +1,266 @@
+//! The trials: which methods are measured on which data, in which order, and the parameters that each trial carries.
+
+use super::works::{
+    self, DEVICE, DEVICE_OVERWRITE, ENGINE, GET_TASKS, GROWTH, IDLE, LONG_READER, NO_READER, PEERS, POLLER, PUT_BATCH,
+    REOPEN, Row, SPACE_UPDATED, Scope, WORKS,
+};
+use super::{ID, params};
+use crate::config::Config;
+use crate::entries::{Data, KEY_BYTES};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Plan};
+use crate::record::{CacheState, MemoryLimit, Params, Skip, Target, TrialSpec};
+use crate::stores::kind_of;
+use crate::summary::Metric;
+
+/// Entries of the small data.
+const SMALL_KEYS: u64 = 10_000;
+/// Updates beside the held reader: at most, and for each entry in memory.
+const UPDATES_MAX: u64 = 1_000_000;
+const UPDATES_PER_KEY: u64 = 5;
+/// Polls after which the executor looks at its timers and descriptors: tokio's own choice, and a smaller number for programs with tight
+/// timers.
+pub(super) const EVENT_INTERVAL: u64 = 61;
+const EVENT_INTERVAL_SHORT: u64 = 8;
+/// Planned rates of loading, in bytes a second, and of warming reads.
+const LOAD_BYTES_PER_S: f64 = 200e6;
+const WARM_READS_PER_S: f64 = 30e3;
+/// Planned rate of the works of fixed size.
+const WORK_BYTES_PER_S: f64 = 200e6;
+
+/// Names of parameters among [`Params::extra`].
+pub(super) const KEYS: &str = "keys";
+pub(super) const CACHE: &str = "cache_bytes";
+pub(super) const LOG: &str = "log_bytes";
+pub(super) const UPDATES: &str = "updates";
+pub(super) const INTERVAL: &str = "event_interval";
+
+/// One set of data.
+struct Set {
+    label: String,
+    scope: Scope,
+    data: Data,
+    cache_bytes: u64,
+    memory: MemoryLimit,
+    cache: CacheState,
+}
+
+/// The sets of data, each size of values apart.
+fn sets(engine: &params::Params, seed: u64, limit: MemoryLimit) -> Vec<Set> {
+    let first = engine.value_bytes.first().copied().unwrap_or(100);
+    let fits = |label: String, scope, count| {
+        let data = Data { count, value_bytes: first as usize, seed };
+        let cache_bytes = data.user_bytes() * 2 + (64 << 20);
+        Set { label, scope, data, cache_bytes, memory: MemoryLimit::default(), cache: CacheState::Warm }
+    };
+    let mut sets = vec![
+        fits(format!("memory-{first}B"), Scope::Memory, engine.memory_keys),
+        fits(format!("small-{first}B"), Scope::Small, SMALL_KEYS),
+    ];
+    for size in &engine.value_bytes {
+        sets.push(Set {
+            label: format!("{size}B"),
+            scope: Scope::Larger,
+            data: Data::of_bytes(engine.data_bytes, *size as usize, seed),
+            cache_bytes: engine.cache(),
+            memory: limit,
+            cache: CacheState::Cold,
+        });
+    }
+    sets
+}
+
+/// The most data of any trial, in bytes.
+pub(super) fn data_bytes_max(engine: &params::Params) -> u64 {
+    let sets = sets(engine, 0, MemoryLimit::default());
+    sets.iter().map(|set| set.data.user_bytes()).max().unwrap_or(0)
+}
+
+/// The label of a set in words: `values of 100 B, in memory`.
+pub(super) fn data_title(label: &str) -> String {
+    let (size, place) = match label.split_once('-') {
+        Some(("memory", size)) => (size, ", in memory"),
+        Some(("small", size)) => (size, ", few keys"),
+        _ => (label, ""),
+    };
+    format!("{} B{place}", size.trim_end_matches('B'))
+}
+
+/// Plans every chosen work on each of its sets: on one set first the trials of the engine and the device, row by row, then those of one
+/// rival after the other. Trials that only read come before those that write, as far as the order of the works allows, so that they share a
+/// database.
+pub(super) fn plan(config: &Config, available: &Available) -> Plan {
+    let engine: params::Params = config.params();
+    let mut plan = Plan { together: true, ..Plan::default() };
+    let skip =
+        |method: &str, reason: String| Skip { experiment: ID, target: String::new(), method: method.into(), reason };
+    let chosen = |name: &str| engine.works.is_empty() || engine.works.iter().any(|work| work == name);
+    let rows: Vec<&Row> = ORDER
+        .iter()
+        .filter_map(|name| WORKS.iter().find(|work| work.name == *name))
+        .filter(|work| chosen(work.name))
+        .flat_map(|work| work.rows)
+        .collect();
+    let missing = |peer: &str| kind_of(peer).filter(|kind| !kind.is_built());
+    for peer in PEERS.iter().filter(|peer| rows.iter().any(|row| row.methods.contains(peer))) {
+        if let Some(kind) = missing(peer) {
+            let how =
+                format!("{} (cargo build --release -p nofault-cli --features {})", kind.not_built(), kind.feature);
+            plan.skips.push(skip(peer, how));
+        }
+    }
+    let limit = available.stores_memory(ID);
+    if let Err(why) = limit
+        && rows.iter().any(|row| !matches!(row.data, Scope::Memory | Scope::Small))
+    {
+        plan.skips.push(skip("", format!("the limit of memory; databases may lie in the page cache: {why}")));
+    }
+    let limit = limit.unwrap_or_default();
+    let last = engine.value_bytes.last().copied().unwrap_or(0) as usize;
+    let peers: Vec<&str> = PEERS.iter().copied().filter(|peer| missing(peer).is_none()).collect();
+    for set in sets(&engine, config.seed, limit) {
+        let on_set = |row: &&&Row| match row.data {
+            Scope::LargerLast => set.scope == Scope::Larger && set.data.value_bytes == last,
+            scope => scope == set.scope,
+        };
+        let own: Vec<&Row> = rows.iter().filter(on_set).copied().collect();
+        for row in &own {
+            let methods = row.methods.iter().filter(|method| !PEERS.contains(method));
+            let specs = methods.flat_map(|method| {
+                let plain = trial(config, &engine, available, &set, row, method);
+                let short = [ENGINE, POLLER].contains(method) && row.variant == GET_TASKS;
+                let other = short.then(|| with(&plain, INTERVAL, EVENT_INTERVAL_SHORT));
+                [Some(plain), other].into_iter().flatten()
+            });
+            // The size of files is the same each time.
+            if row.quantities.iter().all(|quantity| is_exact(quantity.metric)) {
+                plan.once.extend(specs);
+            } else {
+                plan.trials.extend(specs);
+            }
+        }
+        for peer in &peers {
+            let of_peer = own.iter().filter(|row| row.methods.contains(peer));
+            plan.trials.extend(of_peer.map(|row| trial(config, &engine, available, &set, row, peer)));
+        }
+    }
+    plan
+}
+
+/// The works in the order in which they are measured: those that only read first.
+const ORDER: [&str; 12] = [
+    "get-memory",
+    "bulk-load",
+    "get-one",
+    "get-many",
+    "get-tasks",
+    "scan",
+    "space",
+    "put-batch",
+    "ycsb",
+    "commit",
+    "long-reader",
+    "reopen",
+];
+
+/// Whether a figure does not depend on chance.
+pub(super) fn is_exact(metric: Metric) -> bool {
+    metric == Metric::SpaceRatio || metric == Metric::Figure(GROWTH)
+}
+
+fn with(spec: &TrialSpec, name: &str, value: u64) -> TrialSpec {
+    let mut spec = spec.clone();
+    spec.params.extra.insert(name.into(), value.to_string());
+    spec
+}
+
+fn trial(
+    config: &Config,
+    engine: &params::Params,
+    available: &Available,
+    set: &Set,
+    row: &Row,
+    method: &str,
+) -> TrialSpec {
+    let single = PEERS.contains(&method) || [DEVICE_OVERWRITE, IDLE].contains(&method);
+    let checks = PEERS.contains(&method) || [ENGINE, POLLER, NO_READER].contains(&method);
+    let mut extra = vec![(KEYS, set.data.count), (CACHE, set.cache_bytes)];
+    match row.variant {
+        REOPEN => extra.push((LOG, engine.log_bytes)),
+        LONG_READER => {
+            extra.push((UPDATES, (engine.memory_keys * UPDATES_PER_KEY).min(UPDATES_MAX)));
+        }
+        _ => {}
+    }
+    TrialSpec {
+        experiment: ID,
+        variant: row.variant.into(),
+        target: Target {
+            label: set.label.clone(),
+            paths: vec![available.stores_folder(ID)],
+            data_bytes: set.data.user_bytes(),
+            // What a raw device reads cannot be checked.
+            content_seed: checks.then_some(set.data.seed),
+        },
+        method: method.into(),
+        params: Params {
+            threads: if method == DEVICE { 1 } else { row.threads },
+            depth: if single { 1 } else { row.depth },
+            block_bytes: set.data.entry_bytes(),
+            extra: extra.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect(),
+        },
+        repeat: 0,
+        duration_s: if row.fixed { 0.1 + fixed_bytes(engine, set, row) / WORK_BYTES_PER_S } else { engine.cell_s },
+        memory: set.memory,
+        cache: set.cache,
+        seed: config.seed,
+    }
+}
+
+/// Bytes that a work of fixed size goes through, for the plan.
+fn fixed_bytes(engine: &params::Params, set: &Set, row: &Row) -> f64 {
+    let bytes = match row.variant {
+        REOPEN => engine.log_bytes * 4,
+        SPACE_UPDATED => set.data.user_bytes() * 8,
+        LONG_READER => set.data.entry_bytes() * UPDATES_MAX,
+        _ => set.data.user_bytes(),
+    };
+    bytes as f64
+}
+
+/// Planned time of loading and warming before the clock of a trial starts. Trials that only read share a load.
+pub(super) fn preparation_s(spec: &TrialSpec) -> f64 {
+    let load_s = spec.target.data_bytes as f64 / LOAD_BYTES_PER_S;
+    let reads = |row: &Row| !row.fixed && row.data == Scope::Larger && row.variant != PUT_BATCH;
+    if !works::row_of(&spec.variant).is_some_and(reads) {
+        return load_s;
+    }
+    let is_engine = [ENGINE, POLLER].contains(&spec.method.as_str());
+    let cache_pages = number(spec, CACHE).unwrap_or(0) as f64 / 4096.0;
+    load_s / 4.0 + if is_engine { 0.3 + cache_pages / WARM_READS_PER_S } else { 0.0 }
+}
+
+/// The data of a trial.
+///
+/// # Errors
+/// `Usage` for parameters that no plan has.
+pub(super) fn data_of(spec: &TrialSpec) -> Result<Data> {
+    let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("engine: {what}"));
+    let value_bytes = spec.params.block_bytes.checked_sub(KEY_BYTES as u64).filter(|bytes| *bytes >= 16);
+    let value_bytes = value_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    let value_bytes = value_bytes.ok_or_else(|| usage("values have at least 16 bytes"))?;
+    let count = number(spec, KEYS)?;
+    if count == 0 {
+        return Err(usage("the data has no keys"));
+    }
+    Ok(Data { count, value_bytes, seed: spec.seed })
+}
+
+/// A number among the parameters.
+///
+/// # Errors
+/// `Usage` when there is none of this name.
+pub(super) fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
+    let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
+    text.parse().map_err(|_| LabError::new(LabErrorKind::Usage, format!("engine: {name} = '{text}' is no number")))
+}
