@@ -90,7 +90,7 @@ fn reads(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Writes whose commits nobody waits for: the tree's and the log's work, and the background's share of the other CPU.
+/// Writes whose commits no thread waits for: the tree's and the log's work, and the background's share of the other CPU.
 fn writes(criterion: &mut Criterion) {
     let Fixture { db, table, _folder } = &fixture();
     let mut random = fastrand::Rng::with_seed(7);

@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     }
     db.write(batch, Durability::Sync)?;
 
-    // Move money. The closure runs again if somebody else changed what it read.
+    // Move money. The closure runs again if another transaction changed what it read.
     db.transact(Durability::Sync, |change| {
         let balance = |value: Option<Vec<u8>>| value.and_then(|v| v.try_into().ok()).map_or(0, u64::from_le_bytes);
         let from = balance(change.get(&accounts, 1u32.to_be_bytes())?);

@@ -420,7 +420,7 @@ impl BlockAllocator {
     /// Ends one hold of a block that [`BlockAllocator::hold`] began.
     pub(crate) fn let_go(&mut self, block: BlockId) {
         let Some(holders) = self.held.get_mut(&block) else {
-            debug_assert!(false, "let go of {block:?}, which nobody holds");
+            debug_assert!(false, "let go of {block:?}, which no reader holds");
             return;
         };
         *holders -= 1;

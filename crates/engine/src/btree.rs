@@ -394,13 +394,13 @@ impl Tree {
     fn open<'a>(&self, id: PageId, body: &'a [u8], level: Option<u8>) -> Result<Node<'a>, Error> {
         let node = Node::open(id, body)?;
         if node.table() != self.table.0 || level.is_some_and(|level| level != node.level()) {
-            return Err(self.stranger(&node, level));
+            return Err(self.foreign_node(&node, level));
         }
         Ok(node)
     }
 
     #[cold]
-    fn stranger(&self, node: &Node<'_>, level: Option<u8>) -> Error {
+    fn foreign_node(&self, node: &Node<'_>, level: Option<u8>) -> Error {
         let (table, at) = (node.table(), node.level());
         match level {
             Some(level) => node.corrupt(format_args!(

@@ -316,7 +316,7 @@ impl BufferPool {
 
 impl Store for BufferPool {
     type View<'a> = View<'a>;
-    type Edits<'a> = PrivateCopies<'a>;
+    type Copies<'a> = PrivateCopies<'a>;
     type Snapshot = Snapshot;
     type Ticket = Ticket;
     type Walk = RangeScan;
@@ -333,7 +333,7 @@ impl Store for BufferPool {
         view.commit()
     }
 
-    fn tip(&self) -> View<'_> {
+    fn latest_published(&self) -> View<'_> {
         View::new(&self.versions, || NEWEST, None)
     }
 
@@ -345,7 +345,7 @@ impl Store for BufferPool {
         View::new(&self.versions, || snapshot.seq(), Some(snapshot.too_old()))
     }
 
-    fn edit_frames_max(&self) -> usize {
+    fn copy_frames_max(&self) -> usize {
         self.versions.frames().private_max()
     }
 
@@ -355,12 +355,12 @@ impl Store for BufferPool {
         frames.count() - frames.reserve() - frames.private_max() - 2
     }
 
-    fn edits(&self) -> PrivateCopies<'_> {
+    fn copies(&self) -> PrivateCopies<'_> {
         PrivateCopies::new(&self.versions)
     }
 
-    fn publish(&self, edits: PrivateCopies<'_>, seq: CommitSeq) {
-        edits.publish(seq);
+    fn publish(&self, copies: PrivateCopies<'_>, seq: CommitSeq) {
+        copies.publish(seq);
     }
 
     fn set_visible(&self, seq: CommitSeq) {

@@ -250,8 +250,8 @@ impl Db {
     /// batch was done, and commits go on by themselves once there is free space. Deletes and dropped tables have a reserve
     /// ([`PoolStats::blocks_reserve`]), so they can free space. `Poisoned` after an earlier failure of the log.
     pub async fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
-        if let Some(stranger) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
-            return Err(stranger.stranger());
+        if let Some(foreign) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
+            return Err(foreign.foreign_table());
         }
         Ok(self.core.committer.commit_writes(batch.writes, None, durability, None).await?)
     }
@@ -398,10 +398,10 @@ impl Db {
     }
 
     fn tree_of(&self, table: &Table) -> Result<Tree> {
-        if Arc::ptr_eq(&self.core, &table.db.core) { Ok(table.tree) } else { Err(self.stranger()) }
+        if Arc::ptr_eq(&self.core, &table.db.core) { Ok(table.tree) } else { Err(self.foreign_table()) }
     }
 
-    fn stranger(&self) -> Error {
+    fn foreign_table(&self) -> Error {
         Error::new(ErrorKind::InvalidCall, "a table of another database was used here")
     }
 }

@@ -57,7 +57,7 @@ use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
-use crate::pages::{Attempt, Edits, Pages, Wait};
+use crate::pages::{Attempt, PageCopies, Pages, Wait};
 
 /// The table that values are kept in.
 const TABLE: TableId = TableId(1);

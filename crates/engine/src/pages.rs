@@ -5,7 +5,7 @@
 //! `Wait` up with `?`, and starts from the beginning once the [`Ticket`] of [`Store::request`] is ready. That retry loop
 //! exists once, in `db`.
 //!
-//! **Pages are versions.** A published page never changes: a writer edits a private copy ([`Edits`]) and publishes it
+//! **Pages are versions.** A published page never changes: a writer changes a private copy ([`PageCopies`]) and publishes it
 //! under a commit number. A [`View`](Store::View) shows the tree as of one commit, inner pages and leaves alike: of each
 //! page, the newest version that is not younger than the view.
 //!
@@ -14,8 +14,8 @@
 //! Invariants:
 //! 1. A store never does I/O in `page`, `edit`, `allocate`, `free`, `reserve`, `publish`, `append`; they never block on a device.
 //! 2. A page that a live ticket requested stays in memory until the ticket is dropped. A ticket for frames keeps its frames likewise.
-//! 3. At most one [`Edits`] exists at a time: its owner holds the commit section (`transaction`).
-//! 4. Dropping an `Edits` undoes all of it: copies, allocations, frees.
+//! 3. At most one [`PageCopies`] exists at a time: its owner holds the commit section (`transaction`).
+//! 4. Dropping a `PageCopies` undoes all of it: copies, allocations, frees.
 //! 5. A version is dropped only when no existing view could request it. Views are short (one attempt of one operation);
 //!    long-lived readers are [`Snapshot`]s, which are registered.
 //! 6. An error is delivered once to every waiter and is not cached: the next request reads again.
@@ -92,16 +92,16 @@ pub(crate) trait Pages {
 
 /// Pages that say which commit wrote them.
 pub(crate) trait Versions: Pages {
-    /// Returns the commit that wrote the page as it is published; private edits do not count. A page that was freed and
+    /// Returns the commit that wrote the page as it is published; private copies do not count. A page that was freed and
     /// reused was written by a later commit, so an unchanged commit proves that the page was not freed in between.
     fn written_in(&self, id: PageId) -> Attempt<CommitSeq>;
 }
 
-/// The private edits of one commit (or of one chunk of a large one). As [`Pages`] it shows the newest published pages with
-/// its own edits on top. After any `Wait` the whole `Edits` is dropped, so callers need not undo single edits.
-pub(crate) trait Edits: Pages {
+/// The private copies of one commit (or of one chunk of a large one). As [`Pages`] it shows the newest published pages with
+/// its own copies on top. After any `Wait` the whole `PageCopies` is dropped, so callers need not undo single changes.
+pub(crate) trait PageCopies: Pages {
     /// Makes sure that this many more pages can be edited or allocated without `Full`. Called before the work, so that no
-    /// work is thrown away half-way. `Full` with more frames than [`Store::edit_frames_max`] says that waiting will not help.
+    /// work is thrown away half-way. `Full` with more frames than [`Store::copy_frames_max`] says that waiting will not help.
     fn reserve(&mut self, frames: usize) -> Attempt<()>;
 
     /// Returns the page for editing: a private copy, made at the first call for a page.
@@ -113,9 +113,9 @@ pub(crate) trait Edits: Pages {
     /// Frees a page as of this commit. Older views still read it; the id is reused when no view can read it any more.
     fn free(&mut self, id: PageId);
 
-    /// Runs work that may take long, or may need frames itself, without pinning the epoch of these edits: frames that were
+    /// Runs work that may take long, or may need frames itself, without pinning the epoch of these copies: frames that were
     /// retired meanwhile can be reused.
-    fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
+    fn unpinned<R>(&mut self, work: impl FnOnce() -> R) -> R {
         work()
     }
 }
@@ -142,8 +142,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     type View<'a>: Versions
     where
         Self: 'a;
-    /// See [`Store::edits`].
-    type Edits<'a>: Edits + Versions
+    /// See [`Store::copies`].
+    type Copies<'a>: PageCopies + Versions
     where
         Self: 'a;
     /// See [`Store::snapshot`].
@@ -163,7 +163,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn commit_of(view: &Self::View<'_>) -> CommitSeq;
 
     /// Returns a view of the last published commit, visible or not: for finding the pages that a commit will touch.
-    fn tip(&self) -> Self::View<'_>;
+    fn latest_published(&self) -> Self::View<'_>;
 
     /// Registers the visible commit as one that stays readable.
     fn snapshot(&self) -> Self::Snapshot;
@@ -171,19 +171,19 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Returns a view of a snapshot. Its `page` returns `Failed(SnapshotTooOld)` once the store has evicted the snapshot.
     fn view<'a>(&'a self, snapshot: &'a Self::Snapshot) -> Self::View<'a>;
 
-    /// Most frames that one `Edits` may ever hold: a commit that needs more publishes in chunks.
-    fn edit_frames_max(&self) -> usize;
+    /// Most frames that one `PageCopies` may ever hold: a commit that needs more publishes in chunks.
+    fn copy_frames_max(&self) -> usize;
 
     /// Returns the most pages that all tickets together may pin. An operation takes its share of these pins before it waits
     /// for pages, so no operation waits for a frame that another waiter holds.
     fn pins_max(&self) -> usize;
 
-    /// Begins private edits. The caller is in the commit section.
-    fn edits(&self) -> Self::Edits<'_>;
+    /// Begins a set of private copies. The caller is in the commit section.
+    fn copies(&self) -> Self::Copies<'_>;
 
-    /// Makes edits part of commit `seq`: views at `seq` or later see them, older views do not. `seq` never decreases; a
+    /// Makes the copies part of commit `seq`: views at `seq` or later see them, older views do not. `seq` never decreases; a
     /// large commit publishes several times under one number. Infallible.
-    fn publish(&self, edits: Self::Edits<'_>, seq: CommitSeq);
+    fn publish(&self, copies: Self::Copies<'_>, seq: CommitSeq);
 
     /// From now on `latest` and `snapshot` show `seq`. Never decreases.
     fn set_visible(&self, seq: CommitSeq);

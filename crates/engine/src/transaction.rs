@@ -51,7 +51,7 @@ use crate::format::catalog::{decode_table, encode_table, to_be_freed};
 use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
-use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Store, Versions, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Store, Versions, Wait};
 use crate::sync::semaphore::{Permit, Semaphore};
 
 /// The tree of the table of tables.
@@ -62,10 +62,10 @@ pub(crate) const CATALOG: Tree = Tree { root: PageId::CATALOG_ROOT, table: Table
 /// # Errors
 /// `Bug` when the store is not new.
 pub(crate) fn create_catalog<S: Store>(store: &S) -> Result<()> {
-    let mut edits = store.edits();
-    match Tree::create(&mut edits, CATALOG.table, CATALOG.root) {
+    let mut copies = store.copies();
+    match Tree::create(&mut copies, CATALOG.table, CATALOG.root) {
         Ok(tree) if tree == CATALOG => {
-            store.publish(edits, CommitSeq(0));
+            store.publish(copies, CommitSeq(0));
             Ok(())
         }
         Ok(tree) => Err(Error::new(ErrorKind::Bug, format!("the first page of a new database is page {}", tree.root))),
@@ -179,7 +179,7 @@ pub(crate) struct CommitReceipt {
 pub(crate) enum Refusal {
     /// Something is missing: wait for it, gather again, and come back.
     Wait(Wait),
-    /// It needs more frames than private edits may ever hold: take the exclusive way.
+    /// It needs more frames than private copies may ever hold: take the exclusive way.
     TooLarge,
     /// A large commit holds the section: wait for the turn.
     Occupied,
@@ -295,7 +295,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         pages_max: usize,
         waits: &mut Vec<Wait>,
     ) -> Result<Option<OverflowRef>> {
-        let tip = self.store.tip();
+        let latest = self.store.latest_published();
         let mut last = None;
         for op in ops {
             let (tree, key) = op.target();
@@ -304,8 +304,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
                 _ => None,
             };
             let unknown = || -> Attempt<Option<OverflowRef>> {
-                let Some(value) = tree.get_with(&tip, key, long)? else { return Ok(None) };
-                let is_known = context.pages_of(&tip, &value)?.is_some();
+                let Some(value) = tree.get_with(&latest, key, long)? else { return Ok(None) };
+                let is_known = context.pages_of(&latest, &value)?.is_some();
                 Ok((!is_known).then_some(value))
             };
             match unknown() {
@@ -360,26 +360,26 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let seq = section.last.seq.next();
         let frames: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
         // A check that has spent the budget leaves no time for the changes.
-        if frames > self.store.edit_frames_max() || budget.is_spent() {
+        if frames > self.store.copy_frames_max() || budget.is_spent() {
             return Err(Refusal::TooLarge);
         }
         budget.spend(frames * STEPS_A_FRAME);
-        let too_large = |wait: &Wait| matches!(wait, Wait::Full { frames } if *frames > self.store.edit_frames_max());
+        let too_large = |wait: &Wait| matches!(wait, Wait::Full { frames } if *frames > self.store.copy_frames_max());
         let applied = || {
-            let mut edits = self.store.edits();
-            edits.reserve(frames)?;
+            let mut copies = self.store.copies();
+            copies.reserve(frames)?;
             for op in &commit.ops {
-                apply(&mut edits, op, seq, None, &commit.context, Damage::Refuse)?;
+                apply(&mut copies, op, seq, None, &commit.context, Damage::Refuse)?;
             }
             let position = self.log.append(seq, &[record], Some(commit.durability))?;
-            Ok((edits, position))
+            Ok((copies, position))
         };
-        let (edits, position) = match applied() {
+        let (copies, position) = match applied() {
             Ok(applied) => applied,
             Err(wait) if too_large(&wait) => return Err(Refusal::TooLarge),
             Err(wait) => return Err(wait.into()),
         };
-        self.store.publish(edits, seq);
+        self.store.publish(copies, seq);
         section.note_keys(seq, &commit.ops, &mut budget);
         self.note(&mut section, commit.durability, CommitReceipt { seq, position });
         drop(section);
@@ -392,7 +392,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         size.drops
             || size.ops > SMALL_OPS_MAX
             || size.frames > SMALL_FRAMES_MAX
-            || size.frames + 16 > self.store.edit_frames_max()
+            || size.frames + 16 > self.store.copy_frames_max()
             || size.record_bytes > self.log.fragment_bytes_max()
     }
 
@@ -518,9 +518,9 @@ enum Damage {
     Leave,
 }
 
-/// Applies one op to private edits. `at` is where its value was written before, if it was.
-fn apply<E: Edits + Versions>(
-    edits: &mut E,
+/// Applies one op to private copies. `at` is where its value was written before, if it was.
+fn apply<E: PageCopies + Versions>(
+    copies: &mut E,
     op: &Op,
     seq: CommitSeq,
     at: Option<OverflowRef>,
@@ -531,47 +531,47 @@ fn apply<E: Edits + Versions>(
         Op::Put { tree, key, value } => {
             let cell = match at {
                 Some(at) => Cell::Overflow(at),
-                None if value.len() <= inline_value_bytes_max(edits.page_bytes()) => Cell::Inline(value),
+                None if value.len() <= inline_value_bytes_max(copies.page_bytes()) => Cell::Inline(value),
                 None => {
                     let mut writer = Writer::new(value);
-                    // All of it at once: a value that is too long for one set of edits comes with `at`.
-                    let written = writer.write(edits, tree.root, usize::MAX)?;
+                    // All of it at once: a value that is too long for one set of copies comes with `at`.
+                    let written = writer.write(copies, tree.root, usize::MAX)?;
                     let missing = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
                     Cell::Overflow(written.ok_or_else(missing)?)
                 }
             };
-            tree.put(edits, key, cell)?
+            tree.put(copies, key, cell)?
         }
-        Op::Delete { tree, key } => tree.delete_beside(edits, key, &context.unreadable)?,
+        Op::Delete { tree, key } => tree.delete_beside(copies, key, &context.unreadable)?,
         Op::DropTable { tree, name } => {
-            let root = edits.page(tree.root)?.to_vec();
-            let (moved, body) = edits.allocate(tree.root)?;
+            let root = copies.page(tree.root)?.to_vec();
+            let (moved, body) = copies.allocate(tree.root)?;
             body.copy_from_slice(&root);
-            edits.free(tree.root);
+            copies.free(tree.root);
             let note = encode_table(tree.table, moved);
-            CATALOG.put(edits, &to_be_freed(tree.table), Cell::Inline(&note))?;
-            CATALOG.delete_beside(edits, name, &context.unreadable)?
+            CATALOG.put(copies, &to_be_freed(tree.table), Cell::Inline(&note))?;
+            CATALOG.delete_beside(copies, name, &context.unreadable)?
         }
         Op::CreateTable { name } => {
-            if CATALOG.get(edits, name)?.is_some() {
+            if CATALOG.get(copies, name)?.is_some() {
                 let name = String::from_utf8_lossy(name);
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("table {name:?} exists already")).into());
             }
-            let tree = Tree::create(edits, TableId(seq.0), CATALOG.root)?;
-            CATALOG.put(edits, name, Cell::Inline(&encode_table(tree.table, tree.root)))?
+            let tree = Tree::create(copies, TableId(seq.0), CATALOG.root)?;
+            CATALOG.put(copies, name, Cell::Inline(&encode_table(tree.table, tree.root)))?
         }
     };
     if let Some(ReplacedValue::Long(value)) = old {
         // Put there after `gather` looked: gather again.
         let again = || Wait::Miss(crate::pages::Missing { page: value.root, at: seq });
-        let pages = context.pages_of(edits, &value)?.ok_or_else(again)?;
-        let own = own_pages(edits, pages);
+        let pages = context.pages_of(copies, &value)?.ok_or_else(again)?;
+        let own = own_pages(copies, pages);
         if damage == Damage::Refuse && own.len() < pages.len() {
             let what =
                 "a long value is said to begin here, but of its pages one holds something else or is named twice";
             return Err(Error::corrupt_page(value.root, what).into());
         }
-        own.into_iter().for_each(|page| edits.free(page));
+        own.into_iter().for_each(|page| copies.free(page));
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ fn each_sees_its_own(db: &Db, commits: u32) {
 }
 
 #[test]
-fn whoever_commits_beside_others_sees_it_when_the_commit_returns() {
+fn a_concurrent_committer_sees_its_commit_when_the_call_returns() {
     for background_threads in [true, false] {
         let settings = Settings {
             page_bytes: 512,

@@ -518,7 +518,7 @@ fn closing_writes_the_deferred_commits() {
 }
 
 #[test]
-fn hits_are_pages_found_in_memory_whoever_looks() {
+fn hits_are_pages_found_in_memory_by_any_call() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::create(folder.path().join("db"), &modest()).unwrap();
     let table = db.create_table("t").unwrap();

@@ -119,7 +119,7 @@ fn the_lock_file_is_written_only_if_it_is_one() {
         assert_eq!(before.get(&lock), after.get(&lock));
         assert_eq!(before.get(&other), after.get(&other));
     };
-    fs::write(&other, "somebody's").unwrap();
+    fs::write(&other, "foreign").unwrap();
     replace(&|| symlink(&other, &lock).unwrap());
     replace(&|| symlink(scratch.path().join("nowhere"), &lock).unwrap());
     assert!(!scratch.path().join("nowhere").exists());
@@ -136,7 +136,7 @@ fn the_lock_file_is_written_only_if_it_is_one() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_is_not_changed_by_an_attempt_to_open_or_create() {
+fn a_foreign_folder_is_not_changed_by_an_attempt_to_open_or_create() {
     let scratch = scratch();
     let texts = ["", "some text\n", &"long text\n".repeat(20_000)];
     let folders: &[&[&str]] = &[

@@ -85,7 +85,7 @@ fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() 
 
 /// A commit that found the log full made one checkpoint, of the durable commits, and waited for another, which no thread made.
 #[test]
-fn who_meets_a_log_full_of_commits_that_nobody_has_written_yet_gets_on_without_threads() {
+fn a_commit_that_finds_the_log_full_of_unwritten_commits_goes_on_without_threads() {
     within_a_minute("without threads", || {
         let world = SimWorld::new(5, SimOptions::default());
         let directory: Arc<dyn Directory> = world.directory();

@@ -141,7 +141,7 @@ fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, backgroun
 
 /// Each size takes some time: `NOFAULT_FULL_STEP=1` goes through them all.
 #[test]
-fn at_every_size_of_the_room_that_is_left_nothing_is_lost_and_deletes_make_room() {
+fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
     let blocks = std::env::var("NOFAULT_FULL_BLOCKS").ok().and_then(|blocks| blocks.parse().ok()).unwrap_or(600);
     let step = std::env::var("NOFAULT_FULL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(29);
     for blocks in (0..blocks).step_by(step) {
@@ -240,7 +240,7 @@ fn real_story(what: &str, folder: &Path, ballast: &Path) {
 }
 
 #[test]
-fn on_a_small_real_file_system_nothing_is_lost_and_deletes_make_room() {
+fn on_a_small_real_file_system_nothing_is_lost_and_deletes_free_space() {
     for kind in ["ext4", "tmpfs"] {
         for extra in 0..2u64 {
             let file_system = match FileSystem::new(kind, 24 << 20) {

@@ -88,7 +88,7 @@ fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
     struct Core {
         entry: Mutex<(Entry, usize, Vec<Arc<Waiter>>)>,
         queue: Mutex<usize>,
-        followers: Mutex<Vec<Arc<Waiter>>>,
+        queue_waiters: Mutex<Vec<Arc<Waiter>>>,
     }
     fn complete(core: &Core) {
         let mut page = core.entry.lock().unwrap();
@@ -117,7 +117,7 @@ fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
         while !waiter.state.lock().unwrap().0 {
             let mut queue = core.queue.try_lock();
             if queue.is_err() {
-                core.followers.lock().unwrap().push(Arc::clone(&waiter));
+                core.queue_waiters.lock().unwrap().push(Arc::clone(&waiter));
                 queue = core.queue.try_lock();
             }
             match queue {
@@ -135,7 +135,7 @@ fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
             }
         }
         loop {
-            let Some(next) = core.followers.lock().unwrap().pop() else { break };
+            let Some(next) = core.queue_waiters.lock().unwrap().pop() else { break };
             let mut state = next.state.lock().unwrap();
             if !state.0 {
                 state.1 = true;
@@ -148,7 +148,7 @@ fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
         let core = Arc::new(Core {
             entry: Mutex::new((Entry::OnDisk, 0, Vec::new())),
             queue: Mutex::new(0),
-            followers: Mutex::new(Vec::new()),
+            queue_waiters: Mutex::new(Vec::new()),
         });
         let tasks: Vec<_> = (0..2)
             .map(|_| {
@@ -199,7 +199,7 @@ mod log {
     }
 
     #[derive(Clone)]
-    struct Sleeper {
+    struct Waiter {
         position: u64,
         is_thread: bool,
         parker: Arc<Parker>,
@@ -209,18 +209,18 @@ mod log {
     struct State {
         appended: u64,
         written: u64,
-        driving: bool,
-        sleepers: Vec<Sleeper>,
-        keeper_until: Option<u64>,
-        keeper_told: bool,
+        leading: bool,
+        waiters: Vec<Waiter>,
+        writer_until: Option<u64>,
+        writer_notified: bool,
     }
 
     impl State {
-        fn must_tell_keeper(&mut self) -> bool {
-            !self.driving
+        fn must_notify_writer(&mut self) -> bool {
+            !self.leading
                 && self.written < self.appended
-                && self.keeper_until >= Some(self.written)
-                && !std::mem::replace(&mut self.keeper_told, true)
+                && self.writer_until >= Some(self.written)
+                && !std::mem::replace(&mut self.writer_notified, true)
         }
     }
 
@@ -241,7 +241,7 @@ mod log {
             let durable = self.durable.load(Ordering::Acquire) >= position;
             if durable {
                 // Relaxed: the acquire above must be enough.
-                assert!(self.visible.load(Ordering::Relaxed) >= position, "told before it is visible");
+                assert!(self.visible.load(Ordering::Relaxed) >= position, "reported before it is visible");
             }
             durable
         }
@@ -253,7 +253,7 @@ mod log {
         }
 
         /// Writes until `goal` is durable, or nothing is pending.
-        fn drive(&self, goal: Option<u64>) {
+        fn lead(&self, goal: Option<u64>) {
             let mut wake = Vec::new();
             loop {
                 let end = {
@@ -267,27 +267,27 @@ mod log {
                 self.state.lock().unwrap().written = end;
                 self.visible.store(end, Ordering::Relaxed);
                 let mut state = self.state.lock().unwrap();
-                state.sleepers.retain(|sleeper| {
-                    let satisfied = sleeper.position <= end;
+                state.waiters.retain(|waiter| {
+                    let satisfied = waiter.position <= end;
                     if satisfied {
-                        wake.push(sleeper.clone());
+                        wake.push(waiter.clone());
                     }
                     !satisfied
                 });
                 self.durable.store(end, Ordering::Release);
             }
             let mut state = self.state.lock().unwrap();
-            state.driving = false;
+            state.leading = false;
             let pending = state.written < state.appended;
-            let heir = if pending { state.sleepers.iter().position(|sleeper| sleeper.is_thread) } else { None };
-            let heir = heir.map(|at| state.sleepers.remove(at));
-            let tell = heir.is_none() && state.must_tell_keeper();
+            let next_leader = if pending { state.waiters.iter().position(|waiter| waiter.is_thread) } else { None };
+            let next_leader = next_leader.map(|at| state.waiters.remove(at));
+            let notify = next_leader.is_none() && state.must_notify_writer();
             drop(state);
-            heir.into_iter().for_each(|heir| heir.parker.unpark());
-            if tell {
+            next_leader.into_iter().for_each(|next_leader| next_leader.parker.unpark());
+            if notify {
                 self.notifier.unpark();
             }
-            wake.into_iter().for_each(|sleeper| sleeper.parker.unpark());
+            wake.into_iter().for_each(|waiter| waiter.parker.unpark());
         }
 
         /// A thread commits.
@@ -295,21 +295,21 @@ mod log {
             let position = self.append();
             let parker = Arc::new(Parker::default());
             while !self.is_durable(position) {
-                let drives = {
+                let leads = {
                     let mut state = self.state.lock().unwrap();
                     if self.is_durable(position) {
                         break;
                     }
-                    state.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.parker, &parker));
-                    let drives = state.written < state.appended && !state.driving;
-                    if drives {
-                        state.driving = true;
+                    state.waiters.retain(|waiter| !Arc::ptr_eq(&waiter.parker, &parker));
+                    let leads = state.written < state.appended && !state.leading;
+                    if leads {
+                        state.leading = true;
                     } else {
-                        state.sleepers.push(Sleeper { position, is_thread: true, parker: Arc::clone(&parker) });
+                        state.waiters.push(Waiter { position, is_thread: true, parker: Arc::clone(&parker) });
                     }
-                    drives
+                    leads
                 };
-                if drives { self.drive(Some(position)) } else { parker.park() }
+                if leads { self.lead(Some(position)) } else { parker.park() }
             }
         }
 
@@ -318,19 +318,19 @@ mod log {
             let position = self.append();
             let parker = Arc::new(Parker::default());
             while !self.is_durable(position) {
-                let tell = {
+                let notify = {
                     let mut state = self.state.lock().unwrap();
                     if self.is_durable(position) {
                         break;
                     }
-                    state.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.parker, &parker));
+                    state.waiters.retain(|waiter| !Arc::ptr_eq(&waiter.parker, &parker));
                     if !goes_away {
-                        state.sleepers.push(Sleeper { position, is_thread: false, parker: Arc::clone(&parker) });
+                        state.waiters.push(Waiter { position, is_thread: false, parker: Arc::clone(&parker) });
                     }
-                    state.keeper_until = state.keeper_until.max(Some(position));
-                    state.must_tell_keeper()
+                    state.writer_until = state.writer_until.max(Some(position));
+                    state.must_notify_writer()
                 };
-                if tell {
+                if notify {
                     self.notifier.unpark();
                 }
                 if goes_away {
@@ -340,17 +340,17 @@ mod log {
             }
         }
 
-        /// The keeper, until so much is durable.
-        pub(super) fn keep(&self, until: u64) {
+        /// The writer, until so much is durable.
+        pub(super) fn write_until(&self, until: u64) {
             while self.durable.load(Ordering::Acquire) < until {
                 self.notifier.park();
-                let drives = {
+                let leads = {
                     let mut state = self.state.lock().unwrap();
-                    state.keeper_told = false;
-                    !std::mem::replace(&mut state.driving, true)
+                    state.writer_notified = false;
+                    !std::mem::replace(&mut state.leading, true)
                 };
-                if drives {
-                    self.drive(None);
+                if leads {
+                    self.lead(None);
                 }
             }
         }
@@ -378,13 +378,13 @@ fn no_committer_sleeps_through_the_write_that_makes_it_durable() {
 /// A leader stops when its own commit is durable; fragments that a task has appended meanwhile are left to the WAL writer, also when
 /// the task has gone.
 #[test]
-fn what_a_task_has_appended_is_written_whoever_drives_and_whoever_goes_away() {
+fn fragments_of_a_task_are_written_whichever_thread_leads_even_when_the_task_has_gone() {
     for goes_away in [false, true] {
         model(move || {
             let log = log::Log::new();
-            let keeper = {
+            let writer = {
                 let log = Arc::clone(&log);
-                thread::spawn(move || log.keep(2))
+                thread::spawn(move || log.write_until(2))
             };
             let task = {
                 let log = Arc::clone(&log);
@@ -393,11 +393,11 @@ fn what_a_task_has_appended_is_written_whoever_drives_and_whoever_goes_away() {
             log.commit();
             task.join().unwrap();
             if !goes_away || log.durable.load(Ordering::Acquire) == 2 {
-                // Nothing may be left to do by now: the keeper is only sent home.
+                // Nothing may be left to do by now: the writer is only stopped.
                 assert_eq!(log.durable.load(Ordering::Acquire), 2);
                 log.notifier.unpark();
             }
-            keeper.join().unwrap();
+            writer.join().unwrap();
         });
     }
 }

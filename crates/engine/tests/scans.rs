@@ -127,7 +127,7 @@ fn a_long_scan_over_a_damaged_page_names_it_after_all_that_comes_before() {
 }
 
 #[test]
-fn a_scan_that_is_left_in_the_middle_keeps_nobody_waiting() {
+fn an_abandoned_scan_keeps_no_other_call_waiting() {
     let folder = tempfile::tempdir().unwrap();
     drop(loaded(&folder.path().join("db")));
     let (db, table) = opened(&folder.path().join("db"));

@@ -93,7 +93,7 @@ fn a_backup_shows_one_moment_however_many_write_meanwhile() {
 }
 
 #[test]
-fn figures_say_what_memory_is_for_and_how_often_somebody_had_to_wait() {
+fn statistics_say_what_memory_is_for_and_how_often_calls_had_to_wait() {
     let world = SimWorld::new(1, SimOptions::default());
     let directory: Arc<dyn Directory> = world.directory();
     let settings = Settings { cache_bytes: 64 << 20, log_bytes: 64 << 10, ..tiny() };

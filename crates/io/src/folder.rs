@@ -410,7 +410,7 @@ mod tests {
             let scratch = tempfile::tempdir().unwrap();
             let folder = Folder::open(scratch.path(), backend).unwrap();
             let elsewhere = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(elsewhere.path(), "somebody's").unwrap();
+            std::fs::write(elsewhere.path(), "foreign").unwrap();
             let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
             let at = |name: &str| folder.path().join(name);
             rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, mode, 0).unwrap();
@@ -432,7 +432,7 @@ mod tests {
                 assert_eq!(folder.create(name).unwrap_err().kind(), ErrorKind::AlreadyExists, "{name}");
                 assert_eq!(folder.write_text(name, "x").unwrap_err().kind(), ErrorKind::AlreadyExists, "{name}");
             }
-            assert_eq!(std::fs::read_to_string(elsewhere.path()).unwrap(), "somebody's");
+            assert_eq!(std::fs::read_to_string(elsewhere.path()).unwrap(), "foreign");
             assert!(!at("nowhere").exists());
             let kinds: Vec<_> = folder.entries().unwrap().into_iter().map(|entry| entry.kind()).collect();
             assert_eq!(kinds, [EntryKind::Link, EntryKind::Folder, EntryKind::Link, EntryKind::Other]);

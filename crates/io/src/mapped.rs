@@ -509,7 +509,7 @@ impl MappedFile {
         let end = self.file_offset_bytes + range.end as u64;
         let (kind, why) = match file_len_bytes(&self.file) {
             Ok(has) if has < end => {
-                (ErrorKind::Short, format!("the file has only {has} bytes left; somebody truncated it under the map"))
+                (ErrorKind::Short, format!("the file has only {has} bytes left; it was truncated under the map"))
             }
             _ if self.protection == Protection::Shared && self.is_full() => {
                 (ErrorKind::NoSpace, format!("SIGBUS at {position}: no space left to fill a hole of the file"))

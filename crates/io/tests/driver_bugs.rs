@@ -47,7 +47,7 @@ fn fill(disk: &dyn Disk) {
 }
 
 #[test]
-fn dropping_whoever_waits_does_not_free_memory_the_kernel_still_fills() {
+fn dropping_the_waiter_does_not_free_memory_the_kernel_still_fills() {
     let folder = scratch();
     let Some(disk) = ring_disk(folder.path()) else { return };
     for single_thread in [false, true] {
@@ -227,7 +227,7 @@ fn no_completion_is_lost_when_the_completion_ring_overflows() {
 /// This layer runs no wakers, which could panic, only lists and descriptors. A panic can come from the consumer,
 /// between taking completions and using them, and from the `Drop` of bytes it lent for a write.
 #[test]
-fn a_consumer_that_panics_loses_nobody_elses_completions() {
+fn a_consumer_that_panics_loses_no_completions_of_others() {
     struct Explosive(IoBuf);
     // SAFETY: the bytes are an `IoBuf`'s, which is `StableBytes` itself.
     unsafe impl StableBytes for Explosive {

@@ -107,7 +107,7 @@ fn on_a_thread(work: impl FnOnce() + Send + 'static) {
         let _ = done.send(());
     });
     match finished.recv_timeout(PATIENCE) {
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("somebody waits for ever"),
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("a thread waits for ever"),
         _ => worker.join().expect("no panic there"),
     }
 }
@@ -126,7 +126,7 @@ fn a_look_that_can_send_nothing_says_so_where_no_descriptor_will() {
                 push(&mut *queue, 1, 0, read());
                 let mut done = Vec::new();
                 match queue.reap(0, &mut done) {
-                    Ok(()) => assert!(is_readable(&*queue, Duration::ZERO), "nobody will ever tell"),
+                    Ok(()) => assert!(is_readable(&*queue, Duration::ZERO), "no event will ever tell"),
                     Err(error) => assert_eq!(error.kind(), kind, "{error}"),
                 }
                 assert_eq!((done.len(), queue.in_flight()), (0, 1), "it is still queued");
@@ -161,7 +161,7 @@ fn what_has_completed_is_taken_although_nothing_can_be_sent() {
 }
 
 #[test]
-fn whoever_waits_hears_nothing_of_a_refusal_that_passes() {
+fn a_waiter_gets_no_error_of_a_refusal_that_passes() {
     for errno in [libc::EAGAIN, libc::ENOMEM, libc::EBUSY] {
         on_a_thread(move || {
             let folder = scratch();
@@ -187,7 +187,7 @@ fn whoever_waits_hears_nothing_of_a_refusal_that_passes() {
 }
 
 #[test]
-fn whoever_waits_for_several_disks_waits_for_none_whose_kernel_has_nothing() {
+fn a_wait_for_several_disks_ignores_disks_whose_kernel_has_nothing() {
     on_a_thread(|| {
         let folder = scratch();
         let disks = ["one", "other"].map(|name| ring_disk(folder.path(), name));

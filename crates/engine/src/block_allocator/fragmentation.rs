@@ -177,7 +177,7 @@ fn compaction_gives_a_scan_its_large_pieces_back_and_the_file_hardly_grows() {
 }
 
 #[test]
-fn where_there_is_no_order_at_all_groups_are_emptied_to_make_room() {
+fn where_there_is_no_order_at_all_groups_are_evacuated_to_free_rows() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut pages = Pages::loaded(60_000);
     random.shuffle(&mut pages.place);

@@ -9,7 +9,7 @@ fn filled(groups: u64) -> BlockAllocator {
 }
 
 #[test]
-fn a_rewritten_page_goes_to_the_nearest_room_in_its_own_group() {
+fn a_rewritten_page_goes_to_the_nearest_free_block_of_its_own_group() {
     let mut allocator = filled(3);
     allocator.release(BlockId(300));
     allocator.release(BlockId(310));
@@ -21,7 +21,7 @@ fn a_rewritten_page_goes_to_the_nearest_room_in_its_own_group() {
 }
 
 #[test]
-fn without_room_at_home_a_page_goes_beside_it_and_then_elsewhere() {
+fn a_page_whose_group_is_full_goes_to_a_group_beside_it_and_then_elsewhere() {
     let mut allocator = filled(12);
     allocator.release(BlockId(5 * GROUP_BLOCKS + 17));
     allocator.checkpoint_begins();
@@ -84,7 +84,7 @@ fn a_block_named_twice_is_noticed() {
 }
 
 #[test]
-fn a_full_file_says_so_and_recovers_when_room_comes_back() {
+fn a_full_file_refuses_blocks_and_recovers_when_blocks_are_free() {
     let mut allocator = BlockAllocator::new(0, GROUP_BLOCKS);
     let all: Vec<_> = std::iter::from_fn(|| allocator.allocate().ok()).collect();
     assert_eq!(all.len() as u64, GROUP_BLOCKS);

@@ -10,7 +10,7 @@ use crate::format::node::{Cell, decode_child};
 use crate::format::node_mut::{Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
 use crate::ids::PageRuns;
-use crate::pages::{Attempt, Edits};
+use crate::pages::{Attempt, PageCopies};
 
 /// Builds the content of an empty tree. Keys must come in ascending order.
 ///
@@ -21,7 +21,7 @@ pub(crate) struct Builder {
     tree: Tree,
     body_bytes: usize,
     /// The cells of each level that are not written yet, leaves first.
-    levels: Vec<Open>,
+    levels: Vec<OpenNode>,
     /// Pages allocated so far, in few bytes: those of a load are mostly numbered one after the other.
     pages: PageRuns,
     /// Those of this portion, in the order they were allocated.
@@ -40,7 +40,7 @@ pub(crate) struct Builder {
 
 /// The node being filled at one level.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenNode {
     cells: Cells,
     lower: Vec<u8>,
     first_child: Option<PageId>,
@@ -49,7 +49,7 @@ struct Open {
 impl Builder {
     /// Begins; `tree` must be empty and stay so until [`Builder::finish`].
     pub(crate) fn new(tree: Tree, page_bytes: usize) -> Self {
-        let levels = vec![Open::default()];
+        let levels = vec![OpenNode::default()];
         Self {
             tree,
             body_bytes: page_bytes - HEADER_BYTES,
@@ -64,25 +64,25 @@ impl Builder {
         }
     }
 
-    /// To be said whenever the edits are new ones. After `Full` they are as they were, and the next try wants less.
-    pub(crate) fn begin_portion<E: Edits>(&mut self, edits: &mut E) -> Attempt<()> {
+    /// To be said whenever the copies are new ones. After `Full` they are as they were, and the next try wants less.
+    pub(crate) fn begin_portion<E: PageCopies>(&mut self, copies: &mut E) -> Attempt<()> {
         self.values = None;
         self.portion.clear();
         let count = std::mem::take(&mut self.leaves_beside).max(self.leaves_expected);
         self.leaves_expected = 0;
-        edits.reserve(count + self.frames_max())?;
+        copies.reserve(count + self.frames_max())?;
         self.leaves_expected = count;
         for _ in 0..count {
             let near = self.for_leaves.last().copied().or(self.last);
-            self.for_leaves.push(edits.allocate(near.unwrap_or(self.tree.root))?.0);
+            self.for_leaves.push(copies.allocate(near.unwrap_or(self.tree.root))?.0);
         }
         self.for_leaves.reverse();
         Ok(())
     }
 
-    /// To be said before the edits are published.
-    pub(crate) fn end_portion<E: Edits>(&mut self, edits: &mut E) {
-        self.for_leaves.drain(..).for_each(|page| edits.free(page));
+    /// To be said before the copies are published.
+    pub(crate) fn end_portion<E: PageCopies>(&mut self, copies: &mut E) {
+        self.for_leaves.drain(..).for_each(|page| copies.free(page));
     }
 
     /// Returns whether this entry goes into the current page of values. A portion should not end before it, since the
@@ -118,15 +118,15 @@ impl Builder {
     ///
     /// # Errors
     /// `InvalidCall` when its key is not above the one before it, or too long. After `Full` nothing has changed.
-    pub(crate) fn push<E: Edits>(&mut self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<()> {
-        write::check_size(edits.page_bytes(), key, value)?;
+    pub(crate) fn push<E: PageCopies>(&mut self, copies: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<()> {
+        write::check_size(copies.page_bytes(), key, value)?;
         if self.levels[0].last_key().is_some_and(|last| key <= last) {
             return Err(Error::new(ErrorKind::InvalidCall, "bulk load: a key is not above the key before it").into());
         }
-        edits.reserve(self.frames_max())?;
+        copies.reserve(self.frames_max())?;
         let value = match value {
-            Cell::Inline(bytes) if packed::is_worth_it(edits.page_bytes(), key.len(), bytes.len()) => {
-                self.pack(edits, bytes)?
+            Cell::Inline(bytes) if packed::is_worth_it(copies.page_bytes(), key.len(), bytes.len()) => {
+                self.pack(copies, bytes)?
             }
             other => other,
         };
@@ -134,7 +134,7 @@ impl Builder {
         if let Some(last) = open.last_key()
             && !self.fits(0, open.cells.len(), Some(separator(last, key)))
         {
-            self.cut(edits, 0, open.cells.len() - 1)?;
+            self.cut(copies, 0, open.cells.len() - 1)?;
         }
         self.levels[0].cells.push_with(&[key], |payload| value.encode(payload));
         Ok(())
@@ -142,53 +142,53 @@ impl Builder {
 
     /// Writes the remaining cells, and the root: from then on the tree has the content. After any `Wait` nothing has
     /// changed.
-    pub(crate) fn finish<E: Edits>(&mut self, edits: &mut E) -> Attempt<()> {
-        edits.reserve(self.frames_max())?;
+    pub(crate) fn finish<E: PageCopies>(&mut self, copies: &mut E) -> Attempt<()> {
+        copies.reserve(self.frames_max())?;
         // The one page that may be missing: asked for before the first change.
-        edits.edit(self.tree.root)?;
+        copies.edit(self.tree.root)?;
         let mut level = 0;
         loop {
             let count = self.levels[level].cells.len();
             if !self.fits(level, count, None) {
                 // An inner node gives up two cells, so that the last one keeps a key.
-                self.cut(edits, level, count - if level == 0 { 1 } else { 2 })?;
+                self.cut(copies, level, count - if level == 0 { 1 } else { 2 })?;
             }
             if level + 1 == self.levels.len() {
-                return self.write(edits, level, self.levels[level].cells.len(), None, Some(self.tree.root)).map(drop);
+                return self.write(copies, level, self.levels[level].cells.len(), None, Some(self.tree.root)).map(drop);
             }
-            let page = self.write(edits, level, self.levels[level].cells.len(), None, None)?;
+            let page = self.write(copies, level, self.levels[level].cells.len(), None, None)?;
             let lower = std::mem::take(&mut self.levels[level].lower);
-            self.add_child(edits, level + 1, &lower, page)?;
+            self.add_child(copies, level + 1, &lower, page)?;
             level += 1;
         }
     }
 
     /// Puts a value into the page of values being filled, or the next one. The frame for that is reserved.
-    fn pack<E: Edits>(&mut self, edits: &mut E, value: &[u8]) -> Attempt<Cell<'static>> {
-        let capacity = packed::capacity(edits.page_bytes());
+    fn pack<E: PageCopies>(&mut self, copies: &mut E, value: &[u8]) -> Attempt<Cell<'static>> {
+        let capacity = packed::capacity(copies.page_bytes());
         let (page, used) = match self.values {
             Some((page, used)) if used + value.len() <= capacity => (page, used),
             _ => {
-                let (page, body) = edits.allocate(self.last.unwrap_or(self.tree.root))?;
+                let (page, body) = copies.allocate(self.last.unwrap_or(self.tree.root))?;
                 packed::init(body);
                 self.note(page);
                 (page, 0)
             }
         };
-        let at = packed::append(page, edits.edit(page)?, used, value)?;
+        let at = packed::append(page, copies.edit(page)?, used, value)?;
         self.values = Some((page, used + value.len()));
         Ok(Cell::Packed(at))
     }
 
     /// Writes the first `count` cells of `level` as a node, and goes on with the others in the next one.
-    fn cut<E: Edits>(&mut self, edits: &mut E, level: usize, count: usize) -> Attempt<()> {
+    fn cut<E: PageCopies>(&mut self, copies: &mut E, level: usize, count: usize) -> Attempt<()> {
         let open = &self.levels[level];
         let fence = if level == 0 {
             separator(open.cells.key(count - 1), open.cells.key(count)).to_vec()
         } else {
             open.cells.key(count).to_vec()
         };
-        let page = self.write(edits, level, count, Some(&fence), None)?;
+        let page = self.write(copies, level, count, Some(&fence), None)?;
         let open = &mut self.levels[level];
         let lower = std::mem::replace(&mut open.lower, fence);
         if level == 0 {
@@ -198,18 +198,18 @@ impl Builder {
             open.first_child = decode_child(open.cells.payload(count));
             open.cells = open.cells.tail(count + 1);
         }
-        self.add_child(edits, level + 1, &lower, page)
+        self.add_child(copies, level + 1, &lower, page)
     }
 
     /// Tells `level` of the node below it that begins at `lower`.
-    fn add_child<E: Edits>(&mut self, edits: &mut E, level: usize, lower: &[u8], page: PageId) -> Attempt<()> {
+    fn add_child<E: PageCopies>(&mut self, copies: &mut E, level: usize, lower: &[u8], page: PageId) -> Attempt<()> {
         if level == self.levels.len() {
-            self.levels.push(Open { first_child: Some(page), ..Open::default() });
+            self.levels.push(OpenNode { first_child: Some(page), ..OpenNode::default() });
             return Ok(());
         }
         let count = self.levels[level].cells.len();
         if !self.fits(level, count, Some(lower)) {
-            self.cut(edits, level, count - 1)?;
+            self.cut(copies, level, count - 1)?;
         }
         self.levels[level].cells.push(&[lower], &child_payload(page));
         Ok(())
@@ -219,9 +219,9 @@ impl Builder {
         self.levels[level].cells.fit(0..count, &self.spec(level, upper), self.body_bytes)
     }
 
-    fn write<E: Edits>(
+    fn write<E: PageCopies>(
         &mut self,
-        edits: &mut E,
+        copies: &mut E,
         level: usize,
         count: usize,
         upper: Option<&[u8]>,
@@ -233,8 +233,8 @@ impl Builder {
         self.leaves_beside += usize::from(is_beside);
         let reserved = if is_beside && into.is_none() { self.for_leaves.pop() } else { None };
         let (id, body) = match into.or(reserved) {
-            Some(id) => (id, edits.edit(id)?),
-            None => edits.allocate(self.last.unwrap_or(self.tree.root))?,
+            Some(id) => (id, copies.edit(id)?),
+            None => copies.allocate(self.last.unwrap_or(self.tree.root))?,
         };
         self.levels[level].cells.write(0..count, &self.spec(level, upper), id, body)?;
         if into.is_none() {
@@ -244,12 +244,12 @@ impl Builder {
     }
 
     fn spec<'a>(&'a self, level: usize, upper: Option<&'a [u8]>) -> NodeSpec<'a> {
-        let Open { lower, first_child, .. } = &self.levels[level];
+        let OpenNode { lower, first_child, .. } = &self.levels[level];
         NodeSpec { level: level as u8, table: self.tree.table, lower, upper, first_child: *first_child }
     }
 }
 
-impl Open {
+impl OpenNode {
     fn last_key(&self) -> Option<&[u8]> {
         self.cells.len().checked_sub(1).map(|last| self.cells.key(last))
     }

@@ -12,7 +12,7 @@
 //! how many pages of each level there are. Readers check this, so a damaged index cannot lead them in circles.
 //!
 //! The pages of a value never change. They are reachable only through its cell, so they can be written under any number of
-//! `Edits` before the one that puts the cell.
+//! `PageCopies` before the one that puts the cell.
 
 use rustc_hash::FxHashSet;
 
@@ -21,7 +21,7 @@ use crate::format::node::{
     CHILD_BYTES, KIND_OVERFLOW_DATA, KIND_OVERFLOW_INDEX, OverflowRef, decode_child, encode_child,
 };
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
-use crate::pages::{Attempt, Edits, Missing, Pages, Wait};
+use crate::pages::{Attempt, Missing, PageCopies, Pages, Wait};
 
 /// Longest value.
 pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 30;
@@ -63,7 +63,7 @@ fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
     counts
 }
 
-/// Writes one value, over as many `Edits` as it takes. Holds 8 bytes for each page.
+/// Writes one value, over as many `PageCopies` as it takes. Holds 8 bytes for each page.
 #[derive(Debug)]
 pub(crate) struct Writer<'v> {
     value: &'v [u8],
@@ -96,22 +96,22 @@ impl<'v> Writer<'v> {
 
     /// Writes up to `pages_max` (at least 1) more pages. Answers where the value is once all are written.
     /// After a `Wait` nothing has happened.
-    pub(crate) fn write<E: Edits>(
+    pub(crate) fn write<E: PageCopies>(
         &mut self,
-        edits: &mut E,
+        copies: &mut E,
         near: PageId,
         pages_max: usize,
     ) -> Attempt<Option<OverflowRef>> {
-        let counts = level_counts(edits.page_bytes(), self.value.len() as u64);
+        let counts = level_counts(copies.page_bytes(), self.value.len() as u64);
         let left = counts.iter().sum::<u64>() as usize - self.pages.len();
-        edits.reserve(pages_max.min(left))?;
+        copies.reserve(pages_max.min(left))?;
         // From here on nothing can wait: the frames are ours, and no page is looked at. But page numbers can run out.
         let (at, written) = (self.at, self.pages.len());
         for _ in 0..pages_max {
             if let Some(value) = self.written() {
                 return Ok(Some(value));
             }
-            if let Err(wait) = self.write_page(edits, near) {
+            if let Err(wait) = self.write_page(copies, near) {
                 self.at = at;
                 self.pages.truncate(written);
                 return Err(wait);
@@ -129,13 +129,13 @@ impl<'v> Writer<'v> {
     }
 
     /// Writes the next page. There is one: not all of the value is written.
-    fn write_page<E: Edits>(&mut self, edits: &mut E, near: PageId) -> Attempt<()> {
+    fn write_page<E: PageCopies>(&mut self, copies: &mut E, near: PageId) -> Attempt<()> {
         let at = &mut self.at;
         if at.rest == 0 && self.pages.len() > at.start {
             *at = Progress { level: at.level + 1, rest: self.pages.len() - at.start, start: self.pages.len() };
         }
-        let page_bytes = edits.page_bytes();
-        let (id, body) = edits.allocate(self.pages[at.start..].last().copied().unwrap_or(near))?;
+        let page_bytes = copies.page_bytes();
+        let (id, body) = copies.allocate(self.pages[at.start..].last().copied().unwrap_or(near))?;
         let (header, content) = body.split_at_mut(OVERFLOW_HEADER_BYTES);
         if at.level == 0 {
             let rest = &self.value[self.value.len() - at.rest..];

@@ -21,7 +21,7 @@
 use crate::error::Error;
 use crate::format::node::{KIND_PACKED, PackedRef};
 use crate::format::{HEADER_BYTES, PageId};
-use crate::pages::{Attempt, Edits};
+use crate::pages::{Attempt, PageCopies};
 
 const PACKED_HEADER_BYTES: usize = 8;
 
@@ -79,20 +79,20 @@ pub(crate) fn set_live(body: &mut [u8], live: u16) {
 }
 
 /// Puts another value of the same length in the place of one.
-pub(super) fn replace<E: Edits>(edits: &mut E, at: PackedRef, with: &[u8]) -> Attempt<()> {
-    value(at, &edits.page(at.page)?)?;
+pub(super) fn replace<E: PageCopies>(copies: &mut E, at: PackedRef, with: &[u8]) -> Attempt<()> {
+    value(at, &copies.page(at.page)?)?;
     let start = usize::from(at.offset);
-    edits.edit(at.page)?[start..start + with.len()].copy_from_slice(with);
+    copies.edit(at.page)?[start..start + with.len()].copy_from_slice(with);
     Ok(())
 }
 
 /// Decrements the count of live values when a reference goes; frees the page with the last one.
-pub(super) fn release<E: Edits>(edits: &mut E, at: PackedRef) -> Attempt<()> {
-    let live = live(at.page, &edits.page(at.page)?)?;
+pub(super) fn release<E: PageCopies>(copies: &mut E, at: PackedRef) -> Attempt<()> {
+    let live = live(at.page, &copies.page(at.page)?)?;
     if live > 1 {
-        set_live(edits.edit(at.page)?, live - 1);
+        set_live(copies.edit(at.page)?, live - 1);
     } else {
-        edits.free(at.page);
+        copies.free(at.page);
     }
     Ok(())
 }

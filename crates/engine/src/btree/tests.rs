@@ -12,7 +12,7 @@ use super::*;
 use crate::error::{ErrorKind, Result};
 use crate::format::node::{inline_value_bytes_max, key_bytes_max};
 use crate::format::{CommitSeq, HEADER_BYTES};
-use crate::pages::memory::{MemoryEdits, MemoryStore, MemoryView, Residency};
+use crate::pages::memory::{MemoryCopies, MemoryStore, MemoryView, Residency};
 use crate::pages::{Store, Ticket};
 use crate::sync::semaphore::Permit;
 
@@ -39,12 +39,12 @@ fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Res
 fn commit<R>(
     store: &MemoryStore,
     seq: &mut CommitSeq,
-    mut change: impl FnMut(&mut MemoryEdits) -> Attempt<R>,
+    mut change: impl FnMut(&mut MemoryCopies) -> Attempt<R>,
 ) -> Result<R> {
     let result = drive(store, || {
-        let mut edits = store.edits();
-        let result = change(&mut edits)?;
-        store.publish(edits, seq.next());
+        let mut copies = store.copies();
+        let result = change(&mut copies)?;
+        store.publish(copies, seq.next());
         Ok(result)
     })?;
     *seq = seq.next();
@@ -55,7 +55,7 @@ fn commit<R>(
 fn new_tree(page_bytes: usize, residency: Residency) -> (MemoryStore, CommitSeq, Tree) {
     let store = MemoryStore::new(page_bytes, 64, residency);
     let mut seq = CommitSeq(0);
-    let tree = commit(&store, &mut seq, |edits| Tree::create(edits, TableId(1), PageId(0))).unwrap();
+    let tree = commit(&store, &mut seq, |copies| Tree::create(copies, TableId(1), PageId(0))).unwrap();
     (store, seq, tree)
 }
 
@@ -165,23 +165,23 @@ fn follows_the_model_from(
     let (store, mut seq, tree) = new_tree(page_bytes, residency);
     let mut builder = Builder::new(tree, page_bytes);
     for portion in model.iter().collect::<Vec<_>>().chunks(9) {
-        commit(&store, &mut seq, |edits| {
-            builder.begin_portion(edits)?;
-            portion.iter().try_for_each(|(key, value)| builder.push(edits, key, Cell::Inline(value)))?;
-            builder.end_portion(edits);
+        commit(&store, &mut seq, |copies| {
+            builder.begin_portion(copies)?;
+            portion.iter().try_for_each(|(key, value)| builder.push(copies, key, Cell::Inline(value)))?;
+            builder.end_portion(copies);
             Ok(())
         })
         .unwrap();
     }
-    commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+    commit(&store, &mut seq, |copies| builder.finish(copies)).unwrap();
     for step in steps {
         match step {
             Step::Put(key, value) => {
-                let old = commit(&store, &mut seq, |edits| tree.put(edits, &key, Cell::Inline(&value))).unwrap();
+                let old = commit(&store, &mut seq, |copies| tree.put(copies, &key, Cell::Inline(&value))).unwrap();
                 assert_eq!(old, model.insert(key, value).map(|_| ReplacedValue::Short));
             }
             Step::Delete(key) => {
-                let old = commit(&store, &mut seq, |edits| tree.delete(edits, &key)).unwrap();
+                let old = commit(&store, &mut seq, |copies| tree.delete(copies, &key)).unwrap();
                 assert_eq!(old, model.remove(&key).map(|_| ReplacedValue::Short));
                 assert_eq!(drive(&store, || tree.get(&store.latest(), &key)).unwrap(), None);
             }
@@ -246,10 +246,10 @@ proptest! {
         let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
         let mut builder = Builder::new(tree, 512);
         for (key, value) in &map {
-            commit(&store, &mut seq, |edits| builder.push(edits, key, Cell::Inline(value))).unwrap();
+            commit(&store, &mut seq, |copies| builder.push(copies, key, Cell::Inline(value))).unwrap();
         }
-        prop_assert!(map.is_empty() || commit(&store, &mut seq, |edits| builder.push(edits, b"", Cell::Inline(b""))).is_err());
-        commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+        prop_assert!(map.is_empty() || commit(&store, &mut seq, |copies| builder.push(copies, b"", Cell::Inline(b""))).is_err());
+        commit(&store, &mut seq, |copies| builder.finish(copies)).unwrap();
         let all = KeyRange { start: Vec::new(), end: None };
         let found = scan_all(&store, tree, &all, Direction::Forward);
         let wanted: Vec<_> = map.into_iter().map(|(key, value)| (key, FoundValue::Inline(value))).collect();
@@ -267,7 +267,7 @@ proptest! {
         let (store, mut seq, tree) = new_tree(512, Residency::Everything);
         for number in 0..40u32 {
             let (key, value) = (format!("key-{number:05}"), [7; 20]);
-            commit(&store, &mut seq, |edits| tree.put(edits, key.as_bytes(), Cell::Inline(&value))).unwrap();
+            commit(&store, &mut seq, |copies| tree.put(copies, key.as_bytes(), Cell::Inline(&value))).unwrap();
         }
         let mut random = fill | 1;
         for page in store.live_pages() {
@@ -292,8 +292,8 @@ proptest! {
         }
         for key in &keys {
             let _ = drive(&store, || tree.get(&store.latest(), key));
-            let _ = commit(&store, &mut seq, |edits| tree.put(edits, key, Cell::Inline(&[1; 100])));
-            let _ = commit(&store, &mut seq, |edits| tree.delete(edits, key));
+            let _ = commit(&store, &mut seq, |copies| tree.put(copies, key, Cell::Inline(&[1; 100])));
+            let _ = commit(&store, &mut seq, |copies| tree.delete(copies, key));
             for direction in [Direction::Forward, Direction::Reverse] {
                 let (mut rest, mut chunk) = (Some(KeyRange { start: key.clone(), end: None }), Chunk::default());
                 for _ in 0..1000 {
@@ -313,7 +313,7 @@ proptest! {
         let value: Vec<u8> = (0..len).map(|at| (at * 31 / 7) as u8).collect();
         let mut writer = Writer::new(&value);
         let written = loop {
-            if let Some(written) = commit(&store, &mut seq, |edits| writer.write(edits, PageId(0), portion)).unwrap() {
+            if let Some(written) = commit(&store, &mut seq, |copies| writer.write(copies, PageId(0), portion)).unwrap() {
                 break written;
             }
         };
@@ -345,7 +345,7 @@ proptest! {
 fn ascending_keys_leave_full_leaves() {
     let (store, mut seq, tree) = new_tree(4096, Residency::Everything);
     for number in 0..5000u64 {
-        commit(&store, &mut seq, |edits| tree.put(edits, &number.to_be_bytes(), Cell::Inline(&[1; 100]))).unwrap();
+        commit(&store, &mut seq, |copies| tree.put(copies, &number.to_be_bytes(), Cell::Inline(&[1; 100]))).unwrap();
     }
     // 8 bytes of key, less the shared prefix, 2 + 100 of value, 8 of slot.
     let full = 5000 * (8 + 2 + 100 + 8) / (4096 - HEADER_BYTES) + 4;
@@ -357,9 +357,9 @@ fn ascending_keys_leave_full_leaves() {
 fn too_long_a_key_is_the_callers_mistake() {
     let (store, mut seq, tree) = new_tree(4096, Residency::Everything);
     let longest = vec![1; key_bytes_max(4096)];
-    commit(&store, &mut seq, |edits| tree.put(edits, &longest, Cell::Inline(b""))).unwrap();
+    commit(&store, &mut seq, |copies| tree.put(copies, &longest, Cell::Inline(b""))).unwrap();
     let longer = vec![1; key_bytes_max(4096) + 1];
-    let error = commit(&store, &mut seq, |edits| tree.put(edits, &longer, Cell::Inline(b""))).unwrap_err();
+    let error = commit(&store, &mut seq, |copies| tree.put(copies, &longer, Cell::Inline(b""))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCall);
     assert_eq!(error.to_string(), "a key of 961 bytes; 960 is the most at this page size");
 }
@@ -368,7 +368,7 @@ fn too_long_a_key_is_the_callers_mistake() {
 fn a_parent_that_leads_to_itself_is_damage_and_not_a_loop() {
     let (store, mut seq, tree) = new_tree(512, Residency::Everything);
     for number in 0..100u64 {
-        commit(&store, &mut seq, |edits| tree.put(edits, &number.to_be_bytes(), Cell::Inline(&[1; 40]))).unwrap();
+        commit(&store, &mut seq, |copies| tree.put(copies, &number.to_be_bytes(), Cell::Inline(&[1; 40]))).unwrap();
     }
     store.damage(tree.root, |body| body[24..30].copy_from_slice(&tree.root.0.to_le_bytes()[..6]));
     let error = drive(&store, || tree.get(&store.latest(), &0u64.to_be_bytes())).unwrap_err();
@@ -379,7 +379,7 @@ fn a_parent_that_leads_to_itself_is_damage_and_not_a_loop() {
 fn a_lookup_misses_once_a_level_and_no_more() {
     let (store, mut seq, tree) = new_tree(512, Residency::Requested);
     for number in 0..300u64 {
-        commit(&store, &mut seq, |edits| tree.put(edits, &number.to_be_bytes(), Cell::Inline(&[1; 40]))).unwrap();
+        commit(&store, &mut seq, |copies| tree.put(copies, &number.to_be_bytes(), Cell::Inline(&[1; 40]))).unwrap();
     }
     let height = drive(&store, || {
         let view = store.latest();
@@ -402,15 +402,15 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
             let value = vec![number as u8; len];
             let to = OverflowRef { len_bytes: 9000, root: PageId(number) };
             let cell = if number % 50 == 0 { Cell::Overflow(to) } else { Cell::Inline(&value) };
-            commit(&store, &mut seq, |edits| {
-                builder.begin_portion(edits)?;
-                let pushed = builder.push(edits, &number.to_be_bytes(), cell);
-                builder.end_portion(edits);
+            commit(&store, &mut seq, |copies| {
+                builder.begin_portion(copies)?;
+                let pushed = builder.push(copies, &number.to_be_bytes(), cell);
+                builder.end_portion(copies);
                 pushed
             })
             .unwrap();
         }
-        commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+        commit(&store, &mut seq, |copies| builder.finish(copies)).unwrap();
         let keys: Vec<_> = (0..600u64).map(|number| (number * 7 % 600).to_be_bytes()).collect();
         for count in [1, 3, 16, 100] {
             for keys in keys.chunks(count) {
@@ -453,18 +453,18 @@ fn the_leaves_of_a_portion_lie_together_before_their_values() {
     let mut portions = Vec::new();
     for portion in 0..4u64 {
         let before = store.live_pages();
-        commit(&store, &mut seq, |edits| {
-            builder.begin_portion(edits)?;
+        commit(&store, &mut seq, |copies| {
+            builder.begin_portion(copies)?;
             for number in portion * 40..portion * 40 + 40 {
-                builder.push(edits, &number.to_be_bytes(), Cell::Inline(&[1; 110]))?;
+                builder.push(copies, &number.to_be_bytes(), Cell::Inline(&[1; 110]))?;
             }
-            builder.end_portion(edits);
+            builder.end_portion(copies);
             Ok(())
         })
         .unwrap();
         portions.push(&store.live_pages() - &before);
     }
-    commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+    commit(&store, &mut seq, |copies| builder.finish(copies)).unwrap();
     let view = store.latest();
     let is_leaf = |page: &&PageId| {
         let body = drive(&store, || view.page(**page)).unwrap();
@@ -489,13 +489,13 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
     let mut builder = Builder::new(tree, 512);
     for number in 0..500u32 {
         let value = vec![number as u8; 100];
-        commit(&store, &mut seq, |edits| {
-            builder.begin_portion(edits)?;
-            builder.push(edits, &number.to_be_bytes(), Cell::Inline(&value))
+        commit(&store, &mut seq, |copies| {
+            builder.begin_portion(copies)?;
+            builder.push(copies, &number.to_be_bytes(), Cell::Inline(&value))
         })
         .unwrap();
     }
-    commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+    commit(&store, &mut seq, |copies| builder.finish(copies)).unwrap();
     let root_level = |pages: &MemoryView| Ok(Node::open(tree.root, &pages.page(tree.root)?)?.level());
     let levels = 1 + drive(&store, || root_level(&store.latest())).unwrap();
     for number in [0u32, 77, 499, 500] {
@@ -538,19 +538,19 @@ proptest! {
         let mut model = BTreeMap::new();
         for number in 0..count {
             let (key, value) = (number.to_be_bytes().to_vec(), vec![1; len]);
-            commit(&store, &mut seq, |edits| builder.push(edits, &key, Cell::Inline(&value))).unwrap();
+            commit(&store, &mut seq, |copies| builder.push(copies, &key, Cell::Inline(&value))).unwrap();
             model.insert(key, value);
         }
-        commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+        commit(&store, &mut seq, |copies| builder.finish(copies)).unwrap();
         for (number, len) in changes {
             let key = number.to_be_bytes().to_vec();
             match len {
                 Some(len) => {
-                    commit(&store, &mut seq, |edits| tree.put(edits, &key, Cell::Inline(&vec![2; len]))).unwrap();
+                    commit(&store, &mut seq, |copies| tree.put(copies, &key, Cell::Inline(&vec![2; len]))).unwrap();
                     model.insert(key, vec![2; len]);
                 }
                 None => {
-                    commit(&store, &mut seq, |edits| tree.delete(edits, &key)).unwrap();
+                    commit(&store, &mut seq, |copies| tree.delete(copies, &key)).unwrap();
                     model.remove(&key);
                 }
             }

@@ -1,4 +1,4 @@
-//! Changing a tree through private edits: put, delete, split and merge.
+//! Changing a tree through private copies: put, delete, split and merge.
 //!
 //! An edit may end in a `Wait` after some pages were changed already. This is safe, because the changes are private
 //! and the caller that gets the `Wait` drops them all (see `pages`). So the code reads as if nothing ever waited.
@@ -15,7 +15,7 @@ use crate::format::node::{
 };
 use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
-use crate::pages::{Attempt, Edits};
+use crate::pages::{Attempt, PageCopies};
 
 use super::packed;
 
@@ -46,39 +46,44 @@ struct Step {
 
 impl Tree {
     /// Allocates the root of a new, empty tree near `near`.
-    pub(crate) fn create<E: Edits>(edits: &mut E, table: crate::format::TableId, near: PageId) -> Attempt<Self> {
-        let (root, body) = edits.allocate(near)?;
+    pub(crate) fn create<E: PageCopies>(copies: &mut E, table: crate::format::TableId, near: PageId) -> Attempt<Self> {
+        let (root, body) = copies.allocate(near)?;
         edit::init(body, &NodeSpec { level: 0, table, lower: &[], upper: None, first_child: None });
         Ok(Self { root, table })
     }
 
     /// Makes the tree empty. The caller must free the pages below the root.
-    pub(crate) fn empty<E: Edits>(&self, edits: &mut E) -> Attempt<()> {
+    pub(crate) fn empty<E: PageCopies>(&self, copies: &mut E) -> Attempt<()> {
         let spec = NodeSpec { level: 0, table: self.table, lower: &[], upper: None, first_child: None };
-        edit::init(edits.edit(self.root)?, &spec);
+        edit::init(copies.edit(self.root)?, &spec);
         Ok(())
     }
 
     /// Sets the value of `key`. Returns the replaced value.
-    pub(crate) fn put<E: Edits>(&self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<Option<ReplacedValue>> {
-        check_size(edits.page_bytes(), key, value)?;
-        let (mut path, leaf, at) = self.find_leaf(edits, key)?;
+    pub(crate) fn put<E: PageCopies>(
+        &self,
+        copies: &mut E,
+        key: &[u8],
+        value: Cell<'_>,
+    ) -> Attempt<Option<ReplacedValue>> {
+        check_size(copies.page_bytes(), key, value)?;
+        let (mut path, leaf, at) = self.find_leaf(copies, key)?;
         let mut payload = Vec::with_capacity(value.encoded_len());
         value.encode(&mut payload);
         let (index, old) = match at {
             Err(index) => (index, None),
             Ok(index) => {
-                let (packed, old) = old(edits, leaf, index)?;
+                let (packed, old) = old(copies, leaf, index)?;
                 if let Some(at) = packed {
                     if let Cell::Inline(value) = value
                         && value.len() == usize::from(at.len_bytes)
                     {
-                        packed::replace(edits, at, value)?;
+                        packed::replace(copies, at, value)?;
                         return Ok(Some(old));
                     }
-                    packed::release(edits, at)?;
+                    packed::release(copies, at)?;
                 }
-                let body = edits.edit(leaf)?;
+                let body = copies.edit(leaf)?;
                 if edit::replace(leaf, body, index, &payload)? {
                     return Ok(Some(old));
                 }
@@ -86,46 +91,46 @@ impl Tree {
                 (index, Some(old))
             }
         };
-        if !edit::insert(leaf, edits.edit(leaf)?, index, key, &payload)? {
-            let mut cells = Cells::of(&Node::open(leaf, &edits.page(leaf)?)?)?;
+        if !edit::insert(leaf, copies.edit(leaf)?, index, key, &payload)? {
+            let mut cells = Cells::of(&Node::open(leaf, &copies.page(leaf)?)?)?;
             cells.insert(index, key, &payload);
-            self.split(edits, &mut path, leaf, &cells, index + 1 == cells.len())?;
+            self.split(copies, &mut path, leaf, &cells, index + 1 == cells.len())?;
         }
         Ok(old)
     }
 
     /// Removes `key`. Returns the removed value.
-    pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<ReplacedValue>> {
-        self.delete_beside(edits, key, &[])
+    pub(crate) fn delete<E: PageCopies>(&self, copies: &mut E, key: &[u8]) -> Attempt<Option<ReplacedValue>> {
+        self.delete_beside(copies, key, &[])
     }
 
     /// Removes `key`, and joins no node with one of `unreadable`. Returns the removed value.
-    pub(crate) fn delete_beside<E: Edits>(
+    pub(crate) fn delete_beside<E: PageCopies>(
         &self,
-        edits: &mut E,
+        copies: &mut E,
         key: &[u8],
         unreadable: &[PageId],
     ) -> Attempt<Option<ReplacedValue>> {
-        let (mut path, leaf, at) = self.find_leaf(edits, key)?;
+        let (mut path, leaf, at) = self.find_leaf(copies, key)?;
         let Ok(index) = at else { return Ok(None) };
-        let (packed, old) = old(edits, leaf, index)?;
+        let (packed, old) = old(copies, leaf, index)?;
         if let Some(at) = packed {
-            packed::release(edits, at)?;
+            packed::release(copies, at)?;
         }
-        edit::remove(leaf, edits.edit(leaf)?, index)?;
-        self.merge_up(edits, &mut path, leaf, unreadable)?;
+        edit::remove(leaf, copies.edit(leaf)?, index)?;
+        self.merge_up(copies, &mut path, leaf, unreadable)?;
         Ok(Some(old))
     }
 
-    fn find_leaf<E: Edits>(
+    fn find_leaf<E: PageCopies>(
         &self,
-        edits: &E,
+        copies: &E,
         key: &[u8],
     ) -> Attempt<(Vec<Step>, PageId, std::result::Result<usize, usize>)> {
         let mut path = Vec::new();
         let (mut id, mut level) = (self.root, None);
         loop {
-            let page = edits.page(id)?;
+            let page = copies.page(id)?;
             let node = self.open(id, &page, level)?;
             if node.level() == 0 {
                 return Ok((path, id, node.search(key)?));
@@ -138,15 +143,15 @@ impl Tree {
 
     /// Replaces the content of `page` by `cells`, spread over several nodes, and updates the parent. `append` says
     /// that the last cell is new: ascending keys then leave full nodes behind.
-    fn split<E: Edits>(
+    fn split<E: PageCopies>(
         &self,
-        edits: &mut E,
+        copies: &mut E,
         path: &mut Vec<Step>,
         page: PageId,
         cells: &Cells,
         append: bool,
     ) -> Attempt<()> {
-        let old = edits.page(page)?.to_vec();
+        let old = copies.page(page)?.to_vec();
         let node = Node::open(page, &old)?;
         let (level, lower, upper) = (node.level(), node.lower(), node.upper());
         let pieces = partition(cells, &node, append && upper.is_none(), old.len())?;
@@ -168,7 +173,8 @@ impl Tree {
                 first_child,
             };
             let near = children.last().copied().unwrap_or(page);
-            let (id, body) = if number == 0 && !is_root { (page, edits.edit(page)?) } else { edits.allocate(near)? };
+            let (id, body) =
+                if number == 0 && !is_root { (page, copies.edit(page)?) } else { copies.allocate(near)? };
             cells.write(piece.clone(), &spec, id, body)?;
             children.push(id);
         }
@@ -182,45 +188,45 @@ impl Tree {
                 above.push(&[fence], &child_payload(*child));
             }
             let spec = NodeSpec { level: level + 1, table: self.table, lower, upper, first_child: Some(children[0]) };
-            above.write(0..above.len(), &spec, page, edits.edit(page)?)?;
+            above.write(0..above.len(), &spec, page, copies.edit(page)?)?;
             return Ok(());
         }
         let parent = path.pop().expect("not the root, so there is a step above");
         for (number, (fence, child)) in fences.iter().zip(&children[1..]).enumerate() {
             let (index, payload) = (parent.child + number, child_payload(*child));
-            if edit::insert(parent.page, edits.edit(parent.page)?, index, fence, &payload)? {
+            if edit::insert(parent.page, copies.edit(parent.page)?, index, fence, &payload)? {
                 continue;
             }
-            let mut cells = Cells::of(&Node::open(parent.page, &edits.page(parent.page)?)?)?;
+            let mut cells = Cells::of(&Node::open(parent.page, &copies.page(parent.page)?)?)?;
             for (offset, (fence, child)) in fences.iter().zip(&children[1..]).enumerate().skip(number) {
                 cells.insert(parent.child + offset, fence, &child_payload(*child));
             }
             let append = parent.child + fences.len() == cells.len();
-            return self.split(edits, path, parent.page, &cells, append);
+            return self.split(copies, path, parent.page, &cells, append);
         }
         Ok(())
     }
 
     /// Joins `page` with a neighbour when both fit well into one node, and goes on with the parent, which lost a key.
-    fn merge_up<E: Edits>(
+    fn merge_up<E: PageCopies>(
         &self,
-        edits: &mut E,
+        copies: &mut E,
         path: &mut Vec<Step>,
         page: PageId,
         unreadable: &[PageId],
     ) -> Attempt<()> {
-        let body_bytes = edits.page_bytes() - HEADER_BYTES;
+        let body_bytes = copies.page_bytes() - HEADER_BYTES;
         let mut page = page;
         while let Some(step) = path.pop() {
-            if Node::open(page, &edits.page(page)?)?.used_bytes() * 3 > body_bytes {
+            if Node::open(page, &copies.page(page)?)?.used_bytes() * 3 > body_bytes {
                 return Ok(());
             }
-            let key_count = Node::open(step.page, &edits.page(step.page)?)?.count();
+            let key_count = Node::open(step.page, &copies.page(step.page)?)?.count();
             let right_of = (step.child < key_count).then_some(step.child);
             let left_of = step.child.checked_sub(1);
             let mut merged = false;
             for left in [right_of, left_of].into_iter().flatten() {
-                merged = self.merge(edits, step.page, left, unreadable)?;
+                merged = self.merge(copies, step.page, left, unreadable)?;
                 if merged {
                     break;
                 }
@@ -230,12 +236,18 @@ impl Tree {
             }
             page = step.page;
         }
-        self.lower_root(edits)
+        self.lower_root(copies)
     }
 
     /// Joins children `left` and `left + 1` of `parent` when that leaves a quarter of the node free.
-    fn merge<E: Edits>(&self, edits: &mut E, parent: PageId, left: usize, unreadable: &[PageId]) -> Attempt<bool> {
-        let parent_body = edits.page(parent)?;
+    fn merge<E: PageCopies>(
+        &self,
+        copies: &mut E,
+        parent: PageId,
+        left: usize,
+        unreadable: &[PageId],
+    ) -> Attempt<bool> {
+        let parent_body = copies.page(parent)?;
         let parent_node = Node::open(parent, &parent_body)?;
         let (left_id, right_id) = (parent_node.child(left)?, parent_node.child(left + 1)?);
         let level = Some(parent_node.level() - 1);
@@ -245,7 +257,7 @@ impl Tree {
             return Ok(false);
         }
 
-        let (left_body, right_body) = (edits.page(left_id)?, edits.page(right_id)?);
+        let (left_body, right_body) = (copies.page(left_id)?, copies.page(right_id)?);
         let (left_node, right_node) =
             (self.open(left_id, &left_body, level)?, self.open(right_id, &right_body, level)?);
         let mut cells = Cells::of(&left_node)?;
@@ -262,33 +274,33 @@ impl Tree {
         if !cells.fit(0..cells.len(), &spec, body_bytes / 4 * 3) {
             return Ok(false);
         }
-        cells.write(0..cells.len(), &spec, left_id, edits.edit(left_id)?)?;
-        edits.free(right_id);
-        edit::remove(parent, edits.edit(parent)?, left)?;
+        cells.write(0..cells.len(), &spec, left_id, copies.edit(left_id)?)?;
+        copies.free(right_id);
+        edit::remove(parent, copies.edit(parent)?, left)?;
         Ok(true)
     }
 
     /// While the root has a single child, that child's content becomes the root.
-    fn lower_root<E: Edits>(&self, edits: &mut E) -> Attempt<()> {
+    fn lower_root<E: PageCopies>(&self, copies: &mut E) -> Attempt<()> {
         loop {
-            let root = edits.page(self.root)?;
+            let root = copies.page(self.root)?;
             let node = self.open(self.root, &root, None)?;
             if node.level() == 0 || node.count() > 0 {
                 return Ok(());
             }
             let (child, level) = (node.child(0)?, Some(node.level() - 1));
             drop(root);
-            let body = edits.page(child)?.to_vec();
+            let body = copies.page(child)?.to_vec();
             self.open(child, &body, level)?;
-            edits.edit(self.root)?.copy_from_slice(&body);
-            edits.free(child);
+            copies.edit(self.root)?.copy_from_slice(&body);
+            copies.free(child);
         }
     }
 }
 
 /// Describes a cell that is to be removed, with its reference if its value is in a page of values.
-fn old<E: Edits>(edits: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, ReplacedValue)> {
-    let page = edits.page(leaf)?;
+fn old<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, ReplacedValue)> {
+    let page = copies.page(leaf)?;
     let cell = Node::open(leaf, &page)?.cell(index)?;
     let at = if let Cell::Packed(at) = cell { Some(at) } else { None };
     Ok((at, cell.into()))

@@ -108,10 +108,10 @@ impl pages::Versions for PrivateCopies<'_> {
     }
 }
 
-impl pages::Edits for PrivateCopies<'_> {
+impl pages::PageCopies for PrivateCopies<'_> {
     fn reserve(&mut self, frames: usize) -> Attempt<()> {
         let total = self.copies.len() + frames;
-        // More than may ever be held gets the same answer: the caller compares with `edit_frames_max` and publishes in portions.
+        // More than may ever be held gets the same answer: the caller compares with `copy_frames_max` and publishes in portions.
         if total > self.versions.frames().private_max() {
             return Err(Wait::Full { frames: total });
         }
@@ -168,8 +168,8 @@ impl pages::Edits for PrivateCopies<'_> {
         }
     }
 
-    fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        // The edits hold only frames of their own; they keep no published frame from one call to the next.
+    fn unpinned<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        // The copies are only in frames of their own; they keep no published frame from one call to the next.
         self.guard.repin_after(work)
     }
 }

@@ -258,7 +258,7 @@ impl Reads {
         {
             return Ok(round);
         }
-        let Some(queue) = self.scheduler.try_queue_or_follow(waiter) else {
+        let Some(queue) = self.scheduler.try_queue_or_wait(waiter) else {
             return Ok(self.park_for_others(waiter));
         };
         if waiter.is_ready() {
@@ -268,8 +268,8 @@ impl Reads {
             self.submit();
             return Ok(Round::Moved);
         }
-        // A waiter alone waits for several of its pages at once. With executors or followers it takes each completion at once.
-        let is_shared = self.demand.is_polled() || self.scheduler.has_followers();
+        // A waiter alone waits for several of its pages at once. With executors or queue waiters it takes each completion at once.
+        let is_shared = self.demand.is_polled() || self.scheduler.has_queue_waiters();
         let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
         let progress = self.dispatcher.work(queue, wait_for)?;
         // Reads staged by others while this thread had the queue.

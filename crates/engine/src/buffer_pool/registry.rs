@@ -249,7 +249,7 @@ mod tests {
         assert!(registry.advance(CommitSeq(1)).is_empty(), "commit 2 is not visible yet");
         let (at, flag) = registry.register(false);
         registry.supersede([version(2, 3)]);
-        assert_eq!(registry.advance(CommitSeq(3)), [version(2, 3)], "nobody looks at commit 2");
+        assert_eq!(registry.advance(CommitSeq(3)), [version(2, 3)], "no reader looks at commit 2");
         assert_eq!(registry.unregister(at, &flag, false), [version(1, 2)]);
     }
 

@@ -19,7 +19,7 @@ use super::reads::Round;
 use super::word_array::Entry;
 use super::*;
 use crate::format::HEADER_BYTES;
-use crate::pages::{Attempt, Edits as _, Pages, Ticket as _};
+use crate::pages::{Attempt, PageCopies as _, Pages, Ticket as _};
 
 const PAGE: usize = 512;
 
@@ -87,19 +87,19 @@ fn value(body: &[u8]) -> u64 {
 /// Publishes a commit that sets these pages, and allocates the missing ones. Returns the new ids.
 fn commit(pool: &BufferPool, seq: u64, sets: &[(PageId, u64)], new: &[u64], frees: &[PageId]) -> Result<Vec<PageId>> {
     run(pool, || {
-        let mut edits = pool.edits();
-        edits.reserve(sets.len() + new.len())?;
+        let mut copies = pool.copies();
+        copies.reserve(sets.len() + new.len())?;
         for (page, value) in sets {
-            fill(edits.edit(*page)?, *value);
+            fill(copies.edit(*page)?, *value);
         }
         let mut ids = Vec::new();
         for value in new {
-            let (id, body) = edits.allocate(sets.first().map_or(PageId(0), |(page, _)| *page))?;
+            let (id, body) = copies.allocate(sets.first().map_or(PageId(0), |(page, _)| *page))?;
             fill(body, *value);
             ids.push(id);
         }
-        frees.iter().for_each(|page| edits.free(*page));
-        pool.publish(edits, CommitSeq(seq));
+        frees.iter().for_each(|page| copies.free(*page));
+        pool.publish(copies, CommitSeq(seq));
         Ok(ids)
     })
 }
@@ -110,7 +110,7 @@ fn what_is_published_is_seen_once_it_is_visible() {
     let pool = pool(&world, 64);
     let ids = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
     assert!(matches!(pool.latest().page(ids[0]), Err(Wait::Failed(_))), "not visible yet");
-    assert_eq!(value(pool.tip().page(ids[0]).ok().unwrap()), 10);
+    assert_eq!(value(pool.latest_published().page(ids[0]).ok().unwrap()), 10);
     pool.set_visible(CommitSeq(1));
     let snapshot = pool.snapshot();
     commit(&pool, 2, &[(ids[0], 11)], &[], &[ids[1]]).unwrap();
@@ -127,7 +127,7 @@ fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memo
     let pool = pool(&world, 200);
     let ids = commit(&pool, 1, &[], &[1, 2, 3, 4], &[]).unwrap();
     pool.write_soon(&ids);
-    assert_eq!(pool.stats().pages_written, 0, "there is nobody to write it");
+    assert_eq!(pool.stats().pages_written, 0, "no thread writes it");
     let threads = pool.start_background_threads().unwrap();
     pool.write_soon(&[&ids[..2], &ids[..1], &[PageId(9999)]].concat());
     for _ in 0..10_000 {
@@ -140,7 +140,7 @@ fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memo
     let stats = pool.stats();
     assert_eq!((stats.pages_written, stats.pages_dirty), (2, 2), "what is named twice is written once");
     for (id, wanted) in ids.iter().zip(1..) {
-        assert_eq!(pool.tip().page(*id).map(value).ok(), Some(wanted));
+        assert_eq!(pool.latest_published().page(*id).map(value).ok(), Some(wanted));
     }
 }
 
@@ -164,7 +164,7 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     for (at, page) in ids.iter().enumerate() {
-        assert_eq!(pool.tip().page(*page).map(value).ok(), Some(at as u64 / 20 + 1));
+        assert_eq!(pool.latest_published().page(*page).map(value).ok(), Some(at as u64 / 20 + 1));
     }
     drop(walk);
     for _ in 0..20 {
@@ -175,20 +175,20 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
 }
 
 #[test]
-fn dropped_edits_leave_no_trace() {
+fn dropped_copies_leave_no_trace() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);
     let ids = commit(&pool, 1, &[], &[10], &[]).unwrap();
     let free = pool.stats().frames_free;
     {
-        let mut edits = pool.edits();
-        fill(edits.edit(ids[0]).ok().unwrap(), 99);
-        let (new, _) = edits.allocate(ids[0]).ok().unwrap();
+        let mut copies = pool.copies();
+        fill(copies.edit(ids[0]).ok().unwrap(), 99);
+        let (new, _) = copies.allocate(ids[0]).ok().unwrap();
         assert_eq!(new, PageId(1));
-        edits.free(ids[0]);
+        copies.free(ids[0]);
     }
     assert_eq!(pool.stats().frames_free, free);
-    assert_eq!(value(pool.tip().page(ids[0]).ok().unwrap()), 10);
+    assert_eq!(value(pool.latest_published().page(ids[0]).ok().unwrap()), 10);
     assert_eq!(commit(&pool, 2, &[], &[1], &[]).unwrap(), [PageId(1)], "the id is free again");
 }
 
@@ -269,7 +269,11 @@ fn random_history(seed: u64, options: SimOptions, frames: usize, steps: usize) {
     let stats = pool.stats();
     assert!(stats.misses > 0 && stats.pages_written > 0 && stats.evicted > 0, "nothing was evicted: {stats:?}");
     for (page, expected) in &model.latest {
-        assert_eq!(run(&pool, || pool.tip().page(*page).map(value)).unwrap(), *expected, "at the end, seed {seed}");
+        assert_eq!(
+            run(&pool, || pool.latest_published().page(*page).map(value)).unwrap(),
+            *expected,
+            "at the end, seed {seed}"
+        );
     }
 }
 

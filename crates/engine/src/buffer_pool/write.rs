@@ -305,7 +305,7 @@ mod tests {
     use super::*;
     use crate::buffer_pool::versions::NEWEST;
     use crate::format::{CommitSeq, PageId};
-    use crate::pages::{Edits as _, Store as _};
+    use crate::pages::{PageCopies as _, Store as _};
 
     #[test]
     fn what_is_named_twice_is_written_and_counted_once() {
@@ -321,9 +321,9 @@ mod tests {
         let pool =
             BufferPool::new(&disk, &options, BlockMap::new(512), BufferPool::new_allocator(512, 1 << 30), CommitSeq(0))
                 .unwrap();
-        let mut edits = pool.edits();
-        let pages: Vec<PageId> = (0..3).map(|_| edits.allocate(PageId(0)).ok().unwrap().0).collect();
-        pool.publish(edits, CommitSeq(1));
+        let mut copies = pool.copies();
+        let pages: Vec<PageId> = (0..3).map(|_| copies.allocate(PageId(0)).ok().unwrap().0).collect();
+        pool.publish(copies, CommitSeq(1));
         let dirty = |page: &PageId| match pool.checkpoint_place(*page, NEWEST) {
             CheckpointPlace::Dirty(item) => item,
             other => panic!("{other:?}"),

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
 use crate::ids::PageRuns;
-use crate::pages::{CommitLog, Durability, Edits, Pages, ReservationKind, Store, Wait};
+use crate::pages::{CommitLog, Durability, PageCopies, Pages, ReservationKind, Store, Wait};
 use crate::transaction::Exclusive;
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ struct BulkLoad<'c, S: Store, L: CommitLog> {
 impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
     async fn refuse_unless_empty(&self) -> Result<()> {
         let look = || {
-            let view = self.core.store.tip();
+            let view = self.core.store.latest_published();
             let root = view.page(self.tree.root)?;
             let node = Node::open(self.tree.root, &root)?;
             Ok(node.level() == 0 && node.count() == 0)
@@ -149,7 +149,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
     ) -> std::result::Result<(), StopCause> {
         let (core, tree) = (self.core, self.tree);
         let inline_max = inline_value_bytes_max(core.store.page_bytes());
-        let portion = (PORTION_BYTES / core.store.page_bytes()).min(core.store.edit_frames_max() / 2).max(1);
+        let portion = (PORTION_BYTES / core.store.page_bytes()).min(core.store.copy_frames_max() / 2).max(1);
         let mut next = next_of(&mut entries)?;
         let mut at: Option<OverflowRef> = None;
         let mut pins = PinBudget::default();
@@ -169,9 +169,9 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             let Self { builder, count, .. } = &mut *self;
             let reservation =
                 core.reservations.reserve(portion + builder.frames_max(), ReservationKind::Ordinary).await?;
-            let step = section.edit(|edits, _| {
+            let step = section.edit(|copies, _| {
                 let mut fill = || {
-                    builder.begin_portion(edits)?;
+                    builder.begin_portion(copies)?;
                     while let Some((key, value)) = &next {
                         let (key, value) = (key.as_ref(), value.as_ref());
                         let is_full = builder.portion().len() >= portion;
@@ -181,20 +181,20 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                             None if value.len() <= inline_max => Cell::Inline(value),
                             None => return Ok(Step::More),
                         };
-                        builder.push(edits, key, cell)?;
+                        builder.push(copies, key, cell)?;
                         *count += 1;
                         at = None;
                         // They may come from a database, and wait for frames, or for permits, there.
                         pins.release();
-                        match edits.aside(|| next_of(&mut entries)) {
+                        match copies.unpinned(|| next_of(&mut entries)) {
                             Ok(entry) => next = entry,
                             Err(stopped) => return Ok(Step::Stopped(stopped)),
                         }
                     }
-                    builder.finish(edits).map(|()| Step::Done)
+                    builder.finish(copies).map(|()| Step::Done)
                 };
                 let step = fill().unwrap_or_else(Step::from);
-                builder.end_portion(edits);
+                builder.end_portion(copies);
                 Ok(step)
             });
             drop(reservation);
@@ -225,9 +225,9 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
     ) -> Result<()> {
         let core = self.core;
         let emptied = || {
-            let mut edits = core.store.edits();
-            self.tree.empty(&mut edits)?;
-            Ok(edits)
+            let mut copies = core.store.copies();
+            self.tree.empty(&mut copies)?;
+            Ok(copies)
         };
         // The pages needed to take the load back are prepared before: later there may be neither a disk nor free blocks.
         let emptied = core.reader.loader.attempt(emptied).await;
@@ -237,7 +237,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             core.commits.poison(&error);
             error
         })?;
-        let made = emptied.aside(|| checkpoint(section.seq()));
+        let made = emptied.unpinned(|| checkpoint(section.seq()));
         if let Err(error) = &made {
             if error.kind() == ErrorKind::Poisoned {
                 core.commits.poison(error);
@@ -252,8 +252,8 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
 
     /// Frees the pages of an abandoned load. Does no I/O, because a failed disk may be the reason.
     fn take_back(&self, section: &mut Exclusive<S, L>) -> Result<()> {
-        let freed = section.edit(|edits, _| {
-            self.pages().for_each(|page| edits.free(page));
+        let freed = section.edit(|copies, _| {
+            self.pages().for_each(|page| copies.free(page));
             Ok(())
         });
         freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))

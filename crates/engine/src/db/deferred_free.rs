@@ -39,7 +39,7 @@ use crate::format::PageId;
 use crate::format::catalog::{first_to_be_freed, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
-use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, ReservationKind, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, PageCopies, Pages, ReservationKind, Store, Wait};
 use crate::sync::notifier::Notifier;
 use crate::transaction::{CATALOG, Commits, table_of};
 
@@ -169,7 +169,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
                 reservation = Some(self.reservations.reserve(changed, ReservationKind::Reserve).await?);
             }
             let mut section = self.commits.occupy(turn)?;
-            match section.edit_and_append(|edits| step.apply(edits)) {
+            match section.edit_and_append(|copies| step.apply(copies)) {
                 Ok(position) => {
                     section.settle_unseen(Durability::Deferred, position);
                     drop(section);
@@ -211,12 +211,13 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
     /// Reads the last leaves of a tree, and determines the pages that the next step frees.
     async fn next_step(&self, tree: Tree) -> Result<Step> {
         let mut damaged = 0;
-        let look = || tree.last_leaves(&self.store().tip(), LEAVES_AT_ONCE.min(self.reader.loader.window()));
+        let look =
+            || tree.last_leaves(&self.store().latest_published(), LEAVES_AT_ONCE.min(self.reader.loader.window()));
         let (path, mut last) = match self.reader.loader.attempt(look).await {
             Ok(found) => found,
             Err(error) => {
                 let Some(page) = error.page().filter(|_| error.kind() == ErrorKind::Corrupt) else { return Err(error) };
-                let look = || tree.last_way(&self.store().tip(), page);
+                let look = || tree.last_way(&self.store().latest_published(), page);
                 let way = self.reader.loader.attempt(look).await?;
                 let Some(path) = way else { return Err(error) };
                 let foreign = self.is_foreign(tree, page).await?.then_some(page);
@@ -235,7 +236,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
             && let Some(leaf) = last.pop()
         {
             leaves.push(leaf);
-            let read = || Ok(self.store().tip().page(leaf)?.to_vec());
+            let read = || Ok(self.store().latest_published().page(leaf)?.to_vec());
             let body = self.reader.loader.attempt(read).await;
             let found = body.and_then(|body| References::of(tree, leaf, &body));
             let Some(found) = unless_damaged(found, &mut damaged)? else {
@@ -244,7 +245,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
             };
             for value in found.long {
                 let listed = unless_damaged(self.pages_of(value).await, &mut damaged)?.unwrap_or_default();
-                let own = own_pages(&self.store().tip(), &listed);
+                let own = own_pages(&self.store().latest_published(), &listed);
                 damaged += (listed.len() - own.len()) as u64;
                 pages.extend(own);
             }
@@ -258,7 +259,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
             if at % LEAVES_AT_ONCE == 0 {
                 self.reader.loader.prefetch(&ahead[at..ahead.len().min(at + LEAVES_AT_ONCE)], seq);
             }
-            let read = || Ok(packed::live(page, &self.store().tip().page(page)?)?);
+            let read = || Ok(packed::live(page, &self.store().latest_published().page(page)?)?);
             let live = self.reader.loader.attempt(read).await;
             match unless_damaged(live, &mut damaged)?.map(|live| live.checked_sub(count)) {
                 None => {}
@@ -282,7 +283,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
     /// Whether a page that the tree refers to is whole but no node of the table. A page that cannot be read counts as a
     /// node of the table, as nothing contradicts the tree; the root of the catalog never does.
     async fn is_foreign(&self, tree: Tree, page: PageId) -> Result<bool> {
-        let read = || Ok(self.store().tip().page(page)?.to_vec());
+        let read = || Ok(self.store().latest_published().page(page)?.to_vec());
         let body = unless_damaged(self.reader.loader.attempt(read).await, &mut 0)?;
         let is_own = |body: Vec<u8>| Node::open(page, &body).is_ok_and(|node| node.table() == tree.table.0);
         Ok(page == PageId::CATALOG_ROOT || body.is_some_and(|body| !is_own(body)))
@@ -290,34 +291,34 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
 }
 
 impl Step {
-    fn apply<E: Edits>(&self, edits: &mut E) -> Attempt<()> {
+    fn apply<E: PageCopies>(&self, copies: &mut E) -> Attempt<()> {
         for (page, left) in &self.shared {
-            packed::set_live(edits.edit(*page)?, *left);
+            packed::set_live(copies.edit(*page)?, *left);
         }
         // How many of the last children of the node go.
         let mut gone = self.leaves.len();
         for (depth, page) in self.path.iter().copied().enumerate().rev() {
-            let children = Node::open(page, &edits.page(page)?)?.count() + 1;
+            let children = Node::open(page, &copies.page(page)?)?.count() + 1;
             if gone < children {
-                let body = edits.edit(page)?;
+                let body = copies.edit(page)?;
                 for key in (children - 1 - gone..children - 1).rev() {
                     node_mut::remove(page, body, key)?;
                 }
                 break;
             }
             if depth > 0 {
-                edits.free(page);
+                copies.free(page);
                 gone = 1;
             } else {
                 let spec = NodeSpec { level: 0, table: self.tree.table, lower: &[], upper: None, first_child: None };
-                node_mut::init(edits.edit(page)?, &spec);
+                node_mut::init(copies.edit(page)?, &spec);
             }
         }
         if self.path.is_empty() {
-            CATALOG.delete(edits, &to_be_freed(self.tree.table))?;
+            CATALOG.delete(copies, &to_be_freed(self.tree.table))?;
         }
         let leaves = self.leaves.iter().filter(|leaf| Some(**leaf) != self.foreign);
-        leaves.chain(&self.pages).for_each(|page| edits.free(*page));
+        leaves.chain(&self.pages).for_each(|page| copies.free(*page));
         Ok(())
     }
 }

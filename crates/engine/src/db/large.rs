@@ -95,7 +95,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                 }
                 continue;
             };
-            let look = || CATALOG.get(&self.store().tip(), name);
+            let look = || CATALOG.get(&self.store().latest_published(), name);
             let found = self.pages.loader.attempt(look).await?;
             let found = found.map(|found| table_of(name, &found)).transpose()?;
             let text = String::from_utf8_lossy(name);
@@ -105,7 +105,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                 }
                 Op::DropTable { tree, .. } => {
                     // Its root moves when the record is in the log, and each time that is replayed: it must be there to be moved.
-                    let look = || self.store().tip().page(tree.root).map(|_| ());
+                    let look = || self.store().latest_published().page(tree.root).map(|_| ());
                     self.pages.loader.attempt(look).await?;
                 }
                 Op::CreateTable { .. } if found.is_some() => {
@@ -121,7 +121,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
     /// neither this process nor a recovery could apply the record.
     async fn look_through(&self, ops: &[Op], context: &mut CommitContext) -> Result<()> {
         let mut rest = ops;
-        let portion_max = (self.store().edit_frames_max() / 8).max(1);
+        let portion_max = (self.store().copy_frames_max() / 8).max(1);
         let mut portion = portion_max;
         while !rest.is_empty() {
             let now = &rest[..rest.len().min(portion)];
@@ -140,7 +140,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
     async fn apply_all(&self, section: &mut Exclusive<S, L>, ops: &[Op], context: &mut CommitContext) -> Result<()> {
         let mut pins = PinBudget::default();
         let (mut rest, page_bytes) = (ops, self.store().page_bytes());
-        let portion_max = (self.store().edit_frames_max() / 8).max(1);
+        let portion_max = (self.store().copy_frames_max() / 8).max(1);
         let mut portion = portion_max;
         // Where the long value of the next op was written: once, however often its turn comes.
         let mut at = None;
@@ -171,7 +171,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                     portion = (portion * 2).min(portion_max);
                     pins = PinBudget::default();
                 }
-                Err(Wait::Full { frames }) if frames > self.store().edit_frames_max() && now.len() > 1 => {
+                Err(Wait::Full { frames }) if frames > self.store().copy_frames_max() && now.len() > 1 => {
                     portion = now.len() / 2;
                 }
                 Err(Wait::Miss(_)) if !looked => look_first = true,
@@ -194,10 +194,10 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         tree: Tree,
         writer: &mut Writer<'_>,
     ) -> Result<Option<OverflowRef>> {
-        let portion = (self.store().edit_frames_max() / 2).max(1);
+        let portion = (self.store().copy_frames_max() / 2).max(1);
         let mut pins = PinBudget::default();
         loop {
-            let written: Attempt<_> = section.edit(|edits, _| writer.write(edits, tree.root, portion));
+            let written: Attempt<_> = section.edit(|copies, _| writer.write(copies, tree.root, portion));
             match written {
                 Ok(None) => pins = PinBudget::default(),
                 Ok(done) => return Ok(done),

@@ -77,7 +77,7 @@ pub(super) async fn newest_pages<S: Store>(
 ) -> Result<Vec<PageId>> {
     let mut reader = Reader::listing(loader.store().page_bytes(), value)?;
     let reading = std::slice::from_mut(&mut reader);
-    read(loader, reading, newest, budget, || loader.store().tip()).await?;
+    read(loader, reading, newest, budget, || loader.store().latest_published()).await?;
     Ok(reader.into_pages())
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn list<S: Store>(
     value: OverflowRef,
     budget: &mut PinBudget<S::Ticket>,
 ) -> Result<OverflowPages> {
-    let look = || loader.store().tip().written_in(value.root);
+    let look = || loader.store().latest_published().written_in(value.root);
     let written_in = loader.attempt_within(budget, look).await?;
     let pages = newest_pages(loader, newest(), value, budget).await?;
     Ok(OverflowPages { value, written_in, pages })

@@ -257,7 +257,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
     /// Returns whether the catalog pages that these changes touch, and the roots that they move, can be read.
     fn is_catalog_sound_for(&self, ops: &[Op]) -> bool {
         let is_sound = |key: &[u8]| {
-            let look = || CATALOG.get(&self.core.store.tip(), key);
+            let look = || CATALOG.get(&self.core.store.latest_published(), key);
             block_on(self.core.reader.loader.attempt(look)).is_ok()
         };
         ops.iter().all(|op| match op {

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_shorter_than_what_the_fences_share_make_no_room() {
+    fn keys_shorter_than_the_common_prefix_of_the_fences_free_no_bytes() {
         let shared = [b'p'; 900];
         let (lower, upper) = ([&shared[..], b"a"].concat(), [&shared[..], b"z"].concat());
         let key = |end: &[u8]| [&shared[..], end].concat();

@@ -310,7 +310,7 @@ fn transaction(input: &mut Input<'_>, db: &Db, table: &Table, model: &mut Model)
     second.put(table, "second", [input.u8()]).expect("a put");
     let value = value(input).unwrap_or_default();
     first.put(table, &written, &value).expect("a put");
-    first.commit(Durability::Sync).expect("nobody was before it");
+    first.commit(Durability::Sync).expect("no commit was before it");
     model.insert(written.clone(), value);
     let outcome = second.commit(Durability::Sync).map_err(|error: Error| error.kind());
     let expected = if read == written { Err(ErrorKind::Conflict) } else { Ok(()) };

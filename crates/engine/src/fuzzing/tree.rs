@@ -9,7 +9,7 @@ use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::format::{
     BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, check_page, page_commit, seal_page,
 };
-use crate::pages::{Attempt, Edits, Missing, Pages, Wait};
+use crate::pages::{Attempt, Missing, PageCopies, Pages, Wait};
 
 const PAGE_BYTES: usize = 512;
 const TABLE: TableId = TableId(1);
@@ -168,7 +168,7 @@ impl Pages for Bag {
     }
 }
 
-impl Edits for Bag {
+impl PageCopies for Bag {
     fn reserve(&mut self, _frames: usize) -> Attempt<()> {
         Ok(())
     }

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_larger_than_the_log_that_was_never_ended_keeps_no_room_in_it() {
+    fn a_record_larger_than_the_log_that_was_never_ended_keeps_no_space_in_it() {
         for protocol in [Protocol::OsCow, Protocol::UserCow(WriteBack::Call), Protocol::MappedLog] {
             let scratch = tempfile::tempdir().unwrap();
             let path = scratch.path();

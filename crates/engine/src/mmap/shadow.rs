@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{LEVEL_MAX, Node};
 use crate::format::node_mut::set_child;
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, TableId, seal_page};
-use crate::pages::{Attempt, Edits, Pages};
+use crate::pages::{Attempt, PageCopies, Pages};
 
 /// Most neighbouring pages in one write.
 const RUN_PAGES_MAX: usize = 64;

@@ -18,7 +18,7 @@ use super::versions::Versions;
 use crate::error::{Error, ErrorKind};
 use crate::format::node::Node;
 use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PageId, Tag, check_page};
-use crate::pages::{Attempt, Edits, Pages, Wait};
+use crate::pages::{Attempt, PageCopies, Pages, Wait};
 
 /// A whole page, header included; dereferences to its body.
 pub(super) enum PageRef<'a> {
@@ -108,7 +108,7 @@ enum Target<'a> {
     Private { shape: Shape, map: &'a MappedFile },
 }
 
-/// The edits of one commit.
+/// The private copies of one commit.
 pub(super) struct Workspace<'a> {
     target: Target<'a>,
     /// Pages that were there before and were edited.
@@ -256,7 +256,7 @@ impl Pages for Workspace<'_> {
     }
 }
 
-impl Edits for Workspace<'_> {
+impl PageCopies for Workspace<'_> {
     fn reserve(&mut self, _frames: usize) -> Attempt<()> {
         Ok(())
     }

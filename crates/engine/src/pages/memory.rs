@@ -1,5 +1,5 @@
 //! A store in plain maps, for tests: every version of every page is kept, and *residency* is a matter of policy, so that all
-//! code above runs its waiting paths. It checks the contract from the store's side: one `Edits` at a time, pages only as
+//! code above runs its waiting paths. It checks the contract from the store's side: one `PageCopies` at a time, pages only as
 //! allocated, commits in order.
 
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
-use super::{Attempt, CommitLog, Durability, Edits, LogPosition, Missing, Pages, Snapshot, Store, Ticket, Wait};
+use super::{Attempt, CommitLog, Durability, LogPosition, Missing, PageCopies, Pages, Snapshot, Store, Ticket, Wait};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::sync::semaphore::Permit;
@@ -43,7 +43,7 @@ struct State {
     pages: BTreeMap<PageId, Versions>,
     next_id: u64,
     reusable: Vec<(CommitSeq, PageId)>,
-    tip: CommitSeq,
+    last_published: CommitSeq,
     editing: bool,
     pins: HashMap<PageId, usize>,
     snapshots: BTreeMap<CommitSeq, usize>,
@@ -71,7 +71,7 @@ impl MemoryStore {
             pages: BTreeMap::new(),
             next_id: 0,
             reusable: Vec::new(),
-            tip: CommitSeq(0),
+            last_published: CommitSeq(0),
             editing: false,
             pins: HashMap::new(),
             snapshots: BTreeMap::new(),
@@ -192,8 +192,8 @@ impl super::Versions for MemoryView {
     }
 }
 
-/// See [`Store::Edits`].
-pub(crate) struct MemoryEdits {
+/// See [`Store::Copies`].
+pub(crate) struct MemoryCopies {
     store: MemoryStore,
     edited: RefCell<HashMap<PageId, Arc<[u8]>>>,
     freed: Vec<PageId>,
@@ -201,14 +201,14 @@ pub(crate) struct MemoryEdits {
     published: bool,
 }
 
-impl MemoryEdits {
+impl MemoryCopies {
     fn room(&self, frames: usize) -> Attempt<()> {
         let frames = self.edited.borrow().len() + frames;
         if frames > self.store.0.frames_max { Err(Wait::Full { frames }) } else { Ok(()) }
     }
 }
 
-impl Pages for MemoryEdits {
+impl Pages for MemoryCopies {
     type Page<'a> = Arc<[u8]>;
 
     fn page_bytes(&self) -> usize {
@@ -220,18 +220,18 @@ impl Pages for MemoryEdits {
             return Ok(body.clone());
         }
         let mut state = self.store.lock();
-        let tip = state.tip;
-        state.look(id, tip).map(|(_, body)| body)
+        let latest = state.last_published;
+        state.look(id, latest).map(|(_, body)| body)
     }
 }
 
-impl super::Versions for MemoryEdits {
+impl super::Versions for MemoryCopies {
     fn written_in(&self, id: PageId) -> Attempt<CommitSeq> {
-        super::Versions::written_in(&self.store.tip(), id)
+        super::Versions::written_in(&self.store.latest_published(), id)
     }
 }
 
-impl Edits for MemoryEdits {
+impl PageCopies for MemoryCopies {
     fn reserve(&mut self, frames: usize) -> Attempt<()> {
         self.room(frames)
     }
@@ -272,7 +272,7 @@ impl Edits for MemoryEdits {
     }
 }
 
-impl Drop for MemoryEdits {
+impl Drop for MemoryCopies {
     fn drop(&mut self) {
         let mut state = self.store.lock();
         state.editing = false;
@@ -345,7 +345,7 @@ impl Drop for MemorySnapshot {
 
 impl Store for MemoryStore {
     type View<'a> = MemoryView;
-    type Edits<'a> = MemoryEdits;
+    type Copies<'a> = MemoryCopies;
     type Snapshot = MemorySnapshot;
     type Ticket = MemoryTicket;
     type Walk = ();
@@ -362,8 +362,8 @@ impl Store for MemoryStore {
         view.at
     }
 
-    fn tip(&self) -> MemoryView {
-        self.view_at(self.lock().tip)
+    fn latest_published(&self) -> MemoryView {
+        self.view_at(self.lock().last_published)
     }
 
     fn snapshot(&self) -> MemorySnapshot {
@@ -379,7 +379,7 @@ impl Store for MemoryStore {
         MemoryView { too_old: snapshot.too_old, ..self.view_at(snapshot.seq) }
     }
 
-    fn edit_frames_max(&self) -> usize {
+    fn copy_frames_max(&self) -> usize {
         self.0.frames_max
     }
 
@@ -387,11 +387,11 @@ impl Store for MemoryStore {
         64
     }
 
-    fn edits(&self) -> MemoryEdits {
+    fn copies(&self) -> MemoryCopies {
         let mut state = self.lock();
         assert!(!std::mem::replace(&mut state.editing, true), "two commits edit at once");
         drop(state);
-        MemoryEdits {
+        MemoryCopies {
             store: self.clone(),
             edited: RefCell::default(),
             freed: Vec::new(),
@@ -400,22 +400,22 @@ impl Store for MemoryStore {
         }
     }
 
-    fn publish(&self, mut edits: MemoryEdits, seq: CommitSeq) {
-        edits.published = true;
+    fn publish(&self, mut copies: MemoryCopies, seq: CommitSeq) {
+        copies.published = true;
         let mut state = self.lock();
-        assert!(seq >= state.tip, "commit {seq} after {}", state.tip);
-        state.tip = seq;
-        for (id, body) in edits.edited.get_mut().drain() {
+        assert!(seq >= state.last_published, "commit {seq} after {}", state.last_published);
+        state.last_published = seq;
+        for (id, body) in copies.edited.get_mut().drain() {
             state.pages.entry(id).or_default().push((seq, Some(body)));
         }
-        for id in edits.freed.drain(..) {
+        for id in copies.freed.drain(..) {
             state.pages.entry(id).or_default().push((seq, None));
             state.reusable.push((seq, id));
         }
     }
 
     fn set_visible(&self, seq: CommitSeq) {
-        assert!(seq <= self.lock().tip, "commit {seq} is not published");
+        assert!(seq <= self.lock().last_published, "commit {seq} is not published");
         self.0.visible.fetch_max(seq.0, Ordering::SeqCst);
     }
 
@@ -429,7 +429,7 @@ impl Store for MemoryStore {
         for wait in waits.iter().take(permit.count()) {
             match wait {
                 Wait::Miss(missing) => pinned.push(missing.page),
-                Wait::Full { frames } => assert!(*frames <= self.0.frames_max, "no edits can hold {frames} frames"),
+                Wait::Full { frames } => assert!(*frames <= self.0.frames_max, "no copies can hold {frames} frames"),
                 other => panic!("a store cannot wait for {other:?}"),
             }
         }

@@ -8,7 +8,7 @@ use nofault_sim::{Rates, SimOptions, SimWorld};
 use super::*;
 use crate::format::HEADER_BYTES;
 use crate::pages::{
-    Attempt, CommitLog as _, Durability, Edits as _, LogPosition, Pages as _, Store as _, Ticket as _, Wait,
+    Attempt, CommitLog as _, Durability, LogPosition, PageCopies as _, Pages as _, Store as _, Ticket as _, Wait,
 };
 use crate::sync::semaphore::Permit;
 use crate::verify::verify_blocks;
@@ -134,25 +134,25 @@ fn apply(pool: &BufferPool, commit: CommitSeq, sets: &[(u64, u64)]) -> Result<()
         // In chunks, as a commit larger than the pool would be.
         for chunk in 0..KEYS / 10 {
             run(pool, || {
-                let mut edits = pool.edits();
-                edits.reserve(10)?;
+                let mut copies = pool.copies();
+                copies.reserve(10)?;
                 for key in chunk * 10..chunk * 10 + 10 {
-                    let (page, body) = edits.allocate(PageId(key))?;
+                    let (page, body) = copies.allocate(PageId(key))?;
                     body.fill(0);
                     assert_eq!(page, PageId(key + 1));
                 }
-                pool.publish(edits, commit);
+                pool.publish(copies, commit);
                 Ok(())
             })?;
         }
     }
     run(pool, || {
-        let mut edits = pool.edits();
-        edits.reserve(sets.len())?;
+        let mut copies = pool.copies();
+        copies.reserve(sets.len())?;
         for (key, value) in sets {
-            edits.edit(PageId(key + 1))?[..8].copy_from_slice(&value.to_le_bytes());
+            copies.edit(PageId(key + 1))?[..8].copy_from_slice(&value.to_le_bytes());
         }
-        pool.publish(edits, commit);
+        pool.publish(copies, commit);
         Ok(())
     })
 }

@@ -73,27 +73,27 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     /// Applies ops and publishes the pages that they changed. `at` is the place where the value of the only op was
     /// written, if it was.
     pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, context: &CommitContext) -> Attempt<()> {
-        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, context, Damage::Leave)))
+        self.edit(|copies, seq| ops.iter().try_for_each(|op| apply(copies, op, seq, at, context, Damage::Leave)))
     }
 
-    /// Makes edits and publishes them as part of this commit.
-    pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut S::Edits<'_>, CommitSeq) -> Attempt<R>) -> Attempt<R> {
-        let mut edits = self.commits.store.edits();
-        let result = change(&mut edits, self.seq)?;
-        self.commits.store.publish(edits, self.seq);
+    /// Makes private copies and publishes them as part of this commit.
+    pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut S::Copies<'_>, CommitSeq) -> Attempt<R>) -> Attempt<R> {
+        let mut copies = self.commits.store.copies();
+        let result = change(&mut copies, self.seq)?;
+        self.commits.store.publish(copies, self.seq);
         self.stage = Stage::Committed;
         Ok(result)
     }
 
-    /// Makes edits that no record describes, as all of this commit, with an empty record: after a `Wait`, `LogFull` included, nothing
+    /// Makes private copies that no record describes, as all of this commit, with an empty record: after a `Wait`, `LogFull` included, nothing
     /// has happened.
     pub(crate) fn edit_and_append(
         &mut self,
-        change: impl FnOnce(&mut S::Edits<'_>) -> Attempt<()>,
+        change: impl FnOnce(&mut S::Copies<'_>) -> Attempt<()>,
     ) -> Attempt<LogPosition> {
         let log = self.commits.log.clone();
-        self.edit(|edits, seq| {
-            change(edits)?;
+        self.edit(|copies, seq| {
+            change(copies)?;
             log.append(seq, &[], Some(Durability::Deferred))
         })
     }

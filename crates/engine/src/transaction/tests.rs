@@ -30,7 +30,7 @@ fn failure() -> Error {
 }
 
 #[test]
-fn who_waited_for_the_section_while_a_commit_failed_in_it_is_refused() {
+fn a_commit_that_waited_for_the_section_while_another_failed_in_it_is_refused() {
     let commits = new_commits(|visible| MemoryLog::new(700, false, Box::new(move |seq| visible.durable(seq))));
     let (tell, told) = mpsc::channel();
     let section = commits.lock();
@@ -72,7 +72,7 @@ impl Wake for WakeFlag {
 }
 
 #[test]
-fn who_waits_for_room_is_told_when_nothing_is_committed_any_more_and_what_was_appended_becomes_durable() {
+fn waiters_for_log_space_get_an_error_when_commits_end_and_appended_records_become_durable() {
     const OPTIONS: LogOptions =
         LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 17, buffer_bytes: 1 << 16, seed: Some(5) };
     let world = SimWorld::new(6, SimOptions::calm());

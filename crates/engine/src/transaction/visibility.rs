@@ -102,7 +102,7 @@ mod tests {
             let store = Arc::new(MemoryStore::new(512, 40, Residency::Everything));
             let visibility = Visibility::new(Arc::clone(&store), CommitSeq(0));
             let publish = |seq, durability| {
-                store.publish(store.edits(), CommitSeq(seq));
+                store.publish(store.copies(), CommitSeq(seq));
                 visibility.published(CommitSeq(seq), durability, position(seq * 10));
             };
             publish(1, Durability::Deferred);

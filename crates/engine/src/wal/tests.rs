@@ -162,7 +162,7 @@ fn segments_are_used_again_and_the_file_stops_growing() {
 /// Where tasks keep something pending all the time, the WAL writer never stops writing: an executor that asked for figures stood still, and a
 /// checkpoint did not end until the log was full.
 #[test]
-fn figures_and_checkpoints_wait_for_nobody_who_writes() {
+fn statistics_and_checkpoints_wait_for_no_writer() {
     let world = SimWorld::new(4, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
     for commit in 1..30 {
@@ -191,7 +191,7 @@ fn figures_and_checkpoints_wait_for_nobody_who_writes() {
 }
 
 #[test]
-fn a_full_log_lets_nobody_in_until_a_checkpoint_makes_room() {
+fn a_full_log_accepts_no_commit_until_a_checkpoint_frees_space() {
     let world = SimWorld::new(4, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
     let mut commit = 0;
@@ -354,7 +354,7 @@ fn hooks_hear_of_commits_in_order_and_many_committers_share_writes() {
 }
 
 #[test]
-fn nobody_goes_on_before_its_commit_is_visible() {
+fn no_committer_goes_on_before_its_commit_is_visible() {
     let world = SimWorld::new(6, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
     let log = Arc::new(log);
@@ -427,11 +427,11 @@ fn the_writer_is_woken_for_commits_that_no_thread_will_write() {
     assert!(notified_after(move |log| drop(polled(log))).0, "a task has gone");
     assert!(
         notified_after(|log| drop(log.durable(append(log, 2, b"two").unwrap()))).0,
-        "somebody has gone before it waited"
+        "a leader has gone before it waited"
     );
     let deferred =
         |bytes: &'static [u8]| move |log: &Log| log.append(CommitSeq(2), &[bytes], Some(Durability::Deferred)).ok();
-    assert!(notified_after(deferred(b"two")).0, "nobody waits for a deferred commit");
+    assert!(notified_after(deferred(b"two")).0, "no thread waits for a deferred commit");
     assert!(notified_after(deferred(b"")).0, "nor for an empty one");
 }
 
@@ -459,7 +459,7 @@ fn commits_that_the_writer_leaves_to_another_leader_are_written() {
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    assert_eq!(log.durable_commit(), CommitSeq(2), "nobody wrote it");
+    assert_eq!(log.durable_commit(), CommitSeq(2), "no thread wrote it");
     drop(writer);
 }
 

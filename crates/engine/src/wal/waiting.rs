@@ -294,13 +294,13 @@ impl Drop for Leadership<'_> {
         state.leadership = false;
         self.core.take_satisfied(&mut state, &mut self.wake);
         let goes_on = state.has_work() && state.poisoned.is_none();
-        let heir = if goes_on { state.waiters.take_thread() } else { None };
+        let next_leader = if goes_on { state.waiters.take_thread() } else { None };
         // A thread that has appended and does not wait yet becomes the leader when it begins to wait.
-        let tell = heir.is_none() && state.must_notify_writer();
+        let notify_writer = next_leader.is_none() && state.must_notify_writer();
         drop(state);
         // The next leader is woken first: the device is idle until that thread has a CPU.
-        heir.into_iter().for_each(Waiter::wake);
-        if tell {
+        next_leader.into_iter().for_each(Waiter::wake);
+        if notify_writer {
             self.core.notifier.notify();
         }
         self.wake.drain(..).for_each(Waiter::wake);
@@ -506,6 +506,6 @@ mod tests {
         // A checkpoint, before the thread leads.
         log.recycle(log.anchor_after(CommitSeq(commit - 1)));
         space.wait().unwrap();
-        assert!(log.0.notifier.wait(None, Some(Duration::ZERO)), "nobody writes it");
+        assert!(log.0.notifier.wait(None, Some(Duration::ZERO)), "no thread writes it");
     }
 }

@@ -122,7 +122,7 @@ proptest! {
 }
 
 #[test]
-fn pages_that_nobody_needs_are_used_again() {
+fn pages_without_readers_are_used_again() {
     for protocol in PROTOCOLS {
         let folder = folder();
         let store = create(folder.path(), &tiny(protocol)).unwrap();

@@ -74,7 +74,7 @@ fn cold(seed: u64, page_bytes: usize) -> (SimWorld, Db, Rows) {
 }
 
 #[test]
-fn a_waker_that_panics_costs_nobody_else_an_answer() {
+fn a_waker_that_panics_costs_no_other_task_an_answer() {
     for_each_seed("a_waker_that_panics", 1..=2, |seed| {
         let (_world, db, rows) = cold(seed, 512);
         let table = whole(db.table("t")).unwrap();
@@ -204,7 +204,7 @@ fn a_large_commit_whose_future_is_gone_becomes_visible_by_itself() {
         std::thread::sleep(Duration::from_millis(1));
         whole(table.get(key_of(0))).unwrap() == wanted
     };
-    assert!((0..10_000).any(is_there), "it is in the log and nobody writes it");
+    assert!((0..10_000).any(is_there), "it is in the log and no thread writes it");
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn write_skew_is_impossible() {
             }
         });
         let left = table.range::<&[u8]>(..).count();
-        assert_eq!(left, 1, "round {round}: somebody must stay on call, and only one asked first");
+        assert_eq!(left, 1, "round {round}: one must stay on call, and only one asked first");
     }
 }
 

@@ -7,7 +7,7 @@ use crate::format::node_mut::{NodeSpec, child_payload, init, insert};
 fn leaves_with_keys_shorter_than_what_their_fences_share_are_not_joined() {
     let (store, mut seq, tree) = new_tree(4096, Residency::Everything);
     for number in 0..60u64 {
-        commit(&store, &mut seq, |edits| tree.put(edits, &number.to_be_bytes(), Cell::Inline(&[1; 100]))).unwrap();
+        commit(&store, &mut seq, |copies| tree.put(copies, &number.to_be_bytes(), Cell::Inline(&[1; 100]))).unwrap();
     }
     let mut leaves = store.live_pages().into_iter().filter(|page| *page != tree.root);
     let (left, right) = (leaves.next().unwrap(), leaves.next().unwrap());
@@ -34,7 +34,7 @@ fn leaves_with_keys_shorter_than_what_their_fences_share_are_not_joined() {
         init(body, &NodeSpec { level: 1, lower: &[], upper: None, first_child: Some(left), ..spec });
         assert!(insert(tree.root, body, 0, b"r", &child_payload(right)).unwrap());
     });
-    let old = commit(&store, &mut seq, |edits| tree.delete(edits, b"s\x03")).unwrap();
+    let old = commit(&store, &mut seq, |copies| tree.delete(copies, b"s\x03")).unwrap();
     assert_eq!(old, Some(ReplacedValue::Short));
     for key in 0..8 {
         let found = drive(&store, || tree.get(&store.latest(), &[b's', key])).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The other threads leave their reads staged and go on, so an executor's thread never waits for the queue.
 //!
-//! **Locks**: the queue is the first of the pool's locks; the list of completed runs and the followers are leaves, and so are the
+//! **Locks**: the queue is the first of the pool's locks; the list of completed runs and the queue waiters are leaves, and so are the
 //! staged reads, but for the queue's thread, which takes them under the queue.
 
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub(crate) struct Scheduler {
     finished: AtomicUsize,
     device: DevicePlaces,
     /// Blocking waiters that found the queue's lock held.
-    followers: Mutex<Vec<Arc<Waiter>>>,
+    queue_waiters: Mutex<Vec<Arc<Waiter>>>,
     /// Set when a poller found the queue's lock held: its holder looks for completions again after releasing it.
     missed: AtomicBool,
     /// Set when reads in the queue could not be submitted: the next attempt must not depend on a completion.
@@ -48,7 +48,7 @@ impl Scheduler {
             in_flight: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
             device: DevicePlaces::new(at_device_max),
-            followers: Mutex::default(),
+            queue_waiters: Mutex::default(),
             missed: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
         }
@@ -103,25 +103,25 @@ impl Scheduler {
     }
 
     /// As [`Scheduler::try_queue`]; where another thread has the queue, that thread wakes the waiter when it has what it wants.
-    pub(super) fn try_queue_or_follow(&self, waiter: &Arc<Waiter>) -> Option<MutexGuard<'_, ReadQueue>> {
+    pub(super) fn try_queue_or_wait(&self, waiter: &Arc<Waiter>) -> Option<MutexGuard<'_, ReadQueue>> {
         self.try_queue().or_else(|| {
-            self.followers().push(Arc::clone(waiter));
-            // Tries once more: the holder may have released the queue, looking for followers, just before the push above.
+            self.queue_waiters().push(Arc::clone(waiter));
+            // Tries once more: the holder may have released the queue, looking for queue waiters, just before the push above.
             self.try_queue()
         })
     }
 
-    fn followers(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {
-        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue_waiters(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {
+        self.queue_waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn has_followers(&self) -> bool {
-        !self.followers().is_empty()
+    pub(super) fn has_queue_waiters(&self) -> bool {
+        !self.queue_waiters().is_empty()
     }
 
     /// Wakes another waiter, if any, to handle the queue, because the caller's own request is fulfilled.
     pub(crate) fn hand_on_queue(&self) {
-        while let Some(next) = self.followers().pop() {
+        while let Some(next) = self.queue_waiters().pop() {
             if next.nudge() {
                 break;
             }

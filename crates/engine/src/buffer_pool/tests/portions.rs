@@ -11,13 +11,13 @@ fn what_is_looked_at_stays_while_a_commit_changes_the_page_again_and_again() {
     commit(&pool, 1, &[(page, 3)], &[], &[]).unwrap();
     pool.versions.help_epoch();
     assert_eq!(pool.versions.reclamation().version_count(), 2, "those of the first two portions can go");
-    let view = pool.tip();
+    let view = pool.latest_published();
     let seen = view.page(page).ok().unwrap();
     commit(&pool, 1, &[(page, 4)], &[], &[]).unwrap();
     assert_eq!(pool.versions.sweep(), 2);
     commit(&pool, 2, &[(page, 5)], &[6, 7, 8, 9], &[]).unwrap();
     assert_eq!(value(seen), 3, "looked at under a guard");
-    assert_eq!(pool.tip().page(page).map(value).ok(), Some(5));
+    assert_eq!(pool.latest_published().page(page).map(value).ok(), Some(5));
 }
 
 #[test]
@@ -56,5 +56,5 @@ fn a_checkpoint_names_no_page_that_came_and_went_in_one_later_commit() {
     assert!(matches!(place, CheckpointPlace::Absent), "{place:?}");
     pool.versions.help_epoch();
     pool.versions.sweep();
-    assert_eq!(commit(&pool, 2, &[], &[3], &[]).unwrap(), [page], "nobody can ask for it, so its id is free");
+    assert_eq!(commit(&pool, 2, &[], &[3], &[]).unwrap(), [page], "no reader can ask for it, so its id is free");
 }

@@ -18,7 +18,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     let reads = world.stats().read_count - reads_before;
     assert!(reads > 0 && reads <= 10, "{reads} reads for {} pages", ids.len());
     for (at, page) in ids.iter().enumerate() {
-        assert_eq!(value(pool.tip().page(*page).ok().unwrap()), at as u64 / 20);
+        assert_eq!(value(pool.latest_published().page(*page).ok().unwrap()), at as u64 / 20);
     }
     for _ in 0..20 {
         pool.evictor.free_frames(128);
@@ -27,7 +27,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     world.flip_bit("data", bad.block.0 * PAGE as u64 + 100, 1).unwrap();
     assert_eq!(pool.request(&missing, Permit::any()).wait().unwrap_err().page(), Some(ids[17]));
     for page in ids.iter().filter(|page| **page != ids[17]) {
-        run(&pool, || pool.tip().page(*page).map(value)).unwrap();
+        run(&pool, || pool.latest_published().page(*page).map(value)).unwrap();
     }
 }
 
@@ -101,18 +101,19 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
         }
         // Far from each other, so that each is a read of its own.
         let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
-        let missing: Vec<Wait> = apart.iter().filter_map(|page| pool.tip().page(*page).map(|_| ()).err()).collect();
+        let missing: Vec<Wait> =
+            apart.iter().filter_map(|page| pool.latest_published().page(*page).map(|_| ()).err()).collect();
         assert!(missing.len() > 2 * reads_in_flight_max, "{} of {} pages are out", missing.len(), apart.len());
         pool.request(&missing, Permit::any()).wait().unwrap();
         for (at, page) in ids.iter().enumerate() {
-            assert_eq!(run(&pool, || pool.tip().page(*page).map(value)).unwrap(), at as u64 / 20 + 1);
+            assert_eq!(run(&pool, || pool.latest_published().page(*page).map(value)).unwrap(), at as u64 / 20 + 1);
         }
         assert_eq!(most.load(Ordering::Relaxed), reads_in_flight_max);
     }
 }
 
 #[test]
-fn a_read_takes_a_frame_only_when_there_is_room_for_it_at_the_device() {
+fn a_read_takes_a_frame_only_when_the_device_can_take_it() {
     let world = SimWorld::new(4, SimOptions::calm());
     let most = Arc::new(AtomicUsize::new(0));
     let disk: Arc<dyn Disk> = Arc::new(WatchedDisk { disk: world.directory().create("data").unwrap(), most });
@@ -124,7 +125,7 @@ fn a_read_takes_a_frame_only_when_there_is_room_for_it_at_the_device() {
     for _ in 0..20 {
         pool.evictor.free_frames(128);
     }
-    let apart = ids.iter().step_by(10).filter_map(|page| pool.tip().page(*page).map(|_| ()).err());
+    let apart = ids.iter().step_by(10).filter_map(|page| pool.latest_published().page(*page).map(|_| ()).err());
     let missing: Vec<Wait> = apart.collect();
     assert!(missing.len() > 10);
     let free = pool.stats().frames_free;
@@ -159,7 +160,7 @@ fn those_who_wait_for_one_page_are_all_given_it() {
 }
 
 #[test]
-fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
+fn a_thread_reads_the_page_it_misses_by_itself_and_no_other_thread_reads_it() {
     let world = SimWorld::new(6, SimOptions::calm());
     let pool = pool(&world, 64);
     let ids = commit(&pool, 1, &[], &[10, 20, 30], &[]).unwrap();
@@ -169,7 +170,7 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
     }
     let missing = |at: usize| Missing { page: ids[at], at: NEWEST };
     assert!(pool.read_alone(missing(0)).unwrap());
-    assert_eq!(value(pool.tip().page(ids[0]).ok().unwrap()), 10);
+    assert_eq!(value(pool.latest_published().page(ids[0]).ok().unwrap()), 10);
     let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("not there") };
     assert_eq!(pool.versions.frames().frame(frame).pins(), 0);
     assert!(pool.read_alone(missing(0)).unwrap(), "it is there");
@@ -189,11 +190,11 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
     assert_eq!((pool.stats().reads_in_flight, pool.stats().checksum_retries), (0, 1));
     flip();
     assert!(pool.read_alone(missing(2)).unwrap(), "an error is not remembered");
-    assert_eq!(value(pool.tip().page(ids[2]).ok().unwrap()), 30);
+    assert_eq!(value(pool.latest_published().page(ids[2]).ok().unwrap()), 30);
 }
 
 #[test]
-fn a_waiter_that_has_what_it_wants_leaves_no_completion_to_nobody() {
+fn a_waiter_that_has_its_pages_leaves_no_completion_untaken() {
     let world = SimWorld::new(7, SimOptions::default());
     let pool = pool(&world, 64);
     let ids = commit(&pool, 1, &[], &[10; 20], &[]).unwrap();
@@ -213,7 +214,7 @@ fn a_waiter_that_has_what_it_wants_leaves_no_completion_to_nobody() {
     assert_eq!(pool.reads.wait_round(&Waiter::new()).unwrap(), Round::Moved);
     assert!(!missed.load(Ordering::SeqCst));
     assert_eq!(pool.stats().reads_in_flight, 0);
-    assert_eq!(value(pool.tip().page(page).ok().unwrap()), 10);
+    assert_eq!(value(pool.latest_published().page(page).ok().unwrap()), 10);
 }
 
 mod threads {
@@ -286,13 +287,13 @@ mod threads {
         let _threads = with_threads.then(|| pool.start_background_threads().unwrap());
         for pair in 0..PAIRS {
             run(&pool, || {
-                let mut edits = pool.edits();
-                edits.reserve(2)?;
+                let mut copies = pool.copies();
+                copies.reserve(2)?;
                 for _ in 0..2 {
-                    let (_, body) = edits.allocate(PageId(pair * 2))?;
+                    let (_, body) = copies.allocate(PageId(pair * 2))?;
                     body[..8].copy_from_slice(&0_u64.to_le_bytes());
                 }
-                pool.publish(edits, CommitSeq(1));
+                pool.publish(copies, CommitSeq(1));
                 Ok(())
             })
             .unwrap();
@@ -330,12 +331,12 @@ mod threads {
                 seq += 1;
                 let pair = random.u64(0..PAIRS);
                 run(&pool, || {
-                    let mut edits = pool.edits();
-                    edits.reserve(2)?;
+                    let mut copies = pool.copies();
+                    copies.reserve(2)?;
                     for page in [pair * 2, pair * 2 + 1] {
-                        edits.edit(PageId(page))?[..8].copy_from_slice(&seq.to_le_bytes());
+                        copies.edit(PageId(page))?[..8].copy_from_slice(&seq.to_le_bytes());
                     }
-                    pool.publish(edits, CommitSeq(seq));
+                    pool.publish(copies, CommitSeq(seq));
                     Ok(())
                 })
                 .unwrap();

@@ -230,7 +230,7 @@ fn ask_for(pool: &BufferPool, pages: &[PageId]) -> Ticket {
 fn recovers(pool: &BufferPool, pages: &[PageId], refuses: &AtomicBool) {
     refuses.store(false, Ordering::Relaxed);
     for (page, wanted) in pages.iter().zip(10..) {
-        assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), wanted);
+        assert_eq!(run(pool, || pool.latest_published().page(*page).map(value)).unwrap(), wanted);
     }
     pool.reads.dispatcher().reap(0).unwrap();
     evict_all(pool);
@@ -241,7 +241,7 @@ fn recovers(pool: &BufferPool, pages: &[PageId], refuses: &AtomicBool) {
         "the late reads gave back what they had"
     );
     for (page, wanted) in pages.iter().zip(10..) {
-        assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), wanted);
+        assert_eq!(run(pool, || pool.latest_published().page(*page).map(value)).unwrap(), wanted);
     }
 }
 

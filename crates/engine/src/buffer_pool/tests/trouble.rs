@@ -17,12 +17,12 @@ fn freeing_what_does_not_exist_changes_nothing() {
         .unwrap();
     pool.set_visible(CommitSeq(2));
     assert_eq!(pool.latest().page(page).map(value).ok(), Some(2));
-    assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [PageId(1)], "no id was given back that nobody had");
+    assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [PageId(1)], "no id was given back that was not taken");
 }
 
 fn all_are_there(pool: &BufferPool, pages: &[PageId], values: &[u64]) {
     for (page, wanted) in pages.iter().zip(values) {
-        assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), *wanted, "page {page}");
+        assert_eq!(run(pool, || pool.latest_published().page(*page).map(value)).unwrap(), *wanted, "page {page}");
     }
 }
 
@@ -130,7 +130,7 @@ impl Queue for DeafQueue {
 }
 
 #[test]
-fn a_write_that_nobody_could_wait_for_is_not_taken_for_the_next_one() {
+fn a_write_that_could_not_be_waited_for_is_not_taken_for_the_next_one() {
     let world = SimWorld::new(1, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
     let disk = world.directory().create("data").unwrap();
@@ -162,7 +162,7 @@ fn a_write_that_nobody_could_wait_for_is_not_taken_for_the_next_one() {
 }
 
 #[test]
-fn reads_that_could_not_be_sent_are_sent_later_though_nobody_asks_again() {
+fn reads_that_could_not_be_sent_are_sent_later_without_another_request() {
     let world = SimWorld::new(1, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
     let disk = world.directory().create("data").unwrap();
@@ -234,7 +234,7 @@ fn a_waiter_that_nothing_can_help_gives_up_also_after_an_async_call() {
 }
 
 #[test]
-fn a_read_that_nobody_could_wait_for_at_first_gives_its_frame_back() {
+fn a_read_that_could_not_be_waited_for_at_first_gives_its_frame_back() {
     let world = SimWorld::new(1, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
     let disk = world.directory().create("data").unwrap();
@@ -249,7 +249,7 @@ fn a_read_that_nobody_could_wait_for_at_first_gives_its_frame_back() {
         assert_eq!(stats.frames_free, 64, "all have left: {stats:?}");
         deaf.store(true, Ordering::Relaxed);
         let _ = pool.read_alone(Missing { page: *page, at: NEWEST });
-        assert!(!deaf.load(Ordering::Relaxed), "nobody waited");
+        assert!(!deaf.load(Ordering::Relaxed), "no thread waited");
     }
     all_are_there(&pool, &pages, &[10, 20, 30, 40]);
 }

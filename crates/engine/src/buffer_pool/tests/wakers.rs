@@ -92,11 +92,11 @@ fn reads_and_frames_call_no_waker_under_a_lock() {
         pool.evictor.free_frames(64);
     }
     let miss = |page| Wait::Miss(Missing { page, at: NEWEST });
-    let full = Wait::Full { frames: pool.edit_frames_max() };
+    let full = Wait::Full { frames: pool.copy_frames_max() };
     for wait in [miss(pages[0]), full.clone(), miss(pages[1]), full] {
         // All that can be written is taken while it begins to wait for frames.
-        let mut edits = pool.edits();
-        edits.reserve(pool.edit_frames_max()).unwrap();
+        let mut copies = pool.copies();
+        copies.reserve(pool.copy_frames_max()).unwrap();
         let more: Vec<_> = std::iter::from_fn(|| pool.versions.frame_waits().take_private()).collect();
         let mut ticket = pool.request(&[wait], Permit::any());
         let (waiter, versions) = (Arc::clone(ticket.waiter()), Arc::clone(&pool.versions));
@@ -104,7 +104,7 @@ fn reads_and_frames_call_no_waker_under_a_lock() {
         let is_pending = (0..3).all(|_| ticket.poll(&probe.waker()).is_pending());
         assert!(is_pending, "it has nothing yet");
         pool.versions.frame_waits().return_private(more);
-        drop(edits);
+        drop(copies);
         pool.submit();
         while ticket.poll(&probe.waker()).is_pending() {
             pool.reads.dispatcher().take();

@@ -224,7 +224,7 @@ fn a_load_whose_checkpoint_fails_is_taken_back_whatever_others_do_meanwhile() {
 }
 
 #[test]
-fn whatever_call_fails_a_load_happens_or_not_and_commits_go_on_unless_nobody_knows() {
+fn whatever_call_fails_a_load_happens_or_not_and_commits_go_on_unless_its_outcome_is_unknown() {
     let calls =
         [(Call::Write, EIO), (Call::Write, ENOSPC), (Call::Allocate, EIO), (Call::Sync, EIO), (Call::Read, EIO)];
     for (call, errno) in calls {

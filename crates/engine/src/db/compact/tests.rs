@@ -204,7 +204,7 @@ fn snapshots_and_pages_that_change_meanwhile_are_left_in_peace() {
 }
 
 #[test]
-fn whoever_asks_ends_it_and_what_was_moved_until_then_is_sound() {
+fn a_caller_ends_a_compaction_and_the_pages_moved_until_then_are_sound() {
     let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(20_000);
     let mut lists = 0;

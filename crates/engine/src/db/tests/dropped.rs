@@ -45,7 +45,7 @@ pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Mo
     assert!(core.reader.loader.is_idle(), "{what}: permits were lost");
     let found = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default())).unwrap();
     assert!(found.is_clean(), "{what}: {:?}", found.problems);
-    assert_eq!(found.pages, core.store.live_pages().len() as u64, "{what}: pages belong to nobody");
+    assert_eq!(found.pages, core.store.live_pages().len() as u64, "{what}: pages without an owner");
     let all = KeyRange { start: Vec::new(), end: None };
     let mut content: Model =
         scan_all(core, Mode::Blocking, Arc::new(core.store.snapshot()), tree, all, false).into_iter().collect();

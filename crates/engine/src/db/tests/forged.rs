@@ -7,8 +7,8 @@ use crate::format::PageId;
 use crate::format::catalog::{encode_table, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef, encode_child};
 use crate::format::node_mut;
-use crate::pages::memory::MemoryEdits;
-use crate::pages::{Attempt, Edits as _, Pages as _};
+use crate::pages::memory::MemoryCopies;
+use crate::pages::{Attempt, PageCopies as _, Pages as _};
 
 /// Bytes of a value that fits one overflow page, and of one that needs two data pages below an index.
 const ONE_PAGE: usize = 400;
@@ -26,14 +26,14 @@ fn prepared() -> (TestCore<MemoryStore>, Tree, Tree) {
 }
 
 /// Changes pages directly, in ways that no commit does.
-fn forge(core: &TestCore<MemoryStore>, change: impl FnOnce(&mut MemoryEdits) -> Attempt<()>) {
+fn forge(core: &TestCore<MemoryStore>, change: impl FnOnce(&mut MemoryCopies) -> Attempt<()>) {
     let mut section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
     let position = section.edit_and_append(change).unwrap();
     section.settle_unseen(Durability::Deferred, position);
 }
 
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRef {
-    match tree.get(&core.store.tip(), key.as_bytes()).unwrap() {
+    match tree.get(&core.store.latest_published(), key.as_bytes()).unwrap() {
         Some(FoundValue::Overflow(value)) => value,
         other => panic!("{other:?} is no long value"),
     }
@@ -47,7 +47,7 @@ fn assert_spared(core: &TestCore<MemoryStore>, other: Tree, lost: u64, what: &st
     put(core, other, "more", "of it");
     let found = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default())).unwrap();
     assert!(found.is_clean(), "{what}: {:?}", found.problems);
-    assert_eq!(core.store.live_pages().len() as u64, found.pages + lost, "{what}: pages that belong to nobody");
+    assert_eq!(core.store.live_pages().len() as u64, found.pages + lost, "{what}: pages without an owner");
 }
 
 /// Forges the long value of key `k` in `t` so that it refers to pages of others. Yields each forgery with the number of
@@ -58,8 +58,8 @@ fn forged_values() -> impl Iterator<Item = (&'static str, TestCore<MemoryStore>,
         let (core, tree, other) = prepared();
         put(&core, tree, "k", &"k".repeat(THREE_PAGES));
         let root = long_value(&core, tree, "k").root;
-        forge(&core, |edits| {
-            let body = edits.edit(root)?;
+        forge(&core, |copies| {
+            let body = copies.edit(root)?;
             let first: [u8; 6] = body[8..14].try_into().unwrap();
             match case {
                 0 => body[14..20].copy_from_slice(&encode_child(PageId::CATALOG_ROOT)),
@@ -67,7 +67,7 @@ fn forged_values() -> impl Iterator<Item = (&'static str, TestCore<MemoryStore>,
                 2 => body[14..20].copy_from_slice(&first),
                 _ => {
                     let value = OverflowRef { len_bytes: ONE_PAGE as u64, root: other.root };
-                    tree.put(edits, b"k", Cell::Overflow(value)).map(drop)?;
+                    tree.put(copies, b"k", Cell::Overflow(value)).map(drop)?;
                 }
             }
             Ok(())
@@ -93,7 +93,7 @@ fn a_commit_that_would_free_pages_of_others_is_refused() {
         assert_eq!(long_value(&core, tree, "k"), value, "{what}");
         put(&core, tree, "others", "go on");
         // Without the value, the pages are as before.
-        forge(&core, |edits| tree.put(edits, b"k", Cell::Inline(b"")).map(drop));
+        forge(&core, |copies| tree.put(copies, b"k", Cell::Inline(b"")).map(drop));
         assert_spared(&core, other, 3, what);
     }
 }
@@ -126,7 +126,7 @@ fn free_all(core: &TestCore<MemoryStore>, what: &str) {
 }
 
 /// Pages of others that a node of a dropped table may name: the catalog's root, and the other table's leaf and page of a value.
-fn strangers(core: &TestCore<MemoryStore>, other: Tree) -> [PageId; 3] {
+fn foreign_pages(core: &TestCore<MemoryStore>, other: Tree) -> [PageId; 3] {
     [PageId::CATALOG_ROOT, other.root, long_value(core, other, "long").root]
 }
 
@@ -138,19 +138,19 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             let mut writes = WriteSet::default();
             (0..keys).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 40])));
             commit(&core, Mode::Blocking, writes.into_ops().collect(), Durability::Sync).unwrap();
-            let stranger = strangers(&core, other)[case];
-            let what = format!("{levels} levels, page {stranger}");
+            let foreign = foreign_pages(&core, other)[case];
+            let what = format!("{levels} levels, page {foreign}");
             let pages = core.store.live_pages().len() as u64;
             let in_tree = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default()))
                 .unwrap()
                 .pages;
             assert_eq!(in_tree, pages, "{what}");
-            forge(&core, |edits| {
-                let root = edits.page(tree.root)?.to_vec();
+            forge(&core, |copies| {
+                let root = copies.page(tree.root)?.to_vec();
                 let node = Node::open(tree.root, &root)?;
                 assert_eq!(node.level(), levels, "{what}");
                 let slot = node.count() - 1 - case % 2;
-                assert!(node_mut::replace(tree.root, edits.edit(tree.root)?, slot, &encode_child(stranger))?);
+                assert!(node_mut::replace(tree.root, copies.edit(tree.root)?, slot, &encode_child(foreign))?);
                 Ok(())
             });
             commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
@@ -171,11 +171,11 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
 fn a_note_of_a_dropped_table_that_names_pages_of_others_goes_alone() {
     for case in 0..3 {
         let (core, _, other) = prepared();
-        let stranger = strangers(&core, other)[case];
-        let what = format!("page {stranger}");
-        forge(&core, |edits| {
-            let note = encode_table(TableId(99), stranger);
-            CATALOG.put(edits, &to_be_freed(TableId(99)), Cell::Inline(&note)).map(drop)
+        let foreign = foreign_pages(&core, other)[case];
+        let what = format!("page {foreign}");
+        forge(&core, |copies| {
+            let note = encode_table(TableId(99), foreign);
+            CATALOG.put(copies, &to_be_freed(TableId(99)), Cell::Inline(&note)).map(drop)
         });
         free_all(&core, &what);
         assert_spared(&core, other, 0, &what);

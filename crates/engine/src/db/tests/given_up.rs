@@ -34,7 +34,7 @@ fn a_read_whose_own_snapshot_is_given_up_reads_in_another() {
 }
 
 #[test]
-fn whoever_holds_the_snapshot_that_is_given_up_is_told() {
+fn the_holder_of_an_evicted_snapshot_gets_an_error() {
     let (core, tree) = prepared();
     core.store.give_up_snapshots(1);
     let held = core.store.snapshot();

@@ -22,7 +22,7 @@ fn set(core: &TestCore<MemoryStore>, tree: Tree, key: &str, len: usize) {
 
 /// Returns the reference to the long value of `k`.
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree) -> OverflowRef {
-    let look = || tree.get(&core.store.tip(), b"k");
+    let look = || tree.get(&core.store.latest_published(), b"k");
     match block_on(core.reader.loader.attempt(look)).unwrap() {
         Some(FoundValue::Overflow(value)) => value,
         other => panic!("{other:?} is no long value"),

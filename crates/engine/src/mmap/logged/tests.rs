@@ -48,7 +48,7 @@ fn no_commit_is_visible_before_its_pages_and_its_state_are_known() {
 }
 
 #[test]
-fn a_commit_that_finds_no_room_in_the_log_leaves_nothing_behind() {
+fn a_commit_that_finds_no_log_space_leaves_nothing_behind() {
     for protocol in LOGGED {
         let folder = tempfile::tempdir().unwrap();
         let store = create(&folder, protocol);

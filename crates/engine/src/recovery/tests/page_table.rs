@@ -7,7 +7,7 @@ use super::*;
 use crate::format::{BlockId, encode_node};
 
 /// A database with the page table `path`: each node, from the root down, has one entry that names the next node, and
-/// the last one's names the first page. `change` edits the superblock.
+/// the last one's names the first page. `change` alters the superblock.
 fn forged(path: &[NodeId], change: impl FnOnce(&mut Superblock)) -> SimWorld {
     forged_with(path, 1, change)
 }

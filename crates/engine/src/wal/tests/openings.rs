@@ -16,7 +16,7 @@ fn append_without_an_end(log: &Log, commit: u64) {
 
 /// No checkpoint passed the beginning of the record, so no later commit found free log space.
 #[test]
-fn a_record_that_was_given_up_keeps_no_room_in_the_log() {
+fn a_record_that_was_given_up_keeps_no_log_space() {
     for reopened in [false, true] {
         let world = SimWorld::new(4, SimOptions::calm());
         let (mut log, anchor) = create(&world).unwrap();

@@ -77,7 +77,7 @@ fn a_transaction_that_does_not_see_its_own_writes_is_refused() {
 }
 
 #[test]
-fn what_nobody_wrote_or_is_there_twice_is_refused() {
+fn a_value_never_written_or_present_twice_is_refused() {
     refused(&together(&[&[list(1, &[7])]]), Kind::Garbage);
     refused(&together(&[&[append(1, 1)], &[list(1, &[1, 1])]]), Kind::Garbage);
     refused(&together(&[&[read(1, Some(3))]]), Kind::Garbage);
@@ -194,7 +194,7 @@ fn what_agrees_with_some_order_but_not_with_time_is_refused() {
 }
 
 #[test]
-fn a_commit_that_was_never_acknowledged_counts_once_somebody_has_seen_it() {
+fn a_commit_that_was_never_acknowledged_counts_once_it_has_been_seen() {
     let unknown = |begun, steps: &[Step]| txn(begun, 0, Outcome::Unknown, steps);
     let reader = |begun, steps: &[Step]| txn(begun, begun + 1, Outcome::Committed, steps);
     // Seen or not, whole.
