@@ -12,6 +12,7 @@
 //! 8. `unsafe` only in the files that are listed for it ([`unsafe_files`]).
 //! 9. Every path of the repository that a document names exists ([`documents`]).
 //! 10. Every `Type::name` in ARCHITECTURE.md and docs/walks.md exists ([`names`]).
+//! 11. Names and comments use the words of the field, and types are nouns ([`words`]).
 //!
 //! It reads text, not syntax: `crate::name`, `super::name` and `use crate::{…}` outside comments and tests.
 
@@ -19,6 +20,7 @@ mod circles;
 mod documents;
 mod names;
 mod unsafe_files;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -52,6 +54,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
     circles::check(root, &mut wrong)?;
     unsafe_files::check(root, &files, &mut wrong)?;
+    words::check(root, &files, &mut wrong)?;
     documents::check(root, &files, &mut wrong)?;
     names::check(root, &files, &mut wrong)?;
     check_dead_files(root, &files, &mut wrong)?;
