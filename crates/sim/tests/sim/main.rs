@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod abandoned;
-// The contract of a disk is one body of checks, which the real disks of `nofault-io` keep as well.
-#[path = "../../../io/tests/common/mod.rs"]
+// The contract of a disk is one body of checks, which the real disks of `nofault-io` keep as well: a link to the file there, which
+// `cargo package` follows.
 mod common;
 mod contract;
 mod cuts;
