@@ -30,7 +30,7 @@ use self::meter::Meter;
 use self::transfer::{Dump, Load, table_or_new};
 use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments};
 use crate::input::{Input, failed};
-use crate::output::tell;
+use crate::output::log;
 
 /// Exit code for a key that is not there.
 const NOT_THERE: u8 = 1;
@@ -105,7 +105,7 @@ fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
     let db = Db::open(path, settings)?;
     let stats = db.stats();
     if stats.memory_over_bytes > 0 {
-        tell(&format!(
+        log(&format!(
             "nofault: warning: this database takes {} of memory, {} more than the cache of {}: its page table has outgrown it; --cache \
              with more leaves room for pages",
             format::bytes(stats.memory_bytes),
@@ -138,14 +138,14 @@ fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitC
     for name in &tables {
         db.create_table(name)?;
     }
-    tell(&format!("created {} with {}", path.display(), tables.join(", ")));
+    log(&format!("created {} with {}", path.display(), tables.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 
 fn get(db: &Db, key: &str, raw: bool, arguments: &TableArguments) -> Result<ExitCode> {
     let table = open_table(db, arguments)?;
     let Some(value) = table.get(decode(arguments.key_encoding, key)?)? else {
-        tell(&format!("nofault: table {} has no key {key}", table.name()));
+        log(&format!("nofault: table {} has no key {key}", table.name()));
         return Ok(ExitCode::from(NOT_THERE));
     };
     let mut out = std::io::stdout().lock();
@@ -198,7 +198,7 @@ fn delete(db: &Db, keys: &[String], arguments: &TableArguments) -> Result<ExitCo
     db.write(batch, Durability::Sync)?;
     let missing: Vec<_> = keys.iter().zip(&found).filter(|(_, found)| found.is_none()).collect();
     for (key, _) in &missing {
-        tell(&format!("nofault: table {} had no key {key}", table.name()));
+        log(&format!("nofault: table {} had no key {key}", table.name()));
     }
     Ok(ExitCode::from(if missing.is_empty() { 0 } else { NOT_THERE }))
 }
@@ -334,7 +334,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
     let text = lines.iter().fold(String::new(), |text, (name, value)| text + &format!("{name:<12} {value}\n"));
     print(&text)?;
     for problem in problems {
-        tell(&format!("nofault: {problem}"));
+        log(&format!("nofault: {problem}"));
     }
     Ok(code)
 }
@@ -375,7 +375,7 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
         }
         let (tables, entries) = (found.tables, found.entries);
         let repaired = if found.repairs.is_empty() { "" } else { ", after the repair above" };
-        tell(&format!(
+        log(&format!(
             "read {} blocks; {tables} tables (with the catalog), {entries} entries in {} pages are sound{repaired}",
             found.blocks, found.pages
         ));
@@ -386,7 +386,7 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
     if !json {
         print_tables(&found)?;
     }
-    tell(&format!("nofault: {} problems: restore from a backup, or dump what can be read", found.problems.len()));
+    log(&format!("nofault: {} problems: restore from a backup, or dump what can be read", found.problems.len()));
     Ok(ExitCode::from(DAMAGED))
 }
 
@@ -429,7 +429,7 @@ fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<Exit
             0 => String::new(),
             pages => format!("; {pages} found no free blocks beside each other"),
         };
-        tell(&format!(
+        log(&format!(
             "moved {} of {} pages ({}): {} fragments of the file became {}{stayed}",
             found.pages_moved,
             found.pages,
@@ -451,25 +451,25 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
         Err(interrupted) => {
             // The copying thread ends with this process; its files are no database.
             if was_there {
-                tell(&format!("{}: a part of a backup is no database; the next backup there removes it", to.display()));
+                log(&format!("{}: a part of a backup is no database; the next backup there removes it", to.display()));
             } else {
                 let _ = std::fs::remove_dir_all(to);
             }
             return Err(interrupted);
         }
     }
-    tell(&format!("backup: {}", to.display()));
+    log(&format!("backup: {}", to.display()));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a call that cannot be stopped on a thread of its own, and abandons it when the user stops it: the process then
 /// ends, which does a database no harm.
 fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
-    let (tell, told) = std::sync::mpsc::channel();
-    let worker = std::thread::Builder::new().name("nofault-db".into()).spawn(move || tell.send(work()));
+    let (sender, results) = std::sync::mpsc::channel();
+    let worker = std::thread::Builder::new().name("nofault-db".into()).spawn(move || sender.send(work()));
     let worker = worker.context("start a thread")?;
     loop {
-        match told.recv_timeout(Duration::from_millis(100)) {
+        match results.recv_timeout(Duration::from_millis(100)) {
             Ok(answer) => {
                 // The result has arrived, so the thread is about to end.
                 let _ = worker.join();

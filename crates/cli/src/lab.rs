@@ -11,11 +11,11 @@ use nofault_lab::config::Config;
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
-use nofault_lab::run::{Launcher, Ran, RunOptions};
+use nofault_lab::run::{Launcher, RunOptions, RunOutcome};
 use nofault_lab::{compare, experiments, listing, machine, run, table};
 
 use crate::lab_args::{LabArguments, LabCommand, ResultArguments, RunArguments};
-use crate::output::{print, serde_text, tell, width};
+use crate::output::{log, print, serde_text, width};
 
 /// Runs one `nofault lab …`.
 pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
         }
         Some(LabCommand::Report { result, out: _, json: _, figure: Some(figure), svg: Some(svg) }) => {
             run::write_picture(&run::read(&result)?, &figure, &svg)?;
-            tell(&format!("figure: {}", svg.display()));
+            log(&format!("figure: {}", svg.display()));
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Report { result, out, json, .. }) => remake_report(&result, out, json),
@@ -88,20 +88,20 @@ pub(crate) fn measure(
     };
     let mut progress = Progress::new(show(results.quiet));
     let result = match run::run(&options, &mut progress, cancel)? {
-        Ran::Measured(result) => result,
-        Ran::Planned(plan) => {
+        RunOutcome::Measured(result) => result,
+        RunOutcome::Planned(plan) => {
             print(&if results.json { serde_text(&plan)? } else { plan.text(usize::from(width())) })?;
             return Ok(ExitCode::SUCCESS);
         }
     };
     print_summary(&result.records, results.json)?;
-    tell(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
+    log(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
     let report = result.folder.join(run::REPORT_NAME);
     if report.exists() {
-        tell(&format!("report:  {}", report.display()));
+        log(&format!("report:  {}", report.display()));
     }
     if about_maps {
-        tell(&format!("your own workload: nofault lab verdict {}", result.folder.display()));
+        log(&format!("your own workload: nofault lab verdict {}", result.folder.display()));
     }
     match result.trouble {
         Some(error) => Err(error.into()),
@@ -114,7 +114,7 @@ fn remake_report(result: &Path, out: Option<PathBuf>, json: bool) -> Result<Exit
     let out = out.unwrap_or_else(|| records.path.with_file_name(run::REPORT_NAME));
     run::write_report(&records, &out)?;
     print_summary(&records, json)?;
-    tell(&format!("report: {}", out.display()));
+    log(&format!("report: {}", out.display()));
     Ok(ExitCode::SUCCESS)
 }
 

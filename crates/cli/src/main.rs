@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         }
     });
     if let Err(error) = handler {
-        output::tell(&format!(
+        output::log(&format!(
             "nofault: Ctrl-C cannot be handled ({error}): what an interrupted run leaves is removed at the next start"
         ));
     }
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            output::tell(&format!("nofault: {error:#}"));
+            output::log(&format!("nofault: {error:#}"));
             // An error of neither the engine nor the lab came from the system, and gets 9: 1 is for `compare`, and for
             // a missing key.
             let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::{Context as _, Result};
 
 /// Writes a line to standard error; a reader that has gone (`2>&1 | head`) is no error.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn log(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

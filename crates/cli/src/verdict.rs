@@ -42,9 +42,9 @@ impl WorkloadFlags {
             (self.latency_matters, &mut workload.latency_matters),
             (self.needs_transactions, &mut workload.needs_transactions),
         ];
-        for (answer, said) in answers {
+        for (answer, stated) in answers {
             if let Some(answer) = answer {
-                *said = answer.into();
+                *stated = answer.into();
             }
         }
     }
@@ -56,7 +56,7 @@ pub(crate) struct VerdictArguments {
     /// A result folder, or a records.ndjson; the newest result in nofault-lab by default.
     result: Option<PathBuf>,
     #[command(flatten)]
-    said: WorkloadFlags,
+    stated: WorkloadFlags,
     /// Threads that use the database at the same time.
     #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
@@ -76,10 +76,10 @@ pub(crate) fn verdict(arguments: &VerdictArguments, cancel: &AtomicBool) -> Resu
     };
     let records = run::read(&result)?;
     // The run's own answers hold unless a flag overrides them.
-    let mut said = records.run.config.workload;
-    arguments.said.put_over(&mut said);
-    said.threads = arguments.threads.unwrap_or(said.threads);
-    let mut workload = Workload::from(said);
+    let mut stated = records.run.config.workload;
+    arguments.stated.put_over(&mut stated);
+    stated.threads = arguments.threads.unwrap_or(stated.threads);
+    let mut workload = Workload::from(stated);
     let in_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if in_terminal && !arguments.no_questions && !arguments.json {
         let input = Input::standard(cancel).map_err(|error| LabError::system("open standard input", &error))?;
@@ -179,14 +179,14 @@ mod tests {
     use super::*;
 
     fn answered(mut workload: Workload, answers: &str) -> (Workload, String) {
-        let mut told = Vec::new();
-        ask(&mut workload, &mut answers.as_bytes(), &mut told).unwrap();
-        (workload, String::from_utf8(told).unwrap())
+        let mut printed = Vec::new();
+        ask(&mut workload, &mut answers.as_bytes(), &mut printed).unwrap();
+        (workload, String::from_utf8(printed).unwrap())
     }
 
     #[test]
     fn each_question_has_its_answer_and_empty_means_unknown() {
-        let (workload, told) = answered(Workload::default(), "y\nNo\n\nyes\n8\n");
+        let (workload, printed) = answered(Workload::default(), "y\nNo\n\nyes\n8\n");
         let expected = Workload {
             fits_in_memory: Some(true),
             read_only: Some(false),
@@ -195,27 +195,27 @@ mod tests {
             threads: Some(8),
         };
         assert_eq!(workload, expected);
-        assert_eq!(told.matches("empty: unknown").count(), 5, "{told}");
+        assert_eq!(printed.matches("empty: unknown").count(), 5, "{printed}");
     }
 
     #[test]
     fn what_a_flag_said_or_another_answer_implies_is_not_asked() {
-        let said = Workload { fits_in_memory: Some(false), threads: Some(2), ..Workload::default() };
-        let (workload, told) = answered(said, "y\nn\n");
+        let stated = Workload { fits_in_memory: Some(false), threads: Some(2), ..Workload::default() };
+        let (workload, printed) = answered(stated, "y\nn\n");
         assert_eq!((workload.read_only, workload.latency_matters), (Some(true), Some(false)));
-        assert_eq!(told.matches('?').count(), 2, "what is only read needs no transactions: {told}");
+        assert_eq!(printed.matches('?').count(), 2, "what is only read needs no transactions: {printed}");
     }
 
     #[test]
     fn nonsense_is_named_and_asked_again_and_the_end_of_the_input_ends_the_questions() {
-        let (workload, told) = answered(Workload::default(), "perhaps\nn\ny\nn\n0\nmany\n4\n");
+        let (workload, printed) = answered(Workload::default(), "perhaps\nn\ny\nn\n0\nmany\n4\n");
         assert_eq!((workload.fits_in_memory, workload.threads), (Some(false), Some(4)));
         for words in ["'perhaps' is not y or n.", "'0' is not a number from 1 on.", "'many' is not"] {
-            assert!(told.contains(words), "{told}");
+            assert!(printed.contains(words), "{printed}");
         }
-        let (workload, told) = answered(Workload::default(), "y\n");
+        let (workload, printed) = answered(Workload::default(), "y\n");
         assert_eq!(workload, Workload { fits_in_memory: Some(true), ..Workload::default() });
-        assert_eq!(told.matches('?').count(), 2, "nobody is asked who has gone: {told}");
-        assert!(told.ends_with('\n'));
+        assert_eq!(printed.matches('?').count(), 2, "nobody is asked who has gone: {printed}");
+        assert!(printed.ends_with('\n'));
     }
 }

@@ -21,19 +21,19 @@ use common::{Lab, Running, is_root, outcome};
 /// Runs `nofault lab` in the folder, which must be refused with `code`; returns its messages.
 fn refused(lab: &Lab, arguments: &[&str], code: i32) -> String {
     let outcome = lab.run(arguments);
-    assert_eq!(outcome.code, code, "{arguments:?}: {}", outcome.told);
-    assert!(outcome.told.contains("nofault: ") || outcome.told.contains("error: "), "{}", outcome.told);
-    outcome.told
+    assert_eq!(outcome.code, code, "{arguments:?}: {}", outcome.stderr);
+    assert!(outcome.stderr.contains("nofault: ") || outcome.stderr.contains("error: "), "{}", outcome.stderr);
+    outcome.stderr
 }
 
 #[test]
 fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
     let lab = Lab::new();
     let outcome = lab.run(&["--json"]);
-    assert_eq!(outcome.code, 0, "{}", outcome.told);
-    let summary: serde_json::Value = serde_json::from_str(&outcome.said).expect("standard output is JSON alone");
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let summary: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("standard output is JSON alone");
     assert!(summary.is_object(), "{summary}");
-    assert!(outcome.told.contains("[17/17]"), "{}", outcome.told);
+    assert!(outcome.stderr.contains("[17/17]"), "{}", outcome.stderr);
     let result = lab.only_result();
     assert!(fs::read_to_string(result.join("report.html")).unwrap().contains("<svg"));
     assert_eq!(lab.names(), [result.file_name().unwrap().to_str().unwrap()], "no data, no lock");
@@ -68,16 +68,16 @@ fn a_verdict_names_what_was_said_what_was_assumed_and_what_was_not_measured() {
     let result = lab.only_result();
     let judged = |arguments: &[&str]| outcome(lab.command(&["verdict"]).arg(&result).args(arguments));
     let words = judged(&["--threads", "3", "--needs-transactions", "--latency-matters=false"]);
-    assert_eq!(words.code, 0, "{}", words.told);
+    assert_eq!(words.code, 0, "{}", words.stderr);
     for part in [
         "You said: in transactions, slow answers do not matter, 3 threads.",
         "Assumed: larger than memory, updated.",
         "not measured:",
     ] {
-        assert!(words.said.contains(part), "{part}: {}", words.said);
+        assert!(words.stdout.contains(part), "{part}: {}", words.stdout);
     }
     let json: serde_json::Value =
-        serde_json::from_str(&judged(&["--json", "--read-only", "--fits-in-memory"]).said).unwrap();
+        serde_json::from_str(&judged(&["--json", "--read-only", "--fits-in-memory"]).stdout).unwrap();
     assert_eq!(json["advice"], "no_answer", "the tiny run measured only async: {json}");
     assert_eq!(json["said"]["read_only"], true);
     assert_eq!(judged(&["--threads", "0"]).code, 2);
@@ -85,14 +85,14 @@ fn a_verdict_names_what_was_said_what_was_assumed_and_what_was_not_measured() {
     // The description of the workload given to a run is used by its own verdict and report, and is the default of later
     // verdicts.
     let run = lab.run(&["--read-only", "--fits-in-memory=false", "--workload-threads", "5"]);
-    assert_eq!(run.code, 0, "{}", run.told);
+    assert_eq!(run.code, 0, "{}", run.stderr);
     let about = "larger than memory, only read, 5 threads";
-    assert!(run.said.contains(&format!("You said: {about}.")), "{}", run.said);
-    let told = lab.results().pop().unwrap();
-    let page = fs::read_to_string(told.join("report.html")).unwrap();
+    assert!(run.stdout.contains(&format!("You said: {about}.")), "{}", run.stdout);
+    let folder = lab.results().pop().unwrap();
+    let page = fs::read_to_string(folder.join("report.html")).unwrap();
     assert!(page.contains(&format!("Said of the workload: {about}.")));
-    let again = outcome(lab.command(&["verdict"]).arg(&told).args(["--no-questions", "--threads", "2"]));
-    assert!(again.said.contains("You said: larger than memory, only read, 2 threads."), "{}", again.said);
+    let again = outcome(lab.command(&["verdict"]).arg(&folder).args(["--no-questions", "--threads", "2"]));
+    assert!(again.stdout.contains("You said: larger than memory, only read, 2 threads."), "{}", again.stdout);
     refused(&lab, &["verdict", "/nowhere"], 2);
 }
 
@@ -100,11 +100,11 @@ fn a_verdict_names_what_was_said_what_was_assumed_and_what_was_not_measured() {
 fn a_plan_touches_nothing() {
     let lab = Lab::new();
     let outcome = lab.run(&["--plan"]);
-    assert_eq!(outcome.code, 0, "{}", outcome.told);
-    assert!(outcome.said.contains("17 trials") && outcome.said.contains("may be used"), "{}", outcome.said);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("17 trials") && outcome.stdout.contains("may be used"), "{}", outcome.stdout);
     // A plan is output that was asked for, so it is printed even with --quiet, and as JSON with --json.
-    assert!(lab.run(&["--plan", "--quiet"]).said.contains("17 trials"));
-    let json: serde_json::Value = serde_json::from_str(&lab.run(&["--plan", "--json"]).said).unwrap();
+    assert!(lab.run(&["--plan", "--quiet"]).stdout.contains("17 trials"));
+    let json: serde_json::Value = serde_json::from_str(&lab.run(&["--plan", "--json"]).stdout).unwrap();
     assert_eq!(json["cells"].as_array().map(Vec::len), Some(17), "{json}");
     assert!(json["time_s"].as_f64().is_some_and(|time| time > 0.0) && json["left_out"].is_array(), "{json}");
     assert!(!lab.dir.exists());
@@ -145,22 +145,26 @@ fn a_plan_names_the_memory_that_its_own_trials_have() {
     let planned =
         |arguments: &[&str]| outcome(lab.command_in_dir(&["--plan", "--memory-method", "auto"]).args(arguments));
     let engines = planned(&["engines"]);
-    assert_eq!(engines.code, 0, "{}", engines.told);
-    if engines.said.contains("data larger than memory:") {
+    assert_eq!(engines.code, 0, "{}", engines.stderr);
+    if engines.stdout.contains("data larger than memory:") {
         println!("left out: memory cannot be limited here");
         return;
     }
-    assert!(engines.said.contains("96 MiB") && !engines.said.contains("nothing here needs it"), "{}", engines.said);
+    assert!(
+        engines.stdout.contains("96 MiB") && !engines.stdout.contains("nothing here needs it"),
+        "{}",
+        engines.stdout
+    );
     let asked = planned(&["engines", "--size", "128M", "--memory", "48M"]);
     assert!(
-        asked.said.contains("engines: 48 MiB by") || asked.said.contains("memory     48 MiB"),
+        asked.stdout.contains("engines: 48 MiB by") || asked.stdout.contains("memory     48 MiB"),
         "{}{}",
-        asked.said,
-        asked.told
+        asked.stdout,
+        asked.stderr
     );
     let errors = planned(&["errors", "--size", "64M", "--set", "async.open_questions=true"]);
-    assert!(errors.said.contains("nothing here needs it"), "{}{}", errors.said, errors.told);
-    assert!(!errors.said.contains("zram"), "no device for an experiment that has no trials there: {}", errors.said);
+    assert!(errors.stdout.contains("nothing here needs it"), "{}{}", errors.stdout, errors.stderr);
+    assert!(!errors.stdout.contains("zram"), "no device for an experiment that has no trials there: {}", errors.stdout);
 }
 
 /// Faults and stalls, measured by child processes, as in a user's run.
@@ -172,16 +176,16 @@ fn errors_and_stalls_run_tiny_with_every_answer_in_the_table() {
     let tiny = tiny.replace("'async'", "'errors', 'stalls'").replace("[async]", "pool = 'off'\n[async]");
     fs::write(&config, tiny + "[errors]\ncell_s = 0.02\nworking_sets = [1048576]\n[stalls]\ncell_s = 0.05\n").unwrap();
     let run = outcome(lab.bare(&["--config"]).arg(&config));
-    assert_eq!(run.code, 0, "{}", run.told);
+    assert_eq!(run.code, 0, "{}", run.stderr);
     for words in ["SIGBUS", "an error", "wrong data"] {
-        assert!(run.said.contains(words), "{words}: {}", run.said);
+        assert!(run.stdout.contains(words), "{words}: {}", run.stdout);
     }
-    let words = run.said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.contains("Not measured: stalls: memory cannot be limited here") {
-        println!("stalls and the price of checks were left out: memory cannot be limited here\n{}", run.told);
+        println!("stalls and the price of checks were left out: memory cannot be limited here\n{}", run.stderr);
     } else {
         for words in ["checked at every access", "MADV_WILLNEED", "longest"] {
-            assert!(run.said.contains(words), "{words}: {}", run.said);
+            assert!(run.stdout.contains(words), "{words}: {}", run.stdout);
         }
     }
     assert_eq!(lab.names(), [lab.only_result().file_name().unwrap().to_str().unwrap()], "nothing is left behind");
@@ -236,18 +240,18 @@ fn wrong_calls_say_what_is_right() {
         (&["--config", "/nowhere.toml"], "--print-config"),
     ];
     for (arguments, word) in cases {
-        let told = if arguments[0] == "--config" || arguments[0] == "--preset" {
-            outcome(&mut lab.bare(arguments)).told
+        let stderr = if arguments[0] == "--config" || arguments[0] == "--preset" {
+            outcome(&mut lab.bare(arguments)).stderr
         } else {
             refused(&lab, arguments, 2)
         };
-        assert!(told.contains(word), "{arguments:?}: {told}");
+        assert!(stderr.contains(word), "{arguments:?}: {stderr}");
     }
     assert!(!lab.dir.exists());
     for arguments in [["report", "/nowhere"], ["list", "/nowhere"]] {
         let outcome = outcome(&mut lab.command(&arguments));
-        assert_eq!(outcome.code, 2, "{}", outcome.told);
-        assert!(outcome.told.contains("there is no"), "{}", outcome.told);
+        assert_eq!(outcome.code, 2, "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("there is no"), "{}", outcome.stderr);
     }
 }
 
@@ -263,8 +267,8 @@ fn a_bad_configuration_is_named_by_line_and_name() {
     ] {
         fs::write(&file, text).unwrap();
         let outcome = outcome(lab.bare(&["--plan", "--config"]).arg(&file));
-        assert_eq!(outcome.code, 2, "{text}: {}", outcome.told);
-        assert!(outcome.told.contains(word), "{text}: {}", outcome.told);
+        assert_eq!(outcome.code, 2, "{text}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(word), "{text}: {}", outcome.stderr);
     }
 }
 
@@ -274,16 +278,16 @@ fn every_exit_code_of_the_help_is_there() {
     let help = outcome(&mut lab.command(&["--help"]));
     assert_eq!(help.code, 0);
     for part in ["0  done", "2  wrong call", "5  in use", "130  interrupted"] {
-        assert!(help.said.contains(part), "{part}: {}", help.said);
+        assert!(help.stdout.contains(part), "{part}: {}", help.stdout);
     }
-    assert!(help.said.lines().all(|line| line.chars().count() <= 120), "{}", help.said);
+    assert!(help.stdout.lines().all(|line| line.chars().count() <= 120), "{}", help.stdout);
 }
 
 #[test]
 fn data_larger_than_the_free_disk_is_refused_before_anything_is_made() {
     let lab = Lab::new();
-    let told = refused(&lab, &["access", "--size", "100T", "--memory-method", "large-file"], 4);
-    assert!(told.contains("100 TiB") && told.contains("less"), "{told}");
+    let stderr = refused(&lab, &["access", "--size", "100T", "--memory-method", "large-file"], 4);
+    assert!(stderr.contains("100 TiB") && stderr.contains("less"), "{stderr}");
     assert!(!lab.dir.exists());
 }
 
@@ -294,8 +298,8 @@ fn a_folder_that_may_not_be_written_is_refused_with_the_next_step() {
     fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o555)).unwrap();
     let Some(mut command) = lab.as_nobody(&[]) else { return };
     let outcome = outcome(&mut command);
-    assert_eq!(outcome.code, 3, "{}", outcome.told);
-    assert!(outcome.told.contains("--dir"), "{}", outcome.told);
+    assert_eq!(outcome.code, 3, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("--dir"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -305,7 +309,7 @@ fn a_user_without_rights_gets_a_run() {
     fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o777)).unwrap();
     let Some(mut command) = lab.as_nobody(&[]) else { return };
     let ended = outcome(&mut command);
-    assert_eq!(ended.code, 0, "{}", ended.told);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(lab.only_result().join("report.html").exists());
     if !is_root() {
         eprintln!("skipped: this user may have a cgroup of its own, so what follows is not known");
@@ -315,7 +319,7 @@ fn a_user_without_rights_gets_a_run() {
     // the others run.
     let Some(mut command) = lab.as_nobody(&["access", "async"]) else { return };
     let ended = outcome(&mut command);
-    assert_eq!(ended.code, 0, "{}", ended.told);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
     let records = fs::read_to_string(lab.results()[1].join("records.ndjson")).unwrap();
     let skipped = |line: &&str| line.contains("\"access\"") && line.contains("memory cannot be limited here");
     assert_eq!(records.lines().filter(skipped).count(), 1, "{records}");
@@ -325,8 +329,8 @@ fn a_user_without_rights_gets_a_run() {
     ] {
         let Some(mut command) = lab.as_nobody(&arguments) else { return };
         let ended = outcome(&mut command);
-        assert_eq!(ended.code, 3, "{}", ended.told);
-        assert!(ended.told.contains(word), "{}", ended.told);
+        assert_eq!(ended.code, 3, "{}", ended.stderr);
+        assert!(ended.stderr.contains(word), "{}", ended.stderr);
     }
 }
 
@@ -352,13 +356,13 @@ fn every_experiment_gives_a_user_without_rights_trials_or_a_reason() {
     tiny.iter().for_each(|assignment| arguments.extend(["--set", *assignment]));
     let Some(mut command) = lab.as_nobody(&arguments) else { return };
     let ended = outcome(&mut command);
-    assert_eq!(ended.code, 0, "{}", ended.told);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
     let records = fs::read_to_string(lab.only_result().join("records.ndjson")).unwrap();
     for experiment in experiments {
         let named = format!("\"experiment\":\"{experiment}\"");
         let (trials, skips): (Vec<&str>, Vec<&str>) =
             records.lines().filter(|line| line.contains(&named)).partition(|line| line.contains("\"type\":\"cell\""));
-        assert!(trials.len() + skips.len() > 0, "{experiment}: {}", ended.told);
+        assert!(trials.len() + skips.len() > 0, "{experiment}: {}", ended.stderr);
         assert!(skips.iter().all(|line| !line.contains("\"reason\":\"\"")), "{experiment}: {skips:?}");
     }
     assert_eq!(lab.names().len(), 1, "no data, no lock: {:?}", lab.names());
@@ -370,8 +374,8 @@ fn a_foreign_file_in_the_way_is_left_alone() {
     fs::create_dir(&lab.dir).unwrap();
     let foreign = lab.dir.join("async-0.data");
     fs::write(&foreign, "precious").unwrap();
-    let told = refused(&lab, &[], 6);
-    assert!(told.contains("async-0.data"), "{told}");
+    let stderr = refused(&lab, &[], 6);
+    assert!(stderr.contains("async-0.data"), "{stderr}");
     assert_eq!(fs::read_to_string(&foreign).unwrap(), "precious");
     assert_eq!(lab.names(), ["async-0.data"], "no result of nothing, no lock");
 }
@@ -380,9 +384,9 @@ fn a_foreign_file_in_the_way_is_left_alone() {
 fn a_folder_for_the_result_that_exists_is_not_written_to() {
     let lab = Lab::new();
     let out = lab.outer.path().join("out");
-    let told = |code| refused(&lab, &["--out", out.to_str().unwrap()], code);
+    let stderr = |code| refused(&lab, &["--out", out.to_str().unwrap()], code);
     fs::create_dir(&out).unwrap();
-    assert!(told(2).contains("never overwritten"));
+    assert!(stderr(2).contains("never overwritten"));
     fs::remove_dir(&out).unwrap();
     assert_eq!(lab.run(&["--out", out.to_str().unwrap()]).code, 0);
     assert!(out.join("records.ndjson").exists());
@@ -404,8 +408,8 @@ fn damaged_records_are_named_by_line() {
         &["compare", records.to_str().unwrap(), damaged.to_str().unwrap()],
     ] {
         let outcome = outcome(&mut lab.command(arguments));
-        assert_eq!(outcome.code, 6, "{}", outcome.told);
-        assert!(outcome.told.contains("records.ndjson:3:"), "{}", outcome.told);
+        assert_eq!(outcome.code, 6, "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("records.ndjson:3:"), "{}", outcome.stderr);
     }
     assert!(!damaged.with_file_name("report.html").exists());
 }
@@ -416,9 +420,9 @@ fn ctrl_c_keeps_what_was_measured() {
     let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
     running.until("[1/");
     running.signal("INT");
-    let (code, told) = running.end();
-    assert_eq!(code, Some(130), "{told}");
-    assert!(told.contains("what was measured is kept"), "{told}");
+    let (code, stderr) = running.end();
+    assert_eq!(code, Some(130), "{stderr}");
+    assert!(stderr.contains("what was measured is kept"), "{stderr}");
     let result = lab.only_result();
     let records = fs::read_to_string(result.join("records.ndjson")).unwrap();
     assert!(records.lines().last().unwrap().contains("\"complete\":false"), "{records}");
@@ -463,7 +467,7 @@ fn what_a_killed_lab_leaves_is_removed_by_the_next_start() {
     // Its records so far can be shown.
     let killed = lab.results().remove(0);
     let report = outcome(lab.command(&["report"]).arg(killed));
-    assert_eq!(report.code, 0, "{}", report.told);
+    assert_eq!(report.code, 0, "{}", report.stderr);
 }
 
 #[test]
@@ -471,8 +475,8 @@ fn a_second_lab_in_the_folder_is_told_who_is_there() {
     let lab = Lab::new();
     let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
     running.until("[1/");
-    let told = refused(&lab, &[], 5);
-    assert!(told.contains(&format!("process {}", running.id())), "{told}");
+    let stderr = refused(&lab, &[], 5);
+    assert!(stderr.contains(&format!("process {}", running.id())), "{stderr}");
     running.signal("TERM");
     assert_eq!(running.end().0, Some(130));
     assert_eq!(lab.run(&["--plan"]).code, 0, "the folder is free again");
@@ -495,13 +499,13 @@ fn a_result_that_is_worse_is_told_by_the_exit_code() {
     fs::write(&slow, lines.join("\n") + "\n").unwrap();
     let compare = |a: &Path, b: &Path| outcome(lab.command(&["compare"]).args([a, b]));
     let worse = compare(&good, &slow);
-    assert_eq!(worse.code, 1, "{}{}", worse.said, worse.told);
-    assert!(worse.said.contains("worse"), "{}", worse.said);
+    assert_eq!(worse.code, 1, "{}{}", worse.stdout, worse.stderr);
+    assert!(worse.stdout.contains("worse"), "{}", worse.stdout);
     let better = compare(&slow, &good);
-    assert_eq!(better.code, 0, "{}{}", better.said, better.told);
-    assert!(better.said.contains("better"), "{}", better.said);
+    assert_eq!(better.code, 0, "{}{}", better.stdout, better.stderr);
+    assert!(better.stdout.contains("better"), "{}", better.stdout);
     let json = outcome(lab.command(&["compare", "--json"]).args([&good, &slow]));
-    assert_eq!((json.code, serde_json::from_str::<serde_json::Value>(&json.said).is_ok()), (1, true));
+    assert_eq!((json.code, serde_json::from_str::<serde_json::Value>(&json.stdout).is_ok()), (1, true));
     assert_eq!(outcome(lab.command(&["compare", "--threshold", "nan"]).args([&good, &slow])).code, 2);
 }
 
@@ -514,22 +518,22 @@ fn wrong_data_and_failed_trials_have_exit_codes_of_their_own() {
     }
     let Some(device) = common::Loop::new(lab.outer.path()) else { return };
     let prepared = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", &device.path]));
-    assert_eq!(prepared.code, 0, "{}", prepared.told);
+    assert_eq!(prepared.code, 0, "{}", prepared.stderr);
     let run = || lab.run(&["--set", "async.open_questions=true", "--device", &device.path]);
     let good = run();
-    assert_eq!(good.code, 0, "{}", good.told);
+    assert_eq!(good.code, 0, "{}", good.stderr);
     // Erase everything but the marker.
     let blocks = fs::File::options().write(true).open(&device.path).unwrap();
     blocks.write_all_at(&vec![0; 64 << 20], 4096).and_then(|()| blocks.sync_all()).unwrap();
     drop(blocks);
     let wrong = run();
-    assert_eq!(wrong.code, 8, "{}", wrong.told);
-    assert!(wrong.told.contains("not what was written there"), "{}", wrong.told);
+    assert_eq!(wrong.code, 8, "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("not what was written there"), "{}", wrong.stderr);
     // The device cannot read beyond the end of its backing file.
     fs::File::options().write(true).open(lab.outer.path().join("image")).unwrap().set_len(1 << 20).unwrap();
     let failed = run();
-    assert_eq!(failed.code, 9, "{}", failed.told);
-    assert!(failed.told.contains("trials failed"), "{}", failed.told);
+    assert_eq!(failed.code, 9, "{}", failed.stderr);
+    assert!(failed.stderr.contains("trials failed"), "{}", failed.stderr);
 }
 
 #[test]
@@ -550,16 +554,16 @@ fn a_mounted_device_and_an_unmarked_one_are_refused() {
         None => eprintln!("skipped: no mount of a block device is seen here"),
     }
     let Some(device) = common::Loop::new(lab.outer.path()) else { return };
-    let told = refused(&lab, &["--set", "async.open_questions=true", "--device", &device.path], 6);
-    assert!(told.contains("prepare-device") && told.contains("--unmarked-devices"), "{told}");
+    let stderr = refused(&lab, &["--set", "async.open_questions=true", "--device", &device.path], 6);
+    assert!(stderr.contains("prepare-device") && stderr.contains("--unmarked-devices"), "{stderr}");
     let mistyped = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", "/dev/other"]));
-    assert_eq!(mistyped.code, 2, "{}", mistyped.told);
+    assert_eq!(mistyped.code, 2, "{}", mistyped.stderr);
     let plan = |flags: &[&str]| {
         lab.run(&[flags, &["--plan", "--set", "async.open_questions=true", "--device", &device.path]].concat()).code
     };
     assert_eq!(plan(&["--unmarked-devices"]), 0);
     let prepared = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", &device.path]));
-    assert_eq!(prepared.code, 0, "{}", prepared.told);
+    assert_eq!(prepared.code, 0, "{}", prepared.stderr);
     assert_eq!(plan(&[]), 0);
 }
 
@@ -568,10 +572,10 @@ fn the_doctor_answers_for_people_and_programs() {
     let lab = Lab::new();
     let dir = lab.outer.path().to_str().unwrap();
     let text = outcome(&mut lab.command(&["doctor", "--dir", dir]));
-    assert_eq!(text.code, 0, "{}", text.told);
-    assert!(text.said.contains("memory cgroup") && text.said.contains("ballast"), "{}", text.said);
+    assert_eq!(text.code, 0, "{}", text.stderr);
+    assert!(text.stdout.contains("memory cgroup") && text.stdout.contains("ballast"), "{}", text.stdout);
     let json = outcome(&mut lab.command(&["doctor", "--json", "--dir", dir]));
-    assert!(serde_json::from_str::<serde_json::Value>(&json.said).unwrap().is_object(), "{}", json.said);
+    assert!(serde_json::from_str::<serde_json::Value>(&json.stdout).unwrap().is_object(), "{}", json.stdout);
     assert_eq!(fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path() != lab.config).count(), 0);
 }
 

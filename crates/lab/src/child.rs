@@ -112,9 +112,9 @@ impl Running {
     ) -> Result<T> {
         let (lines, complaints) = (self.lines(), self.complaints());
         let mut deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
-        let mut told = false;
+        let mut signalled = false;
         loop {
-            if cancel.load(Ordering::Relaxed) && !std::mem::replace(&mut told, true) {
+            if cancel.load(Ordering::Relaxed) && !std::mem::replace(&mut signalled, true) {
                 deadline = deadline.map(|_| Instant::now() + LAST_WORDS);
                 if let Some(pid) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
                     // The child may have ended meanwhile: then its last line is in the pipe.
@@ -129,7 +129,7 @@ impl Running {
                         }
                     }
                     Err(error) => {
-                        let message = format!("the child said something that is no message: {error}: {line}");
+                        let message = format!("the child printed something that is no message: {error}: {line}");
                         return Err(LabError::new(LabErrorKind::System, message));
                     }
                 },
@@ -156,8 +156,8 @@ impl Running {
         };
         // With a bound: a process that the child started may still hold the other end.
         let soon = || complaints.recv_timeout(LAST_WORDS / 10).ok();
-        let said: Vec<String> = std::iter::from_fn(soon).take(20).collect();
-        let message = if said.is_empty() { how } else { format!("{how}: {}", said.join(" / ")) };
+        let output: Vec<String> = std::iter::from_fn(soon).take(20).collect();
+        let message = if output.is_empty() { how } else { format!("{how}: {}", output.join(" / ")) };
         LabError::new(LabErrorKind::System, message)
     }
 }
@@ -214,10 +214,10 @@ impl<R: Read> Orders<R> {
 ///
 /// # Errors
 /// `System` when the parent has gone, or for a message without a JSON form.
-pub(crate) fn say(output: &mut impl Write, message: &impl Serialize) -> Result<()> {
+pub(crate) fn send(output: &mut impl Write, message: &impl Serialize) -> Result<()> {
     let line = line_of(message)?;
-    let said = output.write_all(line.as_bytes()).and_then(|()| output.flush());
-    said.map_err(|error| LabError::system("tell the parent", &error))
+    let sent = output.write_all(line.as_bytes()).and_then(|()| output.flush());
+    sent.map_err(|error| LabError::system("send to the parent", &error))
 }
 
 fn line_of(message: &impl Serialize) -> Result<String> {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_ends_before_its_last_message_is_told_with_its_own_words() {
+    fn a_child_that_ends_before_its_last_message_is_reported_with_its_output() {
         let error = |script: &str| follow(shell(script), None, false).unwrap_err().to_string();
         assert!(error("echo 1; echo no disk >&2; exit 3").ends_with("3): no disk"));
         assert!(error("kill -9 $$").contains("--more"));
@@ -279,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_was_told_to_finish_is_still_heard_and_one_that_is_silent_is_given_up() {
-        let told = "trap 'kill $!; echo 0; exit' INT; sleep 1000 & echo 5; wait";
-        let child = shell(told);
+    fn messages_after_the_signal_still_arrive_and_a_silent_child_is_abandoned() {
+        let script = "trap 'kill $!; echo 0; exit' INT; sleep 1000 & echo 5; wait";
+        let child = shell(script);
         let cancel = AtomicBool::new(false);
         let mut sum = 0;
         let mut add = |number: u64| {

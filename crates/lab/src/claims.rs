@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use crate::experiments;
-use crate::judge::claim::{Part, Records};
+use crate::judge::claim::{Contribution, Records};
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
 
@@ -37,8 +37,8 @@ pub struct Answer {
 /// Every claim, answered from these records, in the order of [`all`].
 pub fn answers(file: &RecordFile, summary: &Summary<'_>) -> Vec<Answer> {
     let records = Records { file, summary };
-    let parts = |claim: &str| -> Vec<Part<'_>> {
-        experiments::ALL.into_iter().filter_map(|experiment| experiment.part(claim, &records)).collect()
+    let parts = |claim: &str| -> Vec<Contribution<'_>> {
+        experiments::ALL.into_iter().filter_map(|experiment| experiment.contribution(claim, &records)).collect()
     };
     all()
         .map(|claim| Answer {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use experiment_id::ExperimentId;
 pub use params::Params;
 pub use sections::{Section, Sections};
-pub use workload::{Said, WorkloadConfig};
+pub use workload::{WorkloadConfig, YesNo};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;

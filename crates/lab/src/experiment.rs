@@ -14,9 +14,9 @@ use crate::config::Config;
 use crate::config::params::Parameters;
 use crate::error::Result;
 use crate::judge::Finding;
-use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
-use crate::literature::{self, Beside, LiteratureRow, LiteratureTable};
+use crate::literature::{self, Counterparts, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick, TrialSpec};
@@ -104,7 +104,7 @@ pub(crate) trait Experiment: Sync {
     }
 
     /// Its part in a claim that several experiments decide together, by the claim's id; `None` where it has none.
-    fn part<'s>(&self, _claim: &str, _records: &'s Records<'s>) -> Option<Part<'s>> {
+    fn contribution<'s>(&self, _claim: &str, _records: &'s Records<'s>) -> Option<Contribution<'s>> {
         None
     }
 
@@ -119,7 +119,7 @@ pub(crate) trait Experiment: Sync {
     }
 
     /// Whether one of its findings already covers a trial's warning for the whole method.
-    fn says_itself(&self, _group: &Group<'_>, _warning: &str) -> bool {
+    fn covers_warning(&self, _group: &Group<'_>, _warning: &str) -> bool {
         false
     }
 
@@ -143,7 +143,12 @@ pub(crate) trait Experiment: Sync {
     fn literature(&self) -> &'static [LiteratureTable];
 
     /// The groups that are shown beside a row of one of these tables.
-    fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
+    fn counterparts<'g, 'a>(
+        &self,
+        table: &LiteratureTable,
+        row: &LiteratureRow,
+        summary: &'g Summary<'a>,
+    ) -> Counterparts<'g, 'a> {
         literature::on_the_file(self.id(), table, row, summary)
     }
 }

@@ -1,7 +1,7 @@
-//! All findings of a record file: each experiment's own, then the doubts; and the short lists for the head of the
+//! All findings of a record file: each experiment's own, then the threats to validity; and the short lists for the head of the
 //! report.
 
-mod doubts;
+mod threats;
 
 use crate::experiments;
 use crate::record::file::RecordFile;
@@ -9,11 +9,11 @@ use crate::summary::Summary;
 
 pub use crate::judge::{Finding, KeyFigure, Kind};
 
-/// All findings of a record file: first the experiments' own, in their order, then the reasons for doubt.
+/// All findings of a record file: first the experiments' own, in their order, then the threats to their validity.
 pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     experiments::ALL.iter().for_each(|experiment| experiment.findings(summary, &mut all));
-    doubts::find(file, summary, &mut all);
+    threats::find(file, summary, &mut all);
     all
 }
 

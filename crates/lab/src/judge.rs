@@ -140,7 +140,7 @@ impl Comparison {
     }
 
     /// Why it is inconclusive; empty where it is conclusive.
-    pub(crate) fn doubt(&self) -> String {
+    pub(crate) fn caveat(&self) -> String {
         match (self.kind, self.repeats) {
             (Kind::Inconclusive, _) if self.a.count < 2 || self.b.count < 2 => {
                 "inconclusive: one run is no spread – ".into()

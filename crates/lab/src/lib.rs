@@ -22,7 +22,7 @@ pub mod methods;
 mod mixes;
 pub mod progress;
 pub mod read_loops;
-mod reads;
+mod read_trials;
 pub mod record;
 pub mod report;
 pub mod run;

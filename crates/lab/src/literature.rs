@@ -115,7 +115,7 @@ pub static SYSTEMS: Source = Source {
 
 /// The reader's groups beside a row of a table: one for each column.
 #[derive(Debug)]
-pub struct Beside<'g, 'a> {
+pub struct Counterparts<'g, 'a> {
     /// A group for each column; `None` where these records have none.
     pub groups: Vec<Option<&'g Group<'a>>>,
     /// Whether all of them were measured on the file.
@@ -128,7 +128,7 @@ pub fn on_the_file<'g, 'a>(
     table: &LiteratureTable,
     row: &LiteratureRow,
     summary: &'g Summary<'a>,
-) -> Beside<'g, 'a> {
+) -> Counterparts<'g, 'a> {
     let states: &[CacheState] =
         if table.columns.len() > 1 { &[CacheState::Cold, CacheState::Warm] } else { &[CacheState::Cold] };
     let find = |cache: &CacheState| {
@@ -144,5 +144,5 @@ pub fn on_the_file<'g, 'a>(
     };
     // Figures of ten devices are not compared with one file.
     let groups = if table.devices > 1 { vec![None; states.len()] } else { states.iter().map(find).collect() };
-    Beside { groups, on_file: true }
+    Counterparts { groups, on_file: true }
 }

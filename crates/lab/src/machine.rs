@@ -40,13 +40,13 @@ pub mod workdir;
 /// Removes the stale resources of this user's killed labs: cgroups, devices of RAM, a changed read-ahead, mounts. To be
 /// called at every start. Returns a sentence for each removal and for each failure.
 pub fn remove_leftovers() -> Vec<String> {
-    let told = [
+    let messages = [
         memory::remove_leftovers(),
         ram::remove_leftovers(),
         read_ahead::restore_leftovers(),
         faulty::remove_leftovers(),
     ];
-    told.into_iter().flat_map(|told| told.unwrap_or_else(|error| vec![error.to_string()])).collect()
+    messages.into_iter().flat_map(|messages| messages.unwrap_or_else(|error| vec![error.to_string()])).collect()
 }
 
 #[cfg(test)]

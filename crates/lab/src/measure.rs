@@ -194,7 +194,7 @@ pub fn run_then(
     let stop = AtomicBool::new(false);
     let barrier = Barrier::new(works.len() + 1);
     let begun = Barrier::new(2);
-    let merged = Mutex::new(Merged::default());
+    let merged = Mutex::new(Totals::default());
     let (ended, workers_ended) = mpsc::channel::<()>();
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
 
@@ -255,14 +255,14 @@ pub fn run_then(
 
 /// The results of all workers, summed.
 #[derive(Default)]
-struct Merged {
+struct Totals {
     latency: BTreeMap<&'static str, Histogram<u64>>,
     figures: BTreeMap<&'static str, f64>,
     checks: Checks,
     error: Option<LabError>,
 }
 
-impl Merged {
+impl Totals {
     fn take(&mut self, worker: Worker<'_>, result: Result<()>) {
         for (name, histogram) in worker.latency.into_iter().filter(|(_, histogram)| !histogram.is_empty()) {
             let all = self.latency.entry(name).or_insert_with(new_histogram);

@@ -67,7 +67,7 @@ impl Method {
     }
 
     /// The method as the outside baseline of a family.
-    pub const fn beside(self, family: Family) -> Self {
+    pub const fn baseline_of(self, family: Family) -> Self {
         Self { baseline_of: Some(family), ..self }
     }
 }
@@ -82,9 +82,9 @@ pub static SHARED: &[Method] = &[
     Method::new("uring-direct", "io_uring O_DIRECT", Family::Ring),
     Method::new("mmap", "mmap RANDOM", Family::Mapped),
     Method::new("pread-buffered-random", "pread buffered, RANDOM hint", Family::Buffered),
-    Method::new("fio-uring", "fio io_uring", Family::Baseline).beside(Family::Ring),
-    Method::new("fio-uring-direct", "fio io_uring", Family::Baseline).beside(Family::Ring),
-    Method::new("fio-psync-direct", "fio psync", Family::Baseline).beside(Family::Direct),
+    Method::new("fio-uring", "fio io_uring", Family::Baseline).baseline_of(Family::Ring),
+    Method::new("fio-uring-direct", "fio io_uring", Family::Baseline).baseline_of(Family::Ring),
+    Method::new("fio-psync-direct", "fio psync", Family::Baseline).baseline_of(Family::Direct),
     Method::new("os-cow", "os_cow (MMAPv1)", Family::Mapped),
     Method::new("user-cow", "user_cow (in the map)", Family::Mapped),
     Method::new("user-cow-pwrite", "user_cow (pwrite)", Family::Mapped),

@@ -47,7 +47,7 @@ impl Progress {
     }
 
     /// Prints a line that stays.
-    pub fn say(&self, line: &str) {
+    pub fn print(&self, line: &str) {
         match self.show {
             Show::Bars => self.bar.suspend(|| put(line)),
             Show::Lines => put(line),
@@ -57,7 +57,7 @@ impl Progress {
 
     /// Prints a text that stays, broken into lines of the terminal's width and indented to the end of `head`.
     pub fn say_wrapped(&self, head: &str, text: &str) {
-        wrapped(head, text, width()).iter().for_each(|line| self.say(line));
+        wrapped(head, text, width()).iter().for_each(|line| self.print(line));
     }
 
     /// Begins work of a known number of bytes.
@@ -117,7 +117,12 @@ impl Progress {
             None => (outcome.ops, outcome.bytes, outcome.elapsed_s),
         };
         let partial = if outcome.partial { " (cut short)" } else { "" };
-        self.say(&format!("{:<8} {:<46} {}{partial}", self.place, describe(&trial.spec), rate(ops, bytes, elapsed_s)));
+        self.print(&format!(
+            "{:<8} {:<46} {}{partial}",
+            self.place,
+            describe(&trial.spec),
+            rate(ops, bytes, elapsed_s)
+        ));
         for warning in &outcome.warnings {
             self.say_wrapped("         note: ", warning);
         }

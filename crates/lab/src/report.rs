@@ -3,8 +3,8 @@
 //!
 //! Everything from the records passes the template's escaping or `show::svg::escape`; only drawings made here are markup.
 
-mod beside;
 mod claims;
+mod literature;
 pub(crate) mod picture;
 mod text;
 
@@ -81,10 +81,10 @@ struct Key<'a> {
 
 /// The verdict in words.
 #[derive(Debug, Serialize)]
-struct Judged {
+struct VerdictView {
     headline: String,
     workload: String,
-    reasons: Vec<JudgedReason>,
+    reasons: Vec<ReasonView>,
     not_measured: Vec<String>,
     otherwise: Option<String>,
     sure: &'static str,
@@ -93,7 +93,7 @@ struct Judged {
 
 /// A reason of the verdict.
 #[derive(Debug, Serialize)]
-struct JudgedReason {
+struct ReasonView {
     rule: &'static str,
     side: &'static str,
     class: &'static str,
@@ -101,15 +101,16 @@ struct JudgedReason {
     trials: Vec<String>,
 }
 
-impl Judged {
+impl VerdictView {
     fn of(verdict: Verdict) -> Self {
         let sentence = |head: &str, words: String| match words.as_str() {
             "" => String::new(),
             words => format!("{head} of the workload: {words}."),
         };
-        let (said, assumed) = (sentence("Said", verdict.said.words()), sentence("Assumed", verdict.assumptions()));
-        let workload = [said, assumed].join(" ").trim().to_owned();
-        let reasons = verdict.reasons.into_iter().map(|reason| JudgedReason {
+        let (stated, assumed) =
+            (sentence("Stated", verdict.stated.words()), sentence("Assumed", verdict.assumptions()));
+        let workload = [stated, assumed].join(" ").trim().to_owned();
+        let reasons = verdict.reasons.into_iter().map(|reason| ReasonView {
             rule: reason.rule,
             side: reason.side.words(),
             class: match reason.side {
@@ -152,7 +153,7 @@ struct Page<'a> {
     biases: &'a [String],
     /// Each bias's name, without its consequences.
     bias_names: Vec<String>,
-    verdict: Judged,
+    verdict: VerdictView,
     claims: Vec<claims::Line>,
     claims_counted: String,
     key_groups: Vec<KeyGroup<'a>>,
@@ -238,7 +239,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
         about_maps,
         biases: &run.biases,
         bias_names: run.biases.iter().map(|bias| first_clause(bias)).collect(),
-        verdict: Judged::of(judge(file, &summary, Workload::of_run(file))),
+        verdict: VerdictView::of(judge(file, &summary, Workload::of_run(file))),
         claims,
         claims_counted: crate::claims::counted(&answers),
         key_groups,
@@ -262,7 +263,7 @@ fn section(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>
         title: table.source.title,
         machine: table.source.machine,
         how: table.source.how,
-        figure: beside::literature(experiment, table, summary),
+        figure: literature::figure(experiment, table, summary),
         remarks: table.remarks,
     });
     Section {

@@ -74,7 +74,7 @@ pub struct RunResult {
 
 /// The result of [`run`]: a plan or a measured run.
 #[derive(Debug)]
-pub enum Ran {
+pub enum RunOutcome {
     /// Only a plan: no trial was measured.
     Planned(Plan),
     /// A measured run.
@@ -86,7 +86,7 @@ pub enum Ran {
 /// # Errors
 /// Any failure that keeps a run from starting or from being recorded. After the first record, a failure is in the
 /// result as [`RunResult::trouble`].
-pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -> Result<Ran> {
+pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -> Result<RunOutcome> {
     let config = &options.config;
     config.validate()?;
     if let Some(out) = options.out.as_ref().filter(|out| out.exists()) {
@@ -110,7 +110,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         return Err(LabError::new(kind, format!("nothing can be measured here: {reason}")));
     }
     if options.plan_only {
-        return Ok(Ran::Planned(plan));
+        return Ok(RunOutcome::Planned(plan));
     }
 
     let survey = prepared.survey();
@@ -149,7 +149,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         Some(before) => Some(LabError::new(before.kind(), format!("{before}; {error}"))),
         None => Some(error),
     });
-    Ok(Ran::Measured(Box::new(RunResult { folder, records, trouble })))
+    Ok(RunOutcome::Measured(Box::new(RunResult { folder, records, trouble })))
 }
 
 /// Reads a configuration from a TOML file, or from the records of an earlier run.
@@ -461,8 +461,8 @@ mod tests {
             finish(&mut writer, Ok(trouble(wrong, failed)), failed, Instant::now()).unwrap();
             let records = read_records(&path).unwrap();
             assert_eq!(records.is_complete(), complete, "{wrong} wrong, {failed} failed");
-            let told = format!("{failed} trials failed");
-            assert_eq!(records.incomplete_reason().contains(&told), !complete, "{}", records.incomplete_reason());
+            let reason = format!("{failed} trials failed");
+            assert_eq!(records.incomplete_reason().contains(&reason), !complete, "{}", records.incomplete_reason());
         }
     }
 }

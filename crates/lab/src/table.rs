@@ -21,9 +21,9 @@ use crate::verdict::{Verdict, Workload, judge};
 pub use json::summary_json;
 
 /// Most lines of one kind below the tables; the report has all.
-const DOUBTS_MAX: usize = 6;
+const WARNINGS_MAX: usize = 6;
 
-/// A table for each experiment and target with the best setting of each method, the headline findings, doubts by
+/// A table for each experiment and target with the best setting of each method, the headline findings, warnings by
 /// kind, and skipped measurements: no line wider than `width` columns (at least 40). Plain text, no colours; ends with
 /// a line break.
 pub fn summary_table(file: &RecordFile, width: u16) -> String {
@@ -38,16 +38,16 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         push(&mut text, "=>", &finding.text, width);
     }
     undecided(&findings, width, &mut text);
-    let doubts: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
-    for finding in doubts.iter().take(DOUBTS_MAX) {
+    let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
+    for finding in warnings.iter().take(WARNINGS_MAX) {
         push(&mut text, " !", &finding.text, width);
     }
     if !file.run.biases.is_empty() {
         let biases = format!("{} biases of this machine were found; the report names them.", file.run.biases.len());
         push(&mut text, " !", &biases, width);
     }
-    if doubts.len() > DOUBTS_MAX {
-        let rest = match doubts.len() - DOUBTS_MAX {
+    if warnings.len() > WARNINGS_MAX {
+        let rest = match warnings.len() - WARNINGS_MAX {
             1 => "One more reason for care is in the report.".to_owned(),
             more => format!("{more} more reasons for care are in the report."),
         };

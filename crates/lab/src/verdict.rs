@@ -54,7 +54,8 @@ pub enum Sure {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
     /// The user's answers.
-    pub said: Workload,
+    #[serde(rename = "said")]
+    pub stated: Workload,
     /// The answers with assumptions for open questions.
     pub assumed: Workload,
     /// The recommendation.
@@ -74,11 +75,12 @@ pub struct Verdict {
 }
 
 /// Judges from records alone.
-pub fn judge(file: &RecordFile, summary: &Summary<'_>, said: Workload) -> Verdict {
+pub fn judge(file: &RecordFile, summary: &Summary<'_>, stated: Workload) -> Verdict {
     let records = Records { file, summary };
-    let mut verdict = judge_as(&records, said, said.assumed());
-    let other = Workload { read_only: Some(true), fits_in_memory: Some(true), needs_transactions: Some(false), ..said };
-    if !said.is_whole() && said.read_only != Some(false) && said.fits_in_memory != Some(false) {
+    let mut verdict = judge_as(&records, stated, stated.assumed());
+    let other =
+        Workload { read_only: Some(true), fits_in_memory: Some(true), needs_transactions: Some(false), ..stated };
+    if !stated.is_whole() && stated.read_only != Some(false) && stated.fits_in_memory != Some(false) {
         let other = judge_as(&records, other, other.assumed());
         let why = other.reasons.iter().find(|reason| reason.side != Side::Neither).map(|reason| reason.text.as_str());
         let why = why.map_or(String::new(), |why| format!(" {}", upper(why)));
@@ -90,7 +92,7 @@ pub fn judge(file: &RecordFile, summary: &Summary<'_>, said: Workload) -> Verdic
     verdict
 }
 
-fn judge_as(records: &Records<'_>, said: Workload, assumed: Workload) -> Verdict {
+fn judge_as(records: &Records<'_>, stated: Workload, assumed: Workload) -> Verdict {
     let mut found = rules::apply(records, &assumed);
     let sides: Vec<Side> = found.reasons.iter().map(|reason| reason.side).collect();
     let decides = |side: Side| sides.contains(&side);
@@ -124,7 +126,7 @@ fn judge_as(records: &Records<'_>, said: Workload, assumed: Workload) -> Verdict
     found.reasons = order.into_iter().map(|(_, _, reason)| reason).collect();
     let (sure, why_no_surer) = how_sure(records, assumed, advice, deciding, &found);
     Verdict {
-        said,
+        stated,
         assumed,
         advice,
         headline: headline(advice, decides(Side::Against)).into(),
@@ -170,7 +172,7 @@ fn how_sure(
     assumed: Workload,
     advice: Advice,
     deciding: Side,
-    found: &rules::Found,
+    found: &rules::Evaluation,
 ) -> (Sure, Vec<String>) {
     if advice == Advice::NoAnswer {
         return (Sure::Nothing, Vec::new());
@@ -253,13 +255,13 @@ impl Verdict {
 
     /// The assumptions for open questions, in words; empty without any.
     pub fn assumptions(&self) -> String {
-        let only = |said: Option<bool>, assumed: Option<bool>| if said.is_none() { assumed } else { None };
+        let only = |stated: Option<bool>, assumed: Option<bool>| if stated.is_none() { assumed } else { None };
         Workload {
-            read_only: only(self.said.read_only, self.assumed.read_only),
-            fits_in_memory: only(self.said.fits_in_memory, self.assumed.fits_in_memory),
+            read_only: only(self.stated.read_only, self.assumed.read_only),
+            fits_in_memory: only(self.stated.fits_in_memory, self.assumed.fits_in_memory),
             threads: None,
-            latency_matters: only(self.said.latency_matters, self.assumed.latency_matters),
-            needs_transactions: only(self.said.needs_transactions, self.assumed.needs_transactions),
+            latency_matters: only(self.stated.latency_matters, self.assumed.latency_matters),
+            needs_transactions: only(self.stated.needs_transactions, self.assumed.needs_transactions),
         }
         .words()
     }
@@ -268,8 +270,8 @@ impl Verdict {
     pub fn lines(&self, short: bool) -> Vec<(&'static str, String)> {
         let mut lines = vec![("==", self.headline.clone())];
         let mut workload = String::new();
-        if !self.said.words().is_empty() {
-            let _ = write!(workload, "You said: {}. ", self.said.words());
+        if !self.stated.words().is_empty() {
+            let _ = write!(workload, "You said: {}. ", self.stated.words());
         }
         if !self.assumptions().is_empty() {
             let _ = write!(workload, "Assumed: {}.", self.assumptions());

@@ -40,14 +40,14 @@ pub(crate) struct Lab {
 /// How a command ended: exit code, standard output, standard error.
 pub(crate) struct Outcome {
     pub(crate) code: i32,
-    pub(crate) said: String,
-    pub(crate) told: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 pub(crate) fn outcome(command: &mut Command) -> Outcome {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Outcome { code: output.status.code().unwrap_or(-1), said: text(&output.stdout), told: text(&output.stderr) }
+    Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
 }
 
 impl Lab {
@@ -140,14 +140,14 @@ impl Lab {
 pub(crate) struct Running {
     child: Child,
     lines: BufReader<std::process::ChildStderr>,
-    told: String,
+    stderr: String,
 }
 
 impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap());
-        Self { child, lines, told: String::new() }
+        Self { child, lines, stderr: String::new() }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -157,9 +157,9 @@ impl Running {
     /// Reads on until a line starts with `word`.
     pub(crate) fn until(&mut self, word: &str) {
         loop {
-            let from = self.told.len();
-            assert!(self.lines.read_line(&mut self.told).unwrap() > 0, "it ended before '{word}': {}", self.told);
-            if self.told[from..].starts_with(word) {
+            let from = self.stderr.len();
+            assert!(self.lines.read_line(&mut self.stderr).unwrap() > 0, "it ended before '{word}': {}", self.stderr);
+            if self.stderr[from..].starts_with(word) {
                 return;
             }
         }
@@ -177,8 +177,8 @@ impl Running {
 
     /// Waits for the end and returns the exit code and everything written to standard error.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
-        while self.lines.read_line(&mut self.told).unwrap() > 0 {}
-        (self.child.wait().unwrap().code(), std::mem::take(&mut self.told))
+        while self.lines.read_line(&mut self.stderr).unwrap() > 0 {}
+        (self.child.wait().unwrap().code(), std::mem::take(&mut self.stderr))
     }
 }
 

@@ -18,14 +18,19 @@ fn bench(lab: &mut Lab, arguments: &[&str]) -> Command {
 fn a_tiny_benchmark_ends_with_a_table_and_a_result_that_the_lab_reads() {
     let mut lab = Lab::new();
     let ended = outcome(&mut bench(&mut lab, &["get-one", "space", "--seconds", "0.2"]));
-    assert_eq!(ended.code, 0, "{}", ended.told);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
     for shown in ["get-one 100 B", "device", "≥ 0.95", "space-updated 100 B", "≤ 1.05×"] {
-        assert!(ended.said.contains(shown), "{shown}: {}", ended.said);
+        assert!(ended.stdout.contains(shown), "{shown}: {}", ended.stdout);
     }
-    assert!(!ended.said.contains("Verdict") && !ended.told.contains("lab verdict"), "{}{}", ended.said, ended.told);
+    assert!(
+        !ended.stdout.contains("Verdict") && !ended.stderr.contains("lab verdict"),
+        "{}{}",
+        ended.stdout,
+        ended.stderr
+    );
     let result = lab.only_result();
     for kept in ["records.ndjson", "report.html"] {
-        assert!(ended.told.contains(kept) && result.join(kept).is_file(), "{kept}: {}", ended.told);
+        assert!(ended.stderr.contains(kept) && result.join(kept).is_file(), "{kept}: {}", ended.stderr);
     }
     assert_eq!(lab.names().len(), 1, "no database, no lock: {:?}", lab.names());
     let records = fs::read_to_string(result.join("records.ndjson")).unwrap();
@@ -33,18 +38,18 @@ fn a_tiny_benchmark_ends_with_a_table_and_a_result_that_the_lab_reads() {
     assert_eq!(own.count(), 2, "each repeat of the engine with its raw histogram");
 
     let again = outcome(lab.command(&["report"]).arg(&result));
-    assert_eq!((again.code, again.said), (0, ended.said), "{}", again.told);
+    assert_eq!((again.code, again.stdout), (0, ended.stdout), "{}", again.stderr);
     let same = outcome(lab.command(&["compare"]).args([&result, &result]));
-    assert!(same.code == 0 && same.said.contains("are the same"), "{}{}", same.said, same.told);
+    assert!(same.code == 0 && same.stdout.contains("are the same"), "{}{}", same.stdout, same.stderr);
     let list = outcome(lab.command(&["list"]).arg(&lab.dir));
-    assert!(list.said.contains(result.file_name().unwrap().to_str().unwrap()), "{}", list.said);
+    assert!(list.stdout.contains(result.file_name().unwrap().to_str().unwrap()), "{}", list.stdout);
 }
 
 #[test]
 fn the_works_are_listed_and_a_wrong_call_makes_nothing() {
     let mut lab = Lab::new();
     let list = outcome(&mut bench(&mut lab, &["--list"]));
-    assert!(list.code == 0 && list.said.contains("get-tasks") && list.said.contains("ycsb"), "{}", list.said);
+    assert!(list.code == 0 && list.stdout.contains("get-tasks") && list.stdout.contains("ycsb"), "{}", list.stdout);
     for (arguments, told) in [
         (&["gets"][..], "get-many"),
         (&["--limit", "1MiB"], "too small"),
@@ -54,8 +59,8 @@ fn the_works_are_listed_and_a_wrong_call_makes_nothing() {
         (&["--log", "1"], "log_bytes"),
     ] {
         let ended = outcome(&mut bench(&mut lab, arguments));
-        assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.told);
-        assert!(ended.told.contains(told), "{arguments:?}: {}", ended.told);
+        assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(told), "{arguments:?}: {}", ended.stderr);
         assert!(!lab.dir.exists(), "{arguments:?}");
     }
 }
@@ -64,9 +69,9 @@ fn the_works_are_listed_and_a_wrong_call_makes_nothing() {
 fn a_plan_says_what_would_be_measured_and_measures_nothing() {
     let mut lab = Lab::new();
     let plan = outcome(&mut bench(&mut lab, &["scan", "--plan"]));
-    assert!(plan.code == 0 && plan.said.contains("engine") && plan.said.contains("trials"), "{}", plan.said);
+    assert!(plan.code == 0 && plan.stdout.contains("engine") && plan.stdout.contains("trials"), "{}", plan.stdout);
     let json = outcome(&mut bench(&mut lab, &["scan", "--plan", "--json"]));
-    let json: serde_json::Value = serde_json::from_str(&json.said).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert!(!json["cells"].as_array().unwrap().is_empty(), "{json}");
     assert!(lab.results().is_empty());
 }

@@ -19,12 +19,12 @@ fn what_cannot_be_removed_after_a_run_costs_neither_the_report_nor_its_path() {
     // The folder is gone, so its files can neither be listed nor removed.
     fs::rename(&lab.dir, lab.outer.path().join("moved")).unwrap();
     running.signal("INT");
-    let (code, told) = running.end();
-    assert_eq!(code, Some(130), "{told}");
+    let (code, stderr) = running.end();
+    assert_eq!(code, Some(130), "{stderr}");
     let named = format!("report:  {}", out.join("report.html").display());
-    assert!(told.contains(&named) && told.contains("records: "), "{told}");
-    let last = told.lines().last().unwrap();
-    assert!(last.contains("what was measured is kept") && last.contains(lab.dir.to_str().unwrap()), "{told}");
+    assert!(stderr.contains(&named) && stderr.contains("records: "), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    assert!(last.contains("what was measured is kept") && last.contains(lab.dir.to_str().unwrap()), "{stderr}");
     assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("<title>nofault lab"));
     assert!(fs::read_to_string(out.join("records.ndjson")).unwrap().contains("\"type\":\"end\""));
 }

@@ -10,8 +10,8 @@ type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
 /// The output of `--print-config` for a call, with a preset's values.
 fn printed(lab: &Lab, arguments: &[&str]) -> String {
     let ended = outcome(lab.bare(&["--print-config"]).args(arguments));
-    assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.told);
-    ended.said
+    assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
+    ended.stdout
 }
 
 /// A value of a printed configuration by its name, on one line and without blanks.
@@ -32,9 +32,9 @@ fn value(printed: &str, name: &str) -> String {
 /// The message of a refused call, with a preset's values.
 fn refused(lab: &Lab, arguments: &[&str]) -> String {
     let ended = outcome(&mut lab.bare(arguments));
-    assert_eq!(ended.code, 2, "{arguments:?}: {}{}", ended.said, ended.told);
+    assert_eq!(ended.code, 2, "{arguments:?}: {}{}", ended.stdout, ended.stderr);
     assert!(!lab.dir.exists(), "{arguments:?}");
-    ended.told
+    ended.stderr
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn a_flag_that_no_chosen_experiment_has_is_refused_with_who_has_it_and_what_come
         (&["access", "--read-ahead-kb", "128"], &["it is for random, scan, async and engines"]),
     ];
     for (arguments, words) in cases {
-        let told = refused(&lab, arguments);
-        words.iter().for_each(|words| assert!(told.contains(words), "{arguments:?}: {told}"));
+        let stderr = refused(&lab, arguments);
+        words.iter().for_each(|words| assert!(stderr.contains(words), "{arguments:?}: {stderr}"));
     }
     // Resources that are left out, or used only where available, require no rights.
     printed(&lab, &["translate", "--fio", "off", "--pool", "off", "--ram-device", "auto", "--memory-method", "auto"]);
@@ -135,20 +135,20 @@ fn a_flag_that_no_chosen_experiment_has_is_refused_with_who_has_it_and_what_come
 fn data_that_would_fit_is_refused_with_the_flags_that_change_it() {
     let lab = Lab::new();
     for arguments in [["engines", "--memory", "2GiB"], ["random", "--memory", "3GiB"]] {
-        let told = refused(&lab, &arguments);
+        let stderr = refused(&lab, &arguments);
         let words = ["at least twice", "--size", "--memory", arguments[2].trim_end_matches("GiB")];
-        words.iter().for_each(|words| assert!(told.contains(words), "{arguments:?}: {told}"));
+        words.iter().for_each(|words| assert!(stderr.contains(words), "{arguments:?}: {stderr}"));
     }
     // Experiments without a memory limit need no such space.
     let small = outcome(lab.bare(&["--plan", "errors", "--size", "64M"]).args(["--repeats", "1"]));
-    assert_eq!(small.code, 0, "{}", small.told);
-    assert!(small.said.contains("nothing here needs it"), "{}", small.said);
+    assert_eq!(small.code, 0, "{}", small.stderr);
+    assert!(small.stdout.contains("nothing here needs it"), "{}", small.stdout);
 }
 
 #[test]
 fn the_help_says_what_a_run_without_a_word_leaves_out() {
     let lab = Lab::new();
-    let help = outcome(&mut lab.command(&["--help"])).said;
+    let help = outcome(&mut lab.command(&["--help"])).stdout;
     let first = help.lines().find(|line| line.trim_start().starts_with("nofault lab  ")).expect("the plainest example");
     let every = value(&printed(&lab, &["--preset", "standard"]), "experiments");
     let quick = value(&printed(&lab, &[]), "experiments");

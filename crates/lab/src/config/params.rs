@@ -85,9 +85,9 @@ pub(crate) trait Parameters: Sync {
 }
 
 /// [`Parameters`] of the type `P`.
-pub(crate) struct Of<P>(PhantomData<fn() -> P>);
+pub(crate) struct ParametersOf<P>(PhantomData<fn() -> P>);
 
-impl<P> Of<P> {
+impl<P> ParametersOf<P> {
     pub(crate) const NEW: Self = Self(PhantomData);
 }
 
@@ -99,7 +99,7 @@ fn unreadable<P: Params>(error: &toml::de::Error) -> String {
     format!("[{}] {}", P::OF, error.to_string().trim_end().replace('\n', " "))
 }
 
-impl<P: Params> Parameters for Of<P> {
+impl<P: Params> Parameters for ParametersOf<P> {
     fn preset(&self, preset: Preset) -> Section {
         Section::of(&P::preset(preset))
     }

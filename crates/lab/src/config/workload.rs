@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// An answer to a question of yes or no.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum YesNo {
     /// No answer was given.
     #[default]
     Nothing,
@@ -16,7 +16,7 @@ pub enum Said {
     No,
 }
 
-impl Said {
+impl YesNo {
     /// The answer, if one was given.
     pub fn answer(self) -> Option<bool> {
         match self {
@@ -27,7 +27,7 @@ impl Said {
     }
 }
 
-impl From<bool> for Said {
+impl From<bool> for YesNo {
     fn from(answer: bool) -> Self {
         if answer { Self::Yes } else { Self::No }
     }
@@ -38,13 +38,13 @@ impl From<bool> for Said {
 #[serde(default)]
 pub struct WorkloadConfig {
     /// The database is never written.
-    pub read_only: Said,
+    pub read_only: YesNo,
     /// The part of the data in use fits in memory.
-    pub fits_in_memory: Said,
+    pub fits_in_memory: YesNo,
     /// Threads that use the database at the same time; 0 if not given.
     pub threads: u32,
     /// An occasional slow answer is a problem.
-    pub latency_matters: Said,
+    pub latency_matters: YesNo,
     /// Several changes must happen together or not at all, and survive a crash.
-    pub needs_transactions: Said,
+    pub needs_transactions: YesNo,
 }

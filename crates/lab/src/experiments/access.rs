@@ -16,6 +16,7 @@
 
 mod batches;
 mod blocking;
+mod candidates;
 mod closed;
 mod findings;
 mod gate;
@@ -24,7 +25,6 @@ mod literature;
 mod methods;
 mod open_loop;
 mod params;
-mod wishes;
 mod words;
 
 use std::path::Path;
@@ -33,7 +33,7 @@ use nofault_io::counters::Snapshot;
 use nofault_io::mapped::Advice;
 use nofault_io::probe::Probe;
 
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section};
@@ -46,7 +46,7 @@ use crate::methods::Method;
 use crate::read_loops::map::{self, Maps};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern};
-use crate::reads::doubts;
+use crate::read_trials::warn_of_other_load;
 use crate::record::{CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::figures::{Figure, latencies, rates, sweeps};
 use crate::summary::{Basis, Group, Metric, Summary};
@@ -54,8 +54,8 @@ use crate::workload::Layout;
 
 use batches::Setup;
 use blocking::Way;
+use candidates::Candidate;
 use closed::Overwrite;
-use wishes::Wish;
 
 /// Random reads.
 pub const READ: &str = "read";
@@ -122,7 +122,7 @@ impl Experiment for Access {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, _: &Config) -> Needs {
@@ -166,7 +166,7 @@ impl Experiment for Access {
         findings::find(summary, all);
     }
 
-    fn says_itself(&self, group: &Group<'_>, warning: &str) -> bool {
+    fn covers_warning(&self, group: &Group<'_>, warning: &str) -> bool {
         group.spec.variant == OPEN_LOOP && warning.contains("could not be kept")
     }
 
@@ -203,31 +203,31 @@ impl Experiment for Access {
 /// only the plainest trials that answer the question.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
-    let mut places = vec![(&available.file, available.memory, wishes::on_file(config))];
+    let mut places = vec![(&available.file, available.memory, candidates::on_file(config))];
     match available.ram.first() {
-        Some(ram) => places.push((ram, available.ram_memory, wishes::on_ram(config))),
+        Some(ram) => places.push((ram, available.ram_memory, candidates::on_ram(config))),
         None => plan.skips.push(skip("ram", "", "no RAM-backed device here (root and zram make one)".into())),
     }
     for device in &available.devices {
-        places.push((device, available.memory, wishes::on_device(config)));
+        places.push((device, available.memory, candidates::on_device(config)));
         plan.skips.push(skip(&device.label, "", "overwrite, sync-cost: raw devices are only read".into()));
     }
-    for (target, limit, wishes) in places {
+    for (target, limit, candidates) in places {
         let Some(path) = target.paths.first().map(Path::new) else { continue };
         // A file that does not exist yet is judged by its folder.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let probe = Probe::of(if path.exists() { path } else { folder });
-        if wishes.iter().any(|wish| wish.variant == RING_SETUP) {
-            plan.skips.push(skip(&target.label, "uring-direct", wishes::no_iopoll(&probe)));
+        if candidates.iter().any(|candidate| candidate.variant == RING_SETUP) {
+            plan.skips.push(skip(&target.label, "uring-direct", candidates::no_iopoll(&probe)));
         }
         let mut left_out = Vec::new();
-        for wish in wishes {
-            if config.preset == Preset::Quick && !wish.quick {
-                left_out.push(wish.name());
-            } else if let Some(reason) = wish.refusal(&probe) {
-                plan.skips.push(skip(&target.label, wish.method, format!("{}: {reason}", wish.name())));
+        for candidate in candidates {
+            if config.preset == Preset::Quick && !candidate.quick {
+                left_out.push(candidate.name());
+            } else if let Some(reason) = candidate.refusal(&probe) {
+                plan.skips.push(skip(&target.label, candidate.method, format!("{}: {reason}", candidate.name())));
             } else {
-                plan.trials.push(trial(config, target, limit, wish));
+                plan.trials.push(trial(config, target, limit, candidate));
             }
         }
         left_out.dedup();
@@ -243,15 +243,15 @@ fn skip(target: &str, method: &str, reason: String) -> Skip {
     Skip { experiment: ID, target: target.into(), method: method.into(), reason }
 }
 
-fn trial(config: &Config, target: &Target, memory: MemoryLimit, wish: Wish) -> TrialSpec {
+fn trial(config: &Config, target: &Target, memory: MemoryLimit, candidate: Candidate) -> TrialSpec {
     TrialSpec {
         experiment: ID,
-        variant: wish.variant.into(),
+        variant: candidate.variant.into(),
         target: target.clone(),
-        method: wish.method.into(),
-        params: Params { threads: 1, depth: wish.depth, block_bytes: BLOCK_BYTES as u64, extra: wish.extra },
+        method: candidate.method.into(),
+        params: Params { threads: 1, depth: candidate.depth, block_bytes: BLOCK_BYTES as u64, extra: candidate.extra },
         repeat: 0,
-        duration_s: config.params::<params::Params>().cell_s * wish.share_of_trial,
+        duration_s: config.params::<params::Params>().cell_s * candidate.share_of_trial,
         memory,
         cache: CacheState::Cold,
         seed: config.seed,
@@ -290,7 +290,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         _ => reads(spec, context, &layout, way)?,
     };
     let writes = [OVERWRITE, SYNC_COST].contains(&&*spec.variant);
-    doubts(spec, !writes && matches!(way, DIRECT | Way::Ring), &mut outcome);
+    warn_of_other_load(spec, !writes && matches!(way, DIRECT | Way::Ring), &mut outcome);
     add_spread(&mut outcome);
     Ok(outcome)
 }

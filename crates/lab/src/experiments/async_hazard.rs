@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, Targeted};
 use crate::judge::Finding;
@@ -103,7 +103,7 @@ impl Experiment for AsyncHazard {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, config: &Config) -> Needs {
@@ -381,7 +381,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     };
     let mut outcome = measure::run(&plan, works, context.on_tick)?;
     if let Some(pool) = &pool {
-        pool.tell(&mut outcome);
+        pool.record_in(&mut outcome);
         if spec.cache == CacheState::Warm {
             outcome.cache_method = "every block that will be touched was read into the pool".into();
         }

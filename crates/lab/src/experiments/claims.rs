@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section, SmallFiles, Targeted};
 use crate::judge::claim::Claim;
@@ -43,7 +43,7 @@ use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work};
 use crate::methods::Method;
 use crate::read_loops::{self, Pattern};
-use crate::reads::{self, Planner, params};
+use crate::read_trials::{self, Planner, params};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
@@ -86,7 +86,7 @@ impl Experiment for Claims {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, config: &Config) -> Needs {
@@ -293,14 +293,14 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         MANY_MAPS => maps::many(spec, &layout()?, context),
         FILE_GROWTH => maps::growth(spec, context),
         PRIVATE_REMAP => remap::execute(spec, &layout()?, context),
-        UNCACHED_READ => return reads::execute(spec, &layout()?, Pattern::Random, context),
+        UNCACHED_READ => return read_trials::execute(spec, &layout()?, Pattern::Random, context),
         MAP_COMMIT => commits::execute(spec, context),
         LONG_READER => reader::execute(spec, context),
         other => {
             return Err(LabError::new(LabErrorKind::Usage, format!("claims: unknown variant '{other}'")));
         }
     }?;
-    reads::doubts(spec, false, &mut outcome);
+    read_trials::warn_of_other_load(spec, false, &mut outcome);
     Ok(outcome)
 }
 

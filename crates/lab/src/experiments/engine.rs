@@ -29,11 +29,11 @@ mod writes;
 mod ycsb;
 
 use crate::config::Config;
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::error::Result;
 use crate::experiment::{Available, Command, Context, Experiment, Needs, Plan, Section, Stores, Targeted};
 use crate::judge::Finding;
-use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
 use crate::record::{ExperimentId, Outcome, TrialSpec};
 use crate::show::columns::Sheet;
@@ -52,7 +52,7 @@ impl Experiment for Engine {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn command(&self) -> Option<Command> {
@@ -142,8 +142,8 @@ impl Experiment for Engine {
         literature::TABLES
     }
 
-    fn beside<'g, 'a>(&self, _: &LiteratureTable, _: &LiteratureRow, _: &'g Summary<'a>) -> Beside<'g, 'a> {
-        Beside { groups: vec![None], on_file: false }
+    fn counterparts<'g, 'a>(&self, _: &LiteratureTable, _: &LiteratureRow, _: &'g Summary<'a>) -> Counterparts<'g, 'a> {
+        Counterparts { groups: vec![None], on_file: false }
     }
 }
 

@@ -26,7 +26,7 @@ mod work;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Stores, Targeted};
@@ -38,7 +38,7 @@ use crate::measure::{self, Measurement, Work, Worker, unix_ms};
 use crate::methods::Method;
 use crate::mixes::{MIXES, Mix};
 use crate::read_loops;
-use crate::reads::doubts;
+use crate::read_trials::warn_of_other_load;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates};
@@ -86,7 +86,7 @@ impl Experiment for Engines {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn in_quick(&self) -> bool {
@@ -354,7 +354,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let entries = place.entries(spec).unwrap_or(data.count);
     outcome.figures.insert("space_ratio".into(), file_bytes as f64 / (entries * data.entry_bytes()) as f64);
     outcome.texts.insert("files".into(), files);
-    doubts(spec, false, &mut outcome);
+    warn_of_other_load(spec, false, &mut outcome);
     Ok(outcome)
 }
 

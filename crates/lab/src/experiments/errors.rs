@@ -35,12 +35,12 @@ mod words;
 
 use std::path::Path;
 
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
-use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::machine::faulty;
@@ -125,7 +125,7 @@ impl Experiment for Errors {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, _: &Config) -> Needs {
@@ -173,7 +173,7 @@ impl Experiment for Errors {
         hypotheses::CLAIMS
     }
 
-    fn part<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Part<'s>> {
+    fn contribution<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Contribution<'s>> {
         (claim == "lmdb-is-crash-proof").then(|| hypotheses::damage(records))
     }
 

@@ -20,15 +20,15 @@ mod table;
 mod words;
 
 use crate::config::Config;
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, ReclaimBytes, Section, Targeted};
 use crate::judge::Finding;
 use crate::judge::claim::Claim;
-use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
 use crate::read_loops::{self, Pattern};
-use crate::reads;
+use crate::read_trials;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
@@ -58,7 +58,7 @@ impl Experiment for Eviction {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn in_quick(&self) -> bool {
@@ -135,7 +135,12 @@ impl Experiment for Eviction {
         literature::TABLES
     }
 
-    fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
+    fn counterparts<'g, 'a>(
+        &self,
+        table: &LiteratureTable,
+        row: &LiteratureRow,
+        summary: &'g Summary<'a>,
+    ) -> Counterparts<'g, 'a> {
         // Where kswapd evicts, as on the paper's machine; otherwise under a cgroup.
         let at = |by: &str| {
             let own = summary.of_experiment(self.id()).filter(|group| {
@@ -145,7 +150,7 @@ impl Experiment for Eviction {
             own.filter_map(|group| Some((group.spread(table.metric)?.median, group)))
                 .reduce(|most, next| if next.0 > most.0 { next } else { most })
         };
-        Beside { groups: vec![at("kswapd").or_else(|| at("cgroup")).map(|(_, group)| group)], on_file: false }
+        Counterparts { groups: vec![at("kswapd").or_else(|| at("cgroup")).map(|(_, group)| group)], on_file: false }
     }
 }
 
@@ -203,7 +208,7 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
                     variant: variant.into(),
                     target: target.clone(),
                     method: (*method).into(),
-                    params: reads::params(*threads, 1, PAGE_BYTES as u64),
+                    params: read_trials::params(*threads, 1, PAGE_BYTES as u64),
                     repeat: 0,
                     duration_s: eviction.part_s,
                     memory: MemoryLimit::default(),
@@ -235,18 +240,18 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
     let page = PAGE_BYTES as u64;
     let most = eviction.threads.iter().copied().max().unwrap_or(1);
     for threads in &eviction.threads {
-        add("random", "mmap-random", reads::params(*threads, 1, page));
-        add("random", "pread-direct", reads::params(*threads, 1, page));
+        add("random", "mmap-random", read_trials::params(*threads, 1, page));
+        add("random", "pread-direct", read_trials::params(*threads, 1, page));
     }
-    add("random", "pread-buffered-random", reads::params(most, 1, page));
+    add("random", "pread-buffered-random", read_trials::params(most, 1, page));
     if cpus() > 1 {
-        let mut pinned = reads::params(most, 1, page);
+        let mut pinned = read_trials::params(most, 1, page);
         pinned.extra.insert("pin".into(), "1".into());
         add("random", "mmap-random", pinned);
     }
-    add("scan", "mmap-normal", reads::params(eviction.scan_threads, 1, page));
-    add("scan", "pread-buffered", reads::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
-    add("scan", "pread-direct", reads::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
+    add("scan", "mmap-normal", read_trials::params(eviction.scan_threads, 1, page));
+    add("scan", "pread-buffered", read_trials::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
+    add("scan", "pread-direct", read_trials::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
 }
 
 /// Measures one method.
@@ -268,7 +273,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
                 _ => return Err(read_loops::unknown(spec)),
             };
             let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-            let mut outcome = reads::execute(spec, &layout, pattern, context)?;
+            let mut outcome = read_trials::execute(spec, &layout, pattern, context)?;
             // Only direct reads put nothing into the page cache that could be evicted.
             let evicted = outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"));
             if spec.method != "pread-direct" && evicted == Some(0.0) {

@@ -20,11 +20,11 @@ mod words;
 mod work;
 
 use crate::config::Config;
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
-use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
@@ -47,7 +47,7 @@ impl Experiment for Folios {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn in_quick(&self) -> bool {
@@ -114,10 +114,15 @@ impl Experiment for Folios {
         literature::TABLES
     }
 
-    fn beside<'g, 'a>(&self, _: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
+    fn counterparts<'g, 'a>(
+        &self,
+        _: &LiteratureTable,
+        row: &LiteratureRow,
+        summary: &'g Summary<'a>,
+    ) -> Counterparts<'g, 'a> {
         let mut own = summary.of_experiment(ID).filter(|group| group.spec.method == row.method);
         let size = if row.note.is_empty() { 64 << 10 } else { PAGE_BYTES as u64 };
-        Beside { groups: vec![own.find(|group| folio_bytes(group) == Some(size))], on_file: true }
+        Counterparts { groups: vec![own.find(|group| folio_bytes(group) == Some(size))], on_file: true }
     }
 }
 

@@ -14,17 +14,17 @@ mod params;
 mod reasons;
 mod words;
 
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
-use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::methods::Method;
 use crate::read_loops::Pattern;
-use crate::reads::{self, Planner, params};
+use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series};
@@ -47,7 +47,7 @@ impl Experiment for Random {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, _: &Config) -> Needs {
@@ -95,7 +95,7 @@ impl Experiment for Random {
         hypotheses::CLAIMS
     }
 
-    fn part<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Part<'s>> {
+    fn contribution<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Contribution<'s>> {
         (claim == "pool-costs-as-much").then(|| hypotheses::pool(records))
     }
 
@@ -195,7 +195,7 @@ fn plan_target(
 /// `Usage` for an unknown method; the error of opening or reading.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-    reads::execute(spec, &layout, Pattern::Random, context)
+    read_trials::execute(spec, &layout, Pattern::Random, context)
 }
 
 #[cfg(test)]

@@ -22,17 +22,17 @@ mod literature;
 mod methods;
 mod params;
 mod reasons;
-mod sin;
+mod steal;
 mod stores;
 mod table;
 mod words;
 
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
-use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::methods::Method;
@@ -42,7 +42,7 @@ use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric, Summary};
 
 /// The variant that finds uncommitted bytes on disk.
-pub const SIN: &str = "sin";
+pub const STEAL: &str = "sin";
 /// The variant that measures the cost of preventing uncommitted bytes on disk.
 pub const COMMITS: &str = "commits";
 /// The stores, in the order of the report.
@@ -69,7 +69,7 @@ impl Experiment for Safety {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, _: &Config) -> Needs {
@@ -116,7 +116,7 @@ impl Experiment for Safety {
         hypotheses::CLAIMS
     }
 
-    fn part<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Part<'s>> {
+    fn contribution<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Contribution<'s>> {
         (claim == "lmdb-is-crash-proof").then(|| hypotheses::kills(records))
     }
 
@@ -162,10 +162,10 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let safety: params::Params = config.params();
     for map in MAPS {
-        plan.trials.push(trial(config, available, SIN, map, 1, &[("cause", "sync")], 0.05));
+        plan.trials.push(trial(config, available, STEAL, map, 1, &[("cause", "sync")], 0.05));
     }
     if safety.wait_for_kernel {
-        plan.once.push(trial(config, available, SIN, MAPS[0], 1, &[("cause", "kernel")], KERNEL_S_MAX));
+        plan.once.push(trial(config, available, STEAL, MAPS[0], 1, &[("cause", "kernel")], KERNEL_S_MAX));
     }
     let size = [
         ("keys", safety.keys.to_string()),
@@ -229,7 +229,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         Err(LabError::new(LabErrorKind::Usage, what))
     };
     match spec.variant.as_str() {
-        SIN if MAPS.contains(&&*spec.method) => sin::execute(spec, context),
+        STEAL if MAPS.contains(&&*spec.method) => steal::execute(spec, context),
         COMMITS if STORES.contains(&&*spec.method) => commits::execute(spec, context),
         _ => unknown(),
     }

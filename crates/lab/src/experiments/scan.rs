@@ -16,7 +16,7 @@ mod params;
 mod reasons;
 mod words;
 
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
@@ -25,7 +25,7 @@ use crate::judge::claim::Claim;
 use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::read_loops::Pattern;
-use crate::reads::{self, Planner, params};
+use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, rates, sweeps, time_series};
@@ -47,7 +47,7 @@ impl Experiment for Scan {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, config: &Config) -> Needs {
@@ -288,7 +288,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         })?,
     };
     let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-    reads::execute(spec, &layout, Pattern::Scan { part_bytes }, context)
+    read_trials::execute(spec, &layout, Pattern::Scan { part_bytes }, context)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ mod reasons;
 mod table;
 mod words;
 
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
@@ -72,7 +72,7 @@ impl Experiment for Stalls {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, config: &Config) -> Needs {
@@ -227,7 +227,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         LEAF_SCAN => leaf_scan::run(spec, context)?,
         _ => return Err(read_loops::unknown(spec)),
     };
-    crate::reads::doubts(spec, false, &mut outcome);
+    crate::read_trials::warn_of_other_load(spec, false, &mut outcome);
     for name in ["extra_threads", "extra_memory_bytes", "prepare_s"] {
         outcome.figures.entry(name.into()).or_insert(0.0);
     }

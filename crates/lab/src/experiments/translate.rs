@@ -30,13 +30,13 @@ use frames::Frames;
 use places::{Array, Hash, Mapped, Pinned, Place, Swizzled};
 
 use crate::config::Config;
-use crate::config::params::{Of, Parameters};
+use crate::config::params::{Parameters, ParametersOf};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
-use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
-use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods::Method;
@@ -75,7 +75,7 @@ impl Experiment for Translate {
     }
 
     fn params(&self) -> &'static dyn Parameters {
-        &Of::<params::Params>::NEW
+        &ParametersOf::<params::Params>::NEW
     }
 
     fn needs(&self, _: &Config) -> Needs {
@@ -122,7 +122,7 @@ impl Experiment for Translate {
         hypotheses::CLAIMS
     }
 
-    fn part<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Part<'s>> {
+    fn contribution<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Contribution<'s>> {
         (claim == "pool-costs-as-much").then(|| hypotheses::pool(records))
     }
 
@@ -146,13 +146,18 @@ impl Experiment for Translate {
         literature::TABLES
     }
 
-    fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
+    fn counterparts<'g, 'a>(
+        &self,
+        table: &LiteratureTable,
+        row: &LiteratureRow,
+        summary: &'g Summary<'a>,
+    ) -> Counterparts<'g, 'a> {
         // The largest working set is the closest to the paper's.
         let own = summary.of_experiment(self.id()).filter(|group| {
             let spec = group.spec;
             spec.method == row.method && spec.variant == table.variant && spec.params.threads == 1
         });
-        Beside { groups: vec![own.max_by_key(|group| group.spec.target.data_bytes)], on_file: false }
+        Counterparts { groups: vec![own.max_by_key(|group| group.spec.target.data_bytes)], on_file: false }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) enum Test {
 
 /// One experiment's part in a claim that several decide together.
 #[derive(Debug)]
-pub(crate) struct Part<'s> {
+pub(crate) struct Contribution<'s> {
     /// The experiment.
     pub(crate) experiment: ExperimentId,
     /// Name of the missing measurement, for records that decide nothing.
@@ -157,7 +157,7 @@ impl<'s> Records<'s> {
 
 impl Claim {
     /// Decides the claim from records. `parts` returns the part of each experiment in a claim that several decide together.
-    pub(crate) fn decide<'s>(&self, records: &Records<'_>, parts: impl Fn(&str) -> Vec<Part<'s>>) -> Decision {
+    pub(crate) fn decide<'s>(&self, records: &Records<'_>, parts: impl Fn(&str) -> Vec<Contribution<'s>>) -> Decision {
         match &self.test {
             Test::Ratio(ratio) => ratio.decide(self.experiment, records),
             Test::Own(decide) => decide(records),
@@ -166,7 +166,7 @@ impl Claim {
     }
 }
 
-fn together(parts: Vec<Part<'_>>, every: bool, missing: &str) -> Decision {
+fn together(parts: Vec<Contribution<'_>>, every: bool, missing: &str) -> Decision {
     let mut all = Places::default();
     let mut untried = Vec::new();
     for part in parts {

@@ -34,7 +34,7 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
         text: format!(
             "{}{}mmap at its best ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             map.label(),
             shown(comparison.a, metric.unit()),
             direct.label(),
@@ -70,7 +70,7 @@ pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut
         text: format!(
             "{}{}a {of_what} costs {} of CPU through the mapping ({}) and {} with explicit I/O ({}): {}.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             shown(comparison.a, Unit::Seconds),
             map.label(),
             shown(comparison.b, Unit::Seconds),

@@ -40,7 +40,7 @@ fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<F
             text: format!(
                 "{}{}the engine's pool ({}) {verb} {}, {who} ({}) {}: {} of it{cpu}.",
                 on(target),
-                comparison.doubt(),
+                comparison.caveat(),
                 pool.label(),
                 shown(comparison.a, metric.unit()),
                 other.label(),

@@ -111,13 +111,13 @@ pub struct Workload {
 }
 
 impl From<WorkloadConfig> for Workload {
-    fn from(said: WorkloadConfig) -> Self {
+    fn from(stated: WorkloadConfig) -> Self {
         Self {
-            read_only: said.read_only.answer(),
-            fits_in_memory: said.fits_in_memory.answer(),
-            threads: Some(said.threads).filter(|count| *count > 0),
-            latency_matters: said.latency_matters.answer(),
-            needs_transactions: said.needs_transactions.answer(),
+            read_only: stated.read_only.answer(),
+            fits_in_memory: stated.fits_in_memory.answer(),
+            threads: Some(stated.threads).filter(|count| *count > 0),
+            latency_matters: stated.latency_matters.answer(),
+            needs_transactions: stated.needs_transactions.answer(),
         }
     }
 }
@@ -142,16 +142,16 @@ impl Workload {
 
     /// The description in words.
     pub fn words(&self) -> String {
-        let said = |value: Option<bool>, yes: &str, no: &str| match value {
+        let stated = |value: Option<bool>, yes: &str, no: &str| match value {
             Some(true) => Some(yes.to_owned()),
             Some(false) => Some(no.to_owned()),
             None => None,
         };
         let parts = [
-            said(self.fits_in_memory, "fits in memory", "larger than memory"),
-            said(self.read_only, "only read", "updated"),
-            said(self.needs_transactions, "in transactions", "without transactions"),
-            said(self.latency_matters, "slow answers matter", "slow answers do not matter"),
+            stated(self.fits_in_memory, "fits in memory", "larger than memory"),
+            stated(self.read_only, "only read", "updated"),
+            stated(self.needs_transactions, "in transactions", "without transactions"),
+            stated(self.latency_matters, "slow answers matter", "slow answers do not matter"),
             self.threads.map(|count| if count == 1 { "one thread".to_owned() } else { format!("{count} threads") }),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -211,7 +211,7 @@ pub struct Reason {
 impl Reason {
     /// Notes where the map was measured with another number of threads than the user's, or the other side with another
     /// than the map.
-    pub(crate) fn beside(self, wanted: Option<u32>, counts: [u32; 2], what: &str, a: &Group<'_>) -> Self {
+    pub(crate) fn at_thread_counts(self, wanted: Option<u32>, counts: [u32; 2], what: &str, a: &Group<'_>) -> Self {
         let [map, other] = counts;
         let far = wanted.is_some_and(|wanted| factor(map, wanted).max(factor(other, map)) > NEAR);
         if far { self.far_from(counts, what, a) } else { self }
@@ -258,12 +258,12 @@ pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: M
 fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison: &Comparison) -> String {
     let unit = metric.unit();
     let place = target_title(&a.spec.target.label);
-    let doubt = match comparison.kind {
+    let caveat = match comparison.kind {
         Kind::Difference => "",
         _ => ", which the repeats do not bear out",
     };
     format!(
-        "{what}, {place}: {} through {}, {} with {}: {}{doubt}.",
+        "{what}, {place}: {} through {}, {} with {}: {}{caveat}.",
         unit.show(comparison.a.median),
         a.label(),
         unit.show(comparison.b.median),
@@ -366,7 +366,7 @@ pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &R
             let Some(found) = reason(rule, map, other, metric, what) else { continue };
             reasons.push(match scans {
                 true => found.beyond(wanted, counts, id.name(), map),
-                false => found.beside(wanted, counts, id.name(), map),
+                false => found.at_thread_counts(wanted, counts, id.name(), map),
             });
         }
     }

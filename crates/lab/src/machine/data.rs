@@ -38,14 +38,14 @@ pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
 /// The content that a data file is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DataSpec {
     /// Seed of the content.
     pub seed: u64,
     /// Bytes of data, after the header block; a multiple of [`BLOCK_BYTES`].
     pub data_bytes: u64,
 }
 
-impl Wanted {
+impl DataSpec {
     /// Checks that the content is possible: at least one block, and a whole number of them.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Wanted {
 /// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the
 /// disk fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or another error of the
 /// system.
-pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
+pub fn ensure_file(path: &Path, wanted: DataSpec, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
     wanted.check()?;
     let old = inspect(path)?;
     let keep_bytes = match old {
@@ -90,7 +90,7 @@ pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel:
 fn make(
     path: &Path,
     is_new: bool,
-    wanted: Wanted,
+    wanted: DataSpec,
     keep_bytes: u64,
     progress: &Progress<'_>,
     cancel: &AtomicBool,
@@ -119,7 +119,7 @@ pub fn ensure_files(
     folder: &Path,
     name: &str,
     count: u32,
-    wanted: Wanted,
+    wanted: DataSpec,
     progress: &Progress<'_>,
     cancel: &AtomicBool,
 ) -> Result<Target> {
@@ -134,7 +134,7 @@ pub fn ensure_files(
 }
 
 /// The target over paths that hold the wanted content.
-pub fn target(label: &str, paths: &[&Path], wanted: Wanted) -> Target {
+pub fn target(label: &str, paths: &[&Path], wanted: DataSpec) -> Target {
     Target {
         label: label.to_owned(),
         paths: paths.iter().map(|path| path.display().to_string()).collect(),
@@ -279,7 +279,7 @@ pub fn nameless(folder: &Path) -> Result<File> {
 }
 
 /// Opens for writing, direct where the file system allows, with an incomplete marker in place.
-fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
+fn open_marked(path: &Path, create: bool, wanted: DataSpec) -> Result<File> {
     let file = open_direct(path, create)?;
     if let Err(error) = write_header(&file, path, wanted, false) {
         if create {
@@ -315,7 +315,7 @@ fn reserve(file: &File, path: &Path, data_bytes: u64) -> Result<()> {
     }
 }
 
-fn write_header(file: &File, path: &Path, wanted: Wanted, complete: bool) -> Result<()> {
+fn write_header(file: &File, path: &Path, wanted: DataSpec, complete: bool) -> Result<()> {
     let header = Header { seed: wanted.seed, data_bytes: wanted.data_bytes, created_unix_ms: unix_ms(), complete };
     let mut block = buffer(BLOCK_BYTES)?;
     block.copy_from_slice(&header.encode());
@@ -331,7 +331,7 @@ fn write_header(file: &File, path: &Path, wanted: Wanted, complete: bool) -> Res
 pub(super) fn write_content(
     file: &File,
     path: &Path,
-    wanted: Wanted,
+    wanted: DataSpec,
     from_bytes: u64,
     progress: &Progress<'_>,
     cancel: &AtomicBool,

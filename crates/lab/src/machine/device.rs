@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::content::BLOCK_BYTES;
-use super::data::{self, Progress, Wanted};
+use super::data::{self, DataSpec, Progress};
 use super::system::{self, fail, human_bytes, read_number, read_text};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
@@ -122,7 +122,7 @@ pub fn prepare_device(
     }
     let size_bytes = check_unused(path)?;
     let room = (size_bytes / BLOCK_BYTES as u64).saturating_sub(1) * BLOCK_BYTES as u64;
-    let wanted = Wanted { seed, data_bytes: if data_bytes == 0 { room } else { data_bytes } };
+    let wanted = DataSpec { seed, data_bytes: if data_bytes == 0 { room } else { data_bytes } };
     if wanted.data_bytes > room || room == 0 {
         let message =
             format!("{} holds {} of data, not {}", path.display(), human_bytes(room), human_bytes(data_bytes));

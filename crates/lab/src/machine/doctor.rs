@@ -19,8 +19,8 @@ use serde::Serialize;
 
 use super::calibrate::Costs;
 use super::content::{self, BLOCK_BYTES};
-use super::data::{self, Wanted};
-use super::memory::{self, CgroupGuard, Wish};
+use super::data::{self, DataSpec};
+use super::memory::{self, CgroupGuard, Requirement};
 use super::survey::{self, find_fio};
 use super::system;
 use super::workdir::WorkDir;
@@ -28,7 +28,7 @@ use super::{faulty, ram};
 use crate::config::MemoryChoice;
 use crate::error::{LabError, LabErrorKind, Result};
 
-const PROBE_DATA: Wanted = Wanted { seed: 0x0d0c, data_bytes: 256 << 20 };
+const PROBE_DATA: DataSpec = DataSpec { seed: 0x0d0c, data_bytes: 256 << 20 };
 /// Length of each probe of the device.
 const TRIAL_TIME: Duration = Duration::from_millis(500);
 const SYNCS: usize = 40;
@@ -86,7 +86,7 @@ impl DoctorReport {
         self.findings.iter().find(|finding| finding.topic == topic)
     }
 
-    fn say(&mut self, topic: &'static str, verdict: Verdict, found: impl Into<String>, next: impl Into<String>) {
+    fn add(&mut self, topic: &'static str, verdict: Verdict, found: impl Into<String>, next: impl Into<String>) {
         self.findings.push(Finding { topic, verdict, found: found.into(), next: next.into(), figure: None });
     }
 
@@ -99,8 +99,8 @@ impl DoctorReport {
     /// Adds the result of a check that answers yes or a reason why not.
     fn ability(&mut self, topic: &'static str, ability: &Ability, otherwise: Verdict, next: &str) {
         match ability {
-            Ability::Yes => self.say(topic, Verdict::Ok, "works", ""),
-            Ability::No(reason) => self.say(topic, otherwise, reason.clone(), next),
+            Ability::Yes => self.add(topic, Verdict::Ok, "works", ""),
+            Ability::No(reason) => self.add(topic, otherwise, reason.clone(), next),
         }
     }
 }
@@ -127,23 +127,23 @@ pub fn doctor(dir: &Path) -> DoctorReport {
     locked_memory(&mut report);
     match WorkDir::open(dir, false) {
         Ok(folder) => {
-            report.say("folder", Verdict::Ok, "can be written and locked", "");
+            report.add("folder", Verdict::Ok, "can be written and locked", "");
             kernel(&mut report, &Probe::of(folder.path()));
             storage(&mut report, &folder);
         }
-        Err(error) => report.say("folder", Verdict::No, error.to_string(), "choose another with --dir"),
+        Err(error) => report.add("folder", Verdict::No, error.to_string(), "choose another with --dir"),
     }
     match ram::check(2, 512 << 20) {
-        Ok(()) => report.say("RAM device", Verdict::Ok, "zram devices can be made", ""),
-        Err(error) => report.say("RAM device", Verdict::No, error.to_string(), "runs go on without it"),
+        Ok(()) => report.add("RAM device", Verdict::Ok, "zram devices can be made", ""),
+        Err(error) => report.add("RAM device", Verdict::No, error.to_string(), "runs go on without it"),
     }
     match faulty::check() {
-        Ok(()) => report.say("FUSE", Verdict::Ok, "a file system whose reads fail can be mounted, for `errors`", ""),
-        Err(error) => report.say("FUSE", Verdict::No, error.to_string(), "`errors` goes on without reads that fail"),
+        Ok(()) => report.add("FUSE", Verdict::Ok, "a file system whose reads fail can be mounted, for `errors`", ""),
+        Err(error) => report.add("FUSE", Verdict::No, error.to_string(), "`errors` goes on without reads that fail"),
     }
     match find_fio() {
-        Some(path) => report.say("fio", Verdict::Ok, path.display().to_string(), ""),
-        None => report.say(
+        Some(path) => report.add("fio", Verdict::Ok, path.display().to_string(), ""),
+        None => report.add(
             "fio",
             Verdict::Limited,
             "not installed: no outside baseline",
@@ -153,7 +153,7 @@ pub fn doctor(dir: &Path) -> DoctorReport {
     // The biases that a run prints, stores and allows for.
     for bias in survey::survey(dir).biases {
         let (found, next) = bias.split_once(". ").unwrap_or((bias.as_str(), "every report names it"));
-        report.say("bias", Verdict::Limited, found.trim_end_matches('.'), next);
+        report.add("bias", Verdict::Limited, found.trim_end_matches('.'), next);
     }
     report
 }
@@ -162,11 +162,11 @@ pub fn doctor(dir: &Path) -> DoctorReport {
 /// nearly all memory.
 fn locked_memory(report: &mut DoctorReport) {
     match memory::lock_bytes_max() {
-        u64::MAX => report.say("locked memory", Verdict::Ok, "not limited", ""),
+        u64::MAX => report.add("locked memory", Verdict::Ok, "not limited", ""),
         bytes => {
             let found = format!("{} may be locked (RLIMIT_MEMLOCK)", system::human_bytes(bytes));
             let next = "raise it (ulimit -l) or run as root: where it is too small, buffers are not registered and mlock is left out";
-            report.say("locked memory", Verdict::Limited, found, next);
+            report.add("locked memory", Verdict::Limited, found, next);
             report.figure("lock_bytes_max", bytes as f64);
         }
     }
@@ -174,10 +174,10 @@ fn locked_memory(report: &mut DoctorReport) {
 
 fn rights(report: &mut DoctorReport) {
     if system::is_root() {
-        report.say("rights", Verdict::Ok, "root: caches can be dropped, devices of RAM made, read-ahead varied", "");
+        report.add("rights", Verdict::Ok, "root: caches can be dropped, devices of RAM made, read-ahead varied", "");
     } else {
         let found = "not root: cold caches by advice for each file, no devices of RAM, read-ahead as it is";
-        report.say("rights", Verdict::Limited, found, "run as root for these");
+        report.add("rights", Verdict::Limited, found, "run as root for these");
     }
 }
 
@@ -188,10 +188,10 @@ fn clock(report: &mut DoctorReport, dir: &Path) {
         system::read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default();
     // Compared with a cached read, about half a microsecond.
     if costs.clock_ns < 100.0 {
-        report.say("clock", Verdict::Ok, format!("{found} ({source})"), "");
+        report.add("clock", Verdict::Ok, format!("{found} ({source})"), "");
     } else {
         let next = "latencies under a microsecond are blurred; boot with clocksource=tsc where the machine allows";
-        report.say("clock", Verdict::Limited, format!("{found} ({source})"), next);
+        report.add("clock", Verdict::Limited, format!("{found} ({source})"), next);
     }
     report.figure("clock_read_ns", costs.clock_ns);
 }
@@ -201,19 +201,20 @@ fn memory_limits(report: &mut DoctorReport) {
         Ok(guard) => {
             let found =
                 format!("a group can be made below {}", guard.path().parent().unwrap_or(guard.path()).display());
-            report.say("memory cgroup", Verdict::Ok, found, "");
+            report.add("memory cgroup", Verdict::Ok, found, "");
         }
         Err(error) => {
-            report.say("memory cgroup", Verdict::No, error.to_string(), "ballast or a large file serve instead")
+            report.add("memory cgroup", Verdict::No, error.to_string(), "ballast or a large file serve instead")
         }
     }
-    let whole = Wish { choice: MemoryChoice::Ballast, memory_bytes: 1 << 30, data_bytes: 1 << 50, data_bytes_max: 0 };
+    let whole =
+        Requirement { choice: MemoryChoice::Ballast, memory_bytes: 1 << 30, data_bytes: 1 << 50, data_bytes_max: 0 };
     match memory::choose(&whole) {
         Ok(plan) => {
             let text = plan.notes.first().map_or("nearly all memory may be locked", String::as_str);
-            report.say("ballast", Verdict::Ok, text, "")
+            report.add("ballast", Verdict::Ok, text, "")
         }
-        Err(error) => report.say("ballast", Verdict::No, error.to_string(), "a cgroup or a large file serve instead"),
+        Err(error) => report.add("ballast", Verdict::No, error.to_string(), "a cgroup or a large file serve instead"),
     }
 }
 
@@ -222,9 +223,9 @@ fn kernel(report: &mut DoctorReport, probe: &Probe) {
     if probe.io_uring.is_yes() {
         let flags = [&probe.single_issuer, &probe.defer_taskrun, &probe.registered_buffers];
         match flags.into_iter().find_map(Ability::reason) {
-            None => report.say("ring set-ups", Verdict::Ok, "DEFER_TASKRUN and registered buffers work", ""),
+            None => report.add("ring set-ups", Verdict::Ok, "DEFER_TASKRUN and registered buffers work", ""),
             Some(reason) => {
-                report.say("ring set-ups", Verdict::Limited, reason, "the ring works without, a little slower")
+                report.add("ring set-ups", Verdict::Limited, reason, "the ring works without, a little slower")
             }
         }
     }
@@ -238,16 +239,16 @@ fn kernel(report: &mut DoctorReport, probe: &Probe) {
 fn storage(report: &mut DoctorReport, folder: &WorkDir) {
     let path = folder.data_file("doctor");
     if let Err(error) = data::ensure_file(&path, PROBE_DATA, &|_, _| (), &AtomicBool::new(false)) {
-        return report.say("storage", Verdict::No, error.to_string(), "the device could not be tried");
+        return report.add("storage", Verdict::No, error.to_string(), "the device could not be tried");
     }
     match sync_costs(&path) {
         Ok((fdatasync_us, dsync_us)) => {
             let dsync = dsync_us.map_or("not possible".into(), |us| format!("{us:.0} µs"));
             let found = format!("overwrite of 4 KiB and fdatasync {fdatasync_us:.0} µs, RWF_DSYNC {dsync} (medians)");
-            report.say("sync", Verdict::Ok, found, "");
+            report.add("sync", Verdict::Ok, found, "");
             report.figure("fdatasync_us", fdatasync_us);
         }
-        Err(error) => report.say("sync", Verdict::No, error.to_string(), "writes cannot be judged here"),
+        Err(error) => report.add("sync", Verdict::No, error.to_string(), "writes cannot be judged here"),
     }
     let probes: [(&'static str, usize, usize, &'static str); 3] = [
         ("device floor", BLOCK_BYTES, 1, "reads_per_s"),
@@ -271,10 +272,10 @@ fn storage(report: &mut DoctorReport, folder: &WorkDir) {
                         reads_per_s,
                     ),
                 };
-                report.say(topic, Verdict::Ok, found, "");
+                report.add(topic, Verdict::Ok, found, "");
                 report.figure(unit, figure);
             }
-            Err(error) => report.say(topic, Verdict::No, error.to_string(), "the device could not be tried"),
+            Err(error) => report.add(topic, Verdict::No, error.to_string(), "the device could not be tried"),
         }
     }
 }

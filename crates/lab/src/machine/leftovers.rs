@@ -60,7 +60,7 @@ impl Entry {
 pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
     let folder = folder()?;
     let entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for path in entries.into_iter().map(|entry| entry.path()) {
         let Some(maker) = path.file_name().and_then(|name| maker_of(name.to_str()?, kind)) else { continue };
         if system::is_alive(maker) {
@@ -70,16 +70,16 @@ pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<V
         match remove(&content) {
             Ok(()) => {
                 Entry { path }.forget();
-                told.push(format!("removed {content}, left behind by a lab that was killed"));
+                messages.push(format!("removed {content}, left behind by a lab that was killed"));
             }
             Err(error) => {
-                told.push(format!("could not remove {content}, left behind by a lab that was killed: {error}"))
+                messages.push(format!("could not remove {content}, left behind by a lab that was killed: {error}"))
             }
         }
     }
     // A folder that was made only to look into it is removed again; one with entries stays.
     let _ = fs::remove_dir(&folder);
-    Ok(told)
+    Ok(messages)
 }
 
 fn maker_of<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
@@ -126,8 +126,8 @@ mod tests {
         let kind = format!("test{}", std::process::id());
         let mine = Entry::record(&kind, "mine").unwrap();
         let dead = record_as(&kind, &format!("{}-1", std::process::id()), "left");
-        let told = sweep(&kind, |_| Err(LabError::new(LabErrorKind::Busy, "busy"))).unwrap();
-        assert!(told[0].contains("could not remove left") && told[0].contains("busy"), "{told:?}");
+        let messages = sweep(&kind, |_| Err(LabError::new(LabErrorKind::Busy, "busy"))).unwrap();
+        assert!(messages[0].contains("could not remove left") && messages[0].contains("busy"), "{messages:?}");
         assert!(dead.exists(), "kept for another try");
         let mut seen = Vec::new();
         sweep(&kind, |content| {

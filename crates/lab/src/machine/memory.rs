@@ -34,7 +34,7 @@ pub struct Plan {
 
 /// The memory limit that a run asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish {
+pub struct Requirement {
     /// The means that the user chose, or automatic choice.
     pub choice: MemoryChoice,
     /// Memory that page cache and processes may use together.
@@ -65,10 +65,10 @@ struct Facts {
 impl Facts {
     /// Reads the facts of this machine. Where a cgroup may be chosen, one is really made and removed again; the rest is
     /// only looked up.
-    fn here(wish: &Wish) -> Self {
-        let wants_cgroup = matches!(wish.choice, MemoryChoice::Auto | MemoryChoice::Cgroup);
+    fn here(required: &Requirement) -> Self {
+        let wants_cgroup = matches!(required.choice, MemoryChoice::Auto | MemoryChoice::Cgroup);
         let cgroup = match wants_cgroup {
-            true => CgroupGuard::create(wish.memory_bytes).map(|guard| guard.limit().method),
+            true => CgroupGuard::create(required.memory_bytes).map(|guard| guard.limit().method),
             false => Err(LabError::new(LabErrorKind::Usage, "not asked for")),
         };
         Self {
@@ -86,23 +86,23 @@ impl Facts {
 /// # Errors
 /// `Usage` when the data would fit in the memory; `NoPermission` when no means is possible, with the reason for each
 /// and the right that would make it possible.
-pub fn choose(wish: &Wish) -> Result<Plan> {
+pub fn choose(required: &Requirement) -> Result<Plan> {
     let invalid = |message: String| Err(LabError::new(LabErrorKind::Usage, message));
-    let (memory, data) = (human_bytes(wish.memory_bytes), human_bytes(wish.data_bytes));
-    if wish.memory_bytes < LIMIT_BYTES_MIN {
+    let (memory, data) = (human_bytes(required.memory_bytes), human_bytes(required.data_bytes));
+    if required.memory_bytes < LIMIT_BYTES_MIN {
         let least = human_bytes(LIMIT_BYTES_MIN);
         return invalid(format!("a memory limit of {memory} is too small to run in: ask for {least}"));
     }
-    if wish.data_bytes <= wish.memory_bytes {
+    if required.data_bytes <= required.memory_bytes {
         return invalid(format!(
             "{data} of data fit in {memory} of memory, so nothing would be evicted: ask for more data or less memory"
         ));
     }
-    decide(wish, &Facts::here(wish))
+    decide(required, &Facts::here(required))
 }
 
-fn decide(wish: &Wish, facts: &Facts) -> Result<Plan> {
-    let means = match wish.choice {
+fn decide(required: &Requirement, facts: &Facts) -> Result<Plan> {
+    let means = match required.choice {
         MemoryChoice::Auto => &[MemoryChoice::Cgroup, MemoryChoice::Ballast, MemoryChoice::LargeFile][..],
         MemoryChoice::Cgroup => &[MemoryChoice::Cgroup],
         MemoryChoice::Ballast => &[MemoryChoice::Ballast],
@@ -111,9 +111,9 @@ fn decide(wish: &Wish, facts: &Facts) -> Result<Plan> {
     let mut notes = Vec::new();
     for mean in means {
         let (name, answer) = match mean {
-            MemoryChoice::Auto | MemoryChoice::Cgroup => ("a memory cgroup", by_cgroup(wish, facts)),
-            MemoryChoice::Ballast => ("ballast", by_ballast(wish, facts)),
-            MemoryChoice::LargeFile => ("data larger than RAM", by_large_file(wish, facts)),
+            MemoryChoice::Auto | MemoryChoice::Cgroup => ("a memory cgroup", by_cgroup(required, facts)),
+            MemoryChoice::Ballast => ("ballast", by_ballast(required, facts)),
+            MemoryChoice::LargeFile => ("data larger than RAM", by_large_file(required, facts)),
         };
         match answer {
             Ok(mut plan) => {
@@ -127,22 +127,22 @@ fn decide(wish: &Wish, facts: &Facts) -> Result<Plan> {
     Err(LabError::new(LabErrorKind::NoPermission, message))
 }
 
-fn by_cgroup(wish: &Wish, facts: &Facts) -> Result<Plan> {
-    check_available(wish.memory_bytes, facts)?;
-    let limit = MemoryLimit { method: facts.cgroup.clone()?, bytes: wish.memory_bytes };
-    Ok(Plan { limit, data_bytes: wish.data_bytes, notes: Vec::new() })
+fn by_cgroup(required: &Requirement, facts: &Facts) -> Result<Plan> {
+    check_available(required.memory_bytes, facts)?;
+    let limit = MemoryLimit { method: facts.cgroup.clone()?, bytes: required.memory_bytes };
+    Ok(Plan { limit, data_bytes: required.data_bytes, notes: Vec::new() })
 }
 
 /// Plans a ballast, locked where that is allowed. Without swap the kernel cannot evict anonymous memory, so there it
 /// need not be locked.
-fn by_ballast(wish: &Wish, facts: &Facts) -> Result<Plan> {
+fn by_ballast(required: &Requirement, facts: &Facts) -> Result<Plan> {
     let least = (facts.total_bytes / 32).clamp(*BALLAST_LEAVES_MIN.start(), *BALLAST_LEAVES_MIN.end());
-    let bytes = wish.memory_bytes.max(least);
-    if wish.data_bytes < bytes.saturating_mul(5) / 4 {
+    let bytes = required.memory_bytes.max(least);
+    if required.data_bytes < bytes.saturating_mul(5) / 4 {
         let message = format!(
             "it leaves {} to all processes together, and {} of data are not a quarter more; ask for more data",
             human_bytes(bytes),
-            human_bytes(wish.data_bytes)
+            human_bytes(required.data_bytes)
         );
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
@@ -162,33 +162,33 @@ fn by_ballast(wish: &Wish, facts: &Facts) -> Result<Plan> {
             "the ballast of about {size} is touched and not locked (only {locked} may be): without swap it stays all the same"
         ));
     }
-    if bytes > wish.memory_bytes {
-        let (bytes, wanted) = (human_bytes(bytes), human_bytes(wish.memory_bytes));
+    if bytes > required.memory_bytes {
+        let (bytes, wanted) = (human_bytes(bytes), human_bytes(required.memory_bytes));
         notes.push(format!(
             "the ballast leaves {bytes} and not {wanted}: all processes of the machine have to live in it"
         ));
     }
     let limit = MemoryLimit { method: MemoryMethod::Ballast, bytes };
-    Ok(Plan { limit, data_bytes: wish.data_bytes, notes })
+    Ok(Plan { limit, data_bytes: required.data_bytes, notes })
 }
 
-fn by_large_file(wish: &Wish, facts: &Facts) -> Result<Plan> {
+fn by_large_file(required: &Requirement, facts: &Facts) -> Result<Plan> {
     let total = facts.total_bytes;
     let limit = MemoryLimit { method: MemoryMethod::LargeFile, bytes: total };
     // The page cache can hold all memory available now, but that amount changes; RAM does not.
-    if wish.data_bytes > total {
-        return Ok(Plan { limit, data_bytes: wish.data_bytes, notes: Vec::new() });
+    if required.data_bytes > total {
+        return Ok(Plan { limit, data_bytes: required.data_bytes, notes: Vec::new() });
     }
     let enough = total.saturating_add(total / 4).next_multiple_of(1 << 20);
-    if wish.data_bytes_max >= enough {
-        let (total, asked, enough_text) = (human_bytes(total), human_bytes(wish.data_bytes), human_bytes(enough));
+    if required.data_bytes_max >= enough {
+        let (total, asked, enough_text) = (human_bytes(total), human_bytes(required.data_bytes), human_bytes(enough));
         let note =
             format!("the data is enlarged from {asked} to {enough_text}, as it must be larger than the {total} of RAM");
         return Ok(Plan { limit, data_bytes: enough, notes: vec![note] });
     }
     let message = format!(
         "{} of data are not more than the {} of RAM; {} would do (--size), on a disk with room for them",
-        human_bytes(wish.data_bytes),
+        human_bytes(required.data_bytes),
         human_bytes(total),
         human_bytes(enough)
     );

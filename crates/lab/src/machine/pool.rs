@@ -16,7 +16,7 @@ use nofault::blocking::Db;
 use nofault::settings::Settings;
 
 use super::content::{self, BLOCK_BYTES, Header};
-use super::data::{Progress, Wanted};
+use super::data::{DataSpec, Progress};
 use super::system::{fail, unix_ms};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
@@ -66,7 +66,7 @@ fn entries(seed: u64, block: u64) -> impl Iterator<Item = ([u8; 8], Vec<u8>)> {
 }
 
 /// The target for the database of a working folder.
-pub fn target(folder: &Path, wanted: Wanted) -> Target {
+pub fn target(folder: &Path, wanted: DataSpec) -> Target {
     super::data::target("file", &[&folder.join(FOLDER).join(DATABASE).join(DATA_FILE)], wanted)
 }
 
@@ -97,7 +97,7 @@ impl PoolData {
     /// # Errors
     /// `Damaged` for a foreign folder of that name, `Interrupted`, or an error of the system or the engine. After an
     /// error the unfinished database is gone.
-    pub fn make(folder: &Path, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Self> {
+    pub fn make(folder: &Path, wanted: DataSpec, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Self> {
         remove_leftover(folder)?;
         let folder = folder.join(FOLDER);
         fs::create_dir(&folder).map_err(|error| fail("create the folder", &folder, &error))?;
@@ -157,7 +157,7 @@ pub fn remove_leftover(folder: &Path) -> Result<bool> {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted { seed: 7, data_bytes: 300 * BLOCK_BYTES as u64 };
+    const WANTED: DataSpec = DataSpec { seed: 7, data_bytes: 300 * BLOCK_BYTES as u64 };
 
     fn make(folder: &Path) -> Result<PoolData> {
         PoolData::make(folder, WANTED, &|_, _| {}, &AtomicBool::new(false))

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use super::data::{self, Progress, Wanted};
+use super::data::{self, DataSpec, Progress};
 use super::leftovers::{self, Entry};
 use super::system::{self, fail, human_bytes, meminfo_bytes, read_text};
 use super::{content::BLOCK_BYTES, device};
@@ -22,7 +22,7 @@ const MARGIN_BYTES: u64 = 512 << 20;
 #[derive(Debug)]
 pub struct RamDevice {
     name: String,
-    wanted: Wanted,
+    wanted: DataSpec,
     entry: Option<Entry>,
 }
 
@@ -59,7 +59,7 @@ impl RamDevice {
     ///
     /// # Errors
     /// As [`check`]; `Interrupted`; or the system's error. No device stays behind after an error.
-    pub fn create(wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Self> {
+    pub fn create(wanted: DataSpec, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Self> {
         wanted.check()?;
         check(1, wanted.data_bytes)?;
         let device = Self::add(wanted)?;
@@ -73,7 +73,12 @@ impl RamDevice {
     ///
     /// # Errors
     /// As [`Self::create`].
-    pub fn create_many(count: u32, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Vec<Self>> {
+    pub fn create_many(
+        count: u32,
+        wanted: DataSpec,
+        progress: &Progress<'_>,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Self>> {
         wanted.check()?;
         check(count, wanted.data_bytes)?;
         let total = wanted.data_bytes.saturating_mul(u64::from(count));
@@ -96,7 +101,7 @@ impl RamDevice {
     }
 
     /// Makes an empty device of the right size.
-    fn add(wanted: Wanted) -> Result<Self> {
+    fn add(wanted: DataSpec) -> Result<Self> {
         let control = Path::new(CONTROL).join("hot_add");
         // Reading this file makes a device and answers its number.
         let number: u32 = std::fs::read_to_string(&control)
@@ -183,7 +188,7 @@ mod tests {
     use super::*;
     use crate::machine::{cache, content};
 
-    const WANTED: Wanted = Wanted { seed: 4, data_bytes: 8 << 20 };
+    const WANTED: DataSpec = DataSpec { seed: 4, data_bytes: 8 << 20 };
 
     /// A device, or the reason why there is none here.
     fn ram() -> Option<RamDevice> {
@@ -239,8 +244,8 @@ mod tests {
         let (name, before) = (left.name.clone(), identity(&left.name));
         leftovers::record_as("zram", &dead, &before);
         std::mem::forget(left);
-        let told = remove_leftovers().unwrap();
-        assert!(told.iter().any(|line| line.contains("removed zram")), "{told:?}");
+        let messages = remove_leftovers().unwrap();
+        assert!(messages.iter().any(|line| line.contains("removed zram")), "{messages:?}");
         assert!(!is_there(&name, &before));
         // The same number, noted by a dead lab, but another device by now.
         leftovers::record_as("zram", &dead, &format!("{} diskseq=1", alive.name));

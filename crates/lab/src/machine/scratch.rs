@@ -104,8 +104,8 @@ mod tests {
         Scratch::make(outer.path(), "other").unwrap().remove().unwrap();
         let foreign = outer.path().join("precious.scratch");
         fs::create_dir(&foreign).unwrap();
-        let told = sweep(outer.path()).unwrap();
-        assert!(told.len() == 1 && told[0].contains("trial."), "{told:?}");
+        let messages = sweep(outer.path()).unwrap();
+        assert!(messages.len() == 1 && messages[0].contains("trial."), "{messages:?}");
         assert!(foreign.exists() && !path.exists());
     }
 

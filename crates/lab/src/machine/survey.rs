@@ -35,7 +35,7 @@ pub fn describe(path: &Path) -> MachineInfo {
 /// Describes the machine and its biases, seen from the folder (or device) that is to be measured. Never fails: a value
 /// that the kernel does not give stays empty.
 pub fn survey(path: &Path) -> Survey {
-    let seen = Seen::look(path);
+    let seen = Observations::look(path);
     Survey { machine: seen.machine(), biases: seen.biases() }
 }
 
@@ -47,7 +47,7 @@ pub fn find_fio() -> Option<PathBuf> {
 
 /// All raw observations; description and biases follow from them alone.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observations {
     cpu: String,
     cpu_count: u32,
     memory_bytes: u64,
@@ -70,7 +70,7 @@ struct Seen {
     costs: Costs,
 }
 
-impl Seen {
+impl Observations {
     fn look(path: &Path) -> Self {
         // The folder may not be there yet: then its nearest ancestor is on the same file system.
         let path = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
@@ -155,26 +155,26 @@ impl Seen {
 
     fn biases(&self) -> Vec<String> {
         let mut biases = Vec::new();
-        let mut say = |text: String| biases.push(text);
+        let mut add = |text: String| biases.push(text);
         if let Some(kb) = self.read_ahead_kb
             && !(READ_AHEAD_KB_USUAL / 2..=2 * READ_AHEAD_KB_USUAL).contains(&kb)
         {
             let effect =
                 if kb > READ_AHEAD_KB_USUAL { "helps mapped scans and ruins" } else { "slows mapped scans and helps" };
-            say(format!(
+            add(format!(
                 "read-ahead of {} is {kb} KiB (usually {READ_AHEAD_KB_USUAL}): it {effect} random reads without MADV_RANDOM. Left as it \
                  is; as root, read_ahead_kb in the configuration measures other values too.",
                 self.device
             ));
         }
         for daemon in &self.damon_pageout {
-            say(format!(
+            add(format!(
                 "A DAMON daemon ({daemon}) may page out idle memory: page cache that is not mapped shrinks while it waits, which favours \
                  mmap over buffered reads. Left on, as it belongs to the system; gaps are kept short and residency is recorded."
             ));
         }
         if self.costs.memory_is_lazy() {
-            say(format!(
+            add(format!(
                 "First touch of fresh memory takes {:.1} µs for 4 KiB, of memory used before {:.1} µs: the hypervisor hands memory out \
                  when it is touched. The start of a trial, while memory fills, may look slower than it is; figures are taken after that.",
                 self.costs.first_touch_ns.unwrap_or(0.0) / 1000.0,
@@ -182,52 +182,52 @@ impl Seen {
             ));
         }
         if let Some(name) = &self.hypervisor {
-            say(format!(
+            add(format!(
                 "This is a virtual machine ({name}): page faults and interrupts between CPUs cost more than on bare metal, and the host may \
                  throttle the device. The costs of the primitives are in the record."
             ));
         }
         if let Some(percent) = self.steal_percent.filter(|percent| *percent > 2.0) {
-            say(format!(
+            add(format!(
                 "{percent:.0} % of CPU time is taken by the hypervisor for others (steal). Compare CPU per read rather than \
                  throughput, and repeat when it is quieter."
             ));
         }
         if let Some(load) = self.load.filter(|load| *load > 0.5 * f64::from(self.cpu_count)) {
-            say(format!(
+            add(format!(
                 "The load average is {load:.1} on {} CPUs: others are working here. Methods are interleaved so that all suffer alike; \
                  for figures worth quoting, repeat when the machine is quiet.",
                 self.cpu_count
             ));
         }
         if let Some(rate) = self.foreign_io_bytes_per_s.filter(|rate| *rate > 1e6) {
-            say(format!(
+            add(format!(
                 "Somebody else moves {:.0} MB/s to or from {}. Ticks in which the device did more than the lab asked for are flagged.",
                 rate / 1e6,
                 self.device
             ));
         }
         if let Some(governor) = self.governor.as_ref().filter(|governor| *governor != "performance") {
-            say(format!(
+            add(format!(
                 "The CPU frequency governor is '{governor}': short trials may run at a lower clock. Left as it is."
             ));
         }
         if self.swap_bytes > 0 {
-            say(format!(
+            add(format!(
                 "There are {} of swap: locked ballast may push other programs out, which moves the same device. Trials in a \
                  cgroup do not swap.",
                 human_bytes(self.swap_bytes)
             ));
         }
         if self.multi_gen_lru.as_deref().is_some_and(|mode| mode != "0x0000" && mode != "n") {
-            say("The kernel evicts by multi-generational LRU, which is cheaper than what the 2022 paper measured. Left on.".into());
+            add("The kernel evicts by multi-generational LRU, which is cheaper than what the 2022 paper measured. Left on.".into());
         }
         match self.huge_pages.as_deref() {
-            Some("always") => say(
+            Some("always") => add(
                 "Transparent huge pages are on for everything: anonymous memory is touched 2 MiB at a time. File pages are not concerned."
                     .into(),
             ),
-            Some("never") | None => say(
+            Some("never") | None => add(
                 "Transparent huge pages are off: large direct reads into small pages are split by the device driver and may be \
                  slower than the device. The ceilings are measured with the same buffers."
                     .into(),
@@ -235,7 +235,7 @@ impl Seen {
             Some(_) => {}
         }
         if !self.has_fio {
-            say("fio is not installed, so no outside baseline checks the lab's own methods. Install it (`apt install fio`).".into());
+            add("fio is not installed, so no outside baseline checks the lab's own methods. Install it (`apt install fio`).".into());
         }
         biases
     }
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn each_bias_is_said_when_it_is_there_and_only_then() {
-        let quiet = Seen {
+        let quiet = Observations {
             cpu_count: 2,
             read_ahead_kb: Some(128),
             huge_pages: Some("madvise".into()),
@@ -357,10 +357,10 @@ mod tests {
             foreign_io_bytes_per_s: Some(0.0),
             governor: Some("performance".into()),
             has_fio: true,
-            ..Seen::default()
+            ..Observations::default()
         };
         assert_eq!(quiet.biases(), Vec::<String>::new());
-        let odd = Seen {
+        let odd = Observations {
             device: "vda".into(),
             read_ahead_kb: Some(8192),
             huge_pages: Some("never".into()),
@@ -374,9 +374,9 @@ mod tests {
             damon_pageout: vec!["kdamond 0".into()],
             costs: Costs { first_touch_ns: Some(5400.0), touch_again_ns: Some(1700.0), ..Costs::default() },
             cpu_count: 2,
-            ..Seen::default()
+            ..Observations::default()
         };
-        let said = odd.biases().join("\n");
+        let biases = odd.biases().join("\n");
         for part in [
             "8192 KiB",
             "DAMON",
@@ -391,7 +391,7 @@ mod tests {
             "huge pages are off",
             "fio is not installed",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(biases.contains(part), "{part}: {biases}");
         }
     }
 

@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::data::Wanted;
+use super::data::DataSpec;
 use super::memory::{Ballast, CgroupGuard};
 use super::ram::RamDevice;
 use super::system;
 use super::workdir::WorkDir;
 
 const VICTIM: &str = "NOFAULT_TEST_VICTIM_FOLDER";
-const WANTED: Wanted = Wanted { seed: 8, data_bytes: 4 << 20 };
+const WANTED: DataSpec = DataSpec { seed: 8, data_bytes: 4 << 20 };
 
 /// Not a test of its own: the process that the test below kills. Takes every resource that it may, prints its name, and
 /// waits.
@@ -68,8 +68,8 @@ fn a_killed_lab_leaves_nothing_after_the_next_start() {
     });
     assert!(gone, "the ballast's holder {holder} outlived the lab");
     // Another test's sweep may have been first.
-    let told = super::remove_leftovers();
+    let messages = super::remove_leftovers();
     let is_left = |(path, before): (&PathBuf, &Option<String>)| path.exists() && sequence(path) == *before;
-    assert!(!held.iter().zip(&sequences).any(is_left), "{held:?}: {told:?}");
+    assert!(!held.iter().zip(&sequences).any(is_left), "{held:?}: {messages:?}");
     WorkDir::open(outer.path(), false).unwrap();
 }

@@ -44,8 +44,9 @@ impl WorkDir {
         }
         for (file, complete, bytes) in folder.data_files()? {
             if !complete && data::remove_file(&file)? {
-                let told = format!("removed {} ({}), which a lab left unfinished", file.display(), human_bytes(bytes));
-                folder.cleaned.push(told);
+                let message =
+                    format!("removed {} ({}), which a lab left unfinished", file.display(), human_bytes(bytes));
+                folder.cleaned.push(message);
             }
         }
         folder.cleaned.extend(scratch::sweep(&folder.path)?);
@@ -171,10 +172,10 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::machine::data::{Wanted, ensure_file};
+    use crate::machine::data::{DataSpec, ensure_file};
 
     fn put(path: &Path) {
-        let wanted = Wanted { seed: 1, data_bytes: 1 << 20 };
+        let wanted = DataSpec { seed: 1, data_bytes: 1 << 20 };
         ensure_file(path, wanted, &|_, _| (), &AtomicBool::new(false)).unwrap();
     }
 

@@ -98,7 +98,7 @@ impl Pool {
     }
 
     /// Adds the pool's misses and memory to a trial's figures.
-    pub fn tell(&self, outcome: &mut Outcome) {
+    pub fn record_in(&self, outcome: &mut Outcome) {
         let stats = self.db.stats().pool;
         let figures = [("pool_misses", stats.misses - self.misses_before), ("pool_memory_bytes", stats.memory_bytes)];
         outcome.figures.extend(figures.map(|(name, value)| (name.to_owned(), value as f64)));

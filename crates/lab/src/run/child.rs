@@ -14,7 +14,7 @@ use nofault_io::counters::Watch;
 use serde::{Deserialize, Serialize};
 
 use super::schedule::preparation_s;
-use crate::child::{Orders, Running, say};
+use crate::child::{Orders, Running, send};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::experiments;
@@ -90,12 +90,12 @@ pub fn serve(input: impl Read, output: impl Write + Send, cancel: &AtomicBool) -
     let mut output = output;
     let mut gone = false;
     let result = execute_here(&order.spec, order.cgroup.as_deref(), cancel, &mut |tick| {
-        gone |= say(&mut output, &Message::Tick(tick.clone())).is_err();
+        gone |= send(&mut output, &Message::Tick(tick.clone())).is_err();
         if gone {
             cancel.store(true, Ordering::Relaxed);
         }
     });
-    say(
+    send(
         &mut output,
         &match result {
             Ok(outcome) => Message::Outcome(Box::new(outcome)),
@@ -168,7 +168,7 @@ mod tests {
         assert!(error.to_string().contains("called by nofault itself"));
     }
     /// The message for a trial whose process is killed before it has worked.
-    fn told_when_killed(experiment: ExperimentId, label: &str, method: MemoryMethod) -> String {
+    fn message_when_killed(experiment: ExperimentId, label: &str, method: MemoryMethod) -> String {
         let spec = TrialSpec {
             experiment,
             variant: String::new(),
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_killed_trial_says_what_gives_trials_of_its_kind_more_memory() {
         use experiments::{engines, eviction, random, scan, translate};
-        let by_group = |experiment, label| told_when_killed(experiment, label, MemoryMethod::CgroupV2);
+        let by_group = |experiment, label| message_when_killed(experiment, label, MemoryMethod::CgroupV2);
         for (experiment, label, flag) in [
             (random::ID, "file", "(--memory)"),
             (eviction::ID, "ram", "(--memory)"),
@@ -204,10 +204,10 @@ mod tests {
             (random::ID, "ram", "(--set ram_memory_bytes=BYTES)"),
             (scan::ID, "ram-striped-2", "(--set ram_memory_bytes=BYTES)"),
         ] {
-            let told = by_group(experiment, label);
-            assert!(told.contains("under its limit") && told.ends_with(flag), "{experiment} {label}: {told}");
+            let message = by_group(experiment, label);
+            assert!(message.contains("under its limit") && message.ends_with(flag), "{experiment} {label}: {message}");
         }
-        let unlimited = told_when_killed(translate::ID, "memory", MemoryMethod::None);
+        let unlimited = message_when_killed(translate::ID, "memory", MemoryMethod::None);
         assert!(unlimited.contains("the machine ran out of memory; ask for less"), "{unlimited}");
         assert!(unlimited.contains("translate.working_set_bytes"), "{unlimited}");
     }

@@ -10,8 +10,8 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Needs, PoolBytes, Reclaim, ReclaimBytes, SmallFiles, Stores, StoresPlace};
 use crate::experiments;
 use crate::format;
-use crate::machine::data::{self, Wanted};
-use crate::machine::memory::Wish;
+use crate::machine::data::{self, DataSpec};
+use crate::machine::memory::Requirement;
 use crate::machine::pool::{self, PoolData};
 use crate::machine::ram::{self, RamDevice};
 use crate::machine::scratch::Scratch;
@@ -44,7 +44,7 @@ pub(super) struct Prepared {
     notes: Vec<String>,
     wanted: Vec<Making>,
     ram_count: u32,
-    ram_wanted: Wanted,
+    ram_wanted: DataSpec,
     keep_data: bool,
     no_limit: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(super) struct Prepared {
 enum Making {
     File {
         path: PathBuf,
-        wanted: Wanted,
+        wanted: DataSpec,
     },
     /// Space for databases that trials make themselves, one at a time; the folder is named after the experiment.
     Stores {
@@ -65,11 +65,11 @@ enum Making {
         folder: PathBuf,
         name: &'static str,
         count: u32,
-        wanted: Wanted,
+        wanted: DataSpec,
     },
     Pool {
         folder: PathBuf,
-        wanted: Wanted,
+        wanted: DataSpec,
     },
 }
 
@@ -107,7 +107,7 @@ impl Prepared {
         notes.extend(dir.cleaned().iter().cloned());
         let needs: Vec<(ExperimentId, Needs)> =
             config.chosen().map(|experiment| (experiment.id(), experiment.needs(config))).collect();
-        let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
+        let ram_wanted = DataSpec { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
             available: Available {
                 fio: fio_version(config)?,
@@ -155,14 +155,14 @@ impl Prepared {
             true => data::room_bytes(&place)?,
             false => 0,
         };
-        let wish = Wish {
+        let required = Requirement {
             choice: config.memory_method,
             memory_bytes: config.memory_bytes,
             data_bytes: config.data_bytes,
             data_bytes_max: room,
         };
         let chosen = match config.limits_file() {
-            true => memory::choose(&wish),
+            true => memory::choose(&required),
             // No trial needs a limit, so the data may all be in memory, and the lack of a limit is no reason to leave
             // the file out.
             false => {
@@ -177,7 +177,7 @@ impl Prepared {
             }
             Err(error) => return Err(error),
         };
-        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(limit.data_bytes) };
+        let wanted = DataSpec { seed: config.seed, data_bytes: whole_blocks(limit.data_bytes) };
         self.available.memory = limit.limit;
         self.notes.extend(limit.notes);
         self.available.file = data::target("file", &[&place], wanted);
@@ -209,8 +209,8 @@ impl Prepared {
                 ("kswapd", MemoryChoice::Ballast, bytes.kswapd.clone()),
             ] {
                 let limit = memory_bytes.and_then(|memory_bytes| {
-                    let wish = Wish { choice, memory_bytes, data_bytes, data_bytes_max: 0 };
-                    memory::choose(&wish).map(|plan| plan.limit).map_err(|error| error.to_string())
+                    let required = Requirement { choice, memory_bytes, data_bytes, data_bytes_max: 0 };
+                    memory::choose(&required).map(|plan| plan.limit).map_err(|error| error.to_string())
                 });
                 self.available.reclaim.push(Reclaim { by, on_ram, limit });
             }
@@ -224,7 +224,7 @@ impl Prepared {
             SmallFiles::Nothing | SmallFiles::Shared => None,
         });
         let Some((name, count, file_bytes)) = own else { return };
-        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(file_bytes) };
+        let wanted = DataSpec { seed: config.seed, data_bytes: whole_blocks(file_bytes) };
         let folder = self.dirs[0].path().to_path_buf();
         let paths = data::file_names(&folder, name, count);
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
@@ -233,13 +233,13 @@ impl Prepared {
     }
 
     fn plan_stores(&mut self, config: &Config, experiment: ExperimentId, stores: &Stores) -> Result<()> {
-        let wish = Wish {
+        let required = Requirement {
             choice: config.memory_method,
             memory_bytes: stores.memory_bytes,
             data_bytes: stores.data_bytes,
             data_bytes_max: 0,
         };
-        let memory = match memory::choose(&wish) {
+        let memory = match memory::choose(&required) {
             Ok(limit) => {
                 self.notes.extend(limit.notes);
                 Ok(limit.limit)
@@ -262,7 +262,7 @@ impl Prepared {
             PoolBytes::OfFile | PoolBytes::Nothing => 0,
         });
         let data_bytes = whole_blocks(bytes.max().unwrap_or(0));
-        let wanted = Wanted { seed: config.seed, data_bytes };
+        let wanted = DataSpec { seed: config.seed, data_bytes };
         if config.pool == Choice::Off || wanted.data_bytes == 0 {
             return;
         }
@@ -275,13 +275,13 @@ impl Prepared {
         if config.ram_device == Choice::Off || count == 0 {
             return Ok(());
         }
-        let wish = Wish {
+        let required = Requirement {
             choice: config.memory_method,
             memory_bytes: config.ram_memory_bytes,
             data_bytes: config.ram_data_bytes,
             data_bytes_max: 0,
         };
-        let limit = ram::check(count, self.ram_wanted.data_bytes).and_then(|()| memory::choose(&wish));
+        let limit = ram::check(count, self.ram_wanted.data_bytes).and_then(|()| memory::choose(&required));
         match limit {
             Ok(limit) => {
                 self.available.ram_memory = limit.limit;

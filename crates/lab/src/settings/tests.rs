@@ -1,7 +1,7 @@
 //! A configuration is changed by name, refused by name, and printed as it was declared.
 
 use super::*;
-use crate::config::Said;
+use crate::config::YesNo;
 
 #[test]
 fn every_preset_is_valid_and_survives_toml() {
@@ -18,7 +18,7 @@ fn a_file_changes_only_what_it_names() {
     assert_eq!(config, Config::preset(Preset::Standard).assign("random.threads=[7]").unwrap());
     assert_ne!(config, Config::preset(Preset::Standard));
     let config = Config::from_toml("[workload]\nread_only = 'yes'\nthreads = 4\n").unwrap();
-    let said = WorkloadConfig { read_only: Said::Yes, threads: 4, ..WorkloadConfig::default() };
+    let said = WorkloadConfig { read_only: YesNo::Yes, threads: 4, ..WorkloadConfig::default() };
     assert_eq!(config, Config { workload: said, ..Config::default() });
 }
 

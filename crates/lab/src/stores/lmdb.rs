@@ -58,8 +58,8 @@ impl Lmdb {
 
 impl Store for Lmdb {
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
-        let held = self.env.read_txn().map_err(failed)?;
-        Ok(Box::new(Held { held, database: self.database }))
+        let transaction = self.env.read_txn().map_err(failed)?;
+        Ok(Box::new(ReadView { transaction, database: self.database }))
     }
 
     fn write(&self, entries: &[(Key, Vec<u8>)], durable: bool) -> Result<()> {
@@ -109,20 +109,20 @@ impl Store for Lmdb {
     }
 }
 
-struct Held<'a> {
-    held: RoTxn<'a, WithTls>,
+struct ReadView<'a> {
+    transaction: RoTxn<'a, WithTls>,
     database: Database<'static, Bytes, Bytes>,
 }
 
-impl Reader for Held<'_> {
+impl Reader for ReadView<'_> {
     fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()> {
-        look(self.database.get(&self.held, key).map_err(failed)?)
+        look(self.database.get(&self.transaction, key).map_err(failed)?)
     }
 
     fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize> {
         let range = (Bound::Included(from.as_slice()), Bound::Unbounded);
         let mut seen = 0;
-        for entry in self.database.range(&self.held, &range).map_err(failed)?.take(count) {
+        for entry in self.database.range(&self.transaction, &range).map_err(failed)?.take(count) {
             let (key, value) = entry.map_err(failed)?;
             look(key, value)?;
             seen += 1;

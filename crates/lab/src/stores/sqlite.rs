@@ -94,7 +94,7 @@ impl Store for Sqlite {
             Some(connection) => connection,
             None => connect(&self.file, self.cache_bytes, self.map_bytes)?,
         };
-        Ok(Box::new(Held { store: self, connection: Some(connection) }))
+        Ok(Box::new(LentConnection { store: self, connection: Some(connection) }))
     }
 
     fn write(&self, entries: &[(Key, Vec<u8>)], durable: bool) -> Result<()> {
@@ -153,18 +153,18 @@ impl Store for Sqlite {
 }
 
 /// A connection lent to one thread; dropping it returns the connection.
-struct Held<'a> {
+struct LentConnection<'a> {
     store: &'a Sqlite,
     connection: Option<Connection>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for LentConnection<'_> {
     fn drop(&mut self) {
         held(&self.store.idle).extend(self.connection.take());
     }
 }
 
-impl Held<'_> {
+impl LentConnection<'_> {
     fn connection(&self) -> Result<&Connection> {
         self.connection.as_ref().ok_or_else(|| LabError::new(LabErrorKind::System, "sqlite: no connection"))
     }
@@ -174,7 +174,7 @@ fn bytes(value: ValueRef<'_>) -> Result<&[u8]> {
     value.as_blob().map_err(|error| LabError::new(LabErrorKind::System, format!("sqlite: {error}")))
 }
 
-impl Reader for Held<'_> {
+impl Reader for LentConnection<'_> {
     fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()> {
         let mut get = self.connection()?.prepare_cached("SELECT value FROM main WHERE key = ?1").map_err(failed)?;
         let mut rows = get.query(params![key.as_slice()]).map_err(failed)?;

@@ -7,14 +7,14 @@ use crate::judge::reason::Rule;
 
 /// The results of the rules.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Evaluation {
     pub(super) reasons: Vec<Reason>,
     pub(super) not_measured: Vec<String>,
 }
 
 /// Every rule that applies.
-pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Found {
-    let mut found = Found::default();
+pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Evaluation {
+    let mut found = Evaluation::default();
     for rule in Rule::ALL.into_iter().filter(|rule| rule.applies(workload)) {
         let reasons = |second_best: bool| -> Vec<Reason> {
             let evidence = experiments::ALL.into_iter().flat_map(|experiment| experiment.evidence());

@@ -37,7 +37,7 @@ fn empty() -> RecordFile {
     }
 }
 
-/// Three repeats of a method with so many threads and requests in flight of each, changed as said.
+/// Three repeats of a method with so many threads and requests in flight of each, with a change of each.
 fn add(
     file: &mut RecordFile,
     (experiment, variant): (ExperimentId, &str),
@@ -90,8 +90,8 @@ fn reasons<'v>(verdict: &'v Verdict, rule: &str) -> Vec<(Side, &'v str)> {
     verdict.reasons.iter().filter(|reason| reason.rule == rule).map(|reason| (reason.side, &*reason.text)).collect()
 }
 
-fn judged(file: &RecordFile, said: Workload) -> Verdict {
-    judge(file, &Summary::of(file), said)
+fn judged(file: &RecordFile, stated: Workload) -> Verdict {
+    judge(file, &Summary::of(file), stated)
 }
 
 fn text(verdict: &Verdict) -> String {
@@ -136,13 +136,13 @@ fn evidence_for_another_workload_gives_no_answer_to_this_one() {
 fn a_read_only_database_in_memory_may_be_mapped_where_the_figures_say_so() {
     let variant = crate::experiments::claims::CACHED_READ;
     let rates = [("mmap-in-place", 90_000.0), ("pread-buffered", 40_000.0)];
-    let said = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
-    let verdict = judged(&file(crate::experiments::claims::ID, variant, &rates), said);
+    let stated = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
+    let verdict = judged(&file(crate::experiments::claims::ID, variant, &rates), stated);
     assert_eq!(verdict.advice, Advice::Map, "{verdict:#?}");
     assert_eq!(verdict.sure, Sure::Fairly, "errors were not measured");
     assert!(text(&verdict).contains("one rule alone"), "{}", text(&verdict));
     let turned = [("mmap-in-place", 40_000.0), ("pread-buffered", 90_000.0)];
-    assert_eq!(judged(&file(crate::experiments::claims::ID, variant, &turned), said).advice, Advice::Explicit);
+    assert_eq!(judged(&file(crate::experiments::claims::ID, variant, &turned), stated).advice, Advice::Explicit);
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn noise_and_missing_ends_make_it_less_sure() {
 #[test]
 fn what_was_said_and_what_was_assumed_are_told_apart() {
     let records = file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
-    let said = Workload { threads: Some(2), read_only: Some(true), ..Workload::default() };
-    let words = text(&judged(&records, said));
+    let stated = Workload { threads: Some(2), read_only: Some(true), ..Workload::default() };
+    let words = text(&judged(&records, stated));
     assert!(words.contains("You said: only read, 2 threads."), "{words}");
     assert!(words.contains("Assumed: larger than memory, without transactions, slow answers matter."), "{words}");
 }
@@ -287,7 +287,7 @@ fn threads_that_were_not_measured_make_it_less_sure() {
 
 #[test]
 fn the_users_threads_count_for_commits_databases_and_lookups_too() {
-    let said = |threads| Workload { threads: Some(threads), ..Workload::default() };
+    let stated = |threads| Workload { threads: Some(threads), ..Workload::default() };
     let mut records = empty();
     records.run.machine.cpu_count = 2;
     let commits = (crate::experiments::safety::ID, "commits");
@@ -295,7 +295,7 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
         add(&mut records, commits, "shadow", (writers, 1), map, |_| ());
         add(&mut records, commits, "engine", (writers, 1), engine, |_| ());
     }
-    let transactions = |threads| Workload { needs_transactions: Some(true), ..said(threads) };
+    let transactions = |threads| Workload { needs_transactions: Some(true), ..stated(threads) };
     let one = judged(&records, transactions(1));
     let found = reasons(&one, "safe updates");
     assert!(found.len() == 1 && found[0].0 == Side::For && found[0].1.contains("1 writer,"), "{found:?}");
@@ -309,7 +309,7 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
         add(&mut records, (crate::experiments::engines::ID, "ycsb-c"), "sqlite", (threads, 1), calls, larger);
     }
     for (threads, side) in [(1, Side::For), (16, Side::Against)] {
-        let verdict = judged(&records, said(threads));
+        let verdict = judged(&records, stated(threads));
         assert_eq!(reasons(&verdict, "throughput of databases")[0].0, side, "{threads}: {verdict:#?}");
     }
 
@@ -319,7 +319,7 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
         add(&mut records, (crate::experiments::translate::ID, "lookup"), "array", (threads, 1), pool, set);
     }
     for (threads, side) in [(1, Side::For), (2, Side::Against), (40, Side::Against)] {
-        let verdict = judged(&records, Workload { fits_in_memory: Some(true), ..said(threads) });
+        let verdict = judged(&records, Workload { fits_in_memory: Some(true), ..stated(threads) });
         assert_eq!(reasons(&verdict, "in memory")[0].0, side, "{threads}: {verdict:#?}");
     }
 }
@@ -327,23 +327,23 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
 #[test]
 fn data_that_fits_may_stall_as_well() {
     let fits = (crate::experiments::stalls::ID, "fits");
-    let said = Workload { fits_in_memory: Some(true), latency_matters: Some(true), ..Workload::default() };
-    let nothing = judged(&empty(), said);
+    let stated = Workload { fits_in_memory: Some(true), latency_matters: Some(true), ..Workload::default() };
+    let nothing = judged(&empty(), stated);
     assert!(nothing.not_measured.iter().any(|what| what.contains("no stalls")), "{:?}", nothing.not_measured);
-    let calm = judged(&empty(), Workload { latency_matters: Some(false), ..said });
+    let calm = judged(&empty(), Workload { latency_matters: Some(false), ..stated });
     assert!(!calm.not_measured.iter().any(|what| what.contains("no stalls")), "{:?}", calm.not_measured);
 
     let mut records = empty();
     add(&mut records, fits, "mmap", (1, 32), 1e6, takes("op", 2_000.0));
     add(&mut records, fits, "pool-frames", (1, 32), 1e6, takes("op", 0.2));
-    let verdict = judged(&records, said);
+    let verdict = judged(&records, stated);
     assert_eq!(reasons(&verdict, "no stalls")[0].0, Side::Against, "{verdict:#?}");
     // Locked pages are accessed in a microsecond or less: no stall, whichever is the faster.
     add(&mut records, fits, "mmap-mlock", (1, 32), 1e6, takes("op", 0.9));
-    let verdict = judged(&records, said);
+    let verdict = judged(&records, stated);
     let found = reasons(&verdict, "no stalls");
     assert!(found[0].0 == Side::Neither && found[0].1.ends_with("neither is a stall."), "{found:?}");
-    let larger = judged(&records, Workload { fits_in_memory: Some(false), ..said });
+    let larger = judged(&records, Workload { fits_in_memory: Some(false), ..stated });
     assert!(reasons(&larger, "no stalls").is_empty(), "{larger:#?}");
 }
 

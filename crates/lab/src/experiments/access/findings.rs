@@ -53,7 +53,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
         text: format!(
             "{}{}one thread gets {} {} through a mapping ({}) and {} with O_DIRECT calls: {}.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             shown(comparison.a, Unit::PerSecond),
             work(variant),
             map.label(),
@@ -81,7 +81,7 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
         text: format!(
             "{}{}batches change what one thread gets: {} {} with {}, {} at best with one request at a time ({}): {}.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             shown(comparison.a, Unit::PerSecond),
             work(variant),
             batched.label(),
@@ -163,7 +163,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
             text: format!(
                 "{}{}at a fixed rate {} takes {} at p99 from when a read was due{from_start}; its closed loop reports {}: {}.",
                 on(target),
-                comparison.doubt(),
+                comparison.caveat(),
                 open.label(),
                 shown(comparison.a, Unit::Seconds),
                 shown(comparison.b, Unit::Seconds),

@@ -9,14 +9,14 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::machine::content;
-use crate::machine::data::{self, Wanted};
+use crate::machine::data::{self, DataSpec};
 use crate::machine::ram::RamDevice;
 
 const SEED: u64 = 11;
 const BLOCKS: u64 = 512;
 
 fn file(folder: &Path, name: &str) -> Target {
-    let wanted = Wanted { seed: SEED, data_bytes: BLOCKS * 4096 };
+    let wanted = DataSpec { seed: SEED, data_bytes: BLOCKS * 4096 };
     let path = folder.join(name);
     data::ensure_file(&path, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     data::target(name, &[&path], wanted)
@@ -259,7 +259,7 @@ fn a_block_device_that_is_not_the_labs_is_refused_unopened() {
 
 #[test]
 fn a_ram_device_of_the_lab_is_overwritten_only_under_its_own_label() {
-    let wanted = Wanted { seed: SEED, data_bytes: BLOCKS * 4096 };
+    let wanted = DataSpec { seed: SEED, data_bytes: BLOCKS * 4096 };
     let device = match RamDevice::create(wanted, &|_, _| {}, &AtomicBool::new(false)) {
         Ok(device) => device,
         Err(error) => return println!("left out: {error}"),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::tasks::{Notes, on_executor};
-use super::work::{Done, Job, Order};
+use super::work::{Job, Order, StepResult};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::machine::pool as database;
@@ -38,7 +38,7 @@ async fn touch(mut job: Job, table: nofault::Table, notes: Rc<Notes>) -> Result<
         let (started, block) = (Instant::now(), job.content.first_block + range.start);
         let value = table.get(database::key(block, 0)).await?.unwrap_or_default();
         let right = job.content.seed.is_none_or(|seed| database::is_right(&value, seed, block));
-        notes.keep(Done {
+        notes.keep(StepResult {
             ops: 1,
             bytes: BLOCK_BYTES as u64,
             verified: 1,

@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
 use super::tasks::{Notes, on_executor};
-use super::work::{Done, Job, Order, STRETCH_BYTES};
+use super::work::{Job, Order, STRETCH_BYTES, StepResult};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::Worker;
@@ -51,7 +51,7 @@ async fn read_all(mut job: Job, notes: &Notes, reactor: &Reactor) -> Result<()> 
         let wanted = (range.end - range.start) as usize * BLOCK_BYTES;
         let (piece, rest) = buffer.split_at(wanted);
         let piece = reactor.read(piece, job.position(range.start)).await?;
-        notes.keep(Done { elapsed: started.elapsed(), ..job.content.check(&piece, range.start, &job.order) });
+        notes.keep(StepResult { elapsed: started.elapsed(), ..job.content.check(&piece, range.start, &job.order) });
         buffer = match piece.join(rest) {
             Ok(whole) => whole,
             Err((piece, _)) => piece,

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::task::LocalSet;
 
-use super::work::{Done, Job, Means, Order, STRETCH_BYTES};
+use super::work::{Job, Means, Order, STRETCH_BYTES, StepResult};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::Worker;
@@ -35,13 +35,13 @@ pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields:
 /// `await`.
 #[derive(Default)]
 pub(super) struct Notes {
-    done: RefCell<Vec<Done>>,
+    done: RefCell<Vec<StepResult>>,
     stop: Cell<bool>,
 }
 
 impl Notes {
     /// Keeps the result of a step.
-    pub(super) fn keep(&self, done: Done) {
+    pub(super) fn keep(&self, done: StepResult) {
         self.done.borrow_mut().push(done);
     }
 
@@ -117,7 +117,7 @@ async fn read_touches(mut job: Job, notes: &Notes) -> Result<()> {
         .map_err(|error| LabError::new(LabErrorKind::System, format!("the blocking pool: {error}")))?;
         result?;
         buffer = back;
-        notes.keep(Done { elapsed: started.elapsed(), ..job.content.check(&buffer, range.start, &job.order) });
+        notes.keep(StepResult { elapsed: started.elapsed(), ..job.content.check(&buffer, range.start, &job.order) });
         if notes.stopped() {
             break;
         }
@@ -138,7 +138,10 @@ async fn read_stream(mut job: Job, notes: &Notes) -> Result<()> {
         file.read_exact(&mut buffer[..len])
             .await
             .map_err(|error| LabError::system(format!("read {}", job.path.display()), &error))?;
-        notes.keep(Done { elapsed: started.elapsed(), ..job.content.check(&buffer[..len], range.start, &job.order) });
+        notes.keep(StepResult {
+            elapsed: started.elapsed(),
+            ..job.content.check(&buffer[..len], range.start, &job.order)
+        });
         if notes.stopped() {
             break;
         }

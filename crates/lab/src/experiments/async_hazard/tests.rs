@@ -8,14 +8,14 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::config::Preset;
 use crate::machine::content;
-use crate::machine::data::{self, Wanted};
+use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
 
 const SEED: u64 = 11;
 const BLOCKS: u64 = 64;
 
 fn files(folder: &std::path::Path) -> Target {
-    let wanted = Wanted { seed: SEED, data_bytes: BLOCKS * 4096 };
+    let wanted = DataSpec { seed: SEED, data_bytes: BLOCKS * 4096 };
     data::ensure_files(folder, "async", 3, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
 }
 
@@ -53,7 +53,7 @@ fn every_planned_configuration_reads_the_same_bytes() {
 #[test]
 fn the_engines_tasks_read_what_they_must_cold_and_warm() {
     let folder = tempfile::tempdir().unwrap();
-    let wanted = Wanted { seed: SEED, data_bytes: 3 * BLOCKS * 4096 };
+    let wanted = DataSpec { seed: SEED, data_bytes: 3 * BLOCKS * 4096 };
     let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let pool = Some(pool::target(folder.path(), wanted));
     let available = Available { small_files: files(folder.path()), pool, ..Available::default() };

@@ -67,7 +67,7 @@ enum Source {
 
 /// The result of a step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Done {
+pub(super) struct StepResult {
     pub(super) ops: u64,
     pub(super) bytes: u64,
     pub(super) verified: u64,
@@ -76,7 +76,7 @@ pub(super) struct Done {
     pub(super) elapsed: Duration,
 }
 
-impl Done {
+impl StepResult {
     /// Records the result.
     pub(super) fn note(self, worker: &mut Worker<'_>) {
         worker.done(self.ops, self.bytes);
@@ -124,7 +124,7 @@ impl Job {
     }
 
     /// Reads the next piece and blocks until it has it. `None` at the end.
-    pub(super) fn step(&mut self) -> Result<Option<Done>> {
+    pub(super) fn step(&mut self) -> Result<Option<StepResult>> {
         let started = Instant::now();
         let Some(range) = self.next_range() else { return Ok(None) };
         if self.prefetch {
@@ -142,7 +142,7 @@ impl Job {
             }
             None => return Err(LabError::new(LabErrorKind::Usage, "async: the file was not opened")),
         };
-        Ok(Some(Done { elapsed: started.elapsed(), ..done }))
+        Ok(Some(StepResult { elapsed: started.elapsed(), ..done }))
     }
 
     /// The next blocks to read, as numbers within the job.
@@ -187,9 +187,9 @@ impl Job {
 
 impl Content {
     /// Checks blocks that were read, and sums the bytes that the variant sums.
-    pub(super) fn check(&self, bytes: &[u8], first: u64, order: &Order) -> Done {
+    pub(super) fn check(&self, bytes: &[u8], first: u64, order: &Order) -> StepResult {
         let mut done =
-            Done { ops: 1, bytes: bytes.len() as u64, verified: 0, wrong: 0, sum: 0, elapsed: Duration::ZERO };
+            StepResult { ops: 1, bytes: bytes.len() as u64, verified: 0, wrong: 0, sum: 0, elapsed: Duration::ZERO };
         for (block, index) in bytes.chunks_exact(BLOCK_BYTES).zip(self.first_block + first..) {
             if let Some(seed) = self.seed {
                 let expected = content::tag(seed, index).to_le_bytes();

@@ -69,13 +69,13 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
 }
 
 /// Bytes in use before and after the updates, and bytes of old versions in memory.
-struct Grown {
+struct Growth {
     before_bytes: u64,
     after_bytes: u64,
     memory_bytes: u64,
 }
 
-fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Grown> {
+fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Growth> {
     let engine = Engine::load(folder, data, &Settings { cache_bytes: CACHE_BYTES as usize, ..Settings::default() })?;
     engine.settle()?;
     // Counts blocks in use, because the file itself grows in large steps.
@@ -86,7 +86,7 @@ fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     engine.settle()?;
     engine.settle()?;
     let grown =
-        Grown { before_bytes, after_bytes: engine.used_bytes(), memory_bytes: engine.db.stats().pool.snapshot_bytes };
+        Growth { before_bytes, after_bytes: engine.used_bytes(), memory_bytes: engine.db.stats().pool.snapshot_bytes };
     let table = &engine.table;
     for number in 0..data.count {
         let key = data.key(number);
@@ -98,7 +98,7 @@ fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     Ok(grown)
 }
 
-fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Grown> {
+fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Growth> {
     // Address space, as for LMDB: with a reader every update may cost a copy of each level of the tree.
     let map_bytes = (data.user_bytes() * 8 + (4 << 30)).next_multiple_of(1 << 20);
     let settings = mmap::Settings { map_bytes, ..mmap::Settings::new(mmap::Protocol::Shadow(mmap::WriteBack::Call)) };
@@ -116,7 +116,7 @@ fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     let before_bytes = store.stats().file_bytes;
     let snapshot = held.then(|| store.snapshot());
     update(worker, data, updates, write)?;
-    let grown = Grown { before_bytes, after_bytes: store.stats().file_bytes, memory_bytes: 0 };
+    let grown = Growth { before_bytes, after_bytes: store.stats().file_bytes, memory_bytes: 0 };
     for number in 0..data.count {
         let key = data.key(number);
         worker.verified(match &snapshot {
@@ -127,7 +127,7 @@ fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     Ok(grown)
 }
 
-fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Grown> {
+fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Growth> {
     // Address space for LMDB: every update may cost a copy of each level of the tree.
     let data_bytes = data.user_bytes() * 8 + (4 << 30);
     let room = Room { cache_bytes: CACHE_BYTES, write_bytes: CACHE_BYTES / 8, data_bytes, threads: 4 };
@@ -139,7 +139,7 @@ fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: 
     let mut reader = if held { Some(store.reader()?) } else { None };
     update(worker, data, updates, |entries| store.write(entries, true))?;
     store.settle()?;
-    let grown = Grown { before_bytes, after_bytes: file_bytes(folder), memory_bytes: 0 };
+    let grown = Growth { before_bytes, after_bytes: file_bytes(folder), memory_bytes: 0 };
     let mut now = if held { None } else { Some(store.reader()?) };
     for number in 0..data.count {
         let key = data.key(number);

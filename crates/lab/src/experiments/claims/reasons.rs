@@ -23,7 +23,9 @@ fn cached(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     if let (Some(map), Some(read)) = (find("mmap-in-place"), find("pread-buffered")) {
         let what = format!("cached data in units of {}, against read calls (no pool)", bytes(least));
         let found = reason("in memory", map, read, Metric::BytesPerS, &what);
-        reasons.extend(found.map(|reason| reason.beside(wanted, [threads(map), threads(read)], "cached data", map)));
+        reasons.extend(
+            found.map(|reason| reason.at_thread_counts(wanted, [threads(map), threads(read)], "cached data", map)),
+        );
     }
     reasons
 }

@@ -6,11 +6,11 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::config::Preset;
-use crate::machine::data::{self, Wanted};
+use crate::machine::data::{self, DataSpec};
 
 fn available(folder: &Path) -> Available {
     let make = |name: &str, data_bytes: u64| {
-        let wanted = Wanted { seed: 5, data_bytes };
+        let wanted = DataSpec { seed: 5, data_bytes };
         data::ensure_file(&folder.join(name), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
     };
     Available {

@@ -8,7 +8,7 @@ use super::{device, reads, tasks, writes, ycsb};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::read_loops;
-use crate::reads::doubts;
+use crate::read_trials::warn_of_other_load;
 use crate::record::{MemoryMethod, Outcome, TrialSpec};
 
 /// Measures one trial.
@@ -25,7 +25,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         // A fixed amount of work has no steady part.
         outcome.steady = None;
     }
-    doubts(spec, false, &mut outcome);
+    warn_of_other_load(spec, false, &mut outcome);
     if spec.memory.method == MemoryMethod::None && spec.target.data_bytes > number(spec, CACHE)? {
         outcome.warnings.push("memory was not limited: data that exceeds the cache may lie in the page cache".into());
     }

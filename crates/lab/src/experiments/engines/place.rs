@@ -15,7 +15,7 @@ pub(super) struct Place(PathBuf);
 
 /// The description of a database's content.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Held {
+struct Description {
     method: String,
     data_bytes: u64,
     entry_bytes: u64,
@@ -23,7 +23,7 @@ struct Held {
     entries: u64,
 }
 
-impl Held {
+impl Description {
     fn of(spec: &TrialSpec, entries: u64) -> Self {
         Self {
             method: spec.method.clone(),
@@ -73,7 +73,7 @@ impl Place {
 
     /// Records the present content.
     pub(super) fn keep(&self, spec: &TrialSpec, entries: u64) -> Result<()> {
-        let text = serde_json::to_string(&Held::of(spec, entries))
+        let text = serde_json::to_string(&Description::of(spec, entries))
             .map_err(|error| LabError::new(LabErrorKind::System, format!("engines: {error}")))?;
         fs::write(self.note(), text).map_err(|error| LabError::system(self.note().display(), &error))
     }
@@ -84,9 +84,9 @@ impl Place {
     /// `Usage` when the database is another one or missing: its load failed or was left out.
     pub(super) fn entries(&self, spec: &TrialSpec) -> Result<u64> {
         let text = fs::read_to_string(self.note()).unwrap_or_default();
-        let held: Option<Held> = serde_json::from_str(&text).ok();
+        let held: Option<Description> = serde_json::from_str(&text).ok();
         match held {
-            Some(held) if held == Held::of(spec, held.entries) => Ok(held.entries),
+            Some(held) if held == Description::of(spec, held.entries) => Ok(held.entries),
             _ => {
                 let message = format!("{}: its database was not loaded, or the load failed", spec.method);
                 Err(LabError::new(LabErrorKind::Usage, message))

@@ -23,7 +23,7 @@ fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         let map = of(map, workload.threads)?;
         let calls = of(calls, workload.threads.map(|_| threads(map)))?;
         let found = reason(CHOICE, map, calls, Metric::OpsPerS, "YCSB C")?;
-        Some(found.beside(workload.threads, [threads(map), threads(calls)], "YCSB C", map))
+        Some(found.at_thread_counts(workload.threads, [threads(map), threads(calls)], "YCSB C", map))
     });
     found.collect()
 }

@@ -83,40 +83,40 @@ pub(super) fn mix(
 }
 
 /// The result of an operation.
-struct Done {
+struct OpResult {
     /// Bytes of keys and values read or written.
     bytes: u64,
     /// Whether its answer was right, if it has one.
     right: Option<bool>,
 }
 
-fn one(store: &dyn Store, history: &History, op: Op) -> Result<Done> {
+fn one(store: &dyn Store, history: &History, op: Op) -> Result<OpResult> {
     match op {
         Op::Read(number) => {
             let right = get(store, history, number)?;
-            Ok(Done { bytes: history.entry_bytes(), right: Some(right) })
+            Ok(OpResult { bytes: history.entry_bytes(), right: Some(right) })
         }
         Op::Update(number) => {
             put(store, history, number, false)?;
-            Ok(Done { bytes: history.entry_bytes(), right: None })
+            Ok(OpResult { bytes: history.entry_bytes(), right: None })
         }
         Op::ReadChangeWrite(number) => {
             let right = get(store, history, number)?;
             put(store, history, number, false)?;
-            Ok(Done { bytes: 2 * history.entry_bytes(), right: Some(right) })
+            Ok(OpResult { bytes: 2 * history.entry_bytes(), right: Some(right) })
         }
         Op::Insert => {
             let (turn, entry) = history.insert();
             store.write(&[entry], false)?;
             history.inserted(turn);
-            Ok(Done { bytes: history.entry_bytes(), right: None })
+            Ok(OpResult { bytes: history.entry_bytes(), right: None })
         }
         Op::Scan(number, wanted) => {
             let known = history.known();
             let (seen, right) = range(store, history.data(), number, wanted)?;
             // Entries that were known before must all be found.
             let enough = seen as u64 >= (wanted as u64).min(known - number);
-            Ok(Done { bytes: seen as u64 * history.entry_bytes(), right: Some(right && enough) })
+            Ok(OpResult { bytes: seen as u64 * history.entry_bytes(), right: Some(right && enough) })
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::pages::{self, PAGE_BYTES};
 use super::stores::Way;
-use super::subject::{Ask, Order, Reply, Seen, Subject};
+use super::subject::{Answers, Ask, Order, Reply, Subject};
 use super::{BIT_FLIP, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::faulty::FaultyFs;
@@ -56,16 +56,16 @@ struct Scene {
 
 /// The findings of one fault.
 #[derive(Debug, Default)]
-struct Found {
+struct FaultResult {
     asked: u64,
     /// The answers while the fault is there.
-    during: Seen,
+    during: Answers,
     ending: Option<Reply>,
     /// After the repair: in the process that met the fault, and in one that opened the store anew.
-    after_repair: Option<Seen>,
-    after_reopening: Option<Seen>,
+    after_repair: Option<Answers>,
+    after_reopening: Option<Answers>,
     /// The answers of another process that reads the disk after the first has ended, without any repair.
-    on_disk: Option<Seen>,
+    on_disk: Option<Answers>,
     figures: BTreeMap<String, f64>,
 }
 
@@ -109,13 +109,13 @@ impl Scene {
 /// Requires that many right pages in a reply: without a sound store before the fault the experiment shows nothing.
 fn wants(reply: &Reply, right: u64) -> Result<()> {
     match reply {
-        Reply::Seen(seen) if seen.right == right && seen.wrong + seen.errors == 0 => Ok(()),
+        Reply::Answers(seen) if seen.right == right && seen.wrong + seen.errors == 0 => Ok(()),
         other => Err(LabError::new(LabErrorKind::System, format!("before any fault the subject answered {other:?}"))),
     }
 }
 
 /// Damages the file itself, beneath every process that has it open.
-fn on_disk(scene: &Scene, variant: &str) -> Result<Found> {
+fn on_disk(scene: &Scene, variant: &str) -> Result<FaultResult> {
     let path = scene.file();
     let target = scene.target(variant);
     let places = scene.places(target)?;
@@ -131,7 +131,7 @@ fn on_disk(scene: &Scene, variant: &str) -> Result<Found> {
         TRUNCATED_INSIDE => file.set_len(last + WITHIN).map_err(failed)?,
         _ => places.iter().try_for_each(|place| flip(&file, *place)).map_err(failed)?,
     }
-    let mut found = Found::default();
+    let mut found = FaultResult::default();
     found.meet(subject.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?);
     file.write_all_at(&whole, 0)
         .and_then(|()| file.set_len(whole.len() as u64))
@@ -159,7 +159,7 @@ fn evict(file: &File) {
 }
 
 /// Makes a device fail to read one page, by the lab's own file system. This process serves it and must not touch it.
-fn read_error(scene: &Scene, folder: &Path) -> Result<Found> {
+fn read_error(scene: &Scene, folder: &Path) -> Result<FaultResult> {
     let point = folder.join("faulty");
     std::fs::create_dir(&point).map_err(|error| LabError::system(format!("create {}", point.display()), &error))?;
     let places = scene.places(scene.target(READ_ERROR))?;
@@ -169,7 +169,7 @@ fn read_error(scene: &Scene, folder: &Path) -> Result<Found> {
     for start in places.into_iter().map(|place| place / page * page) {
         faulty.fail_reads(scene.way.file(), start..start + page);
     }
-    let mut found = Found::default();
+    let mut found = FaultResult::default();
     found.meet(subject.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?);
     found.figures.insert("reads_failed".into(), faulty.reads_failed() as f64);
     faulty.repair();
@@ -179,20 +179,20 @@ fn read_error(scene: &Scene, folder: &Path) -> Result<Found> {
 
 /// Writes through a pointer into the store's pages; then lets the store sync as it would by itself; then reads from
 /// another process.
-fn stray_write(scene: &Scene) -> Result<Found> {
+fn stray_write(scene: &Scene) -> Result<FaultResult> {
     let target = scene.target(STRAY_WRITE);
     let mut subject = scene.at_work(&scene.base)?;
     wants(&subject.ask(&Ask::Read { from: target, to: target + 1 })?, 1)?;
     if scene.way == Way::EngineDirty {
         wants(&subject.ask(&Ask::Change { page: target })?, 1)?;
     }
-    let mut found = Found::default();
+    let mut found = FaultResult::default();
     match subject.ask(&Ask::Stray { page: target })? {
-        Reply::Seen(seen) if seen.right == 0 => {
+        Reply::Answers(seen) if seen.right == 0 => {
             let message = format!("errors: page {target} was not found in the memory of {}", scene.store);
             return Err(LabError::new(LabErrorKind::System, message));
         }
-        Reply::Seen(seen) => {
+        Reply::Answers(seen) => {
             found.figures.insert("places_hit".into(), seen.right as f64);
             found.meet(subject.ask(&Ask::Read { from: target, to: target + 1 })?);
             if found.ending.is_none() {
@@ -205,7 +205,7 @@ fn stray_write(scene: &Scene) -> Result<Found> {
     drop(subject);
     let (mut fresh, opened) = scene.subject(&scene.base)?;
     let reply = match opened {
-        Reply::Seen(_) => fresh.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?,
+        Reply::Answers(_) => fresh.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?,
         other => other,
     };
     found.on_disk = Some(found_by(reply));
@@ -213,18 +213,18 @@ fn stray_write(scene: &Scene) -> Result<Found> {
 }
 
 /// The counts of a reply; a process that could not answer counts as one error.
-fn found_by(reply: Reply) -> Seen {
+fn found_by(reply: Reply) -> Answers {
     match reply {
-        Reply::Seen(seen) => seen,
-        other => Seen { errors: 1, first_error: format!("{other:?}"), ..Seen::default() },
+        Reply::Answers(seen) => seen,
+        other => Answers { errors: 1, first_error: format!("{other:?}"), ..Answers::default() },
     }
 }
 
-impl Found {
+impl FaultResult {
     fn meet(&mut self, reply: Reply) {
         self.asked += PAGE_COUNT;
         match reply {
-            Reply::Seen(seen) => self.during = seen,
+            Reply::Answers(seen) => self.during = seen,
             other => self.ending = Some(other),
         }
     }
@@ -232,7 +232,7 @@ impl Found {
     /// Merges a second reply from the time of the fault.
     fn meet_again(&mut self, reply: Reply) {
         match reply {
-            Reply::Seen(seen) => {
+            Reply::Answers(seen) => {
                 self.during.errors += seen.errors;
                 if self.during.first_error.is_empty() {
                     self.during.first_error = seen.first_error;
@@ -248,7 +248,7 @@ impl Found {
         let everything = Ask::Read { from: 0, to: PAGE_COUNT };
         if self.ending.is_none() {
             self.after_repair = Some(found_by(subject.ask(&everything)?));
-            if let Reply::Seen(_) = subject.ask(&Ask::Reopen)? {
+            if let Reply::Answers(_) = subject.ask(&Ask::Reopen)? {
                 self.after_reopening = Some(found_by(subject.ask(&everything)?));
             }
             return Ok(());
@@ -256,7 +256,7 @@ impl Found {
         drop(subject);
         let (mut fresh, opened) = scene.subject(folder)?;
         self.after_reopening = Some(match opened {
-            Reply::Seen(_) => found_by(fresh.ask(&everything)?),
+            Reply::Answers(_) => found_by(fresh.ask(&everything)?),
             other => found_by(other),
         });
         Ok(())
@@ -304,7 +304,7 @@ impl Found {
             Some(Reply::Killed(signal)) => signal_name(*signal),
             Some(Reply::Hung) => "did not answer, was killed".into(),
             Some(Reply::Ended(words)) => format!("ended: {words}"),
-            Some(Reply::Seen(_)) => unreachable!("an answer is no end"),
+            Some(Reply::Answers(_)) => unreachable!("an answer is no end"),
         };
         let said = if during.first_error.is_empty() {
             on_disk.map(|seen| seen.first_error).unwrap_or_default()

@@ -142,7 +142,7 @@ fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
                 "{}{}{size}: an access takes {} ns when a mapping's page is verified each time, {} ns when pages are verified as they are \
                  loaded{plain}: {}.{sum}",
                 on(target),
-                comparison.doubt(),
+                comparison.caveat(),
                 digits(comparison.a.median),
                 digits(comparison.b.median),
                 comparison.show(),

@@ -3,7 +3,9 @@
 use super::ID;
 use super::{BIT_FLIP, READ_ERROR, TRUNCATED};
 use crate::format::digits;
-use crate::judge::claim::{Claim, Decision, Outcome, Part, Places, Records, Test, figure, is_shadow, of_variant};
+use crate::judge::claim::{
+    Claim, Contribution, Decision, Outcome, Places, Records, Test, figure, is_shadow, of_variant,
+};
 use crate::summary::{Family, Group};
 
 /// The claims that this experiment decides.
@@ -50,7 +52,7 @@ fn signals(records: &Records<'_>) -> Decision {
 }
 
 /// The outcome of flipped bits and failed reads for the stores of LMDB's design.
-pub(super) fn damage<'s>(records: &'s Records<'s>) -> Part<'s> {
+pub(super) fn damage<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     for (name, words) in [("wrong_answers", "wrong answers"), ("signals", "signals")] {
         let in_question = |group: &&Group<'_>| [BIT_FLIP, READ_ERROR].contains(&&*group.spec.variant);
@@ -65,7 +67,7 @@ pub(super) fn damage<'s>(records: &'s Records<'s>) -> Part<'s> {
             places.add(outcome, text, &[group]);
         }
     }
-    Part { experiment: ID, what: "flipped bits and failed reads", places }
+    Contribution { experiment: ID, what: "flipped bits and failed reads", places }
 }
 
 /// Number of signals that a store got. An unreadable page reaches a map only as a signal: where a mapped store returns

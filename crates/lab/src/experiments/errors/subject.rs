@@ -1,7 +1,7 @@
 //! The subject: the process in which a fault happens, and the handle of the process that watches it. It may die of the
 //! fault, which is a result.
 //!
-//! `nofault lab subject` reads one `Order`, then `Ask`s, one JSON line each, and answers each with a `Seen`. The death of
+//! `nofault lab subject` reads one `Order`, then `Ask`s, one JSON line each, and answers each with `Answers`. The death of
 //! a subject is recognised by the end of its answers and its exit status; a hanging subject is killed.
 //!
 //! Kept true by: a subject dies with its watcher (`child`), leaves no core, and only ever works in the folder of
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pages;
 use super::stores::{Store, Way};
-use crate::child::{Orders, Running, say, this_program};
+use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 
 /// The test that stands for the subject.
@@ -56,7 +56,7 @@ pub(super) enum Ask {
 
 /// The result of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct Answers {
     /// Pages, or places in memory, with the expected content.
     pub(super) right: u64,
     /// Pages that the store returned as good although their bytes differ from the written ones.
@@ -67,7 +67,7 @@ pub(super) struct Seen {
     pub(super) first_error: String,
 }
 
-impl Seen {
+impl Answers {
     fn note(&mut self, result: Result<bool>) {
         match result {
             Ok(true) => self.right += 1,
@@ -94,9 +94,9 @@ pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
     let order: Order = orders.first()?;
     let way = Way::of(&order.store).ok_or_else(|| orders.usage(&format!("unknown store '{}'", order.store)))?;
     let mut store = Some(way.open(&order.folder)?);
-    say(&mut output, &Seen::default())?;
+    send(&mut output, &Answers::default())?;
     while let Some(ask) = orders.next()? {
-        let mut seen = Seen::default();
+        let mut seen = Answers::default();
         match (ask, &mut store) {
             (Ask::Reopen, _) => {
                 // The old store's lock must be released before the new one asks for it.
@@ -114,7 +114,7 @@ pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
             (Ask::Stray { page }, _) => seen = stray(order.seed, page),
             (Ask::Sync, Some(store)) => seen.note(store.sync().map(|()| true)),
         }
-        say(&mut output, &seen)?;
+        send(&mut output, &seen)?;
     }
     Ok(())
 }
@@ -126,8 +126,8 @@ fn judge(store: &mut dyn Store, order: &Order, page: u64) -> Result<bool> {
 
 /// Finds a page in all memory of this process and flips one bit of it at each place, as a stray pointer would at one.
 /// `right` is the number of places hit.
-fn stray(seed: u64, page: u64) -> Seen {
-    let mut seen = Seen::default();
+fn stray(seed: u64, page: u64) -> Answers {
+    let mut seen = Answers::default();
     // Kept inverted, so that the search does not find its own pattern.
     let inverted = pages::pattern(seed, page).map(|byte| !byte);
     for address in places_in_memory(&inverted) {
@@ -193,7 +193,7 @@ fn found_twice(place: usize, piece_at: usize) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     /// It answered.
-    Seen(Seen),
+    Answers(Answers),
     /// A signal killed it.
     Killed(i32),
     /// It ended by itself, with this message.
@@ -235,7 +235,7 @@ impl Subject {
                 // The test harness prints lines of its own.
                 Ok(line) => {
                     if let Ok(seen) = serde_json::from_str(&line) {
-                        return Reply::Seen(seen);
+                        return Reply::Answers(seen);
                     }
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {

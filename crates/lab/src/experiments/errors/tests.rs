@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::*;
-use crate::machine::data::{self, Wanted};
+use crate::machine::data::{self, DataSpec};
 
 /// Not a test of its own: the process that other tests start as their subject.
 #[test]
@@ -140,7 +140,7 @@ fn a_stray_write_reaches_the_disk_through_a_writable_map_and_never_as_good_data_
 fn what_checking_costs_is_measured_on_the_same_pages() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.data");
-    let wanted = Wanted { seed: 5, data_bytes: 512 * 4096 };
+    let wanted = DataSpec { seed: 5, data_bytes: 512 * 4096 };
     data::ensure_file(&path, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let mut config = Config::default();
     config.change(|errors: &mut params::Params| {

@@ -74,7 +74,7 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
             kind: comparison.kind,
             text: format!(
                 "{}{what} costs {} of CPU on {threads} threads and {} on one: {}.",
-                comparison.doubt(),
+                comparison.caveat(),
                 time(comparison.a),
                 time(comparison.b),
                 comparison.show(),
@@ -104,7 +104,7 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
             kind: comparison.kind,
             text: format!(
                 "{}with {each}, a page comes and goes in {} while other CPUs run threads of the same process, in {} when none does: {}.",
-                comparison.doubt(),
+                comparison.caveat(),
                 time(comparison.a),
                 time(comparison.b),
                 comparison.show(),
@@ -142,7 +142,7 @@ fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>)
         text: format!(
             "{}reclaim by {by}: {}{} costs {} of CPU on all CPUs ({} TLB interrupts) and {} on one ({}): {}.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             free.label(),
             time(comparison.a),
             interrupts(free),
@@ -247,7 +247,7 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
             text: format!(
                 "{}reclaim by {by}: {}a scanned GB costs {} of CPU through the map ({}, kswapd {} of a core) and {} by {what} ({}): {}.",
                 on(target),
-                comparison.doubt(),
+                comparison.caveat(),
                 time(comparison.a),
                 rate(map),
                 Unit::Percent.show(kswapd),
@@ -283,7 +283,7 @@ fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 text: format!(
                     "{}{}{} reaches {} where kswapd evicts and {} where a cgroup makes the threads evict: {}.",
                     on(target),
-                    comparison.doubt(),
+                    comparison.caveat(),
                     a.label(),
                     shown(comparison.a, metric.unit()),
                     shown(comparison.b, metric.unit()),

@@ -7,7 +7,7 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::config::Preset;
 use crate::experiment::Reclaim;
-use crate::machine::data::{self, Wanted};
+use crate::machine::data::{self, DataSpec};
 use crate::record::MemoryMethod;
 
 fn config() -> Config {
@@ -22,7 +22,7 @@ fn config() -> Config {
 }
 
 fn available(folder: &std::path::Path) -> Available {
-    let wanted = Wanted { seed: 3, data_bytes: 4 << 20 };
+    let wanted = DataSpec { seed: 3, data_bytes: 4 << 20 };
     let file = data::ensure_file(&folder.join("main.data"), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let limit = |method| Ok(MemoryLimit { method, bytes: 1 << 30 });
     let reclaim = vec![

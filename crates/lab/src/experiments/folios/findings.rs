@@ -40,7 +40,7 @@ fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &m
         text: format!(
             "{}touched {order} through a new map, a cached page takes {a} in folios of {} (a fault for {} pages) and {b} in folios of {} (a fault for \
              {} pages): {}.",
-            comparison.doubt(),
+            comparison.caveat(),
             bytes(largest),
             faults(large),
             bytes(smallest),

@@ -44,7 +44,7 @@ fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             text: format!(
                 "{}{}{} gives {}, {} {}: {}{read}.",
                 on(target),
-                comparison.doubt(),
+                comparison.caveat(),
                 right.label(),
                 shown(comparison.a, Unit::PerSecond),
                 wrong.label(),

@@ -4,8 +4,8 @@ use super::ID;
 use crate::format::{Unit, digits};
 use crate::judge::best;
 use crate::judge::claim::{
-    Claim, Decision, POOL_COSTS, Part, Places, Ratio, Records, Test, against, count_of, explicit, inside, is_explicit,
-    is_mapped, mapped, times,
+    Claim, Contribution, Decision, POOL_COSTS, Places, Ratio, Records, Test, against, count_of, explicit, inside,
+    is_explicit, is_mapped, mapped, times,
 };
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
@@ -194,7 +194,7 @@ fn collapse(records: &Records<'_>) -> Decision {
 }
 
 /// The cost of a pool that caches, evicts and locks, against a map.
-pub(super) fn pool<'s>(records: &'s Records<'s>) -> Part<'s> {
+pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     let cpu = Metric::CpuPerOp;
     for (variant, target) in records.summary.places(ID) {
@@ -206,5 +206,5 @@ pub(super) fn pool<'s>(records: &'s Records<'s>) -> Part<'s> {
             format!("larger than memory, {}, CPU a read: {}", target_title(target), against(pool, map, cpu, &ratio));
         places.add(inside(&ratio, POOL_COSTS, f64::INFINITY), text, &[pool, map]);
     }
-    Part { experiment: ID, what: "reads larger than memory", places }
+    Contribution { experiment: ID, what: "reads larger than memory", places }
 }

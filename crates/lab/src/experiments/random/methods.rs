@@ -5,6 +5,6 @@ use crate::methods::{Family, Method};
 /// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new("pool-tasks", "nofault pool, tasks", Family::Pool),
-    Method::new("fio-psync", "fio psync", Family::Baseline).beside(Family::Direct),
+    Method::new("fio-psync", "fio psync", Family::Baseline).baseline_of(Family::Direct),
     Method::new("pool-get-many", "nofault pool, get_many", Family::Pool),
 ];

@@ -32,8 +32,9 @@ fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         let pair = calls.iter().copied().filter(|call| threads(call) == threads(map));
         let Some(direct) = best(pair, Metric::OpsPerS) else { continue };
         let found = reason("no stalls", map, direct, slow, "p99.9 of a random read");
-        let beside = |reason: Reason| reason.beside(workload.threads, [threads(map); 2], "random", map);
-        reasons.extend(found.map(beside));
+        let at_thread_counts =
+            |reason: Reason| reason.at_thread_counts(workload.threads, [threads(map); 2], "random", map);
+        reasons.extend(found.map(at_thread_counts));
     }
     reasons
 }

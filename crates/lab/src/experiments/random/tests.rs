@@ -9,7 +9,7 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::config::Choice;
 use crate::machine::content;
-use crate::machine::data::{self, Wanted};
+use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
 use crate::record::Params;
 
@@ -17,7 +17,7 @@ const SEED: u64 = 5;
 const BLOCKS: u64 = 512;
 
 fn data(folder: &std::path::Path) -> Target {
-    let wanted = Wanted { seed: SEED, data_bytes: BLOCKS * 4096 };
+    let wanted = DataSpec { seed: SEED, data_bytes: BLOCKS * 4096 };
     data::ensure_file(&folder.join("random.data"), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
 }
 
@@ -28,7 +28,7 @@ fn available(folder: &std::path::Path) -> Available {
 
 /// The engine's database with the same content; removed with the guard.
 fn with_pool(folder: &std::path::Path) -> (Available, PoolData) {
-    let wanted = Wanted { seed: SEED, data_bytes: BLOCKS * 4096 };
+    let wanted = DataSpec { seed: SEED, data_bytes: BLOCKS * 4096 };
     let made = PoolData::make(folder, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     (Available { pool: Some(pool::target(folder, wanted)), ..available(folder) }, made)
 }

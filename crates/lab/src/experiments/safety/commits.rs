@@ -10,7 +10,7 @@ use nofault_io::counters::cachestat;
 
 use super::content::Content;
 use super::killed::{self, Order};
-use super::stores::{self, Did, Pairs, Size, Subject};
+use super::stores::{self, Pairs, Size, StoreCounters, Subject};
 use super::{FILL_S_PER_1000, KILLED_SHARE, number};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
@@ -34,7 +34,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     let place = scratch.path().join("store");
     let store = stores::open(&spec.method, &place, size, true)?;
     fill(&*store, content)?;
-    let before = store.did();
+    let before = store.counters();
     let acknowledged: Vec<Mutex<HashMap<u64, u64>>> = (0..writers).map(|_| Mutex::default()).collect();
     let mut works: Vec<Work<'_>> = Vec::new();
     for (writer, acknowledged) in (0..writers).zip(&acknowledged) {
@@ -57,7 +57,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     let mut outcome = measure::run(&plan, works, context.on_tick)?;
     // The whole time counts: checkpoints come in bursts, and a window without one would look too good.
     outcome.steady = None;
-    note_price(&mut outcome, before, store.did(), content, &place);
+    note_price(&mut outcome, before, store.counters(), content, &place);
     outcome.texts.insert("settings".into(), stores::settings_text(&spec.method, size));
 
     drop(store);
@@ -74,9 +74,9 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         seed: spec.seed,
         first_stamp: newest.values().max().map_or(1, |stamp| stamp + 1),
     };
-    let heard = killed::kill_in_work(&order, seconds(measured_s * KILLED_SHARE), context.cancel)?;
-    outcome.figures.insert("commits_before_kill".into(), heard.commits as f64);
-    newest.extend(heard.newest);
+    let acknowledged = killed::kill_in_work(&order, seconds(measured_s * KILLED_SHARE), context.cancel)?;
+    outcome.figures.insert("commits_before_kill".into(), acknowledged.commits as f64);
+    newest.extend(acknowledged.newest);
     recover(&mut outcome, spec, size, content, &place, &newest)?;
     Ok(outcome)
 }
@@ -131,7 +131,7 @@ fn read(worker: &mut Worker<'_>, store: &dyn Subject, content: Content, seed: u6
     Ok(())
 }
 
-fn note_price(outcome: &mut Outcome, before: Did, after: Did, content: Content, place: &Path) {
+fn note_price(outcome: &mut Outcome, before: StoreCounters, after: StoreCounters, content: Content, place: &Path) {
     // Commits that ended after the clock stopped are in the bytes as well, so they count here.
     let commits = outcome.latency.get("op").map_or(1, |latency| latency.count.max(1)) as f64;
     let bytes = (after.bytes_written - before.bytes_written) as f64;

@@ -2,7 +2,7 @@
 
 use super::ID;
 use super::findings::{PRICES, shown, was_looked_at};
-use super::{COMMITS, SIN};
+use super::{COMMITS, STEAL};
 use crate::format::Unit;
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Metric, Summary};
@@ -14,13 +14,13 @@ pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
     for (variant, target) in places {
         let groups = summary.at(ID, variant, target);
         let table = match variant {
-            SIN => sins(&groups),
+            STEAL => steals(&groups),
             COMMITS => prices(&groups),
             _ => continue,
         };
         figures.push(Figure {
-            title: if variant == SIN { "Uncommitted bytes on disk".into() } else { "What safety costs".into() },
-            lead: if variant == SIN {
+            title: if variant == STEAL { "Uncommitted bytes on disk".into() } else { "What safety costs".into() },
+            lead: if variant == STEAL {
                 "Pages that were stored into a mapping, locked in memory, and committed by nobody; counted by a direct read after the cause.".into()
             } else {
                 "Each commit writes two keys and is durable when it returns; one reader beside the writers. Written: what the store hands to \
@@ -54,7 +54,7 @@ fn settings(groups: &[&Group<'_>]) -> Figure {
     Figure { title: "Settings of the stores".into(), lead, legend: Vec::new(), svg: String::new(), table }
 }
 
-fn sins(groups: &[&Group<'_>]) -> Table {
+fn steals(groups: &[&Group<'_>]) -> Table {
     let headers = ["mapping", "written by", "uncommitted pages on disk", "of", "locked in memory", "time until then"];
     let mut table = Table { headers: headers.map(Into::into).to_vec(), rows: Vec::new() };
     for group in groups.iter().filter(|group| was_looked_at(group)) {

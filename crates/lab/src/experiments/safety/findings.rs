@@ -1,7 +1,7 @@
 //! Rules for `safety`: whether uncommitted bytes reached the disk, and the cost of preventing it.
 
 use super::ID;
-use super::{COMMITS, SIN};
+use super::{COMMITS, STEAL};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on};
 use crate::summary::{Group, Metric, Summary};
@@ -36,7 +36,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
         match variant {
-            SIN => groups.iter().for_each(|group| sin(group, all)),
+            STEAL => groups.iter().for_each(|group| steal(group, all)),
             COMMITS => {
                 let mut writers: Vec<u32> = groups.iter().map(|group| group.spec.params.threads).collect();
                 writers.dedup();
@@ -60,7 +60,7 @@ pub(crate) fn was_looked_at(group: &Group<'_>) -> bool {
     found || !by_kernel
 }
 
-fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
+fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
     if !was_looked_at(group) {
         return;
     }
@@ -116,7 +116,7 @@ fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Findin
         text: format!(
             "{}{}with {writers} {} the engine makes {} durable commits, the fastest safe mapping ({}) {}: {}. A commit writes {} and {}.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             if writers == 1 { "writer" } else { "writers" },
             Unit::PerSecond.show(comparison.a.median),
             map.label(),

@@ -3,7 +3,9 @@
 use super::ID;
 use super::findings::was_looked_at;
 use crate::format::digits;
-use crate::judge::claim::{Claim, Decision, Outcome, Part, Places, Records, Test, figure, is_shadow, of_variant};
+use crate::judge::claim::{
+    Claim, Contribution, Decision, Outcome, Places, Records, Test, figure, is_shadow, of_variant,
+};
 
 /// The claims that this experiment decides.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
@@ -12,11 +14,11 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     source: "Crotty, Leis, Pavlo, CIDR 2022, §3.1",
     experiment: ID,
     rule: "uncommitted bytes were read back from the file with O_DIRECT",
-    test: Test::Own(sin),
+    test: Test::Own(steal),
 }];
 
 /// Decides by the uncommitted bytes found on the disk.
-fn sin(records: &Records<'_>) -> Decision {
+fn steal(records: &Records<'_>) -> Decision {
     // The private mapping is the control.
     let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.method == "mmap-shared");
     let mut places = Places::default();
@@ -34,7 +36,7 @@ fn sin(records: &Records<'_>) -> Decision {
 }
 
 /// The fate of commits when a process was killed, in the stores of LMDB's design.
-pub(super) fn kills<'s>(records: &'s Records<'s>) -> Part<'s> {
+pub(super) fn kills<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     for (name, words) in [("lost_commits", "commits lost"), ("torn_commits", "commits torn")] {
         for group in records.of(ID).filter(|group| is_shadow(group)) {
@@ -44,5 +46,5 @@ pub(super) fn kills<'s>(records: &'s Records<'s>) -> Part<'s> {
             places.add(outcome, text, &[group]);
         }
     }
-    Part { experiment: ID, what: "kills", places }
+    Contribution { experiment: ID, what: "kills", places }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::content::Content;
 use super::stores::{self, Size, Subject};
-use crate::child::{Orders, Running, say, this_program};
+use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 
 /// The test that stands for the writer.
@@ -85,7 +85,7 @@ fn commit_on<W: Write>(
     while !failed.load(Ordering::Relaxed) {
         let pair = order.content.pair_of(&mut chance, number, order.writers);
         store.commit(&order.content.write(pair, stamp))?;
-        say(&mut *output.lock().unwrap_or_else(PoisonError::into_inner), &Acknowledged { pair, stamp })?;
+        send(&mut *output.lock().unwrap_or_else(PoisonError::into_inner), &Acknowledged { pair, stamp })?;
         stamp += 1;
     }
     Ok(())
@@ -93,12 +93,12 @@ fn commit_on<W: Write>(
 
 /// The reports of the killed process: for each pair its newest acknowledged commit.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct Acknowledgements {
     pub(super) newest: HashMap<u64, u64>,
     pub(super) commits: u64,
 }
 
-impl Heard {
+impl Acknowledgements {
     fn note(&mut self, line: &str) {
         // The test harness prints lines of its own, and the last line may be cut off.
         if let Ok(Acknowledged { pair, stamp }) = serde_json::from_str(line) {
@@ -113,11 +113,11 @@ impl Heard {
 ///
 /// # Errors
 /// `System` when it cannot be started, commits nothing, or ends by itself; the message has its error output.
-pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) -> Result<Heard> {
+pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) -> Result<Acknowledgements> {
     let mut child = Running::start(this_program("writer", WRITER_TEST)?.stderr(Stdio::piped()))?;
     let (lines, words) = (child.lines(), child.complaints());
     child.send(order)?;
-    let mut heard = Heard::default();
+    let mut acknowledged = Acknowledgements::default();
     let mut end = Instant::now() + PATIENCE;
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -126,9 +126,9 @@ pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) 
         }
         match lines.recv_timeout(left.min(GLANCE)) {
             Ok(line) => {
-                let is_first = heard.commits == 0;
-                heard.note(&line);
-                if is_first && heard.commits > 0 {
+                let is_first = acknowledged.commits == 0;
+                acknowledged.note(&line);
+                if is_first && acknowledged.commits > 0 {
                     end = Instant::now() + after;
                 }
             }
@@ -137,8 +137,8 @@ pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) 
         }
     }
     let ended = |how: String| {
-        let said: Vec<String> = words.iter().take(20).collect();
-        let message = format!("{}: the process that was to be killed {how}: {}", order.store, said.join(" / "));
+        let output: Vec<String> = words.iter().take(20).collect();
+        let message = format!("{}: the process that was to be killed {how}: {}", order.store, output.join(" / "));
         LabError::new(LabErrorKind::System, message)
     };
     // Fails only when the process has already ended, which its status then shows.
@@ -148,9 +148,9 @@ pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) 
         return Err(ended(format!("ended by itself ({status})")));
     }
     // Reports that were still in the pipe.
-    lines.iter().for_each(|line| heard.note(&line));
-    if heard.commits == 0 && !cancel.load(Ordering::Relaxed) {
+    lines.iter().for_each(|line| acknowledged.note(&line));
+    if acknowledged.commits == 0 && !cancel.load(Ordering::Relaxed) {
         return Err(ended("committed nothing".into()));
     }
-    Ok(heard)
+    Ok(acknowledged)
 }

@@ -37,7 +37,9 @@ fn updates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         if let (Some(map), Some(engine)) = (at(false), at(true)) {
             let what = format!("durable commits, {count} writer{}", if count == 1 { "" } else { "s" });
             let found = reason("safe updates", map, engine, Metric::OpsPerS, &what);
-            reasons.extend(found.map(|reason| reason.beside(workload.threads, [count; 2], "durable commits", map)));
+            reasons.extend(
+                found.map(|reason| reason.at_thread_counts(workload.threads, [count; 2], "durable commits", map)),
+            );
         }
     }
     reasons

@@ -20,12 +20,12 @@ pub(super) trait Subject: Sync {
     /// Makes a checkpoint, if the store has checkpoints.
     fn checkpoint(&self) -> Result<()>;
     /// Its counters so far.
-    fn did(&self) -> Did;
+    fn counters(&self) -> StoreCounters;
 }
 
 /// Counters of a store.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Did {
+pub(super) struct StoreCounters {
     /// Bytes handed to log and data file.
     pub(super) bytes_written: u64,
     /// Durable writes and syncs.
@@ -165,9 +165,9 @@ impl Subject for mmap::Store {
         Ok(mmap::Store::checkpoint(self)?)
     }
 
-    fn did(&self) -> Did {
+    fn counters(&self) -> StoreCounters {
         let stats = self.stats();
-        Did {
+        StoreCounters {
             bytes_written: stats.data_bytes_written + stats.log_bytes_written,
             syncs: stats.data_syncs + stats.log_writes,
             remap_s_max: stats.remap_ns_max as f64 / 1e9,
@@ -197,9 +197,9 @@ impl Subject for Engine {
         Ok(self.db.checkpoint()?)
     }
 
-    fn did(&self) -> Did {
+    fn counters(&self) -> StoreCounters {
         let stats = self.db.stats();
-        Did {
+        StoreCounters {
             bytes_written: stats.log.bytes_written + stats.pool.pages_written * self.db.page_bytes() as u64,
             // A checkpoint syncs the data and then writes a superblock durably.
             syncs: stats.log.groups_written + 2 * stats.checkpoints,

@@ -37,7 +37,7 @@ fn run(spec: &TrialSpec) -> Outcome {
 #[test]
 fn uncommitted_bytes_of_a_shared_map_are_on_disk_and_those_of_a_private_one_are_not() {
     let (folder, plan) = planned();
-    for spec in plan.trials.iter().filter(|spec| spec.variant == SIN) {
+    for spec in plan.trials.iter().filter(|spec| spec.variant == STEAL) {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let outcome = match execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {
             Err(error) if error.kind() == LabErrorKind::Unsupported => return eprintln!("skipped: {error}"),
@@ -55,7 +55,7 @@ fn a_disk_that_nobody_looked_at_gives_no_figure() {
     let (folder, _) = planned();
     let available = Available { folder: folder.path().to_path_buf(), ..Available::default() };
     let plan = plan(&Config::preset(Preset::Standard), &available);
-    let by_kernel = plan.once.iter().find(|spec| spec.variant == SIN).unwrap();
+    let by_kernel = plan.once.iter().find(|spec| spec.variant == STEAL).unwrap();
     for (seconds, cancelled, kind) in [(0.0, false, LabErrorKind::Unsupported), (60.0, true, LabErrorKind::Interrupted)]
     {
         let spec = TrialSpec { duration_s: seconds, ..by_kernel.clone() };

@@ -4,7 +4,7 @@
 pub(super) const QUESTION: &str = "What does it cost to make a mapped file safe?";
 
 /// The method of the experiment.
-pub(super) const METHOD: &str = "Sin: 64 pages are stored into a mapping that is locked in memory; nobody commits them. Another process syncs the file, or the \
+pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pages are stored into a mapping that is locked in memory; nobody commits them. Another process syncs the file, or the \
      lab waits until the kernel has written them by itself (cachestat says when); then the file is read around the page cache. \
      Commits: the engine's B+tree over each way to keep half-done changes out of a mapped file, and over the engine's own pool; node format, \
      log and durability are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random \

@@ -79,7 +79,7 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             text: format!(
                 "{}{}{} scans at {} into huge pages and {} into 4 KiB pages: {}.",
                 on(target),
-                comparison.doubt(),
+                comparison.caveat(),
                 huge.label(),
                 shown(comparison.a, Unit::BytesPerSecond),
                 shown(comparison.b, Unit::BytesPerSecond),
@@ -116,9 +116,9 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 "From {} to {striped}: explicit I/O becomes {} as fast{}, mmap {}{}.",
                 target_title(single),
                 direct.show(),
-                in_brackets(&direct.doubt()),
+                in_brackets(&direct.caveat()),
                 map.show(),
-                in_brackets(&map.doubt()),
+                in_brackets(&map.caveat()),
             ),
             trials,
             key_figure: Some(KeyFigure {
@@ -130,6 +130,6 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-fn in_brackets(doubt: &str) -> String {
-    if doubt.is_empty() { String::new() } else { format!(" ({})", doubt.trim_end_matches(" – ")) }
+fn in_brackets(caveat: &str) -> String {
+    if caveat.is_empty() { String::new() } else { format!(" ({})", caveat.trim_end_matches(" – ")) }
 }

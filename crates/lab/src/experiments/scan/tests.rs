@@ -9,14 +9,14 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::machine::content;
-use crate::machine::data::{self, Wanted};
+use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
 
 const SEED: u64 = 9;
 const DATA_BYTES: u64 = 3 << 20;
 
 fn data(path: &Path) -> Target {
-    let wanted = Wanted { seed: SEED, data_bytes: DATA_BYTES };
+    let wanted = DataSpec { seed: SEED, data_bytes: DATA_BYTES };
     data::ensure_file(path, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
 }
 
@@ -47,7 +47,7 @@ fn run(spec: &TrialSpec) -> Result<Outcome> {
 #[test]
 fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
     let folder = tempfile::tempdir().unwrap();
-    let wanted = Wanted { seed: SEED, data_bytes: DATA_BYTES };
+    let wanted = DataSpec { seed: SEED, data_bytes: DATA_BYTES };
     let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let available = Available { pool: Some(pool::target(folder.path(), wanted)), ..available(folder.path()) };
     let trials = plan(&config(), &available).trials;

@@ -19,7 +19,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 explicit(&groups, target, all);
                 work_arounds(&groups, target, "random pages in an order known ahead", all);
             }
-            FITS => work_arounds(&groups, target, "a working set that fits, beside a neighbour", all),
+            FITS => work_arounds(&groups, target, "a working set that fits, beside a background load", all),
             LEAF_SCAN => leaf_scan(&groups, target, all),
             _ => {}
         }
@@ -81,7 +81,7 @@ fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<F
         text: format!(
             "{}{what}: {}plain touches hold the thread {} ({}); of the work-arounds {} has the smallest tail: {} ({}): {} of it.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             stall(plain),
             rate(plain),
             named(chosen),
@@ -108,7 +108,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         text: format!(
             "{}{}the fastest mapped work-around, {}, gives {} and holds the thread {}; one thread with reads in flight gives {} and waits {}: {}.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             named(map),
             rate(map),
             stall(map),
@@ -138,7 +138,7 @@ fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         text: format!(
             "{}{}the engine walks its leaves at {} when its pool asks for them early, at {} when it does not: {}.",
             on(target),
-            comparison.doubt(),
+            comparison.caveat(),
             show(with),
             show(without),
             comparison.show(),

@@ -20,7 +20,7 @@ use crate::workload::{self, Layout, PAGE_BYTES, Place, first_word};
 pub(super) const METHODS: [&str; 5] = ["mmap", "mmap-willneed", "mmap-populate", "mmap-mlock", "pool-frames"];
 
 /// Bytes that the background load reads at a time.
-const NEIGHBOUR_BYTES: usize = 1 << 20;
+const BACKGROUND_BYTES: usize = 1 << 20;
 /// Touches between two clock readings: one, because a stall would be hidden among fast touches.
 const TOUCHES: u64 = 1;
 
@@ -51,8 +51,8 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
             let mut memory = IoBuf::zeroed(bytes, PageKind::Huge)?;
             // Past the page cache, as a pool does: otherwise the data would take memory twice.
             let direct = crate::read_loops::sync::Files::open(&layout, crate::read_loops::sync::Means::Direct)?;
-            for (index, piece) in memory.chunks_mut(NEIGHBOUR_BYTES).enumerate() {
-                direct.read(&layout, 0, first + (index * NEIGHBOUR_BYTES) as u64, piece)?;
+            for (index, piece) in memory.chunks_mut(BACKGROUND_BYTES).enumerate() {
+                direct.read(&layout, 0, first + (index * BACKGROUND_BYTES) as u64, piece)?;
             }
             frames = Some(memory);
             extra_memory = bytes;
@@ -61,8 +61,9 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     }
     let prepare_s = started.elapsed().as_secs_f64();
     let work: Work<'_> = Box::new(|worker| touches(worker, spec, &layout, count, &map, frames.as_deref()));
-    let neighbour: Work<'_> = Box::new(|worker| read_beside(worker, &file, first + bytes as u64, layout.file_bytes()));
-    let mut outcome = measure::run(&plan, vec![work, neighbour], &mut *context.on_tick)?;
+    let background: Work<'_> =
+        Box::new(|worker| read_in_background(worker, &file, first + bytes as u64, layout.file_bytes()));
+    let mut outcome = measure::run(&plan, vec![work, background], &mut *context.on_tick)?;
     outcome.figures.insert("extra_memory_bytes".into(), extra_memory as f64);
     outcome.figures.insert("prepare_s".into(), prepare_s);
     Ok(outcome)
@@ -100,13 +101,14 @@ fn touches(
 
 /// The background load: reads the rest of the file front to back, again and again. Its reads are no operations of the
 /// trial.
-fn read_beside(worker: &mut Worker<'_>, file: &File, from: u64, to: u64) -> Result<()> {
-    let mut buffer = vec![0; NEIGHBOUR_BYTES];
+fn read_in_background(worker: &mut Worker<'_>, file: &File, from: u64, to: u64) -> Result<()> {
+    let mut buffer = vec![0; BACKGROUND_BYTES];
     let mut at = from;
     let mut total = 0_u64;
     worker.start();
     while worker.running() {
-        let count = file.read_at(&mut buffer, at).map_err(|error| LabError::system("read beside", &error))?;
+        let count =
+            file.read_at(&mut buffer, at).map_err(|error| LabError::system("read in the background", &error))?;
         total += count as u64;
         at = if count == 0 || at + count as u64 >= to { from } else { at + count as u64 };
     }

@@ -23,20 +23,20 @@ pub(super) const METHODS: [&str; 2] = ["mmap-mincore", "mmap-nowait"];
 
 /// A queue of pages for the helpers to touch; closed when the trial ends.
 #[derive(Default)]
-struct Wanted {
+struct PageQueue {
     places: Mutex<(VecDeque<Place>, bool)>,
-    bell: Condvar,
+    changed: Condvar,
 }
 
-impl Wanted {
+impl PageQueue {
     fn push(&self, place: Place) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).0.push_back(place);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     fn close(&self) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
-        self.bell.notify_all();
+        self.changed.notify_all();
     }
 
     fn pop(&self) -> Option<Place> {
@@ -45,7 +45,7 @@ impl Wanted {
             match (held.0.pop_front(), held.1) {
                 (_, true) => return None,
                 (Some(place), false) => return Some(place),
-                (None, false) => held = self.bell.wait(held).unwrap_or_else(PoisonError::into_inner),
+                (None, false) => held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
         _ => return Err(read_loops::unknown(spec)),
     };
     let is_resident = |place: Place| if nowait { answers_at_once(&file, place) } else { is_in_core(&map, place) };
-    let wanted = Wanted::default();
+    let wanted = PageQueue::default();
     let (fetched, arrivals) = mpsc::channel();
     let mut outcome = std::thread::scope(|scope| {
         for _ in 0..helpers {
@@ -99,7 +99,7 @@ fn serve(
     layout: &Layout,
     map: &MappedFile,
     is_resident: &(dyn Fn(Place) -> Result<bool> + Send + Sync),
-    wanted: &Wanted,
+    wanted: &PageQueue,
     arrivals: &mpsc::Receiver<Place>,
 ) -> Result<()> {
     let mut order = Order::random(layout, order_seed(spec), 0);

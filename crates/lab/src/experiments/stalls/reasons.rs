@@ -35,7 +35,7 @@ fn in_memory(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
         let groups = records.summary.at(ID, variant, target);
         let own = groups.iter().copied().filter(|group| group.family() == Family::Pool);
         let (Some(map), Some(own)) = (best(mapped(&groups), tail), best(own, tail)) else { continue };
-        let what = "p99.9 of an access to data that fits, beside a neighbour in the page cache";
+        let what = "p99.9 of an access to data that fits, beside a background load in the page cache";
         let held = |group: &Group<'_>| group.spread(tail).is_some_and(|spread| spread.median >= STALL_S);
         let found = reason("no stalls", map, own, tail, what);
         reasons.extend(found.map(|reason| match held(map) || held(own) {

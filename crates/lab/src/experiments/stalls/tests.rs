@@ -6,11 +6,11 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::error::LabErrorKind;
-use crate::machine::data::{self, Wanted};
+use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
 use crate::record::MemoryMethod;
 
-const WANTED: Wanted = Wanted { seed: 11, data_bytes: 2048 * 4096 };
+const WANTED: DataSpec = DataSpec { seed: 11, data_bytes: 2048 * 4096 };
 
 #[test]
 fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {

@@ -15,6 +15,6 @@ pub(super) const METHOD: &str = "One thread accesses pages and times each access
 pub(super) const CHANGE: &[&str] = &[
     "An order that is not known ahead: then hints and helpers have nothing to work with, and only probing or reads in flight are left.",
     "More CPUs than helper threads: here they may compete with the thread they should help.",
-    "Data that fits and no neighbour: then mlock, or nothing at all, is enough.",
+    "Data that fits and no background load: then mlock, or nothing at all, is enough.",
     "A device with longer waits: hints that only start a read gain more, calls that wait lose more.",
 ];

@@ -67,7 +67,7 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
             kind: comparison.kind,
             text: format!(
                 "{}{} in {} of memory takes {a} through {} and {b} through the map: {}; {says}.",
-                comparison.doubt(),
+                comparison.caveat(),
                 what(variant),
                 bytes(size),
                 super::title(pool),
@@ -97,7 +97,7 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
             kind: comparison.kind,
             text: format!(
                 "{}with {whose} in small pages {} in {} takes {a}, in huge pages {b}: {}.",
-                comparison.doubt(),
+                comparison.caveat(),
                 what(variant),
                 bytes(size),
                 comparison.show(),
@@ -128,7 +128,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
             kind: comparison.kind,
             text: format!(
                 "{}on {on}, {} in {} takes {a} when each page is looked up under a lock and pinned, {b} through the map: {}.",
-                comparison.doubt(),
+                comparison.caveat(),
                 what(variant),
                 bytes(size),
                 comparison.show(),
@@ -164,7 +164,7 @@ fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
         text: format!(
             "Swizzled hints in the engine {}: {}a lookup in {} takes {a} over swizzled pointers and {b} through the page-table array: {}{others}.",
             if pays { "would pay here" } else { "would not pay here" },
-            comparison.doubt(),
+            comparison.caveat(),
             bytes(*size),
             comparison.show(),
         ),

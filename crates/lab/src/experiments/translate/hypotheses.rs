@@ -5,7 +5,7 @@ use super::LOOKUP;
 use crate::format::bytes;
 use crate::judge::best;
 use crate::judge::claim::{
-    Claim, Decision, POOL_COSTS, Part, Places, Records, Test, against, count_of, inside, is, of_variant, times,
+    Claim, Contribution, Decision, POOL_COSTS, Places, Records, Test, against, count_of, inside, is, of_variant, times,
 };
 use crate::summary::{Family, Group, Metric};
 
@@ -53,7 +53,7 @@ fn matches(records: &Records<'_>) -> Decision {
 }
 
 /// The cost of a lookup through a hash table with locks and pins, against a map.
-pub(super) fn pool<'s>(records: &'s Records<'s>) -> Part<'s> {
+pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     let lookups: Vec<&Group<'_>> =
         of_variant(records, ID, LOOKUP).into_iter().filter(|group| group.spec.params.threads <= 1).collect();
@@ -68,5 +68,5 @@ pub(super) fn pool<'s>(records: &'s Records<'s>) -> Part<'s> {
             format!("in memory, {}, time of a lookup: {}", bytes(largest as u64), against(pinned, map, time, &ratio));
         places.add(inside(&ratio, POOL_COSTS, f64::INFINITY), text, &[pinned, map]);
     }
-    Part { experiment: ID, what: "lookups in memory", places }
+    Contribution { experiment: ID, what: "lookups in memory", places }
 }

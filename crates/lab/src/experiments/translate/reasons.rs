@@ -31,7 +31,8 @@ fn lookups(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         && let Some(pool) = side(false, wanted.map(|_| threads(map)))
     {
         let found = reason("in memory", map, pool, Metric::OpsPerS, "lookups");
-        reasons.extend(found.map(|reason| reason.beside(wanted, [threads(map), threads(pool)], "lookups", map)));
+        reasons
+            .extend(found.map(|reason| reason.at_thread_counts(wanted, [threads(map), threads(pool)], "lookups", map)));
     }
     reasons
 }

@@ -5,7 +5,7 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 fn ensure(path: &Path, seed: u64, data_bytes: u64) -> Result<Target> {
-    ensure_file(path, Wanted { seed, data_bytes }, &|_, _| (), &AtomicBool::new(false))
+    ensure_file(path, DataSpec { seed, data_bytes }, &|_, _| (), &AtomicBool::new(false))
 }
 
 fn all_blocks_verify(path: &Path, seed: u64, data_bytes: u64) -> bool {
@@ -21,7 +21,7 @@ fn a_file_is_made_whole_and_used_again_without_writing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     let most = AtomicU64::new(0);
-    let wanted = Wanted { seed: 5, data_bytes: 9 * MIB + 4096 };
+    let wanted = DataSpec { seed: 5, data_bytes: 9 * MIB + 4096 };
     let progress = |done, total| {
         assert_eq!(total, wanted.data_bytes);
         most.fetch_max(done, Ordering::Relaxed);
@@ -91,7 +91,7 @@ fn a_cancelled_file_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     let cancel = AtomicBool::new(false);
-    let wanted = Wanted { seed: 1, data_bytes: 64 * MIB };
+    let wanted = DataSpec { seed: 1, data_bytes: 64 * MIB };
     let error = ensure_file(&path, wanted, &|_, _| cancel.store(true, Ordering::Relaxed), &cancel).unwrap_err();
     assert_eq!(error.kind(), LabErrorKind::Interrupted);
     assert!(!path.exists());
@@ -113,7 +113,7 @@ fn more_than_the_disk_holds_is_refused_before_anything_is_written() {
 #[test]
 fn several_files_are_one_target() {
     let folder = tempfile::tempdir().unwrap();
-    let wanted = Wanted { seed: 2, data_bytes: MIB };
+    let wanted = DataSpec { seed: 2, data_bytes: MIB };
     let target = ensure_files(folder.path(), "async", 3, wanted, &|_, _| (), &AtomicBool::new(false)).unwrap();
     assert_eq!((target.label.as_str(), target.paths.len()), ("async", 3));
     for path in &target.paths {
@@ -144,7 +144,7 @@ const SMALL_DISK: &str = "NOFAULT_TEST_SMALL_DISK";
 fn fills_the_disk_that_it_is_given() {
     let Ok(folder) = std::env::var(SMALL_DISK) else { return };
     let path = Path::new(&folder).join("data");
-    let wanted = Wanted { seed: 1, data_bytes: 64 * MIB };
+    let wanted = DataSpec { seed: 1, data_bytes: 64 * MIB };
     let error = make(&path, true, wanted, 0, &|_, _| (), &AtomicBool::new(false)).unwrap_err();
     assert_eq!(error.kind(), LabErrorKind::NoSpace, "{error}");
     assert!(!path.exists());

@@ -3,7 +3,7 @@
 use super::*;
 use crate::machine::ram::{self, RamDevice};
 
-const WANTED: Wanted = Wanted { seed: 6, data_bytes: 4 << 20 };
+const WANTED: DataSpec = DataSpec { seed: 6, data_bytes: 4 << 20 };
 
 fn ram() -> Option<RamDevice> {
     if let Err(error) = ram::check(1, WANTED.data_bytes) {

@@ -70,8 +70,8 @@ fn a_mount_goes_when_it_is_dropped_and_what_a_dead_server_left_goes_at_the_next_
     let mut orphan = std::mem::ManuallyDrop::new(orphan);
     orphan.entry.take().unwrap().forget();
     leftovers::record_as(KIND, &format!("{}-1", std::process::id()), &point.display().to_string());
-    let told = remove_leftovers().unwrap();
-    assert!(told.iter().any(|line| line.contains(&*point.to_string_lossy())), "{told:?}");
+    let messages = remove_leftovers().unwrap();
+    assert!(messages.iter().any(|line| line.contains(&*point.to_string_lossy())), "{messages:?}");
     assert!(!is_mounted(&point));
     drop(orphan.session.take());
 }

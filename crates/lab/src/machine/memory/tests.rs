@@ -49,8 +49,8 @@ fn a_group_that_a_crash_left_behind_is_removed_by_the_next_start() {
     std::fs::create_dir(&left).unwrap();
     let dead_maker = format!("{}-1", std::process::id());
     crate::machine::leftovers::record_as("cgroup", &dead_maker, &left.display().to_string());
-    let told = remove_leftovers().unwrap();
-    assert!(told.iter().any(|line| line.contains("removed")), "{told:?}");
+    let messages = remove_leftovers().unwrap();
+    assert!(messages.iter().any(|line| line.contains("removed")), "{messages:?}");
     assert!(!left.exists() && alive.exists());
 }
 
@@ -71,13 +71,13 @@ fn plain_user() -> Facts {
     }
 }
 
-fn wish(choice: MemoryChoice) -> Wish {
-    Wish { choice, memory_bytes: GIB, data_bytes: 4 * GIB, data_bytes_max: 4 * GIB }
+fn required(choice: MemoryChoice) -> Requirement {
+    Requirement { choice, memory_bytes: GIB, data_bytes: 4 * GIB, data_bytes_max: 4 * GIB }
 }
 
 #[test]
 fn a_cgroup_comes_first_then_locked_ballast() {
-    let with = |facts: Facts| decide(&wish(MemoryChoice::Auto), &facts).unwrap();
+    let with = |facts: Facts| decide(&required(MemoryChoice::Auto), &facts).unwrap();
     let plan = with(Facts { cgroup: Ok(MemoryMethod::CgroupV2), ..plain_user() });
     let limit = |method| MemoryLimit { method, bytes: GIB };
     assert_eq!((plan.limit, plan.notes), (limit(MemoryMethod::CgroupV2), Vec::new()));
@@ -88,11 +88,11 @@ fn a_cgroup_comes_first_then_locked_ballast() {
 
 #[test]
 fn without_swap_and_rights_the_ballast_is_touched_and_says_so() {
-    let plan = decide(&wish(MemoryChoice::Auto), &Facts { swap_bytes: 0, ..plain_user() }).unwrap();
+    let plan = decide(&required(MemoryChoice::Auto), &Facts { swap_bytes: 0, ..plain_user() }).unwrap();
     assert_eq!(plan.limit, MemoryLimit { method: MemoryMethod::Ballast, bytes: GIB });
     assert!(plan.notes.iter().any(|note| note.contains("touched and not locked")), "{:?}", plan.notes);
     // Every process has to live in the memory that a ballast leaves.
-    let small = Wish { memory_bytes: 64 * MIB, ..wish(MemoryChoice::Auto) };
+    let small = Requirement { memory_bytes: 64 * MIB, ..required(MemoryChoice::Auto) };
     let plan = decide(&small, &Facts { swap_bytes: 0, ..plain_user() }).unwrap();
     assert_eq!(plan.limit.bytes, 512 * MIB);
     assert!(plan.notes.iter().any(|note| note.contains("and not 64 MiB")), "{:?}", plan.notes);
@@ -100,34 +100,34 @@ fn without_swap_and_rights_the_ballast_is_touched_and_says_so() {
 
 #[test]
 fn with_swap_and_without_rights_the_data_is_enlarged_where_it_may_be() {
-    let roomy = Wish { data_bytes_max: 100 * GIB, ..wish(MemoryChoice::Auto) };
+    let roomy = Requirement { data_bytes_max: 100 * GIB, ..required(MemoryChoice::Auto) };
     let plan = decide(&roomy, &plain_user()).unwrap();
     assert_eq!(plan.limit, MemoryLimit { method: MemoryMethod::LargeFile, bytes: 16 * GIB });
     assert_eq!(plan.data_bytes, 20 * GIB);
     assert!(plan.notes.iter().any(|note| note.contains("from 4 GiB to 20 GiB")), "{:?}", plan.notes);
     // Data that is large enough already stays as it was asked for.
-    let large = Wish { data_bytes: 17 * GIB, data_bytes_max: 17 * GIB, ..wish(MemoryChoice::Auto) };
+    let large = Requirement { data_bytes: 17 * GIB, data_bytes_max: 17 * GIB, ..required(MemoryChoice::Auto) };
     assert_eq!(decide(&large, &plain_user()).unwrap().data_bytes, 17 * GIB);
 }
 
 #[test]
 fn where_nothing_is_possible_every_means_is_named_with_its_reason() {
-    let error = decide(&wish(MemoryChoice::Auto), &plain_user()).unwrap_err();
+    let error = decide(&required(MemoryChoice::Auto), &plain_user()).unwrap_err();
     assert_eq!(error.kind(), LabErrorKind::NoPermission);
     for part in ["no group may be made", "RLIMIT_MEMLOCK", "16 GiB of RAM; 20 GiB would do"] {
         assert!(error.to_string().contains(part), "{error}");
     }
     // A means that the user asked for by name is not replaced by another.
-    let no_lock = decide(&wish(MemoryChoice::Ballast), &plain_user()).unwrap_err().to_string();
+    let no_lock = decide(&required(MemoryChoice::Ballast), &plain_user()).unwrap_err().to_string();
     assert!(no_lock.contains("RLIMIT_MEMLOCK") && !no_lock.contains("group"), "{no_lock}");
     let small = Facts { available_bytes: GIB / 2, ..plain_user() };
-    let full = decide(&wish(MemoryChoice::Cgroup), &small).unwrap_err().to_string();
+    let full = decide(&required(MemoryChoice::Cgroup), &small).unwrap_err().to_string();
     assert!(full.contains("would limit nothing"), "{full}");
 }
 
 #[test]
 fn this_machine_gets_a_plan_or_a_reason() {
-    match choose(&Wish { memory_bytes: 64 * MIB, data_bytes: GIB, ..wish(MemoryChoice::Auto) }) {
+    match choose(&Requirement { memory_bytes: 64 * MIB, data_bytes: GIB, ..required(MemoryChoice::Auto) }) {
         Ok(plan) => assert!(plan.limit.method != MemoryMethod::None && plan.limit.bytes >= 64 * MIB),
         Err(error) => assert!(error.to_string().contains("cgroup"), "{error}"),
     }
@@ -138,14 +138,14 @@ fn this_machine_gets_a_plan_or_a_reason() {
 fn impossible_wishes_are_refused_with_the_next_step() {
     let total = total_bytes();
     let refuse = |choice, memory_bytes, data_bytes| {
-        let wish = Wish { choice, memory_bytes, data_bytes, data_bytes_max: data_bytes };
-        choose(&wish).unwrap_err().to_string()
+        let required = Requirement { choice, memory_bytes, data_bytes, data_bytes_max: data_bytes };
+        choose(&required).unwrap_err().to_string()
     };
     assert!(refuse(MemoryChoice::Auto, 64 * MIB, 64 * MIB).contains("more data or less memory"));
     assert!(refuse(MemoryChoice::Auto, 4096, 64 * MIB).contains("too small"));
     assert!(refuse(MemoryChoice::LargeFile, 64 * MIB, 128 * MIB).contains("would do (--size)"));
     assert!(refuse(MemoryChoice::Ballast, 2 * total, 3 * total).contains("would limit nothing"));
-    let wish = Wish { data_bytes: 2 * total, ..wish(MemoryChoice::LargeFile) };
+    let required = Requirement { data_bytes: 2 * total, ..required(MemoryChoice::LargeFile) };
     let limit = MemoryLimit { method: MemoryMethod::LargeFile, bytes: total };
-    assert_eq!(choose(&wish).unwrap().limit, limit);
+    assert_eq!(choose(&required).unwrap().limit, limit);
 }

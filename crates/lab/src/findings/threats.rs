@@ -1,4 +1,4 @@
-//! Reasons to doubt figures: wrong data, cut-short trials, other users of the device, an interrupted run.
+//! Threats to the validity of figures: wrong data, cut-short trials, other users of the device, an interrupted run.
 
 use super::{Finding, Kind};
 use crate::experiments;
@@ -21,13 +21,13 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
         }
     }
     run(file, all);
-    let mut doubts = Doubts::default();
+    let mut threats = Threats::default();
     for group in &summary.groups {
-        trial(group, &mut doubts);
+        trial(group, &mut threats);
     }
     // The commonest first: it concerns most of the run.
-    doubts.all.sort_by_key(|doubt| std::cmp::Reverse(doubt.groups.len()));
-    all.extend(doubts.all.iter().map(|doubt| doubt.finding(summary)));
+    threats.all.sort_by_key(|threat| std::cmp::Reverse(threat.groups.len()));
+    all.extend(threats.all.iter().map(|threat| threat.finding(summary)));
     single_runs(summary, all);
 }
 
@@ -89,12 +89,12 @@ fn run(file: &RecordFile, all: &mut Vec<Finding>) {
     }
 }
 
-/// A doubt of one kind, over all trials that have it: reported once, with the number of trials and the range of its
+/// A threat of one kind, over all trials that have it: reported once, with the number of trials and the range of its
 /// figures.
-struct Doubt<'s, 'a> {
+struct Threat<'s, 'a> {
     rule: &'static str,
     rule_text: &'static str,
-    /// The words with `#` for each number; two doubts with the same pattern are of one kind.
+    /// The words with `#` for each number; two threats with the same pattern are of one kind.
     pattern: String,
     /// For each number its smallest and largest value, in their original form.
     ranges: Vec<(Number, Number)>,
@@ -106,16 +106,16 @@ struct Doubt<'s, 'a> {
 #[derive(Clone, PartialEq, PartialOrd)]
 struct Number(f64, String);
 
-/// Doubts by kind, in the order of their first appearance.
+/// Threats by kind, in the order of their first appearance.
 #[derive(Default)]
-struct Doubts<'s, 'a> {
-    all: Vec<Doubt<'s, 'a>>,
+struct Threats<'s, 'a> {
+    all: Vec<Threat<'s, 'a>>,
 }
 
-impl<'s, 'a> Doubts<'s, 'a> {
+impl<'s, 'a> Threats<'s, 'a> {
     fn add(&mut self, group: &'s Group<'a>, rule: &'static str, rule_text: &'static str, text: &str) {
         let (pattern, numbers) = pattern_of(text);
-        if let Some(known) = self.all.iter_mut().find(|doubt| doubt.rule == rule && doubt.pattern == pattern) {
+        if let Some(known) = self.all.iter_mut().find(|threat| threat.rule == rule && threat.pattern == pattern) {
             known.groups.push(group);
             for (range, number) in known.ranges.iter_mut().zip(&numbers) {
                 if number.0 < range.0.0 {
@@ -127,11 +127,11 @@ impl<'s, 'a> Doubts<'s, 'a> {
             return;
         }
         let ranges = numbers.into_iter().map(|number| (number.clone(), number)).collect();
-        self.all.push(Doubt { rule, rule_text, pattern, ranges, groups: vec![group] });
+        self.all.push(Threat { rule, rule_text, pattern, ranges, groups: vec![group] });
     }
 }
 
-impl Doubt<'_, '_> {
+impl Threat<'_, '_> {
     /// The words with their ranges: `others used 40 to 105 % of the CPU time`.
     fn words(&self) -> String {
         let mut pieces = self.pattern.split('#');
@@ -155,8 +155,8 @@ impl Doubt<'_, '_> {
             .iter()
             .map(|id| {
                 let trials: usize = summary.of_experiment(*id).map(|group| group.good.len()).sum();
-                let doubtful = self.groups.iter().filter(|group| group.spec.experiment == *id).count();
-                format!("{doubtful} of {trials} trials of {id}")
+                let affected = self.groups.iter().filter(|group| group.spec.experiment == *id).count();
+                format!("{affected} of {trials} trials of {id}")
             })
             .collect();
         let place = if keys.len() == 1 { name(self.groups[0]) } else { format!("in {}", counts.join(", ")) };
@@ -193,11 +193,11 @@ fn pattern_of(text: &str) -> (String, Vec<Number>) {
     (words.join(" "), numbers)
 }
 
-fn trial<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
+fn trial<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
     if group.partial > 0 {
         let counts = group.good.iter().any(|trial| trial.outcome.partial);
         let what = if counts { "shown, for want of a whole one" } else { "left out, as whole ones exist" };
-        doubts.add(
+        threats.add(
             group,
             "partial",
             "a trial that was cut short counts only where no whole one exists",
@@ -206,15 +206,15 @@ fn trial<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     }
     let said = group.good.iter().flat_map(|trial| &trial.outcome.warnings);
     let experiment = experiments::find(group.spec.experiment);
-    for text in said.filter(|text| !experiment.is_some_and(|experiment| experiment.says_itself(group, text))) {
-        doubts.add(group, "trial-warning", "what the measuring side noted", text);
+    for text in said.filter(|text| !experiment.is_some_and(|experiment| experiment.covers_warning(group, text))) {
+        threats.add(group, "trial-warning", "what the measuring side noted", text);
     }
-    traffic(group, doubts);
+    traffic(group, threats);
     let unproven = group.family() != Family::Baseline
         && group.spec.target.content_seed.is_some()
         && group.good.iter().any(|trial| trial.outcome.checks.verified == 0 && trial.outcome.checks.checksum == 0);
     if unproven {
-        doubts.add(
+        threats.add(
             group,
             "unproven",
             "a trial on data of known content that checked nothing is no proof of reading",
@@ -225,7 +225,7 @@ fn trial<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
 
 /// Compares device bytes with work bytes where they must agree: O_DIRECT reads exactly the requested bytes. Skipped
 /// where the trials carry such a warning themselves, tick by tick.
-fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
+fn traffic<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
     let exact = group.family().is_explicit() && group.basis.out_of_core && group.spec.cache == CacheState::Cold;
     let said =
         group.good.iter().flat_map(|trial| &trial.outcome.warnings).any(|text| text.contains("the device moved"));
@@ -237,7 +237,7 @@ fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     } else {
         return;
     };
-    doubts.add(
+    threats.add(
         group,
         "device-traffic",
         "O_DIRECT reads what is asked: device bytes over work bytes outside 0.8 to 1.2 is a foreign influence",

@@ -3,16 +3,17 @@
 
 use crate::experiment::Experiment;
 use crate::experiments;
-use crate::literature::{Beside, LiteratureTable};
+use crate::literature::{Counterparts, LiteratureTable};
 use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Legend, Table};
 use crate::summary::{Group, Summary};
 
 /// A table of the literature as a drawing.
-pub(crate) fn literature(experiment: &dyn Experiment, table: &LiteratureTable, summary: &Summary<'_>) -> Figure {
-    let found: Vec<Beside<'_, '_>> = table.rows.iter().map(|row| experiment.beside(table, row, summary)).collect();
-    let on_file = found.iter().all(|beside| beside.on_file);
-    let all: Vec<Vec<Option<&Group<'_>>>> = found.into_iter().map(|beside| beside.groups).collect();
+pub(crate) fn figure(experiment: &dyn Experiment, table: &LiteratureTable, summary: &Summary<'_>) -> Figure {
+    let found: Vec<Counterparts<'_, '_>> =
+        table.rows.iter().map(|row| experiment.counterparts(table, row, summary)).collect();
+    let on_file = found.iter().all(|own| own.on_file);
+    let all: Vec<Vec<Option<&Group<'_>>>> = found.into_iter().map(|own| own.groups).collect();
     let metric = table.metric;
     let show = |group: &Option<&Group<'_>>| {
         let spread = group.and_then(|group| group.spread(metric));

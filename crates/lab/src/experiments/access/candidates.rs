@@ -17,7 +17,7 @@ const SETUP_BATCHES: [u32; 3] = [1, 32, 128];
 
 /// A trial that would be measured if the machine and the preset allow it.
 #[derive(Debug, Clone)]
-pub(super) struct Wish {
+pub(super) struct Candidate {
     pub(super) variant: &'static str,
     pub(super) method: &'static str,
     pub(super) depth: u32,
@@ -28,7 +28,7 @@ pub(super) struct Wish {
     pub(super) quick: bool,
 }
 
-impl Wish {
+impl Candidate {
     /// Variant, method and batch, for a person.
     pub(super) fn name(&self) -> String {
         match self.depth {
@@ -65,7 +65,7 @@ impl Wish {
 }
 
 /// All trials, for the file.
-pub(super) fn on_file(config: &Config) -> Vec<Wish> {
+pub(super) fn on_file(config: &Config) -> Vec<Candidate> {
     let quick = |variant: &str, method: &str, deepest: bool| match variant {
         READ => method != "mmap-normal",
         OVERWRITE => deepest && ["mmap", "pwrite-direct", "uring-direct"].contains(&method),
@@ -79,7 +79,7 @@ pub(super) fn on_file(config: &Config) -> Vec<Wish> {
             for batch in SETUP_BATCHES {
                 let extra = [("flags".to_owned(), flags.to_owned())].into();
                 let (variant, method) = (RING_SETUP, "uring-direct");
-                all.push(Wish { variant, method, depth: batch, extra, share_of_trial: 0.5, quick: true });
+                all.push(Candidate { variant, method, depth: batch, extra, share_of_trial: 0.5, quick: true });
             }
         }
     }
@@ -88,25 +88,25 @@ pub(super) fn on_file(config: &Config) -> Vec<Wish> {
 
 /// All trials but ring set-ups, for the RAM device: rings pass its requests to worker threads, which hides the effect of
 /// a set-up.
-pub(super) fn on_ram(config: &Config) -> Vec<Wish> {
+pub(super) fn on_ram(config: &Config) -> Vec<Candidate> {
     all(config, |variant, method, _| variant == READ && ["mmap", "pread-direct"].contains(&method))
 }
 
 /// Only reads, for a raw device.
-pub(super) fn on_device(config: &Config) -> Vec<Wish> {
+pub(super) fn on_device(config: &Config) -> Vec<Candidate> {
     let quick =
         |_: &str, method: &str, deepest: bool| deepest && ["mmap", "pread-direct", "uring-direct"].contains(&method);
-    all(config, quick).into_iter().filter(|wish| wish.variant == READ).collect()
+    all(config, quick).into_iter().filter(|candidate| candidate.variant == READ).collect()
 }
 
 /// Every method with its parameters. `quick` is called with variant, method, and whether it is the deepest batch.
-fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
+fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Candidate> {
     let access: Params = config.params();
     let mut batches = access.batches.clone();
     batches.sort_unstable();
     batches.dedup();
     let deepest = batches.last().copied().unwrap_or(1);
-    let mut wishes = Vec::new();
+    let mut candidates = Vec::new();
     for (variant, method, way, durable) in METHODS.into_iter().filter(|(variant, ..)| *variant != RING_SETUP) {
         let depths = match (way, variant) {
             (Way::Ring, OPEN_LOOP) => vec![deepest],
@@ -116,7 +116,7 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
         };
         for depth in depths {
             let is_deepest = way != Way::Ring || depth == deepest;
-            let wish = |extra: BTreeMap<String, String>, first: bool| Wish {
+            let candidate = |extra: BTreeMap<String, String>, first: bool| Candidate {
                 variant,
                 method,
                 depth,
@@ -127,18 +127,18 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
             match variant {
                 OVERWRITE => {
                     let every = access.writes_per_sync.to_string();
-                    wishes.push(wish([("writes_per_sync".to_owned(), every)].into(), true));
+                    candidates.push(candidate([("writes_per_sync".to_owned(), every)].into(), true));
                 }
                 OPEN_LOOP => {
                     for (number, share) in access.open_loop_shares.iter().enumerate() {
-                        wishes.push(wish([("rate_share".to_owned(), share.to_string())].into(), number == 0));
+                        candidates.push(candidate([("rate_share".to_owned(), share.to_string())].into(), number == 0));
                     }
                 }
-                _ => wishes.push(wish(BTreeMap::new(), true)),
+                _ => candidates.push(candidate(BTreeMap::new(), true)),
             }
         }
     }
-    wishes
+    candidates
 }
 
 /// The shallowest, a middle one and the deepest of sorted batches: durable writes do not need the whole sweep.

@@ -221,7 +221,7 @@ pub(super) fn execute(
         Way::Pool(calls) => {
             let pool = Pool::open(spec)?;
             let mut outcome = measure::run(&plan, pool::works(spec, layout, &pool, calls, pattern), on_tick)?;
-            pool.tell(&mut outcome);
+            pool.record_in(&mut outcome);
             outcome
         }
         Way::Fio(engine) => fio::run(&plan, spec, layout, pattern, engine, on_tick)?,
@@ -236,7 +236,7 @@ pub(super) fn execute(
     }
     // fio's ticks come from its own reports, and it loads itself from disk in the first: they cannot be compared with
     // the device's counters.
-    doubts(spec, way.is_direct() && !matches!(way, Way::Fio(_)), &mut outcome);
+    warn_of_other_load(spec, way.is_direct() && !matches!(way, Way::Fio(_)), &mut outcome);
     Ok(outcome)
 }
 
@@ -250,7 +250,7 @@ const OTHER_LOAD_MAX: f64 = 0.20;
 
 /// Adds a warning for each sign that the figures are influenced by other load. `direct` says that each byte of the
 /// trial's ticks is one that the device read.
-pub(super) fn doubts(spec: &TrialSpec, direct: bool, outcome: &mut Outcome) {
+pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut Outcome) {
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
         outcome.warnings.push(format!(

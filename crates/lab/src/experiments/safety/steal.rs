@@ -1,4 +1,5 @@
-//! The sin itself: an uncommitted page is on disk, although its owner never synced it and it is locked in memory.
+//! Write-back of an uncommitted page (steal): the page is on disk, although its owner never synced it and it is locked in
+//! memory.
 //!
 //! The kernel reports when it has written a page (`cachestat`: none is dirty or in write-back). Until then the disk is
 //! not read, because a direct read of a dirty page would itself cause the write. Then the file is read around the page
