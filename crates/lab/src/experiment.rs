@@ -17,7 +17,7 @@ use crate::judge::Finding;
 use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::{self, Counterparts, LiteratureRow, LiteratureTable};
-use crate::methods::Method;
+use crate::methods::{self, Family, Method};
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick, TrialSpec};
 use crate::show::columns::{self, Sheet};
@@ -68,7 +68,8 @@ pub(crate) trait Experiment: Sync {
     /// Whether a trial makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
     /// and data that is made in memory has no file at all.
     fn warms_itself(&self, spec: &TrialSpec) -> bool {
-        spec.target.paths.is_empty() || crate::read_loops::pool::is_pool(&spec.method)
+        let of_pool = |method: &Method| method.family == Family::Pool;
+        spec.target.paths.is_empty() || methods::find(self.methods(), &spec.method).is_some_and(of_pool)
     }
 
     /// The flag that makes a trial need less memory, where there is no limit to raise.
@@ -151,6 +152,12 @@ pub(crate) trait Experiment: Sync {
     ) -> Counterparts<'g, 'a> {
         literature::on_the_file(self.id(), table, row, summary)
     }
+}
+
+/// The flag that raises the limit of trials on a target, for an experiment that reads the data file and RAM-backed
+/// devices, which have a limit of their own.
+pub(crate) fn limit_flag(target: &Target) -> &'static str {
+    if target.kind().is_ram_backed() { "--set ram_memory_bytes=BYTES" } else { "--memory" }
 }
 
 /// A command that runs one experiment alone, under a name of its own.

@@ -1,5 +1,5 @@
-//! Methods, as data: the name of each for people, how it reaches its data, its colour. Each experiment has a table of
-//! its own methods; shared ones are here. A method is looked up by its id, and no property is derived from the id's
+//! Methods, as data: the name of each for people, how it reaches its data, how its writes become durable, its colour.
+//! Each experiment has a table of its own methods; shared ones are here. A method is looked up by its id, and no property is derived from the id's
 //! letters.
 
 /// The way in which a method reaches its data.
@@ -53,17 +53,66 @@ pub struct Method {
     pub baseline_of: Option<Family>,
     /// Colour class in the report.
     pub tone: &'static str,
+    /// How its writes become durable.
+    pub durability: Durability,
+    /// The parameter by which it does more at a time.
+    pub axis: Axis,
+    /// The design of a store, where rules tell it from others.
+    pub design: Design,
+}
+
+/// How the writes of a method become durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// By a call after them, or never: the experiment decides.
+    AfterSync,
+    /// Each by itself.
+    EachWrite,
+}
+
+/// The parameter by which a method has more requests at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Axis {
+    /// Threads, each with one request.
+    Threads,
+    /// Requests in flight of one thread.
+    Depth,
+}
+
+/// The design of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Design {
+    /// Any.
+    Any,
+    /// LMDB's: a read-only map, copied pages, two metas.
+    Shadow,
 }
 
 impl Method {
     /// A method in the colour of its family.
     pub const fn new(id: &'static str, title: &'static str, family: Family) -> Self {
-        Self { id, title, family, baseline_of: None, tone: family.tone() }
+        let (durability, axis, design) = (Durability::AfterSync, Axis::Threads, Design::Any);
+        Self { id, title, family, baseline_of: None, tone: family.tone(), durability, axis, design }
     }
 
     /// The method in another colour, to distinguish it from others of its family.
     pub const fn toned(self, tone: &'static str) -> Self {
         Self { tone, ..self }
+    }
+
+    /// The method with writes that are durable by themselves.
+    pub const fn durable(self) -> Self {
+        Self { durability: Durability::EachWrite, ..self }
+    }
+
+    /// The method with requests in flight instead of threads.
+    pub const fn by_depth(self) -> Self {
+        Self { axis: Axis::Depth, ..self }
+    }
+
+    /// The method as a store of LMDB's design.
+    pub const fn shadow(self) -> Self {
+        Self { design: Design::Shadow, ..self }
     }
 
     /// The method as the outside baseline of a family.
@@ -79,19 +128,19 @@ pub static SHARED: &[Method] = &[
     Method::new("mmap-sequential", "mmap SEQUENTIAL", Family::Mapped).toned("t2"),
     Method::new("pread-buffered", "pread buffered", Family::Buffered),
     Method::new("pread-direct", "pread O_DIRECT", Family::Direct),
-    Method::new("uring-direct", "io_uring O_DIRECT", Family::Ring),
+    Method::new("uring-direct", "io_uring O_DIRECT", Family::Ring).by_depth(),
     Method::new("mmap", "mmap RANDOM", Family::Mapped),
     Method::new("pread-buffered-random", "pread buffered, RANDOM hint", Family::Buffered),
-    Method::new("fio-uring", "fio io_uring", Family::Baseline).baseline_of(Family::Ring),
+    Method::new("fio-uring", "fio io_uring", Family::Baseline).baseline_of(Family::Ring).by_depth(),
     Method::new("fio-uring-direct", "fio io_uring", Family::Baseline).baseline_of(Family::Ring),
     Method::new("fio-psync-direct", "fio psync", Family::Baseline).baseline_of(Family::Direct),
     Method::new("os-cow", "os_cow (MMAPv1)", Family::Mapped),
     Method::new("user-cow", "user_cow (in the map)", Family::Mapped),
     Method::new("user-cow-pwrite", "user_cow (pwrite)", Family::Mapped),
     Method::new("mapped-log", "mapped_log (map, engine's log)", Family::Mapped),
-    Method::new("shadow", "shadow (LMDB)", Family::Mapped),
-    Method::new("shadow-writemap", "shadow (LMDB, WRITEMAP)", Family::Mapped),
-    Method::new("lmdb", "LMDB", Family::Mapped),
+    Method::new("shadow", "shadow (LMDB)", Family::Mapped).shadow(),
+    Method::new("shadow-writemap", "shadow (LMDB, WRITEMAP)", Family::Mapped).shadow(),
+    Method::new("lmdb", "LMDB", Family::Mapped).shadow(),
     Method::new("sqlite", "SQLite", Family::Buffered),
     Method::new("pool", "nofault pool", Family::Pool),
     Method::new("engine", "engine", Family::Ring),

@@ -16,7 +16,9 @@ use crate::read_loops::fio::{self, Engine};
 use crate::read_loops::pool::{self, Calls, Pool};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern, map, ring};
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{
+    CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TargetKind, TrialSpec, WarningKind,
+};
 use crate::workload::Layout;
 
 /// The way in which a method reads.
@@ -138,7 +140,7 @@ impl Planner<'_> {
         if self.available.pool.is_none() {
             return Some("left out by the configuration (pool = 'off')".into());
         }
-        if self.target.label != "file" {
+        if self.target.kind() != TargetKind::File {
             return Some("the engine keeps its database in a folder; a bare device has none".into());
         }
         self.no_pool.map(str::to_owned)
@@ -254,9 +256,10 @@ pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut O
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
         outcome.warnings.push(format!(
-            "in {foreign} of {} ticks the device moved more than {:.0} % more or less than this trial asked for: somebody \
+            "in {foreign} of {} ticks {} more than {:.0} % more or less than this trial asked for: somebody \
              else uses it, or the device does not read what is asked",
             outcome.ticks.len(),
+            WarningKind::DeviceTraffic.words(),
             FOREIGN_BYTES_MAX * 100.0
         ));
     }
@@ -273,7 +276,7 @@ pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut O
         let ours_s: f64 = ours.iter().filter_map(|name| counter(name)).sum();
         let others = (busy_s - ours_s) / capacity_s;
         if others > OTHER_LOAD_MAX {
-            found.push(format!("others used {:.0} % of the CPU time", others * 100.0));
+            found.push(format!("{} {:.0} % of the CPU time", WarningKind::OtherLoad.words(), others * 100.0));
         }
     }
     outcome.warnings.extend(found);

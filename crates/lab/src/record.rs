@@ -7,6 +7,8 @@
 //! and lines of an unknown type are listed apart, so that the known part of a newer file can still be read.
 
 pub mod file;
+mod target;
+mod warning;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 pub use crate::config::ExperimentId;
+pub use target::TargetKind;
+pub(crate) use warning::WarningKind;
 
 /// Version of the lines below. It rises when a field changes its meaning; new fields do not raise it.
 pub const SCHEMA: u32 = 1;
@@ -132,6 +136,13 @@ pub struct Target {
     pub data_bytes: u64,
     /// Seed of the content, by which readers verify it; `None` for a device with unknown content.
     pub content_seed: Option<u64>,
+}
+
+impl Target {
+    /// Its kind, which its label names.
+    pub fn kind(&self) -> TargetKind<'_> {
+        TargetKind::of(&self.label)
+    }
 }
 
 /// Parameters of a method.

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::judge::claim::Records;
 use crate::judge::reason::POOL;
+use crate::record::WarningKind;
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
 
@@ -164,9 +165,6 @@ fn upper(sentence: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Others may use this share of a trial's CPU time before it counts as noisy; the trials say it themselves.
-const NOISY: &str = "others used";
-
 fn how_sure(
     records: &Records<'_>,
     assumed: Workload,
@@ -224,7 +222,7 @@ fn how_sure(
         );
     }
     let trials: Vec<_> = records.summary.groups.iter().flat_map(|group| &group.good).collect();
-    let noisy = trials.iter().filter(|trial| trial.outcome.warnings.iter().any(|text| text.contains(NOISY))).count();
+    let noisy = trials.iter().filter(|trial| WarningKind::OtherLoad.is_among(&trial.outcome.warnings)).count();
     if noisy * 4 > trials.len() {
         at_most(
             Sure::Little,

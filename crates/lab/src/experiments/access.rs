@@ -36,18 +36,20 @@ use nofault_io::probe::Probe;
 use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section};
+use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section, limit_flag};
 use crate::judge::Finding;
 use crate::judge::claim::Claim;
 use crate::literature::LiteratureTable;
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::methods::Method;
+use crate::methods::{Durability, Method};
 use crate::read_loops::map::{self, Maps};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern};
 use crate::read_trials::warn_of_other_load;
-use crate::record::{CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{
+    CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec, WarningKind,
+};
 use crate::show::figures::{Figure, latencies, rates, sweeps};
 use crate::summary::{Basis, Group, Metric, Summary};
 use crate::workload::Layout;
@@ -79,35 +81,41 @@ const MAP_RANDOM: Way = Way::Map(Advice::Random);
 const BUFFERED: Way = Way::Calls(Means::BufferedRandom);
 const DIRECT: Way = Way::Calls(Means::Direct);
 
-/// The methods: variant, id, how it reaches a block, whether each of its writes is durable.
-const METHODS: [(&str, &str, Way, bool); 21] = [
-    (READ, "mmap", MAP_RANDOM, false),
-    (READ, "mmap-normal", Way::Map(Advice::Normal), false),
-    (READ, "pread-buffered", BUFFERED, false),
-    (READ, "pread-direct", DIRECT, false),
-    (READ, "uring-direct", Way::Ring, false),
-    (OVERWRITE, "mmap", MAP_RANDOM, false),
-    (OVERWRITE, "pwrite-buffered", BUFFERED, false),
-    (OVERWRITE, "pwrite-direct", DIRECT, false),
-    (OVERWRITE, "pwrite-dsync", DIRECT, true),
-    (OVERWRITE, "uring-direct", Way::Ring, false),
-    (OVERWRITE, "uring-dsync", Way::Ring, true),
-    (SYNC_COST, "msync", MAP_RANDOM, false),
-    (SYNC_COST, "fdatasync", BUFFERED, false),
-    (SYNC_COST, "dsync-direct", DIRECT, true),
-    (SYNC_COST, "dsync-buffered", BUFFERED, true),
-    (SYNC_COST, FDATASYNC_CLEAN, BUFFERED, false),
-    (OPEN_LOOP, "mmap", MAP_RANDOM, false),
-    (OPEN_LOOP, "pread-buffered", BUFFERED, false),
-    (OPEN_LOOP, "pread-direct", DIRECT, false),
-    (OPEN_LOOP, "uring-direct", Way::Ring, false),
-    (RING_SETUP, "uring-direct", Way::Ring, false),
+/// The methods of each variant, by their ids, and how each reaches a block.
+const METHODS: [(&str, &str, Way); 21] = [
+    (READ, "mmap", MAP_RANDOM),
+    (READ, "mmap-normal", Way::Map(Advice::Normal)),
+    (READ, "pread-buffered", BUFFERED),
+    (READ, "pread-direct", DIRECT),
+    (READ, "uring-direct", Way::Ring),
+    (OVERWRITE, "mmap", MAP_RANDOM),
+    (OVERWRITE, "pwrite-buffered", BUFFERED),
+    (OVERWRITE, "pwrite-direct", DIRECT),
+    (OVERWRITE, "pwrite-dsync", DIRECT),
+    (OVERWRITE, "uring-direct", Way::Ring),
+    (OVERWRITE, "uring-dsync", Way::Ring),
+    (SYNC_COST, "msync", MAP_RANDOM),
+    (SYNC_COST, "fdatasync", BUFFERED),
+    (SYNC_COST, "dsync-direct", DIRECT),
+    (SYNC_COST, "dsync-buffered", BUFFERED),
+    (SYNC_COST, FDATASYNC_CLEAN, BUFFERED),
+    (OPEN_LOOP, "mmap", MAP_RANDOM),
+    (OPEN_LOOP, "pread-buffered", BUFFERED),
+    (OPEN_LOOP, "pread-direct", DIRECT),
+    (OPEN_LOOP, "uring-direct", Way::Ring),
+    (RING_SETUP, "uring-direct", Way::Ring),
 ];
 const FDATASYNC_CLEAN: &str = "fdatasync-clean";
 
 /// The way in which a method reaches a block, and whether each of its writes is durable.
 fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
-    METHODS.iter().find(|(v, c, ..)| (*v, *c) == (variant, id)).map(|(_, _, way, durable)| (*way, *durable))
+    let (.., way) = METHODS.iter().find(|(v, c, _)| (*v, *c) == (variant, id))?;
+    Some((*way, is_durable(id)))
+}
+
+/// Whether each write of a method is durable by itself.
+fn is_durable(id: &str) -> bool {
+    crate::methods::find(methods::METHODS, id).is_some_and(|method| method.durability == Durability::EachWrite)
 }
 
 /// The experiment's name on the command line and in records.
@@ -142,8 +150,7 @@ impl Experiment for Access {
     }
 
     fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
-        // The RAM-backed device has a limit of its own.
-        if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
+        limit_flag(&spec.target)
     }
 
     fn methods(&self) -> &'static [Method] {
@@ -167,7 +174,7 @@ impl Experiment for Access {
     }
 
     fn covers_warning(&self, group: &Group<'_>, warning: &str) -> bool {
-        group.spec.variant == OPEN_LOOP && warning.contains("could not be kept")
+        group.spec.variant == OPEN_LOOP && WarningKind::of(warning) == Some(WarningKind::RateNotKept)
     }
 
     fn hypotheses(&self) -> &'static [Claim] {
@@ -376,8 +383,9 @@ fn open_loop(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: 
     let (scheduled, started) = (figure("reads_scheduled"), figure("reads_started"));
     if started < scheduled * RATE_KEPT_SHARE {
         outcome.warnings.push(format!(
-            "the rate of {rate:.0}/s could not be kept: {started:.0} of {scheduled:.0} reads were started; those that never were have no \
-             latency here, so open_loop is a lower bound"
+            "the rate of {rate:.0}/s {}: {started:.0} of {scheduled:.0} reads were started; those that never were have no \
+             latency here, so open_loop is a lower bound",
+            WarningKind::RateNotKept.words()
         ));
     }
     Ok(outcome)

@@ -154,6 +154,29 @@ impl Experiment for Eviction {
     }
 }
 
+/// The work of a trial under reclaim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReclaimWork {
+    /// Random reads.
+    Random,
+    /// A scan.
+    Scan,
+}
+
+/// The work of a variant and the way of its reclaim, as in `random-kswapd`; `None` for a single mechanism.
+fn reclaim_of(variant: &str) -> Option<(ReclaimWork, &str)> {
+    match variant.split_once('-')? {
+        ("random", by) => Some((ReclaimWork::Random, by)),
+        ("scan", by) => Some((ReclaimWork::Scan, by)),
+        _ => None,
+    }
+}
+
+/// Whether a variant is a scan, which is rated by bytes.
+fn is_scan(variant: &str) -> bool {
+    reclaim_of(variant).is_some_and(|(work, _)| work == ReclaimWork::Scan)
+}
+
 /// Plans the trials of single mechanisms, then each target under each way of reclaim.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();

@@ -17,15 +17,17 @@ mod words;
 use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::Result;
-use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
+use crate::experiment::{
+    Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted, limit_flag,
+};
 use crate::judge::Finding;
 use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
-use crate::methods::Method;
+use crate::methods::{Axis, Method};
 use crate::read_loops::Pattern;
 use crate::read_trials::{self, Planner, params};
-use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, TrialSpec};
+use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series};
 use crate::summary::{Basis, Metric, Summary};
@@ -67,8 +69,7 @@ impl Experiment for Random {
     }
 
     fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
-        // The RAM-backed device has a limit of its own.
-        if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
+        limit_flag(&spec.target)
     }
 
     fn methods(&self) -> &'static [Method] {
@@ -128,6 +129,34 @@ impl Experiment for Random {
     }
 }
 
+/// The counts of threads, or of requests in flight, with which a method is measured.
+#[derive(Debug, Clone, Copy)]
+enum Sweep {
+    /// All that the configuration names for its axis.
+    All,
+    /// The largest number of threads only: the hint is wrong for random reads, and the figures are far off with any.
+    Most,
+}
+
+/// The methods that every preset measures on every target.
+const MAIN: [(&str, Sweep); 7] = [
+    ("mmap-random", Sweep::All),
+    ("mmap-normal", Sweep::Most),
+    ("pread-direct", Sweep::All),
+    ("uring-direct", Sweep::All),
+    ("pool", Sweep::All),
+    ("pool-tasks", Sweep::All),
+    ("fio-psync", Sweep::All),
+];
+/// The methods that the quick preset leaves out on a RAM-backed device.
+const OTHERS: [(&str, Sweep); 5] = [
+    ("mmap-sequential", Sweep::Most),
+    ("pread-buffered", Sweep::Most),
+    ("pread-buffered-random", Sweep::All),
+    ("fio-uring", Sweep::All),
+    ("pool-get-many", Sweep::All),
+];
+
 /// Plans the methods over their threads and depths, on the file, on a RAM-backed device and on raw devices.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
@@ -166,27 +195,23 @@ fn plan_target(
     let no_pool = Some(OTHER_BLOCKS).filter(|_| block_bytes != PAGE_BYTES as u64);
     let mut planner = Planner { experiment: ID, config, available, target, memory, duration_s, no_pool, plan };
     let most = threads.iter().copied().max();
-    let all = || threads.iter().map(|threads| params(*threads, 1, block_bytes));
-    let one = || most.map(|threads| params(threads, 1, block_bytes));
-    let deep = || random.depths.iter().map(|depth| params(1, *depth, block_bytes));
-    planner.add("mmap-random", all());
-    planner.add("mmap-normal", one());
-    planner.add("pread-direct", all());
-    planner.add("uring-direct", deep());
-    planner.add("pool", all());
-    planner.add("pool-tasks", deep());
-    planner.add("fio-psync", all());
-    if in_ram && config.preset == Preset::Quick {
-        for method in ["mmap-sequential", "pread-buffered", "pread-buffered-random", "fio-uring", "pool-get-many"] {
-            planner.skip(method, "on the RAM-backed device from --preset standard on".into());
+    let counts = |id: &str, sweep: Sweep| -> Vec<Params> {
+        let axis = crate::methods::find(methods::METHODS, id).map_or(Axis::Threads, |method| method.axis);
+        match (sweep, axis) {
+            (Sweep::Most, _) => most.map(|threads| params(threads, 1, block_bytes)).into_iter().collect(),
+            (Sweep::All, Axis::Threads) => threads.iter().map(|threads| params(*threads, 1, block_bytes)).collect(),
+            (Sweep::All, Axis::Depth) => random.depths.iter().map(|depth| params(1, *depth, block_bytes)).collect(),
         }
-        return;
+    };
+    for (id, sweep) in MAIN {
+        planner.add(id, counts(id, sweep));
     }
-    planner.add("mmap-sequential", one());
-    planner.add("pread-buffered", one());
-    planner.add("pread-buffered-random", all());
-    planner.add("fio-uring", deep());
-    planner.add("pool-get-many", deep());
+    for (id, sweep) in OTHERS {
+        match in_ram && config.preset == Preset::Quick {
+            true => planner.skip(id, "on the RAM-backed device from --preset standard on".into()),
+            false => planner.add(id, counts(id, sweep)),
+        }
+    }
 }
 
 /// Measures one method.

@@ -19,7 +19,9 @@ mod words;
 use crate::config::params::{Parameters, ParametersOf};
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
+use crate::experiment::{
+    Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted, limit_flag,
+};
 use crate::judge::Finding;
 use crate::judge::claim::Claim;
 use crate::judge::reason::Evidence;
@@ -75,8 +77,7 @@ impl Experiment for Scan {
     }
 
     fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
-        // The RAM-backed device has a limit of its own.
-        if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
+        limit_flag(&spec.target)
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {

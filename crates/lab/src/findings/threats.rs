@@ -5,7 +5,7 @@ use crate::experiments;
 use crate::format::digits;
 use crate::judge::keys;
 use crate::record::file::RecordFile;
-use crate::record::{CacheState, ExperimentId};
+use crate::record::{CacheState, ExperimentId, WarningKind};
 use crate::summary::{Family, Group, Metric, Summary};
 
 /// Every warning, the worst first.
@@ -160,7 +160,11 @@ impl Threat<'_, '_> {
             })
             .collect();
         let place = if keys.len() == 1 { name(self.groups[0]) } else { format!("in {}", counts.join(", ")) };
-        let so = if self.pattern.starts_with("others used") { ": these figures are noisy" } else { "" };
+        let so = if WarningKind::of(&self.pattern) == Some(WarningKind::OtherLoad) {
+            ": these figures are noisy"
+        } else {
+            ""
+        };
         Finding {
             rule: self.rule,
             rule_text: self.rule_text,
@@ -227,9 +231,8 @@ fn trial<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
 /// where the trials carry such a warning themselves, tick by tick.
 fn traffic<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
     let exact = group.family().is_explicit() && group.basis.out_of_core && group.spec.cache == CacheState::Cold;
-    let said =
-        group.good.iter().flat_map(|trial| &trial.outcome.warnings).any(|text| text.contains("the device moved"));
-    let Some(read) = group.spread(Metric::Amplification).filter(|_| exact && !said) else { return };
+    let warned = group.good.iter().any(|trial| WarningKind::DeviceTraffic.is_among(&trial.outcome.warnings));
+    let Some(read) = group.spread(Metric::Amplification).filter(|_| exact && !warned) else { return };
     let text = if read.median > 1.2 {
         "somebody else read from the device, or its counters cover more than the target"
     } else if read.median < 0.8 {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::format::Unit;
 use crate::judge::best;
+use crate::methods::Design;
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary, target_title};
@@ -355,10 +356,7 @@ pub(crate) fn of_variant<'s>(records: &'s Records<'_>, experiment: ExperimentId,
 /// From this share of a map's cost on, a pool counts as equally expensive.
 pub(crate) const POOL_COSTS: f64 = 0.9;
 
-/// The stores of LMDB's design.
-const SHADOWS: [&str; 5] = ["shadow", "shadow-checked", "shadow-writemap", "lmdb", "lmdb-readahead"];
-
 /// Whether a group is of a store of LMDB's design: a read-only map, copied pages, two metas.
 pub(crate) fn is_shadow(group: &Group<'_>) -> bool {
-    SHADOWS.contains(&group.spec.method.as_str())
+    group.method.is_some_and(|method| method.design == Design::Shadow)
 }

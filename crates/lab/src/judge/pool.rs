@@ -17,11 +17,11 @@ pub(crate) fn rates(summary: &Summary<'_>, experiment: ExperimentId, metric: Met
 fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
     let Some(pool) = best(of_family(groups, |family| family == Family::Pool), metric) else { return };
     let others = [
-        (best(of_family(groups, Family::is_explicit), metric), "raw explicit I/O"),
-        (best(of_family(groups, |family| family == Family::Mapped), metric), "mmap at its best"),
+        (best(of_family(groups, Family::is_explicit), metric), "raw explicit I/O", "pool-against-raw"),
+        (best(of_family(groups, |family| family == Family::Mapped), metric), "mmap at its best", "pool-against-mapped"),
     ];
     let verb = if metric == Metric::BytesPerS { "scans at" } else { "reads" };
-    for (other, who) in others.into_iter().filter_map(|(other, who)| Some((other?, who))) {
+    for (other, who, rule) in others.into_iter().filter_map(|(other, who, rule)| Some((other?, who, rule))) {
         let Some(comparison) = compare(pool, other, metric) else { continue };
         let cpu = if metric == Metric::BytesPerS { Metric::CpuPerGb } else { Metric::CpuPerOp };
         let of_what = if metric == Metric::BytesPerS { "GB" } else { "read" };
@@ -29,9 +29,8 @@ fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<F
             let (a, b) = (shown(cpu.a, Unit::Seconds), shown(cpu.b, Unit::Seconds));
             format!(", at {a} of CPU a {of_what} against {b}")
         });
-        let against_raw = who.starts_with("raw");
         all.push(Finding {
-            rule: if against_raw { "pool-against-raw" } else { "pool-against-mapped" },
+            rule,
             rule_text: "median rate of the engine's fastest method over that of the fastest raw O_DIRECT one, and of the fastest mapped one, on \
                 the same target. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and copies \
                 its value out; its pool is smaller than the memory limit, which page cache may fill",

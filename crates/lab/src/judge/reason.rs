@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::claim::{Records, explicit, mapped};
 use super::{Comparison, Kind, best, compare};
 use crate::config::WorkloadConfig;
-use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
+use crate::record::{ExperimentId, TargetKind};
 use crate::summary::{Family, Group, Metric, target_title};
 
 /// A ratio below this is too small to matter for the choice.
@@ -231,7 +231,7 @@ impl Reason {
 
 /// Whether a group was measured on the storage in question, not on a RAM-backed device.
 pub(crate) fn is_home(group: &Group<'_>) -> bool {
-    !group.spec.target.label.starts_with("ram")
+    !group.spec.target.kind().is_ram_backed()
 }
 
 /// Makes a reason from the comparison of `a`, the map, with `b`: for the better side, when the repeats confirm the
@@ -340,7 +340,7 @@ pub(crate) struct Reading {
 pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &Reading) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let Reading { experiment: id, rate, cpu, words: [what, per], sequential: scans } = *reading;
-    let places = records.summary.places(id).into_iter().filter(|(_, target)| !target.contains("striped"));
+    let places = records.summary.places(id).into_iter().filter(|(_, target)| TargetKind::of(target).part().is_none());
     let wanted = workload.threads;
     let count: fn(&Group<'_>) -> u32 = if scans { threads } else { in_flight };
     for (variant, target) in places {

@@ -37,11 +37,6 @@ pub enum Calls {
     Batches,
 }
 
-/// Whether a method's id is one of this module's.
-pub fn is_pool(method: &str) -> bool {
-    ["pool", "pool-tasks", "pool-get-many", "pool-frames", "async-pool"].contains(&method)
-}
-
 /// Memory setting for the engine under a limit, chosen so that its use, up to 1.3 times the setting plus 64 MiB, stays
 /// within the limit. At least a third of the limit and 16 MiB; 256 MiB without a limit.
 pub fn cache_bytes(limit: MemoryLimit) -> u64 {

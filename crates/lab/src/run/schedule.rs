@@ -13,7 +13,7 @@ use crate::experiments;
 use crate::format;
 use crate::machine::system::meminfo_bytes;
 use crate::progress::wrapped;
-use crate::record::{MemoryLimit, MemoryMethod, Skip, TrialSpec};
+use crate::record::{MemoryLimit, MemoryMethod, Skip, TargetKind, TrialSpec};
 
 /// Time that a trial takes besides its own: a process, cold caches, a memory limit.
 const OVERHEAD_S: f64 = 0.15;
@@ -148,8 +148,10 @@ impl Schedule {
     /// single limit that limits nothing where there are none.
     fn limits(&self) -> Vec<(String, MemoryLimit)> {
         let mut limits: Vec<(MemoryLimit, usize, Vec<&'static str>)> = Vec::new();
-        for spec in
-            self.trials.iter().filter(|spec| spec.memory.method != MemoryMethod::None && spec.target.label != "ram")
+        for spec in self
+            .trials
+            .iter()
+            .filter(|spec| spec.memory.method != MemoryMethod::None && spec.target.kind() != TargetKind::Ram)
         {
             let at = limits.iter().position(|(limit, ..)| *limit == spec.memory).unwrap_or_else(|| {
                 limits.push((spec.memory, 0, Vec::new()));

@@ -1,6 +1,6 @@
 //! Names of parameters and targets for people: the same in tables, findings and figures.
 
-use crate::record::Params;
+use crate::record::{Params, TargetKind};
 
 /// Parameters that give the amount of work and its layout: the same for all methods, so no part of a name.
 const SIZE_OF_WORK: [&str; 13] = [
@@ -54,15 +54,12 @@ pub fn parameters(params: &Params) -> String {
 
 /// The name of a target in headings.
 pub fn target_title(label: &str) -> String {
-    match label {
-        "" => "the whole machine".into(),
-        "file" => "file".into(),
-        "ram" => "RAM-backed device".into(),
-        "in-memory" => "all in memory".into(),
-        "device" => "raw device".into(),
-        other => match other.strip_prefix("device-") {
-            Some(name) => format!("raw device {name}"),
-            None => other.into(),
-        },
+    match TargetKind::of(label) {
+        TargetKind::None => "the whole machine".into(),
+        TargetKind::Ram => "RAM-backed device".into(),
+        TargetKind::InMemory => "all in memory".into(),
+        TargetKind::Device(None) => "raw device".into(),
+        TargetKind::Device(Some(name)) => format!("raw device {name}"),
+        TargetKind::File | TargetKind::Memory | TargetKind::Striped { .. } | TargetKind::Other => label.into(),
     }
 }

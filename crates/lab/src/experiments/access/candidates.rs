@@ -8,7 +8,7 @@ use nofault_io::probe::{Ability, Probe};
 use super::batches::{SETUPS, Setup};
 use super::blocking::Way;
 use super::params::Params;
-use super::{METHODS, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, way_of};
+use super::{METHODS, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, is_durable, way_of};
 use crate::config::Config;
 use crate::read_loops::sync::Means;
 
@@ -107,10 +107,10 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Candida
     batches.dedup();
     let deepest = batches.last().copied().unwrap_or(1);
     let mut candidates = Vec::new();
-    for (variant, method, way, durable) in METHODS.into_iter().filter(|(variant, ..)| *variant != RING_SETUP) {
+    for (variant, method, way) in METHODS.into_iter().filter(|(variant, ..)| *variant != RING_SETUP) {
         let depths = match (way, variant) {
             (Way::Ring, OPEN_LOOP) => vec![deepest],
-            (Way::Ring, _) if durable => few(&batches),
+            (Way::Ring, _) if is_durable(method) => few(&batches),
             (Way::Ring, _) => batches.clone(),
             _ => vec![1],
         };

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::{data, device};
-use crate::record::Target;
+use crate::record::{Target, TargetKind};
 
 /// Free bytes that are required. Overwriting needs no space, except on file systems that copy on write, which would
 /// otherwise stop in the middle.
@@ -46,7 +46,7 @@ pub(super) fn check_writable(target: &Target) -> Result<u64> {
         let found = device::target(at, false)?;
         (found.content_seed, found.data_bytes)
     } else {
-        if target.label.starts_with("device") {
+        if matches!(target.kind(), TargetKind::Device(_)) {
             return refuse(LabErrorKind::Usage, "the target is a device to be read only");
         }
         match data::inspect(at)? {
@@ -70,7 +70,7 @@ pub(super) fn check_writable(target: &Target) -> Result<u64> {
 
 fn is_own_ram_device(target: &Target, path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    target.label.starts_with("ram") && path.parent() == Some(Path::new("/dev")) && name.starts_with("zram")
+    target.kind().is_ram_backed() && path.parent() == Some(Path::new("/dev")) && name.starts_with("zram")
 }
 
 fn check_spare(path: &Path) -> Result<()> {

@@ -16,8 +16,8 @@ pub(super) static CLAIMS: &[Claim] = &[
         test: at_least(
             &["read"],
             Metric::OpsPerS,
-            |group| group.family() == Family::Ring && group.spec.target.label != "ram",
-            |group| one_at_a_time(group.family()) && group.spec.target.label != "ram",
+            |group| group.family() == Family::Ring && !group.spec.target.kind().is_ram_backed(),
+            |group| one_at_a_time(group.family()) && !group.spec.target.kind().is_ram_backed(),
             2.0,
             "`nofault lab access` measures it",
         ),

@@ -1,6 +1,7 @@
 //! Rules for `async`: whether tasks on one executor wait at the same time, and how late its timer fires meanwhile.
 
 use super::ID;
+use super::methods::METHODS;
 use super::{SEQUENTIAL, Spread, spread_of};
 use crate::format::Unit;
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
@@ -40,9 +41,9 @@ fn is_one_thread(group: &Group<'_>) -> bool {
 }
 
 fn only_mapped<'g, 'a>(groups: &[&'g Group<'a>], wanted: impl Fn(&Group<'a>) -> bool) -> Option<&'g Group<'a>> {
-    // `async-mmap-yield` is a variation of `async-mmap`: the shorter name is the plain method.
+    // The plain method stands before its variations in the table.
     let named = groups.iter().copied().filter(|group| group.family() == Family::Mapped && wanted(group));
-    named.min_by_key(|group| group.spec.method.len())
+    named.min_by_key(|group| METHODS.iter().position(|method| method.id == group.spec.method))
 }
 
 fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {

@@ -4,7 +4,7 @@ use crate::methods::{Family, Method};
 
 /// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
-    Method::new("lmdb-readahead", "LMDB, read-ahead", Family::Mapped),
+    Method::new("lmdb-readahead", "LMDB, read-ahead", Family::Mapped).shadow(),
     Method::new("sqlite-mmap", "SQLite, mmap", Family::Mapped),
     Method::new("fjall", "fjall", Family::Buffered),
     Method::new("rocksdb", "RocksDB", Family::Buffered),

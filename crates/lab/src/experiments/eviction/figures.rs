@@ -1,15 +1,17 @@
 //! Figures of `eviction`: the cost of each mechanism, and each way to read under each way of reclaim.
 
+use super::is_scan;
+use crate::record::TargetKind;
 use crate::show::figures::{Figure, costs, rates, time_series};
 use crate::summary::{Group, Metric};
 
 /// Single mechanisms by the time of an operation; the rest by rate, system CPU and second by second.
 pub(super) fn figures(groups: &[&Group<'_>], variant: &str, target: &str, place: &str) -> Vec<Figure> {
-    if target == "memory" {
+    if TargetKind::of(target) == TargetKind::Memory {
         let time = rates(groups, place, Metric::TimePerOp, "time of one operation");
         return time.into_iter().chain(costs(groups, place, Metric::CpuPerOp, "CPU time per page")).collect();
     }
-    let (rate, axis) = match variant.starts_with("scan") {
+    let (rate, axis) = match is_scan(variant) {
         true => (Metric::BytesPerS, "bytes per second"),
         false => (Metric::OpsPerS, "reads per second"),
     };

@@ -1,7 +1,7 @@
 //! Rules for `eviction`: the cost of each mechanism, and which of them binds under full memory.
 
 use super::ID;
-use super::{FAULTS, SHOOTDOWNS};
+use super::{FAULTS, ReclaimWork, SHOOTDOWNS, reclaim_of};
 use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
 use crate::summary::{Group, Metric, Spread, Summary};
@@ -19,13 +19,13 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     shootdown(&shootdowns, all);
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
-        match variant.split_once('-') {
-            Some(("random", by)) => {
+        match reclaim_of(variant) {
+            Some((ReclaimWork::Random, by)) => {
                 pinned(&groups, target, by, all);
                 binding(&groups, &faults, &shootdowns, (target, by), all);
             }
-            Some(("scan", by)) => scan(&groups, target, by, all),
-            _ => {}
+            Some((ReclaimWork::Scan, by)) => scan(&groups, target, by, all),
+            None => {}
         }
     }
     ways(summary, all);

@@ -2,6 +2,7 @@
 
 use super::ID;
 use super::findings::evicts;
+use super::{ReclaimWork, reclaim_of};
 use crate::format::Unit;
 use crate::judge::claim::{
     Claim, Decision, Outcome, Places, Records, Test, against, both, extra, inside, mapped, of_variant, times,
@@ -54,7 +55,11 @@ fn kswapd(records: &Records<'_>) -> Decision {
     let maps = records.summary.groups.iter().filter(|group| group.method.is_some());
     let groups: Vec<&Group<'_>> = maps.filter(by_kswapd).collect();
     // A scan reads no page twice, so the amount of memory that each way of reclaim leaves does not matter.
-    let scans: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.variant == "scan-kswapd").collect();
+    let scans: Vec<&Group<'_>> = groups
+        .iter()
+        .copied()
+        .filter(|group| reclaim_of(&group.spec.variant) == Some((ReclaimWork::Scan, "kswapd")))
+        .collect();
     let Some((share, group)) = busiest(&scans).or_else(|| busiest(&groups)) else {
         return Decision::not_measured(
             "no map was measured under kswapd: `nofault lab eviction --preset standard`, or --memory-method ballast (as root)",
@@ -100,9 +105,7 @@ fn shootdowns(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     let cpu = Metric::CpuPerOp;
     for (variant, target) in records.summary.places(ID) {
-        if !variant.starts_with("random-") {
-            continue;
-        }
+        let Some((ReclaimWork::Random, by)) = reclaim_of(variant) else { continue };
         let groups = records.summary.at(ID, variant, target);
         let maps: Vec<&Group<'_>> = mapped(&groups).into_iter().filter(|group| evicts(group)).collect();
         for pinned in maps.iter().copied().filter(|group| extra(group, "pin") == Some("1")) {
@@ -112,7 +115,6 @@ fn shootdowns(records: &Records<'_>) -> Decision {
             };
             let Some(free) = maps.iter().copied().find(same) else { continue };
             let Some(ratio) = pinned.spread(cpu).and_then(|cost| cost.over(&free.spread(cpu)?)) else { continue };
-            let by = variant.trim_start_matches("random-");
             let text = format!("{}, by {by}: {}", target_title(target), against(pinned, free, cpu, &ratio));
             places.add(inside(&ratio, 0.0, SHOT), text, &[pinned, free]);
         }

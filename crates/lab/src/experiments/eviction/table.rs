@@ -1,6 +1,6 @@
 //! The terminal's table of `eviction`.
 
-use super::ID;
+use super::{ID, is_scan};
 use crate::format::Unit;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary};
@@ -18,7 +18,7 @@ pub(super) fn columns(summary: &Summary<'_>, variants: &[&str], target: &str, ti
         each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
     };
     let named = rows.iter().map(|(variant, group)| format!("{variant}: {}", group.label()));
-    let scans = rows.iter().map(|(variant, _)| variant.starts_with("scan"));
+    let scans = rows.iter().map(|(variant, _)| is_scan(variant));
     let rates = scans
         .zip(&rows)
         .map(|(scan, (_, group))| measured(group, if scan { Metric::BytesPerS } else { Metric::OpsPerS }));

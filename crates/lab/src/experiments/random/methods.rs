@@ -4,7 +4,7 @@ use crate::methods::{Family, Method};
 
 /// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
-    Method::new("pool-tasks", "nofault pool, tasks", Family::Pool),
+    Method::new("pool-tasks", "nofault pool, tasks", Family::Pool).by_depth(),
     Method::new("fio-psync", "fio psync", Family::Baseline).baseline_of(Family::Direct),
-    Method::new("pool-get-many", "nofault pool, get_many", Family::Pool),
+    Method::new("pool-get-many", "nofault pool, get_many", Family::Pool).by_depth(),
 ];

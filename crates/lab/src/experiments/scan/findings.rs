@@ -4,6 +4,7 @@ use super::ID;
 use crate::format::Unit;
 use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, pool, shown};
+use crate::record::TargetKind;
 use crate::summary::{Family, Group, Metric, Summary, target_title};
 
 /// The rules of `scan`.
@@ -94,9 +95,8 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
 /// Whether several devices help: the fastest of each kind on a striped target over the fastest on one part of it.
 fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     let metric = Metric::BytesPerS;
-    let places = summary.places(ID);
-    for (variant, striped) in places.iter().filter(|(_, target)| target.contains("striped")) {
-        let single = if striped.contains("ram") { "ram" } else { "file" };
+    for (variant, striped) in summary.places(ID) {
+        let Some(single) = TargetKind::of(striped).part() else { continue };
         let (many, one) = (summary.at(ID, variant, striped), summary.at(ID, variant, single));
         let gain = |wanted: fn(Family) -> bool| {
             let (a, b) = (best(of_family(&many, wanted), metric)?, best(of_family(&one, wanted), metric)?);

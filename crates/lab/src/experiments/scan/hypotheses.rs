@@ -5,6 +5,7 @@ use crate::judge::best;
 use crate::judge::claim::{
     Claim, Decision, Outcome, Places, Records, Test, at_most, explicit, inside, is_explicit, is_mapped, mapped, times,
 };
+use crate::record::TargetKind;
 use crate::summary::{Group, Metric};
 
 /// The claims that this experiment decides.
@@ -32,8 +33,8 @@ fn striping(records: &Records<'_>) -> Decision {
     let metric = Metric::BytesPerS;
     let summary = records.summary;
     let mut places = Places::default();
-    for (variant, striped) in summary.places(ID).into_iter().filter(|(_, at)| at.contains("striped")) {
-        let single = if striped.contains("ram") { "ram" } else { "file" };
+    for (variant, striped) in summary.places(ID) {
+        let Some(single) = TargetKind::of(striped).part() else { continue };
         let (many, one) = (summary.at(ID, variant, striped), summary.at(ID, variant, single));
         let map = best(mapped(&many), metric).zip(best(mapped(&one), metric));
         let direct = best(explicit(&many), metric).zip(best(explicit(&one), metric));
