@@ -13,7 +13,7 @@ pub use crate::judge::claim::{Claim, Decision, Outcome};
 
 /// Every claim that is tried, by the experiment that decides it.
 pub fn all() -> impl Iterator<Item = &'static Claim> {
-    experiments::ALL.into_iter().flat_map(|experiment| experiment.hypotheses())
+    experiments::ALL.into_iter().flat_map(|experiment| experiment.description().claims)
 }
 
 /// A claim and its answer.
@@ -38,7 +38,8 @@ pub struct Answer {
 pub fn answers(file: &RecordFile, summary: &Summary<'_>) -> Vec<Answer> {
     let records = Records { file, summary };
     let parts = |claim: &str| -> Vec<Contribution<'_>> {
-        experiments::ALL.into_iter().filter_map(|experiment| experiment.contribution(claim, &records)).collect()
+        let all = experiments::ALL.into_iter().flat_map(|experiment| experiment.description().contributions);
+        all.filter(|(id, _)| *id == claim).map(|(_, find)| find(&records)).collect()
     };
     all()
         .map(|claim| Answer {

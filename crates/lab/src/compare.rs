@@ -164,7 +164,8 @@ impl Comparison {
             self.warnings.push(warning);
         }
         let most = |group: &Group<'_>, name| group.spread(Metric::Figure(name)).map_or(0.0, |spread| spread.max);
-        let losses = experiments::find(old.spec.experiment).map_or(&[][..], |experiment| experiment.losses());
+        let losses =
+            experiments::find(old.spec.experiment).map_or(&[][..], |experiment| experiment.description().losses);
         let lost: Vec<_> = losses.iter().map(|(name, words)| (most(old, name), most(new, name), words)).collect();
         for (before, after, words) in lost.iter().filter(|(before, after, _)| after > before) {
             self.warnings.push(format!("{}: {after} {words} after a kill, {before} before", old.key));

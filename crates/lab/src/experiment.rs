@@ -24,20 +24,83 @@ use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Summary};
 
+/// The part of an experiment that is data. An experiment gives the fields in which it differs from [`Description::of`].
+pub(crate) struct Description {
+    /// Its name on the command line and in records.
+    pub(crate) id: ExperimentId,
+    /// Its parameters: presets, checks and flags.
+    pub(crate) params: &'static dyn Parameters,
+    /// The question that it answers, in one line.
+    pub(crate) question: &'static str,
+    /// How it is measured, in words.
+    pub(crate) procedure: &'static str,
+    /// Conditions under which the answer would differ: ideas for further measurements.
+    pub(crate) change: &'static [&'static str],
+    /// The rank of its key figures, for a reader with little time: the lowest first.
+    pub(crate) rank: u32,
+    /// Whether it is part of a quick run that names no experiments. When named, it runs in a short form even if not.
+    pub(crate) in_quick: bool,
+    /// The methods that only this experiment has; shared ones are in [`crate::methods`].
+    pub(crate) methods: &'static [Method],
+    /// Adds the findings that follow from the figures.
+    pub(crate) findings: fn(&Summary<'_>, &mut Vec<Finding>),
+    /// The claims of others that its records decide.
+    pub(crate) claims: &'static [Claim],
+    /// Its parts in claims that several experiments decide together, by the claims' ids.
+    pub(crate) contributions: &'static [(&'static str, Contribute)],
+    /// The evidence of its records on the rules of the verdict.
+    pub(crate) evidence: &'static [Evidence],
+    /// Figures that must not rise from one result to the next at any rate, each with a name for what it counts.
+    pub(crate) losses: &'static [(&'static str, &'static str)],
+    /// Whether all its trials make their warm state themselves; see [`Experiment::warms_itself`].
+    pub(crate) warms_itself: bool,
+    /// The flag that makes a trial need less memory, where there is no limit to raise.
+    pub(crate) less_memory: fn(&Target) -> Option<&'static str>,
+    /// The flag that raises the limit of a trial.
+    pub(crate) more_memory: fn(&Target) -> &'static str,
+    /// Published figures on the same question.
+    pub(crate) literature: &'static [LiteratureTable],
+}
+
+/// Finds an experiment's part in a claim.
+pub(crate) type Contribute = for<'s> fn(&'s Records<'s>) -> Contribution<'s>;
+
+impl Description {
+    /// An experiment that decides nothing and has no methods of its own: the base of all descriptions.
+    pub(crate) const fn of(id: ExperimentId, params: &'static dyn Parameters) -> Self {
+        Self {
+            id,
+            params,
+            question: "",
+            procedure: "",
+            change: &[],
+            rank: u32::MAX,
+            in_quick: true,
+            methods: &[],
+            findings: |_, _| {},
+            claims: &[],
+            contributions: &[],
+            evidence: &[],
+            losses: &[],
+            warms_itself: false,
+            less_memory: |_| None,
+            more_memory: |_| "--memory",
+            literature: &[],
+        }
+    }
+}
+
 /// A question, its measurement on this machine, and the interpretation of its figures.
 ///
 /// The first methods are the measurement, the others read records. Default methods are overridden by experiments that
 /// differ.
 pub(crate) trait Experiment: Sync {
+    /// Everything about it that is data.
+    fn description(&self) -> &'static Description;
+
     /// Its name on the command line and in records.
-    fn id(&self) -> ExperimentId;
-
-    /// Its parameters: presets, checks and flags.
-    fn params(&self) -> &'static dyn Parameters;
-
-    /// Whether it is part of a quick run that names no experiments. When named, it runs in a short form even if not.
-    fn in_quick(&self) -> bool {
-        true
+    fn id(&self) -> ExperimentId {
+        self.description().id
     }
 
     /// The command that runs it alone. Such an experiment is part of a run of the lab only when it is named.
@@ -47,9 +110,6 @@ pub(crate) trait Experiment: Sync {
 
     /// The resources that the runner must prepare before its first trial.
     fn needs(&self, config: &Config) -> Needs;
-
-    /// The question that it answers, in one line.
-    fn question(&self) -> &'static str;
 
     /// Plans the trials from the configuration and the available resources.
     fn plan(&self, config: &Config, available: &Available) -> Plan;
@@ -68,64 +128,20 @@ pub(crate) trait Experiment: Sync {
     /// Whether a trial makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
     /// and data that is made in memory has no file at all.
     fn warms_itself(&self, spec: &TrialSpec) -> bool {
+        let description = self.description();
         let of_pool = |method: &Method| method.family == Family::Pool;
-        spec.target.paths.is_empty() || methods::find(self.methods(), &spec.method).is_some_and(of_pool)
-    }
-
-    /// The flag that makes a trial need less memory, where there is no limit to raise.
-    fn with_less_memory(&self, _spec: &TrialSpec) -> Option<&'static str> {
-        None
-    }
-
-    /// The flag that raises the limit of a trial.
-    fn with_more_memory(&self, _spec: &TrialSpec) -> &'static str {
-        "--memory"
-    }
-
-    /// The methods that only this experiment has; shared ones are in [`crate::methods`].
-    fn methods(&self) -> &'static [Method] {
-        &[]
+        description.warms_itself
+            || spec.target.paths.is_empty()
+            || methods::find(description.methods, &spec.method).is_some_and(of_pool)
     }
 
     /// The metric by which a trial is judged, and how its figures are to be read.
     fn basis(&self, spec: &TrialSpec) -> Basis;
 
-    /// The method of measurement, in words.
-    fn method(&self) -> &'static str;
-
-    /// Conditions under which the answer would differ: ideas for further measurements.
-    fn change(&self) -> &'static [&'static str];
-
-    /// Adds the findings that follow from the figures.
-    fn findings(&self, _summary: &Summary<'_>, _all: &mut Vec<Finding>) {}
-
-    /// The claims of others that its records decide.
-    fn hypotheses(&self) -> &'static [Claim] {
-        &[]
-    }
-
-    /// Its part in a claim that several experiments decide together, by the claim's id; `None` where it has none.
-    fn contribution<'s>(&self, _claim: &str, _records: &'s Records<'s>) -> Option<Contribution<'s>> {
-        None
-    }
-
-    /// The evidence of its records on the rules of the verdict.
-    fn evidence(&self) -> &'static [Evidence] {
-        &[]
-    }
-
-    /// Figures that must not rise from one result to the next at any rate, each with a name for what it counts.
-    fn losses(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
     /// Whether one of its findings already covers a trial's warning for the whole method.
     fn covers_warning(&self, _group: &Group<'_>, _warning: &str) -> bool {
         false
     }
-
-    /// The rank of its key figures, for a reader with little time: the lowest first.
-    fn rank(&self) -> u32;
 
     /// The report's tables before its charts.
     fn overview(&self, _summary: &Summary<'_>) -> Vec<Figure> {
@@ -140,10 +156,7 @@ pub(crate) trait Experiment: Sync {
         vec![columns::operations(place.summary, self.id(), place.target, &place.variants)]
     }
 
-    /// Published figures on the same question.
-    fn literature(&self) -> &'static [LiteratureTable];
-
-    /// The groups that are shown beside a row of one of these tables.
+    /// The groups that are shown beside a row of one of the literature's tables.
     fn counterparts<'g, 'a>(
         &self,
         table: &LiteratureTable,

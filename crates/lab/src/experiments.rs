@@ -88,7 +88,7 @@ pub fn are_about_maps(ids: &[ExperimentId]) -> bool {
 
 /// A method of an experiment, by its id; `None` for one of a newer nofault.
 pub(crate) fn method(experiment: ExperimentId, id: &str) -> Option<&'static Method> {
-    methods::find(find(experiment).map_or(&[], |experiment| experiment.methods()), id)
+    methods::find(find(experiment).map_or(&[], |experiment| experiment.description().methods), id)
 }
 
 /// A method's name for people.
@@ -124,6 +124,15 @@ mod tests {
     }
 
     #[test]
+    fn every_experiment_states_its_question_its_procedure_and_what_would_change_the_answer() {
+        for experiment in ALL {
+            let description = experiment.description();
+            assert!(!description.question.is_empty() && !description.procedure.is_empty(), "{}", experiment.id());
+            assert!(!description.change.is_empty() && description.rank < u32::MAX, "{}", experiment.id());
+        }
+    }
+
+    #[test]
     fn every_method_that_is_planned_is_known_and_no_id_has_two() {
         let config = Config::preset(Preset::Standard);
         for experiment in ALL {
@@ -131,7 +140,8 @@ mod tests {
             for spec in plan.trials.iter().chain(&plan.once) {
                 assert!(method(spec.experiment, &spec.method).is_some(), "{}", spec.key());
             }
-            let ids: Vec<&str> = experiment.methods().iter().chain(methods::SHARED).map(|method| method.id).collect();
+            let ids: Vec<&str> =
+                experiment.description().methods.iter().chain(methods::SHARED).map(|method| method.id).collect();
             assert!(ids.iter().all(|id| ids.iter().filter(|other| *other == id).count() == 1), "{ids:?}");
         }
     }
@@ -152,8 +162,8 @@ mod tests {
     #[test]
     fn every_experiment_has_figures_of_others_and_every_row_a_value_for_each_column() {
         for experiment in ALL {
-            assert!(!experiment.literature().is_empty(), "{}", experiment.id());
-            for table in experiment.literature() {
+            assert!(!experiment.description().literature.is_empty(), "{}", experiment.id());
+            for table in experiment.description().literature {
                 for row in table.rows {
                     assert_eq!(row.values.len(), table.columns.len(), "{}: {}", table.title, row.label);
                 }

@@ -12,7 +12,7 @@ pub use crate::judge::{Finding, KeyFigure, Kind};
 /// All findings of a record file: first the experiments' own, in their order, then the threats to their validity.
 pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
-    experiments::ALL.iter().for_each(|experiment| experiment.findings(summary, &mut all));
+    experiments::ALL.iter().for_each(|experiment| (experiment.description().findings)(summary, &mut all));
     threats::find(file, summary, &mut all);
     all
 }
@@ -21,7 +21,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
 /// inconclusive ones.
 pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
     let rank = |finding: &Finding| {
-        finding.experiment.and_then(experiments::find).map_or(u32::MAX, |experiment| experiment.rank())
+        finding.experiment.and_then(experiments::find).map_or(u32::MAX, |experiment| experiment.description().rank)
     };
     let mut keyed: Vec<(&Finding, &KeyFigure)> =
         findings.iter().filter_map(|finding| finding.key_figure.as_ref().map(|figure| (finding, figure))).collect();

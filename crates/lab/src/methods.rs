@@ -1,6 +1,6 @@
 //! Methods, as data: the name of each for people, how it reaches its data, how its writes become durable, its colour.
-//! Each experiment has a table of its own methods; shared ones are here. A method is looked up by its id, and no property is derived from the id's
-//! letters.
+//! Each experiment has a table of its own methods; shared ones are here. A method is looked up by its id, and no property
+//! is derived from the id's letters.
 
 /// The way in which a method reaches its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

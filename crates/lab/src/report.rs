@@ -187,7 +187,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
     let keyed = key_figures(&findings);
     let key_groups = experiments::ALL.into_iter().map(|experiment| KeyGroup {
         id: experiment.id().name(),
-        question: experiment.question(),
+        question: experiment.description().question,
         keys: keyed
             .iter()
             .filter(|(finding, _)| finding.experiment == Some(experiment.id()))
@@ -258,7 +258,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
 fn section(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {
     let id = experiment.id();
     let own = findings.iter().filter(|finding| finding.experiment == Some(id) && finding.kind != Kind::Warning);
-    let literature = experiment.literature().iter().map(|table| Literature {
+    let literature = experiment.description().literature.iter().map(|table| Literature {
         cite: table.source.cite,
         title: table.source.title,
         machine: table.source.machine,
@@ -268,12 +268,12 @@ fn section(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>
     });
     Section {
         id: id.name(),
-        question: experiment.question(),
+        question: experiment.description().question,
         findings: own.cloned().collect(),
         figures: figures(experiment, summary),
         method: text::method(experiment, file, summary),
         literature: literature.collect(),
-        change: experiment.change(),
+        change: experiment.description().change,
         skips: skips(id, file),
     }
 }

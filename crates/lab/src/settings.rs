@@ -22,10 +22,10 @@ impl Config {
     pub fn preset(preset: Preset) -> Self {
         let mut sections = Sections::default();
         for experiment in experiments::ALL {
-            sections.put(experiment.id().name(), experiment.params().preset(preset));
+            sections.put(experiment.id().name(), experiment.description().params.preset(preset));
         }
         let chosen = |experiment: &&dyn Experiment| {
-            experiment.command().is_none() && (preset != Preset::Quick || experiment.in_quick())
+            experiment.command().is_none() && (preset != Preset::Quick || experiment.description().in_quick)
         };
         let quick = Self {
             preset,
@@ -113,7 +113,7 @@ impl Config {
             ("ram_data_bytes (--ram-size)", self.ram_data_bytes),
             ("ram_memory_bytes (--set ram_memory_bytes=BYTES)", self.ram_memory_bytes),
         )?;
-        experiments::ALL.into_iter().try_for_each(|experiment| experiment.params().check(self))
+        experiments::ALL.into_iter().try_for_each(|experiment| experiment.description().params.check(self))
     }
 
     /// Parses a TOML file's text. Missing values come from the preset it names (`quick` where it names none).
@@ -176,7 +176,7 @@ impl Config {
     /// Returns the configuration with every section complete, its values in the declared order and of the declared
     /// types.
     fn normalised(mut self) -> std::result::Result<Self, String> {
-        experiments::ALL.into_iter().try_for_each(|experiment| experiment.params().normalise(&mut self))?;
+        experiments::ALL.into_iter().try_for_each(|experiment| experiment.description().params.normalise(&mut self))?;
         Ok(self)
     }
 
@@ -196,7 +196,7 @@ impl Config {
         }
         let config = assigned(config)?;
         let unused = |given: &&Given| {
-            let taken = || config.chosen().any(|experiment| experiment.params().takes(given, &config));
+            let taken = || config.chosen().any(|experiment| experiment.description().params.takes(given, &config));
             given.value.asks() && given.flag.reach != Reach::Run && !taken()
         };
         match given.iter().find(unused) {
@@ -209,7 +209,7 @@ impl Config {
 impl Given {
     /// Stores the value in the parameters of the experiments that `seen` chose.
     fn put(&self, config: &mut Config, seen: &Config) {
-        let shared = || seen.chosen().any(|experiment| experiment.params().shares(self, seen));
+        let shared = || seen.chosen().any(|experiment| experiment.description().params.shares(self, seen));
         if let Some(put) = self.flag.shared
             && (self.flag.reach == Reach::Run || !self.value.asks() || shared())
         {
@@ -217,7 +217,7 @@ impl Given {
         }
         for experiment in experiments::ALL {
             if self.flag.reach != Reach::Chosen || seen.experiments.contains(&experiment.id()) {
-                experiment.params().put(self, config);
+                experiment.description().params.put(self, config);
             }
         }
     }
@@ -232,10 +232,10 @@ impl Given {
                 names => names.join(""),
             }
         };
-        let takes = |experiment: &&dyn Experiment| experiment.params().takes(self, config);
+        let takes = |experiment: &&dyn Experiment| experiment.description().params.takes(self, config);
         let takers = experiments::ALL.into_iter().filter(takes).map(Experiment::id).collect();
         let nearest: Vec<&str> =
-            config.chosen().filter_map(|experiment| experiment.params().nearest(self.flag)).collect();
+            config.chosen().filter_map(|experiment| experiment.description().params.nearest(self.flag)).collect();
         let nearest = if nearest.is_empty() { String::new() } else { format!("; nearest: {}", nearest.join("; ")) };
         let (chosen, takers) = (names(config.experiments.clone()), names(takers));
         let message = format!("--{} changes nothing in {chosen}: it is for {takers}{nearest}", self.flag.name);
@@ -246,7 +246,7 @@ impl Given {
 /// The flags with their help, including the notes that experiments add.
 pub fn flags() -> Vec<(&'static Flag, String)> {
     let mut flags: Vec<(&'static Flag, String)> = SHARED.into_iter().map(|flag| (flag, flag.help.to_owned())).collect();
-    for (flag, note) in experiments::ALL.into_iter().flat_map(|experiment| experiment.params().flags()) {
+    for (flag, note) in experiments::ALL.into_iter().flat_map(|experiment| experiment.description().params.flags()) {
         match flags.iter_mut().find(|(known, _)| known.name == flag.name) {
             Some((_, help)) => help.push_str(note),
             None => flags.push((flag, format!("{}{note}", flag.help))),

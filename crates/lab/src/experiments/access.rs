@@ -33,16 +33,13 @@ use nofault_io::counters::Snapshot;
 use nofault_io::mapped::Advice;
 use nofault_io::probe::Probe;
 
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section, limit_flag};
-use crate::judge::Finding;
-use crate::judge::claim::Claim;
-use crate::literature::LiteratureTable;
+use crate::experiment::{Available, Context, Description, Experiment, Limited, Needs, Plan, Section, limit_flag};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::methods::{Durability, Method};
+use crate::methods::Durability;
 use crate::read_loops::map::{self, Maps};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern};
@@ -51,7 +48,7 @@ use crate::record::{
     CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec, WarningKind,
 };
 use crate::show::figures::{Figure, latencies, rates, sweeps};
-use crate::summary::{Basis, Group, Metric, Summary};
+use crate::summary::{Basis, Group, Metric};
 use crate::workload::Layout;
 
 use batches::Setup;
@@ -124,21 +121,26 @@ pub const ID: ExperimentId = ExperimentId::new("access");
 /// The experiment `access`, as the registry lists it.
 pub(crate) struct Access;
 
-impl Experiment for Access {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 9,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    more_memory: limit_flag,
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Access {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, limited: Limited::All, ram_devices: 1, ..Needs::default() }
-    }
-
-    fn question(&self) -> &'static str {
-        words::QUESTION
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -149,40 +151,12 @@ impl Experiment for Access {
         execute(spec, context)
     }
 
-    fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
-        limit_flag(&spec.target)
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::paging(Metric::OpsPerS)
     }
 
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
     fn covers_warning(&self, group: &Group<'_>, warning: &str) -> bool {
         group.spec.variant == OPEN_LOOP && WarningKind::of(warning) == Some(WarningKind::RateNotKept)
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn rank(&self) -> u32 {
-        9
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -199,10 +173,6 @@ impl Experiment for Access {
         figures.extend(latencies(&groups, title, "op", "operation"));
         figures.extend(latencies(&groups, title, "sync", "sync"));
         figures
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

@@ -34,19 +34,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, Targeted};
-use crate::judge::Finding;
-use crate::judge::claim::Claim;
-use crate::judge::reason::Evidence;
-use crate::literature::LiteratureTable;
+use crate::experiment::{
+    Available, Context, Description, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, Targeted,
+};
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::methods::Method;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
-use crate::summary::{Basis, Metric, Summary};
+use crate::summary::{Basis, Metric};
 
 use work::{Job, Means};
 
@@ -97,13 +94,23 @@ pub const ID: ExperimentId = ExperimentId::new("async");
 /// The experiment `async`, as the registry lists it.
 pub(crate) struct AsyncHazard;
 
-impl Experiment for AsyncHazard {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 1,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    evidence: reasons::EVIDENCE,
+    less_memory: |_| Some("--set async.file_bytes=BYTES"),
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for AsyncHazard {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, config: &Config) -> Needs {
@@ -117,10 +124,6 @@ impl Experiment for AsyncHazard {
         }
     }
 
-    fn question(&self) -> &'static str {
-        words::QUESTION
-    }
-
     fn plan(&self, config: &Config, available: &Available) -> Plan {
         plan(config, available)
     }
@@ -129,40 +132,8 @@ impl Experiment for AsyncHazard {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
-        Some("--set async.file_bytes=BYTES")
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::Seconds)
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn rank(&self) -> u32 {
-        1
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -178,10 +149,6 @@ impl Experiment for AsyncHazard {
         let sheet =
             |variant: &&str| Sheet::new(table::columns(&place.summary.at(self.id(), variant, place.target), &title));
         shown.map(sheet).into_iter().collect()
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

@@ -34,14 +34,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section, SmallFiles, Targeted};
-use crate::judge::claim::Claim;
-use crate::judge::reason::Evidence;
-use crate::literature::LiteratureTable;
+use crate::experiment::{
+    Available, Context, Description, Experiment, Limited, Needs, Plan, Section, SmallFiles, Targeted,
+};
 use crate::measure::{self, Measurement, Work};
-use crate::methods::Method;
 use crate::read_loops::{self, Pattern};
 use crate::read_trials::{self, Planner, params};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
@@ -80,23 +78,28 @@ pub const ID: ExperimentId = ExperimentId::new("claims");
 /// The experiment `claims`, as the registry lists it.
 pub(crate) struct Claims;
 
-impl Experiment for Claims {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 10,
+    methods: methods::METHODS,
+    claims: hypotheses::CLAIMS,
+    evidence: reasons::EVIDENCE,
+    less_memory: |_| Some("--set async.file_bytes=BYTES"),
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Claims {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, config: &Config) -> Needs {
         let claims: params::Params = config.params();
         let limited = if claims.thorough { Limited::Some } else { Limited::Nothing };
         Needs { file: claims.thorough, limited, small_files: SmallFiles::Shared, ..Needs::default() }
-    }
-
-    fn question(&self) -> &'static str {
-        words::QUESTION
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -107,36 +110,8 @@ impl Experiment for Claims {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
-        Some("--set async.file_bytes=BYTES")
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::OpsPerS)
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn rank(&self) -> u32 {
-        10
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -146,10 +121,6 @@ impl Experiment for Claims {
     fn tables(&self, _: &Targeted<'_, '_>) -> Vec<Sheet> {
         // Its trials differ in kind: instead of a table the claims themselves are listed.
         Vec::new()
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

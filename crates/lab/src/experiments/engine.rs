@@ -29,12 +29,10 @@ mod writes;
 mod ycsb;
 
 use crate::config::Config;
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::error::Result;
-use crate::experiment::{Available, Command, Context, Experiment, Needs, Plan, Section, Stores, Targeted};
-use crate::judge::Finding;
+use crate::experiment::{Available, Command, Context, Description, Experiment, Needs, Plan, Section, Stores, Targeted};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
-use crate::methods::Method;
 use crate::record::{ExperimentId, Outcome, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
@@ -46,13 +44,24 @@ pub const ID: ExperimentId = ExperimentId::new("engine");
 /// The experiment.
 pub(crate) struct Engine;
 
-impl Experiment for Engine {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 10,
+    methods: methods::METHODS,
+    findings: findings::find,
+    // A store's own cache can only be filled through the store.
+    warms_itself: true,
+    less_memory: |_| Some("--size, --memory-keys, --cache"),
+    more_memory: |_| "--memory, or --limit of db bench",
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Engine {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn command(&self) -> Option<Command> {
@@ -72,10 +81,6 @@ impl Experiment for Engine {
         Needs { stores: Some(stores), ..Needs::default() }
     }
 
-    fn question(&self) -> &'static str {
-        words::QUESTION
-    }
-
     fn plan(&self, config: &Config, available: &Available) -> Plan {
         trials::plan(config, available)
     }
@@ -88,42 +93,9 @@ impl Experiment for Engine {
         trials::preparation_s(spec)
     }
 
-    // A store's own cache can only be filled through the store.
-    fn warms_itself(&self, _: &TrialSpec) -> bool {
-        true
-    }
-
-    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
-        Some("--size, --memory-keys, --cache")
-    }
-
-    fn with_more_memory(&self, _: &TrialSpec) -> &'static str {
-        "--memory, or --limit of db bench"
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, spec: &TrialSpec) -> Basis {
         let quantity = works::row_of(&spec.variant).and_then(|row| row.quantities.first());
         Basis::by(quantity.map_or(Metric::OpsPerS, |quantity| quantity.metric))
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn rank(&self) -> u32 {
-        10
     }
 
     fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
@@ -136,10 +108,6 @@ impl Experiment for Engine {
 
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         table::sheets(place)
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 
     fn counterparts<'g, 'a>(&self, _: &LiteratureTable, _: &LiteratureRow, _: &'g Summary<'a>) -> Counterparts<'g, 'a> {

@@ -26,16 +26,11 @@ mod work;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Stores, Targeted};
-use crate::judge::Finding;
-use crate::judge::claim::Claim;
-use crate::judge::reason::Evidence;
-use crate::literature::LiteratureTable;
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, Targeted};
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
-use crate::methods::Method;
 use crate::mixes::{MIXES, Mix};
 use crate::read_loops;
 use crate::read_trials::warn_of_other_load;
@@ -80,17 +75,27 @@ pub const ID: ExperimentId = ExperimentId::new("engines");
 /// The experiment `engines`, as the registry lists it.
 pub(crate) struct Engines;
 
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 4,
+    in_quick: false,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    evidence: reasons::EVIDENCE,
+    // A store's own cache can only be filled through the store.
+    warms_itself: true,
+    less_memory: |target| Some(if target.label == IN_MEMORY { "--set engines.fit_data_bytes=BYTES" } else { "--size" }),
+    more_memory: |target| if target.label == IN_MEMORY { "--set engines.fit_memory_bytes=BYTES" } else { "--memory" },
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
+
 impl Experiment for Engines {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
-
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
-    }
-
-    fn in_quick(&self) -> bool {
-        false
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, config: &Config) -> Needs {
@@ -103,10 +108,6 @@ impl Experiment for Engines {
         Needs { stores: Some(stores), ..Needs::default() }
     }
 
-    fn question(&self) -> &'static str {
-        words::QUESTION
-    }
-
     fn plan(&self, config: &Config, available: &Available) -> Plan {
         plan(config, available)
     }
@@ -115,49 +116,8 @@ impl Experiment for Engines {
         execute(spec, context)
     }
 
-    // A store's own cache can only be filled through the store.
-    fn warms_itself(&self, _: &TrialSpec) -> bool {
-        true
-    }
-
-    fn with_less_memory(&self, spec: &TrialSpec) -> Option<&'static str> {
-        Some(if spec.target.label == IN_MEMORY { "--set engines.fit_data_bytes=BYTES" } else { "--size" })
-    }
-
-    fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
-        if spec.target.label == IN_MEMORY { "--set engines.fit_memory_bytes=BYTES" } else { "--memory" }
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::OpsPerS)
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn rank(&self) -> u32 {
-        4
     }
 
     fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
@@ -178,10 +138,6 @@ impl Experiment for Engines {
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         let columns = table::columns(place.summary, place.target, &columns::title(self.id(), place.target));
         vec![Sheet::new(columns).with_below(table::not_built(place.file))]
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

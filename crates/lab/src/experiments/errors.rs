@@ -35,17 +35,12 @@ mod words;
 
 use std::path::Path;
 
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
-use crate::judge::Finding;
-use crate::judge::claim::{Claim, Contribution, Records};
-use crate::judge::reason::Evidence;
-use crate::literature::LiteratureTable;
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
-use crate::methods::Method;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, rates};
@@ -119,21 +114,28 @@ pub const ID: ExperimentId = ExperimentId::new("errors");
 /// The experiment `errors`, as the registry lists it.
 pub(crate) struct Errors;
 
-impl Experiment for Errors {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 6,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    contributions: &[("lmdb-is-crash-proof", hypotheses::damage)],
+    evidence: reasons::EVIDENCE,
+    less_memory: |_| Some("--set errors.working_sets=[BYTES]"),
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Errors {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, ..Needs::default() }
-    }
-
-    fn question(&self) -> &'static str {
-        words::QUESTION
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -144,45 +146,9 @@ impl Experiment for Errors {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
-        Some("--set errors.working_sets=[BYTES]")
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, spec: &TrialSpec) -> Basis {
         let is_fault = FAULTS.contains(&spec.variant.as_str());
         Basis::by(if is_fault { Metric::Figure("detected") } else { Metric::OpsPerS })
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn contribution<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Contribution<'s>> {
-        (claim == "lmdb-is-crash-proof").then(|| hypotheses::damage(records))
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn rank(&self) -> u32 {
-        6
     }
 
     fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
@@ -201,10 +167,6 @@ impl Experiment for Errors {
         let checked: Vec<&str> = place.variants.iter().copied().filter(|variant| *variant == CHECKSUM_COST).collect();
         let cost = (!checked.is_empty()).then(|| columns::operations(place.summary, self.id(), place.target, &checked));
         faults.map(Sheet::new).into_iter().chain(cost).collect()
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

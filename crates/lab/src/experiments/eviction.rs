@@ -20,13 +20,12 @@ mod table;
 mod words;
 
 use crate::config::Config;
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::error::Result;
-use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, ReclaimBytes, Section, Targeted};
-use crate::judge::Finding;
-use crate::judge::claim::Claim;
+use crate::experiment::{
+    Available, Context, Description, Experiment, Limited, Needs, Plan, ReclaimBytes, Section, Targeted,
+};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
-use crate::methods::Method;
 use crate::read_loops::{self, Pattern};
 use crate::read_trials;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
@@ -52,17 +51,23 @@ pub const ID: ExperimentId = ExperimentId::new("eviction");
 /// The experiment `eviction`, as the registry lists it.
 pub(crate) struct Eviction;
 
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 8,
+    in_quick: false,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    less_memory: |_| Some("--set eviction.fault_bytes=BYTES"),
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
+
 impl Experiment for Eviction {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
-
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
-    }
-
-    fn in_quick(&self) -> bool {
-        false
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, config: &Config) -> Needs {
@@ -78,10 +83,6 @@ impl Experiment for Eviction {
         Needs { file: true, limited: Limited::All, ram_devices: 1, reclaim, ..Needs::default() }
     }
 
-    fn question(&self) -> &'static str {
-        words::QUESTION
-    }
-
     fn plan(&self, config: &Config, available: &Available) -> Plan {
         plan(config, available)
     }
@@ -90,36 +91,8 @@ impl Experiment for Eviction {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
-        Some("--set eviction.fault_bytes=BYTES")
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis { paging: Paging::Reclaim, ..Basis::by(Metric::CpuPerGb) }
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn rank(&self) -> u32 {
-        8
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -129,10 +102,6 @@ impl Experiment for Eviction {
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         let title = columns::title(self.id(), place.target);
         vec![Sheet::new(table::columns(place.summary, &place.variants, place.target, &title))]
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 
     fn counterparts<'g, 'a>(

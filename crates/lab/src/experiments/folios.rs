@@ -20,12 +20,10 @@ mod words;
 mod work;
 
 use crate::config::Config;
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::error::Result;
-use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
-use crate::judge::Finding;
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
-use crate::methods::Method;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
@@ -41,25 +39,27 @@ const FOLIO: &str = "folio";
 /// The experiment.
 pub(crate) struct Folios;
 
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 9,
+    in_quick: false,
+    methods: methods::METHODS,
+    findings: findings::find,
+    warms_itself: true,
+    less_memory: |_| Some("--set folios.file_bytes=BYTES"),
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
+
 impl Experiment for Folios {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
-
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
-    }
-
-    fn in_quick(&self) -> bool {
-        false
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, _: &Config) -> Needs {
         Needs::default()
-    }
-
-    fn question(&self) -> &'static str {
-        words::QUESTION
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -70,36 +70,8 @@ impl Experiment for Folios {
         work::execute(spec, context)
     }
 
-    fn warms_itself(&self, _: &TrialSpec) -> bool {
-        true
-    }
-
-    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
-        Some("--set folios.file_bytes=BYTES")
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::TimePerOp)
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn rank(&self) -> u32 {
-        9
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -108,10 +80,6 @@ impl Experiment for Folios {
 
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         vec![Sheet::new(table::columns(place.summary, place.target))]
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 
     fn counterparts<'g, 'a>(

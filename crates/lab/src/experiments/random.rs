@@ -14,23 +14,19 @@ mod params;
 mod reasons;
 mod words;
 
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::Result;
 use crate::experiment::{
-    Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted, limit_flag,
+    Available, Context, Description, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted, limit_flag,
 };
-use crate::judge::Finding;
-use crate::judge::claim::{Claim, Contribution, Records};
-use crate::judge::reason::Evidence;
-use crate::literature::LiteratureTable;
-use crate::methods::{Axis, Method};
+use crate::methods::Axis;
 use crate::read_loops::Pattern;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series};
-use crate::summary::{Basis, Metric, Summary};
+use crate::summary::{Basis, Metric};
 use crate::workload::{self, PAGE_BYTES};
 
 /// Why the pool cannot read blocks of another size.
@@ -43,21 +39,28 @@ pub const ID: ExperimentId = ExperimentId::new("random");
 /// The experiment `random`, as the registry lists it.
 pub(crate) struct Random;
 
-impl Experiment for Random {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 0,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    contributions: &[("pool-costs-as-much", hypotheses::pool)],
+    evidence: reasons::EVIDENCE,
+    more_memory: limit_flag,
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Random {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, limited: Limited::All, pool: PoolBytes::OfFile, ram_devices: 1, ..Needs::default() }
-    }
-
-    fn question(&self) -> &'static str {
-        words::QUESTION
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -68,44 +71,8 @@ impl Experiment for Random {
         execute(spec, context)
     }
 
-    fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
-        limit_flag(&spec.target)
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis { out_of_core: true, ..Basis::paging(Metric::OpsPerS) }
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn contribution<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Contribution<'s>> {
-        (claim == "pool-costs-as-much").then(|| hypotheses::pool(records))
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn rank(&self) -> u32 {
-        0
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -122,10 +89,6 @@ impl Experiment for Random {
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         let heads = columns::Heads { rate: "reads/s", cpu_metric: Metric::CpuPerOp, cpu: "CPU/read" };
         vec![columns::rated(place.summary, self.id(), place.target, &place.variants, &heads)]
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

@@ -27,15 +27,10 @@ mod stores;
 mod table;
 mod words;
 
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
-use crate::judge::Finding;
-use crate::judge::claim::{Claim, Contribution, Records};
-use crate::judge::reason::Evidence;
-use crate::literature::LiteratureTable;
-use crate::methods::Method;
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
@@ -63,21 +58,29 @@ pub const ID: ExperimentId = ExperimentId::new("safety");
 /// The experiment `safety`, as the registry lists it.
 pub(crate) struct Safety;
 
-impl Experiment for Safety {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 2,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    contributions: &[("lmdb-is-crash-proof", hypotheses::kills)],
+    evidence: reasons::EVIDENCE,
+    losses: &[("lost_commits", "acknowledged commits lost"), ("torn_commits", "acknowledged commits there in part")],
+    less_memory: |_| Some("--set safety.keys=COUNT"),
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Safety {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, _: &Config) -> Needs {
         Needs::default()
-    }
-
-    fn question(&self) -> &'static str {
-        words::QUESTION
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -88,48 +91,8 @@ impl Experiment for Safety {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
-        Some("--set safety.keys=COUNT")
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::OpsPerS)
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn contribution<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Contribution<'s>> {
-        (claim == "lmdb-is-crash-proof").then(|| hypotheses::kills(records))
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn losses(&self) -> &'static [(&'static str, &'static str)] {
-        &[("lost_commits", "acknowledged commits lost"), ("torn_commits", "acknowledged commits there in part")]
-    }
-
-    fn rank(&self) -> u32 {
-        2
     }
 
     fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
@@ -150,10 +113,6 @@ impl Experiment for Safety {
 
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         vec![Sheet::new(table::columns(&place.summary.at(self.id(), COMMITS, place.target)))]
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

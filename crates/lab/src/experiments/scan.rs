@@ -16,22 +16,18 @@ mod params;
 mod reasons;
 mod words;
 
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
-    Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted, limit_flag,
+    Available, Context, Description, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted, limit_flag,
 };
-use crate::judge::Finding;
-use crate::judge::claim::Claim;
-use crate::judge::reason::Evidence;
-use crate::literature::LiteratureTable;
 use crate::read_loops::Pattern;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, rates, sweeps, time_series};
-use crate::summary::{Basis, Metric, Summary};
+use crate::summary::{Basis, Metric};
 use crate::workload::{self, PAGE_BYTES};
 
 /// Bytes of a thread's part, as in the original benchmark; another size stands in the trial's `part_bytes`.
@@ -43,13 +39,22 @@ pub const ID: ExperimentId = ExperimentId::new("scan");
 /// The experiment `scan`, as the registry lists it.
 pub(crate) struct Scan;
 
-impl Experiment for Scan {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 5,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    evidence: reasons::EVIDENCE,
+    more_memory: limit_flag,
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Scan {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, config: &Config) -> Needs {
@@ -64,10 +69,6 @@ impl Experiment for Scan {
         }
     }
 
-    fn question(&self) -> &'static str {
-        words::QUESTION
-    }
-
     fn plan(&self, config: &Config, available: &Available) -> Plan {
         plan(config, available)
     }
@@ -76,36 +77,8 @@ impl Experiment for Scan {
         execute(spec, context)
     }
 
-    fn with_more_memory(&self, spec: &TrialSpec) -> &'static str {
-        limit_flag(&spec.target)
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis { out_of_core: true, ..Basis::paging(Metric::BytesPerS) }
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn rank(&self) -> u32 {
-        5
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -121,10 +94,6 @@ impl Experiment for Scan {
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         let heads = columns::Heads { rate: "bytes/s", cpu_metric: Metric::CpuPerGb, cpu: "CPU/GB" };
         vec![columns::rated(place.summary, self.id(), place.target, &place.variants, &heads)]
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

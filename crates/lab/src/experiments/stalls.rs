@@ -31,22 +31,19 @@ mod reasons;
 mod table;
 mod words;
 
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::Result;
-use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
-use crate::judge::Finding;
-use crate::judge::claim::Claim;
-use crate::judge::reason::Evidence;
-use crate::literature::LiteratureTable;
+use crate::experiment::{
+    Available, Context, Description, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted,
+};
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
-use crate::methods::Method;
 use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet, chosen};
 use crate::show::figures::{Figure, latencies, rates};
-use crate::summary::{Basis, Metric, Summary};
+use crate::summary::{Basis, Metric};
 use crate::workload::PAGE_BYTES;
 
 /// Random pages in an order known ahead.
@@ -66,23 +63,28 @@ pub const ID: ExperimentId = ExperimentId::new("stalls");
 /// The experiment `stalls`, as the registry lists it.
 pub(crate) struct Stalls;
 
-impl Experiment for Stalls {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 3,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    evidence: reasons::EVIDENCE,
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Stalls {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, config: &Config) -> Needs {
         let stalls: params::Params = config.params();
         let pool = PoolBytes::Bytes(stalls.scan_bytes);
         Needs { file: true, limited: Limited::All, pool, ..Needs::default() }
-    }
-
-    fn question(&self) -> &'static str {
-        words::QUESTION
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -93,36 +95,8 @@ impl Experiment for Stalls {
         execute(spec, context)
     }
 
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::paging(Metric::Latency("op", 999))
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn rank(&self) -> u32 {
-        3
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -138,10 +112,6 @@ impl Experiment for Stalls {
         let groups =
             place.variants.iter().flat_map(|variant| chosen(place.summary.at(self.id(), variant, place.target)));
         vec![Sheet::new(table::columns(&groups.collect::<Vec<_>>(), &columns::title(self.id(), place.target)))]
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 }
 

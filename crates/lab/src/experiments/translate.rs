@@ -30,16 +30,12 @@ use frames::Frames;
 use places::{Array, Hash, Mapped, Pinned, Place, Swizzled};
 
 use crate::config::Config;
-use crate::config::params::{Parameters, ParametersOf};
+use crate::config::params::ParametersOf;
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
-use crate::judge::Finding;
-use crate::judge::claim::{Claim, Contribution, Records};
-use crate::judge::reason::Evidence;
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::methods::Method;
 use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
@@ -69,21 +65,28 @@ pub const ID: ExperimentId = ExperimentId::new("translate");
 /// The experiment `translate`, as the registry lists it.
 pub(crate) struct Translate;
 
-impl Experiment for Translate {
-    fn id(&self) -> ExperimentId {
-        ID
-    }
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 7,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    contributions: &[("pool-costs-as-much", hypotheses::pool)],
+    evidence: reasons::EVIDENCE,
+    less_memory: |_| Some("--set translate.working_set_bytes=[BYTES]"),
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
 
-    fn params(&self) -> &'static dyn Parameters {
-        &ParametersOf::<params::Params>::NEW
+impl Experiment for Translate {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
     }
 
     fn needs(&self, _: &Config) -> Needs {
         Needs::default()
-    }
-
-    fn question(&self) -> &'static str {
-        words::QUESTION
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -94,44 +97,8 @@ impl Experiment for Translate {
         execute(spec, context)
     }
 
-    fn with_less_memory(&self, _: &TrialSpec) -> Option<&'static str> {
-        Some("--set translate.working_set_bytes=[BYTES]")
-    }
-
-    fn methods(&self) -> &'static [Method] {
-        methods::METHODS
-    }
-
     fn basis(&self, _: &TrialSpec) -> Basis {
         Basis::by(Metric::TimePerOp)
-    }
-
-    fn method(&self) -> &'static str {
-        words::METHOD
-    }
-
-    fn change(&self) -> &'static [&'static str] {
-        words::CHANGE
-    }
-
-    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
-        findings::find(summary, all);
-    }
-
-    fn hypotheses(&self) -> &'static [Claim] {
-        hypotheses::CLAIMS
-    }
-
-    fn contribution<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Contribution<'s>> {
-        (claim == "pool-costs-as-much").then(|| hypotheses::pool(records))
-    }
-
-    fn evidence(&self) -> &'static [Evidence] {
-        reasons::EVIDENCE
-    }
-
-    fn rank(&self) -> u32 {
-        7
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -140,10 +107,6 @@ impl Experiment for Translate {
 
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         vec![Sheet::new(table::columns(place.summary, place.target))]
-    }
-
-    fn literature(&self) -> &'static [LiteratureTable] {
-        literature::TABLES
     }
 
     fn counterparts<'g, 'a>(

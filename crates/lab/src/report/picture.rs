@@ -36,7 +36,9 @@ pub(crate) fn svg(file: &RecordFile, id: &str) -> Result<String> {
     let summary = Summary::of(file);
     let of_experiment = |experiment: &'static dyn Experiment| {
         let name = experiment.id().name();
-        let named = move |figure: Figure| (format!("{name}/{}", slug(&figure.title)), experiment.question(), figure);
+        let named = move |figure: Figure| {
+            (format!("{name}/{}", slug(&figure.title)), experiment.description().question, figure)
+        };
         figures(experiment, &summary).into_iter().map(named)
     };
     let drawn: Vec<(String, &str, Figure)> =

@@ -144,10 +144,11 @@ fn execute_here(
 fn if_killed(spec: &TrialSpec) -> String {
     let Some(experiment) = experiments::find(spec.experiment) else { return "out of memory".into() };
     if matches!(spec.memory.method, MemoryMethod::None | MemoryMethod::LargeFile) {
-        let less = experiment.with_less_memory(spec).map_or(String::new(), |how| format!("; ask for less ({how})"));
+        let less = (experiment.description().less_memory)(&spec.target)
+            .map_or(String::new(), |how| format!("; ask for less ({how})"));
         return format!("the machine ran out of memory{less}");
     }
-    let more = experiment.with_more_memory(spec);
+    let more = (experiment.description().more_memory)(&spec.target);
     format!("out of memory under its limit; give it more ({more})")
 }
 

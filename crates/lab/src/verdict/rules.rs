@@ -17,7 +17,7 @@ pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Evaluation {
     let mut found = Evaluation::default();
     for rule in Rule::ALL.into_iter().filter(|rule| rule.applies(workload)) {
         let reasons = |second_best: bool| -> Vec<Reason> {
-            let evidence = experiments::ALL.into_iter().flat_map(|experiment| experiment.evidence());
+            let evidence = experiments::ALL.into_iter().flat_map(|experiment| experiment.description().evidence);
             let of_rule = evidence.filter(|evidence| evidence.rule == rule && evidence.second_best == second_best);
             of_rule.flat_map(|evidence| (evidence.find)(records, workload)).collect()
         };
@@ -36,7 +36,7 @@ pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Evaluation {
 /// A rule's question, and the call that measures it.
 fn what_measures(rule: Rule) -> String {
     let has = |experiment: &&dyn crate::experiment::Experiment| {
-        experiment.evidence().iter().any(|evidence| evidence.rule == rule)
+        experiment.description().evidence.iter().any(|evidence| evidence.rule == rule)
     };
     let names: Vec<&str> = experiments::ALL.into_iter().filter(has).map(|experiment| experiment.id().name()).collect();
     let (question, how) = rule.question();

@@ -158,7 +158,7 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
     assert_ne!(met(works::LONG_READER).meets_limit(), Some(Met::Undecided));
     assert_eq!(met(works::BULK_LOAD).meets_limit(), Some(Met::Undecided));
     let mut found = Vec::new();
-    Engine.findings(&summary, &mut found);
+    (Engine.description().findings)(&summary, &mut found);
     assert!(found.iter().any(|finding| finding.text.contains("the aim, at least 0.95")), "{found:?}");
     let (table, report) = (crate::table::summary_table(&file, 200), crate::report::html(&file).unwrap());
     for shown in ["device", "≥ 0.95", "idle executor"] {
