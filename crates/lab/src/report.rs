@@ -108,7 +108,7 @@ impl VerdictView {
             words => format!("{head} of the workload: {words}."),
         };
         let (stated, assumed) =
-            (sentence("Stated", verdict.stated.words()), sentence("Assumed", verdict.assumptions()));
+            (sentence("Said", verdict.stated.words()), sentence("Assumed", verdict.assumptions()));
         let workload = [stated, assumed].join(" ").trim().to_owned();
         let reasons = verdict.reasons.into_iter().map(|reason| ReasonView {
             rule: reason.rule,
