@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::error::{LabError, LabErrorKind};
 use crate::experiments;
 use crate::format::Unit;
+use crate::judge::bound::Bound;
 use crate::record::RunInfo;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary};
@@ -209,7 +210,7 @@ impl Comparison {
 }
 
 fn verdict(before: &Spread, after: &Spread, ratio: f64, more_is_better: bool, threshold: f64) -> Verdict {
-    if (ratio - 1.0).abs() <= threshold {
+    if Bound::between(-threshold, threshold).contains(ratio - 1.0) {
         return Verdict::Same;
     }
     if !before.differs_from(after) {

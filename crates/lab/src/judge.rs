@@ -4,6 +4,7 @@
 //! No rule has a fixed answer: each sentence is made from the measured ratio, in either direction. Where the repeats do
 //! not separate two methods it says "inconclusive".
 
+pub(crate) mod bound;
 pub(crate) mod claim;
 pub(crate) mod paging;
 pub(crate) mod pool;
@@ -62,7 +63,11 @@ pub struct KeyFigure {
 
 /// A comparison of two groups by one metric.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Comparison {
+pub(crate) struct Comparison<'g> {
+    /// The experiment of the first group.
+    experiment: ExperimentId,
+    /// The keys of the two groups.
+    keys: [&'g str; 2],
     pub(crate) a: Spread,
     pub(crate) b: Spread,
     /// Figure of a divided by that of b.
@@ -79,17 +84,23 @@ const RANKED_MIN: usize = 5;
 
 /// Compares two groups; `None` where one has no figure. Conclusive where the ranges are apart ([`Spread::differs_from`]), or with
 /// [`RANKED_MIN`] each and a rank test (Mann-Whitney) at five percent: ranges only grow with repeats, ranks do not.
-pub(crate) fn compare(a: &Group<'_>, b: &Group<'_>, metric: Metric) -> Option<Comparison> {
+pub(crate) fn compare<'g>(a: &'g Group<'_>, b: &'g Group<'_>, metric: Metric) -> Option<Comparison<'g>> {
     compare_by(a, metric, b, metric)
 }
 
 /// Compares two groups by one quantity that is measured under two names; otherwise as [`compare`].
-pub(crate) fn compare_by(a: &Group<'_>, a_metric: Metric, b: &Group<'_>, b_metric: Metric) -> Option<Comparison> {
+pub(crate) fn compare_by<'g>(
+    a: &'g Group<'_>,
+    a_metric: Metric,
+    b: &'g Group<'_>,
+    b_metric: Metric,
+) -> Option<Comparison<'g>> {
+    let (experiment, keys) = (a.spec.experiment, [a.key.as_str(), b.key.as_str()]);
     let (x, y) = (a.values(a_metric), b.values(b_metric));
     let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
     let ratio = a.over(&b)?;
     let kind = if a.differs_from(&b) || ranks_differ(&x, &y) { Kind::Difference } else { Kind::Inconclusive };
-    Some(Comparison { a, b, ratio, kind, repeats: repeats_needed(&x, &y) })
+    Some(Comparison { experiment, keys, a, b, ratio, kind, repeats: repeats_needed(&x, &y) })
 }
 
 /// Mann-Whitney's rank test, two-sided at five percent, by its normal approximation.
@@ -129,7 +140,26 @@ fn repeats_needed(x: &[f64], y: &[f64]) -> Option<usize> {
     (needed <= REPEATS_MAX as f64).then(|| (needed as usize).max(RANKED_MIN).max(x.len().min(y.len()) + 1))
 }
 
-impl Comparison {
+impl Comparison<'_> {
+    /// The base of a finding that follows from it: as sure as it is, with its experiment and trials. The rule's name
+    /// and words, the sentence, and a key figure if there is one, are the caller's.
+    pub(crate) fn finding(&self) -> Finding {
+        Finding {
+            rule: "",
+            rule_text: "",
+            experiment: Some(self.experiment),
+            kind: self.kind,
+            text: String::new(),
+            trials: self.keys.map(str::to_owned).to_vec(),
+            key_figure: None,
+        }
+    }
+
+    /// Its ratio as a key figure.
+    pub(crate) fn key_figure(&self, label: String, detail: String) -> KeyFigure {
+        KeyFigure { label, value: Unit::Ratio.show(self.ratio.median), detail }
+    }
+
     /// `2.10× (2.00× to 2.20×)`, turned so that it is above one where `up`.
     pub(crate) fn show(&self) -> String {
         let r = self.ratio;

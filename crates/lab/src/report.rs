@@ -107,8 +107,7 @@ impl VerdictView {
             "" => String::new(),
             words => format!("{head} of the workload: {words}."),
         };
-        let (stated, assumed) =
-            (sentence("Said", verdict.stated.words()), sentence("Assumed", verdict.assumptions()));
+        let (stated, assumed) = (sentence("Said", verdict.stated.words()), sentence("Assumed", verdict.assumptions()));
         let workload = [stated, assumed].join(" ").trim().to_owned();
         let reasons = verdict.reasons.into_iter().map(|reason| ReasonView {
             rule: reason.rule,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::judge::claim::inside;
+use crate::judge::bound::Bound;
 use crate::summary::Spread;
 
 fn spread(min: f64, max: f64, count: usize) -> Spread {
@@ -44,7 +44,7 @@ fn a_bound_is_met_missed_or_crossed() {
         (0.6, 0.7, 3, Outcome::Undecided),
         (0.5, 0.5, 1, Outcome::Undecided),
     ] {
-        assert_eq!(inside(&spread(low, high, count), 0.35, 0.65), outcome, "{low} {high} {count}");
+        assert_eq!(Bound::between(0.35, 0.65).decide(&spread(low, high, count)), outcome, "{low} {high} {count}");
     }
 }
 

@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::format::Unit;
 use crate::judge::best;
+use crate::judge::bound::Bound;
+pub use crate::judge::bound::Outcome;
 use crate::methods::Design;
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
@@ -71,54 +73,10 @@ pub(crate) struct Ratio {
     pub(crate) of: Pick,
     /// The methods they are compared with.
     pub(crate) over: Pick,
-    /// The claim holds when the ratio is at least this,
-    pub(crate) low: f64,
-    /// and at most this.
-    pub(crate) high: f64,
+    /// The claim holds when the ratio lies in it.
+    pub(crate) bound: Bound,
     /// The call that measures it, for records that lack it.
     pub(crate) missing: &'static str,
-}
-
-/// The outcome of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It holds wherever it was measured.
-    Held,
-    /// It holds in some places and not in others.
-    InPart,
-    /// It does not hold.
-    DidNotHold,
-    /// The spread crosses the bound, or there was one run.
-    Undecided,
-    /// These records have no figures that decide it.
-    NotMeasured,
-}
-
-impl Outcome {
-    /// The outcome in words, for people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::InPart => "held in part",
-            Self::DidNotHold => "did not hold",
-            Self::Undecided => "undecided",
-            Self::NotMeasured => "not measured here",
-        }
-    }
-
-    /// The outcome over several places together.
-    pub(crate) fn all(outcomes: &[Self]) -> Self {
-        let has = |wanted: Self| outcomes.contains(&wanted);
-        match () {
-            () if outcomes.is_empty() => Self::NotMeasured,
-            () if has(Self::InPart) || has(Self::Held) && has(Self::DidNotHold) => Self::InPart,
-            () if outcomes.iter().all(|outcome| *outcome == Self::Held) => Self::Held,
-            () if outcomes.iter().all(|outcome| *outcome == Self::DidNotHold) => Self::DidNotHold,
-            () if has(Self::Undecided) => Self::Undecided,
-            () => Self::NotMeasured,
-        }
-    }
 }
 
 /// The outcome, with the figures and trials behind it.
@@ -200,7 +158,7 @@ impl Ratio {
             let (Some(a), Some(b)) = (side(self.of), side(self.over)) else { continue };
             let (Some(x), Some(y)) = (a.spread(self.metric), b.spread(self.metric)) else { continue };
             let Some(ratio) = x.over(&y) else { continue };
-            outcomes.push(inside(&ratio, self.low, self.high));
+            outcomes.push(self.bound.decide(&ratio));
             texts.push(format!("{}: {}", target_title(target), against(a, b, self.metric, &ratio)));
             used.extend([a, b]);
         }
@@ -220,7 +178,7 @@ pub(crate) const fn at_least(
     low: f64,
     missing: &'static str,
 ) -> Test {
-    Test::Ratio(Ratio { variants, metric, of, over, low, high: f64::INFINITY, missing })
+    Test::Ratio(Ratio { variants, metric, of, over, bound: Bound::at_least(low), missing })
 }
 
 /// The test that a ratio is at most `high`, in each of these variants.
@@ -232,7 +190,7 @@ pub(crate) const fn at_most(
     high: f64,
     missing: &'static str,
 ) -> Test {
-    Test::Ratio(Ratio { variants, metric, of, over, low: 0.0, high, missing })
+    Test::Ratio(Ratio { variants, metric, of, over, bound: Bound::at_most(high), missing })
 }
 
 /// The decisions of one claim, place by place, with their texts and groups.
@@ -276,17 +234,6 @@ pub(crate) fn both(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
         (Outcome::Held, Outcome::Held) => Outcome::Held,
         (Outcome::DidNotHold, _) | (_, Outcome::DidNotHold) => Outcome::DidNotHold,
-        _ => Outcome::Undecided,
-    }
-}
-
-/// Whether a spread lies within the bounds, outside, or across one of them. A single run is undecided, as it has no
-/// spread.
-pub(crate) fn inside(ratio: &Spread, low: f64, high: f64) -> Outcome {
-    match ratio {
-        Spread { count: ..2, .. } => Outcome::Undecided,
-        Spread { min, max, .. } if *min >= low && *max <= high => Outcome::Held,
-        Spread { min, max, .. } if *max < low || *min > high => Outcome::DidNotHold,
         _ => Outcome::Undecided,
     }
 }

@@ -1,7 +1,7 @@
 //! Rules about reads of data larger than memory: rates of mmap against explicit I/O, their CPU, and the work of reclaim
 //! meanwhile.
 
-use super::{Finding, KeyFigure, Kind, best, compare, keys, on, shown};
+use super::{Finding, Kind, best, compare, keys, on, shown};
 use crate::format::{Unit, digits};
 use crate::summary::{Family, Group, Metric, fio_of, target_title};
 
@@ -21,7 +21,6 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
     let best_explicit = best(of_family(groups, Family::is_explicit), metric);
     let (Some(map), Some(direct)) = (best_mapped, best_explicit) else { return };
     let Some(comparison) = compare(map, direct, metric) else { return };
-    let experiment = map.spec.experiment;
     let work = if metric == Metric::BytesPerS { "scans at" } else { "reaches" };
     let rate = if metric == Metric::BytesPerS { "scan rate" } else { "random reads per second" };
     let place = format!(", {}", target_title(target));
@@ -29,8 +28,6 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
         rule: "mapped-against-explicit",
         rule_text: "median rate of the fastest mapped method over that of the fastest of the lab's own O_DIRECT \
             methods on the same target, whatever their threads and depths; conclusive when the ranges of their repeats are apart (of fewer than four: by more than either is wide), or by a rank test from five repeats on",
-        experiment: Some(experiment),
-        kind: comparison.kind,
         text: format!(
             "{}{}mmap at its best ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
             on(target),
@@ -41,16 +38,15 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
             shown(comparison.b, metric.unit()),
             comparison.show(),
         ),
-        trials: keys(&[map, direct]),
-        key_figure: Some(KeyFigure {
-            label: format!("{rate}, mmap ÷ explicit I/O{place}"),
-            value: Unit::Ratio.show(comparison.ratio.median),
-            detail: format!(
+        key_figure: Some(comparison.key_figure(
+            format!("{rate}, mmap ÷ explicit I/O{place}"),
+            format!(
                 "{} against {}",
                 shown(comparison.a, metric.unit()),
                 shown(comparison.b, metric.unit())
             ),
-        }),
+        )),
+        ..comparison.finding()
     });
 }
 
@@ -65,8 +61,6 @@ pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut
         rule: "cpu-per-work",
         rule_text: "CPU of the process, its children and kswapd for one operation (or 10^9 bytes): the fastest mapped method over \
             the cheapest of the lab's own O_DIRECT methods",
-        experiment: Some(map.spec.experiment),
-        kind: comparison.kind,
         text: format!(
             "{}{}a {of_what} costs {} of CPU through the mapping ({}) and {} with explicit I/O ({}): {}.",
             on(target),
@@ -77,12 +71,11 @@ pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut
             direct.label(),
             comparison.show(),
         ),
-        trials: keys(&[map, direct]),
-        key_figure: Some(KeyFigure {
-            label: format!("CPU per {of_what}, mmap ÷ explicit I/O, {}", target_title(target)),
-            value: Unit::Ratio.show(comparison.ratio.median),
-            detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
-        }),
+        key_figure: Some(comparison.key_figure(
+            format!("CPU per {of_what}, mmap ÷ explicit I/O, {}", target_title(target)),
+            format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
+        )),
+        ..comparison.finding()
     });
 }
 

@@ -2,7 +2,7 @@
 //! device, and the remaining gap to the map.
 
 use super::paging::of_family;
-use super::{Finding, best, compare, keys, on, shown};
+use super::{Finding, best, compare, on, shown};
 use crate::format::Unit;
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Summary};
@@ -34,8 +34,6 @@ fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<F
             rule_text: "median rate of the engine's fastest method over that of the fastest raw O_DIRECT one, and of the fastest mapped one, on \
                 the same target. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and copies \
                 its value out; its pool is smaller than the memory limit, which page cache may fill",
-            experiment: Some(pool.spec.experiment),
-            kind: comparison.kind,
             text: format!(
                 "{}{}the engine's pool ({}) {verb} {}, {who} ({}) {}: {} of it{cpu}.",
                 on(target),
@@ -46,8 +44,7 @@ fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<F
                 shown(comparison.b, metric.unit()),
                 comparison.show(),
             ),
-            trials: keys(&[pool, other]),
-            key_figure: None,
+            ..comparison.finding()
         });
     }
 }

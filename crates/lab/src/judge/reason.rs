@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::bound::Bound;
 use super::claim::{Records, explicit, mapped};
 use super::{Comparison, Kind, best, compare};
 use crate::config::WorkloadConfig;
@@ -10,8 +11,9 @@ use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, TargetKind};
 use crate::summary::{Family, Group, Metric, target_title};
 
-/// A ratio below this is too small to matter for the choice.
-const MATTERS: f64 = 1.2;
+/// Gains between the two are too small to matter for the choice.
+const BETTER: Bound = Bound::at_least(1.2);
+const WORSE: Bound = Bound::at_most(1.0 / 1.2);
 /// Largest factor between two thread counts of which one still tells something about the other.
 const NEAR: f64 = 2.0;
 /// A shorter wait is no stall: no storage answers so soon.
@@ -240,8 +242,8 @@ pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: M
     let comparison = compare(a, b, metric)?;
     let gain = if metric.more_is_better() { comparison.ratio.median } else { 1.0 / comparison.ratio.median };
     let side = match comparison.kind {
-        Kind::Difference if gain <= 1.0 / MATTERS => Side::Against,
-        Kind::Difference if gain >= MATTERS => Side::For,
+        Kind::Difference if WORSE.contains(gain) => Side::Against,
+        Kind::Difference if BETTER.contains(gain) => Side::For,
         _ => Side::Neither,
     };
     Some(Reason {
@@ -255,7 +257,7 @@ pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: M
     })
 }
 
-fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison: &Comparison) -> String {
+fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison: &Comparison<'_>) -> String {
     let unit = metric.unit();
     let place = target_title(&a.spec.target.label);
     let caveat = match comparison.kind {

@@ -4,7 +4,7 @@
 use super::ID;
 use super::{OVERWRITE, SYNC_COST};
 use crate::format::{Unit, digits};
-use crate::judge::{Finding, KeyFigure, Kind, best, compare, compare_by, keys, on, shown};
+use crate::judge::{Finding, Kind, best, compare, compare_by, keys, on, shown};
 use crate::summary::{Family, Group, Metric, Summary};
 
 /// The rules of `access`.
@@ -48,8 +48,6 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
     all.push(Finding {
         rule: "one-at-a-time",
         rule_text: "median rate of the fastest mapped method over that of the fastest synchronous O_DIRECT method, one thread",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{}one thread gets {} {} through a mapping ({}) and {} with O_DIRECT calls: {}.",
             on(target),
@@ -60,8 +58,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
             shown(comparison.b, Unit::PerSecond),
             comparison.show(),
         ),
-        trials: keys(&[map, direct]),
-        key_figure: None,
+        ..comparison.finding()
     });
 }
 
@@ -76,8 +73,6 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
     all.push(Finding {
         rule: "batching",
         rule_text: "median rate of the fastest io_uring method with several requests in flight over the fastest method with one",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{}batches change what one thread gets: {} {} with {}, {} at best with one request at a time ({}): {}.",
             on(target),
@@ -89,12 +84,11 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
             alone.label(),
             comparison.show(),
         ),
-        trials: keys(&[batched, alone]),
-        key_figure: Some(KeyFigure {
-            label: format!("{} of one thread, in batches ÷ one at a time", work(variant)),
-            value: Unit::Ratio.show(comparison.ratio.median),
-            detail: format!("{} against {}", shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond)),
-        }),
+        key_figure: Some(comparison.key_figure(
+            format!("{} of one thread, in batches ÷ one at a time", work(variant)),
+            format!("{} against {}", shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond)),
+        )),
+        ..comparison.finding()
     });
 }
 
@@ -158,8 +152,6 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
             rule: "coordinated-omission",
             rule_text: "p99 with requests at a fixed rate, timed from when each was due, over the p99 of the closed loop of the same \
                 method, which asks again only after an answer and so never sees the queue",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}{}at a fixed rate {} takes {} at p99 from when a read was due{from_start}; its closed loop reports {}: {}.",
                 on(target),
@@ -169,16 +161,15 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
                 shown(comparison.b, Unit::Seconds),
                 comparison.show(),
             ),
-            trials: keys(&[open, closed]),
-            key_figure: Some(KeyFigure {
-                label: format!("p99 at a fixed rate ÷ what a closed loop reports, {}", open.label()),
-                value: Unit::Ratio.show(comparison.ratio.median),
-                detail: format!(
+            key_figure: Some(comparison.key_figure(
+                format!("p99 at a fixed rate ÷ what a closed loop reports, {}", open.label()),
+                format!(
                     "{} against {}",
                     shown(comparison.a, Unit::Seconds),
                     shown(comparison.b, Unit::Seconds)
                 ),
-            }),
+            )),
+            ..comparison.finding()
         });
     }
     if disturbed.is_empty() {

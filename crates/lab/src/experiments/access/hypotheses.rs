@@ -2,7 +2,8 @@
 
 use super::ID;
 use crate::format::Unit;
-use crate::judge::claim::{Claim, Decision, Records, Test, at_least, inside, is};
+use crate::judge::bound::Bound;
+use crate::judge::claim::{Claim, Decision, Records, Test, at_least, is};
 use crate::summary::{Family, Metric};
 
 /// The claims that this experiment decides.
@@ -65,5 +66,5 @@ fn one_thread(records: &Records<'_>) -> Decision {
          its own 5 to 15 µs a read allow 67 to 200 K/s.",
         took.show(Unit::Seconds)
     );
-    Decision::new(inside(&took, 0.0, 1.39e-6), text, &[group])
+    Decision::new(Bound::at_most(1.39e-6).decide(&took), text, &[group])
 }

@@ -4,7 +4,7 @@ use super::ID;
 use super::methods::METHODS;
 use super::{SEQUENTIAL, Spread, spread_of};
 use crate::format::Unit;
-use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
+use crate::judge::{Finding, KeyFigure, Kind, compare, on, shown};
 use crate::record::CacheState;
 use crate::summary::{Family, Group, Metric, Summary, is_plain};
 
@@ -60,15 +60,13 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             all.push(Finding {
                 rule,
                 rule_text,
-                experiment: Some(ID),
-                kind: comparison.kind,
                 text: format!("{}{place}: {}{text}", on(target), comparison.caveat()),
-                trials: keys(&[map, other]),
                 key_figure: key.map(|label| KeyFigure {
                     label,
                     value: Unit::Ratio.show(comparison.ratio.median),
                     detail: format!("{a} against {b}, {place}"),
                 }),
+                ..comparison.finding()
             });
         };
     let key = |text: &str| (cache == CacheState::Cold && variant != SEQUENTIAL).then(|| text.to_owned());
@@ -126,8 +124,6 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
         rule: "late-ticker",
         rule_text: "99th percentile, and the largest, of how late a 1 ms timer on the same executor fires, medians over the runs: mapping \
             against awaited reads, judged by the percentile",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{place}: {}a 1 ms timer on the executor fires {a} late at p99 (worst {}) while tasks touch a mapping, {b} (worst {}) while \
              they await reads.",
@@ -136,8 +132,8 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             most(map),
             most(read),
         ),
-        trials: keys(&[map, read]),
         key_figure: key,
+        ..comparison.finding()
     });
 }
 
@@ -155,8 +151,6 @@ fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<F
         rule: "async-pool-against-map",
         rule_text: "time of the tasks that await the engine over that of tasks that touch a mapping, on one single-threaded executor, same \
             touches; warm means in the pool, or in the page cache",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{cache}: {}tasks that await the engine's pool take {}, tasks over a mapping {}: {}{timer}.",
             on(target),
@@ -165,11 +159,11 @@ fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<F
             shown(comparison.b, Unit::Seconds),
             comparison.show(),
         ),
-        trials: keys(&[pool, map]),
         key_figure: (cache == CacheState::Cold && comparison.kind == Kind::Difference).then(|| KeyFigure {
             label: "time of async reads, engine's pool ÷ mmap, cold".into(),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
         }),
+        ..comparison.finding()
     });
 }

@@ -2,8 +2,9 @@
 
 use super::ID;
 use crate::format::{Unit, bytes, digits};
+use crate::judge::bound::Bound;
 use crate::judge::claim::{
-    Claim, Decision, Places, Records, Test, at_least, both, count_of, extra, figure, inside, is, of_variant, times,
+    Claim, Decision, Places, Records, Test, at_least, both, count_of, extra, figure, is, of_variant, times,
 };
 use crate::summary::{Group, Metric, Spread};
 
@@ -110,7 +111,7 @@ fn cached(records: &Records<'_>) -> Decision {
         let in_place = find("mmap-in-place", size).and_then(|group| group.spread(metric)?.over(&b));
         let in_place = in_place.map_or(String::new(), |ratio| format!(", in place {}", Unit::Ratio.show(ratio.median)));
         let text = format!("{}: copied out {}{in_place}", bytes(size), times(&ratio));
-        places.add(inside(&ratio, 2.0, f64::INFINITY), text, &[copy, read]);
+        places.add(Bound::at_least(2.0).decide(&ratio), text, &[copy, read]);
     }
     places.decide("`nofault lab claims` measures it")
 }
@@ -147,7 +148,7 @@ fn calls(records: &Records<'_>) -> Decision {
         );
         let used: Vec<&Group<'_>> =
             groups.iter().copied().filter(|g| [1, threads].contains(&g.spec.params.threads)).collect();
-        places.add(inside(&ratio, 0.0, 0.75), text, &used);
+        places.add(Bound::at_most(0.75).decide(&ratio), text, &used);
     }
     places.decide("`nofault lab claims` measures it")
 }
@@ -183,7 +184,7 @@ fn remap(records: &Records<'_>) -> Decision {
             times(&ratio),
             digits(expected)
         );
-        places.add(inside(&share, 0.5, 2.0), text, &[large, small]);
+        places.add(Bound::between(0.5, 2.0).decide(&share), text, &[large, small]);
     }
     places.decide("`nofault lab claims` measures it")
 }
@@ -207,7 +208,7 @@ fn dontcache(records: &Records<'_>) -> Decision {
     for (uncached, direct) in pairs(&groups, "pread-dontcache", "pread-direct") {
         let over = |metric: Metric| uncached.spread(metric)?.over(&direct.spread(metric)?);
         let (Some(rate), Some(cpu)) = (over(Metric::OpsPerS), over(Metric::CpuPerOp)) else { continue };
-        let outcome = both(inside(&rate, 0.9, f64::INFINITY), inside(&cpu, 0.0, 1.1));
+        let outcome = both(Bound::at_least(0.9).decide(&rate), Bound::at_most(1.1).decide(&cpu));
         let size = bytes(uncached.spec.params.block_bytes);
         let text = format!("{size}: rate {}, CPU a read {}", times(&rate), times(&cpu));
         places.add(outcome, text, &[uncached, direct]);
@@ -224,7 +225,7 @@ fn writable(records: &Records<'_>) -> Decision {
         let Some(ratio) = map.spread(metric).and_then(|a| a.over(&write.spread(metric)?)) else { continue };
         let pages = extra(map, "commit_pages").unwrap_or("?");
         let pages = if pages == "1" { "1 page".to_owned() } else { format!("{pages} pages") };
-        places.add(inside(&ratio, 1.1, f64::INFINITY), format!("{pages} a commit: {}", times(&ratio)), &[map, write]);
+        places.add(Bound::at_least(1.1).decide(&ratio), format!("{pages} a commit: {}", times(&ratio)), &[map, write]);
     }
     places.decide("`nofault lab claims --preset standard` measures it")
 }
@@ -260,7 +261,7 @@ fn readers(records: &Records<'_>) -> Decision {
             bytes(before.median as u64),
             grown.show(Unit::Ratio)
         );
-        places.add(inside(&grown, f64::NEG_INFINITY, 0.1), text, &[held, without]);
+        places.add(Bound::at_most(0.1).decide(&grown), text, &[held, without]);
     }
     places.decide("`nofault lab claims` measures it")
 }

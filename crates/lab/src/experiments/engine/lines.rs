@@ -6,7 +6,7 @@ use super::trials::{INTERVAL, data_title};
 use super::works::{self, Bound, ENGINE, POLLER, Quantity, Row, TICKER};
 use crate::entries::KEY_BYTES;
 use crate::format::digits;
-use crate::judge::claim;
+use crate::judge::bound;
 use crate::show::columns::measured;
 use crate::summary::{Group, Metric, Spread, Summary, is_plain};
 
@@ -159,9 +159,9 @@ impl<'g, 'a> Line<'g, 'a> {
 }
 
 fn met(spread: &Spread, low: f64, high: f64, exact: bool) -> Met {
-    match claim::inside(spread, low, high) {
-        claim::Outcome::Held => Met::Yes,
-        claim::Outcome::DidNotHold => Met::No,
+    match bound::Bound::between(low, high).decide(spread) {
+        bound::Outcome::Held => Met::Yes,
+        bound::Outcome::DidNotHold => Met::No,
         _ if exact && (low..=high).contains(&spread.median) => Met::Yes,
         _ if exact => Met::No,
         _ => Met::Undecided,

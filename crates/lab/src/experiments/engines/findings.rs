@@ -4,7 +4,7 @@
 use super::ID;
 use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, SCAN};
 use crate::format::Unit;
-use crate::judge::{Finding, KeyFigure, best, compare, keys, shown};
+use crate::judge::{Finding, KeyFigure, best, compare, shown};
 use crate::summary::{Group, Metric, Summary};
 
 /// Pairs of methods of one store: changed, plain, and a name for the difference.
@@ -45,8 +45,6 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
         all.push(Finding {
             rule: "store-with-and-without-map",
             rule_text: "median rate of a store run in one way over that of the same store run in the other, same work, same memory",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}{}: {}{what} changes {} from {y} to {x}{}, {}: {}.",
                 place(target)[..1].to_uppercase(),
@@ -57,12 +55,12 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
                 super::title(work),
                 comparison.show(),
             ),
-            trials: keys(&[a, b]),
             key_figure: key.then(|| KeyFigure {
                 label: "reads of SQLite (YCSB C), mmap ÷ read calls, data larger than memory".into(),
                 value: Unit::Ratio.show(comparison.ratio.median),
                 detail: format!("{x} against {y}{}", read_ahead(a)),
             }),
+            ..comparison.finding()
         });
     }
 }
@@ -86,8 +84,6 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
     all.push(Finding {
         rule: "engine-among-databases",
         rule_text: "median rate of nofault over that of the fastest other database that was built, same work, same memory, same class of durability",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{}: {}nofault does {x}, {}, the fastest other database ({}) {y}: {}{cpu}.",
             place(target)[..1].to_uppercase(),
@@ -97,11 +93,11 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
             other.label(),
             comparison.show(),
         ),
-        trials: keys(&[own, other]),
         key_figure: key.then(|| KeyFigure {
             label: format!("nofault ÷ fastest other database, {}", super::title(work)),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{x} against {y} ({}), {}", other.label(), place(target)),
         }),
+        ..comparison.finding()
     });
 }

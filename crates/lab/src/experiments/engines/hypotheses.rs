@@ -1,7 +1,8 @@
 //! Published claims about mmap that the records of `engines` decide.
 
 use super::ID;
-use crate::judge::claim::{Claim, Decision, Places, Records, Test, extra, inside, of_variant, times};
+use crate::judge::bound::Bound;
+use crate::judge::claim::{Claim, Decision, Places, Records, Test, extra, of_variant, times};
 use crate::summary::{Group, Metric, target_title};
 
 /// The claims that this experiment decides.
@@ -31,7 +32,7 @@ fn sqlite(records: &Records<'_>) -> Decision {
         let (fit, class) = (target_title(&map.spec.target.label), extra(map, "durability").unwrap_or("one class"));
         let ahead = extra(map, "read_ahead_kb").map_or(String::new(), |kib| format!(", read-ahead {kib} KiB"));
         let text = format!("{fit}, commits {class}{ahead}: {}", times(&ratio));
-        places.add(inside(&ratio, 1.1, f64::INFINITY), text, &[map, calls]);
+        places.add(Bound::at_least(1.1).decide(&ratio), text, &[map, calls]);
     }
     places.decide("`nofault lab engines` built with --features peers measures it")
 }

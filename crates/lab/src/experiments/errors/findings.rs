@@ -136,8 +136,6 @@ fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             rule: "checksum-at-every-access",
             rule_text: "mean time of one access to a random page in memory, one thread: through a mapping with the page's checksum verified \
                 each time, over memory of one's own whose pages were verified when they were loaded",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}{}{size}: an access takes {} ns when a mapping's page is verified each time, {} ns when pages are verified as they are \
                  loaded{plain}: {}.{sum}",
@@ -147,12 +145,12 @@ fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
                 digits(comparison.b.median),
                 comparison.show(),
             ),
-            trials: keys(&[access, load]),
             key_figure: Some(KeyFigure {
                 label: format!("time of an access in memory, checked every time ÷ checked at load, {size}"),
                 value: format!("{}×", digits(comparison.ratio.median)),
                 detail: format!("{} ns against {} ns", digits(comparison.a.median), digits(comparison.b.median)),
             }),
+            ..comparison.finding()
         });
     }
 }

@@ -70,8 +70,6 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
             rule: "page-table-contention",
             rule_text: "CPU time of one fault with a thread on each CPU over that with one thread: what is above one is contention, for the page \
                 table where only the shared map has it, for the page cache where read calls have it too",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}{what} costs {} of CPU on {threads} threads and {} on one: {}.",
                 comparison.caveat(),
@@ -79,8 +77,7 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
                 time(comparison.b),
                 comparison.show(),
             ),
-            trials: keys(&[many, one]),
-            key_figure: None,
+            ..comparison.finding()
         });
     }
 }
@@ -100,8 +97,6 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
             rule: "price-of-a-shootdown",
             rule_text: "time to fault a cached page in and take it out of the map again, with other threads of the process running on the other CPUs \
                 over that without: the difference is what telling them costs whoever unmaps",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}with {each}, a page comes and goes in {} while other CPUs run threads of the same process, in {} when none does: {}.",
                 comparison.caveat(),
@@ -109,8 +104,7 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
                 time(comparison.b),
                 comparison.show(),
             ),
-            trials: keys(&[told, alone]),
-            key_figure: None,
+            ..comparison.finding()
         });
     }
 }
@@ -137,8 +131,6 @@ fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>)
         rule: "pinned-to-one-cpu",
         rule_text: "CPU time of one mapped read under full memory with all CPUs over that with all threads pinned to one CPU, where no TLB but its own \
             is to be flushed; other costs of several CPUs (locks, cache lines) go with them, so this bounds what shootdowns cost from above",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}reclaim by {by}: {}{} costs {} of CPU on all CPUs ({} TLB interrupts) and {} on one ({}): {}.",
             on(target),
@@ -150,8 +142,7 @@ fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>)
             interrupts(pinned),
             comparison.show(),
         ),
-        trials: keys(&[free, pinned]),
-        key_figure: None,
+        ..comparison.finding()
     });
 }
 
@@ -242,8 +233,6 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "scan-under-reclaim",
             rule_text: "CPU of the process and kswapd for 10^9 bytes scanned under full memory, through the map over the other way on as many threads",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}reclaim by {by}: {}a scanned GB costs {} of CPU through the map ({}, kswapd {} of a core) and {} by {what} ({}): {}.",
                 on(target),
@@ -255,8 +244,7 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
                 rate(other),
                 comparison.show(),
             ),
-            trials: keys(&[map, other]),
-            key_figure: None,
+            ..comparison.finding()
         });
     }
 }
@@ -278,8 +266,6 @@ fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 rule: "kswapd-against-cgroup",
                 rule_text: "rate of the same mapped work where kswapd, one thread, evicts, over that where the faulting threads evict for themselves \
                     (a cgroup). The memory that is left differs: a ballast leaves more, which helps random reads",
-                experiment: Some(ID),
-                kind: comparison.kind,
                 text: format!(
                     "{}{}{} reaches {} where kswapd evicts and {} where a cgroup makes the threads evict: {}.",
                     on(target),
@@ -289,8 +275,7 @@ fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                     shown(comparison.b, metric.unit()),
                     comparison.show(),
                 ),
-                trials: keys(&[a, b]),
-                key_figure: None,
+                ..comparison.finding()
             });
         }
     }

@@ -4,8 +4,9 @@ use super::ID;
 use super::findings::evicts;
 use super::{ReclaimWork, reclaim_of};
 use crate::format::Unit;
+use crate::judge::bound::Bound;
 use crate::judge::claim::{
-    Claim, Decision, Outcome, Places, Records, Test, against, both, extra, inside, mapped, of_variant, times,
+    Claim, Decision, Outcome, Places, Records, Test, against, both, extra, mapped, of_variant, times,
 };
 use crate::record::MemoryMethod;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
@@ -72,7 +73,7 @@ fn kswapd(records: &Records<'_>) -> Decision {
         target_title(&group.spec.target.label),
         share.show(Unit::Percent)
     );
-    let busy = inside(&share, KSWAPD_BUSY, f64::INFINITY);
+    let busy = Bound::at_least(KSWAPD_BUSY).decide(&share);
     let same = |other: &&Group<'_>| {
         let (a, b) = (other.spec, group.spec);
         (&a.method, &a.params, &a.target.label) == (&b.method, &b.params, &b.target.label)
@@ -84,7 +85,7 @@ fn kswapd(records: &Records<'_>) -> Decision {
     });
     match freed {
         Some((ratio, control)) => Decision::new(
-            both(busy, inside(&ratio, FREED, f64::INFINITY)),
+            both(busy, Bound::at_least(FREED).decide(&ratio)),
             format!(
                 "{text}; under a cgroup, where no kswapd takes part and the threads evict for themselves, the same reaches {} of that rate.",
                 times(&ratio)
@@ -116,7 +117,7 @@ fn shootdowns(records: &Records<'_>) -> Decision {
             let Some(free) = maps.iter().copied().find(same) else { continue };
             let Some(ratio) = pinned.spread(cpu).and_then(|cost| cost.over(&free.spread(cpu)?)) else { continue };
             let text = format!("{}, by {by}: {}", target_title(target), against(pinned, free, cpu, &ratio));
-            places.add(inside(&ratio, 0.0, SHOT), text, &[pinned, free]);
+            places.add(Bound::at_most(SHOT).decide(&ratio), text, &[pinned, free]);
         }
     }
     places.decide("`nofault lab eviction` measures it, where memory is full and there is more than one CPU")

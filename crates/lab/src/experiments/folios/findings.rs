@@ -2,7 +2,7 @@
 
 use super::{ID, folio_bytes, methods, sizes};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::{Finding, KeyFigure, compare, keys, shown};
+use crate::judge::{Finding, KeyFigure, compare, shown};
 use crate::summary::{Group, Metric, Summary};
 
 /// Page faults of each page that was touched.
@@ -35,8 +35,6 @@ fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &m
         rule: "fault-by-folio-size",
         rule_text: "time to touch a page of a cached file through a new map, all of it in folios of the largest size that was had, over the same \
             in the smallest; the sizes are those that the kernel says",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}touched {order} through a new map, a cached page takes {a} in folios of {} (a fault for {} pages) and {b} in folios of {} (a fault for \
              {} pages): {}.",
@@ -47,11 +45,11 @@ fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &m
             faults(small),
             comparison.show(),
         ),
-        trials: keys(&[large, small]),
         key_figure: (method == methods::IN_ORDER).then(|| KeyFigure {
             label: format!("faults of a cached file, per page, folios of {} ÷ {}", bytes(largest), bytes(smallest)),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{a} against {b}"),
         }),
+        ..comparison.finding()
     });
 }

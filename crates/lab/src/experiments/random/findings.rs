@@ -39,8 +39,6 @@ fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "advice",
             rule_text: "median rate with MADV_RANDOM over that with another advice, same threads; device bytes over work bytes",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}{}{} gives {}, {} {}: {}{read}.",
                 on(target),
@@ -51,8 +49,7 @@ fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
                 shown(comparison.b, Unit::PerSecond),
                 comparison.show(),
             ),
-            trials: keys(&[right, wrong]),
-            key_figure: None,
+            ..comparison.finding()
         });
     }
 }

@@ -3,9 +3,10 @@
 use super::ID;
 use crate::format::{Unit, digits};
 use crate::judge::best;
+use crate::judge::bound::Bound;
 use crate::judge::claim::{
-    Claim, Contribution, Decision, POOL_COSTS, Places, Ratio, Records, Test, against, count_of, explicit, inside,
-    is_explicit, is_mapped, mapped, times,
+    Claim, Contribution, Decision, POOL_COSTS, Places, Ratio, Records, Test, against, count_of, explicit, is_explicit,
+    is_mapped, mapped, times,
 };
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
@@ -22,8 +23,7 @@ pub(super) static CLAIMS: &[Claim] = &[
             metric: Metric::OpsPerS,
             of: is_mapped,
             over: is_explicit,
-            low: 0.35,
-            high: 0.65,
+            bound: Bound::between(0.35, 0.65),
             missing: "`nofault lab random` measures it",
         }),
     },
@@ -119,7 +119,7 @@ fn predicted(records: &Records<'_>) -> Decision {
             rate.unit().show(measured.median),
             times(&ratio)
         );
-        places.add(inside(&ratio, 2.0 / 3.0, 4.0 / 3.0), text, &[map, direct, call]);
+        places.add(Bound::between(2.0 / 3.0, 4.0 / 3.0).decide(&ratio), text, &[map, direct, call]);
     }
     places.decide("`nofault lab random` measures it")
 }
@@ -165,7 +165,7 @@ fn hint(records: &Records<'_>) -> Decision {
                 times(&ratio),
                 digits(expected)
             );
-            places.add(inside(&share, 0.5, 2.0), text, &[high, low]);
+            places.add(Bound::between(0.5, 2.0).decide(&share), text, &[high, low]);
         }
     }
     places.decide(missing)
@@ -188,7 +188,7 @@ fn collapse(records: &Records<'_>) -> Decision {
         });
         let Some(ratio) = Spread::of(ratios) else { continue };
         let text = format!("{}: {}, {}", target_title(target), group.label(), times(&ratio));
-        places.add(inside(&ratio, 0.0, 0.5), text, &[group]);
+        places.add(Bound::at_most(0.5).decide(&ratio), text, &[group]);
     }
     places.decide("no trial of `random` filled its memory; `nofault lab random` measures it")
 }
@@ -204,7 +204,7 @@ pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
         let Some(ratio) = pool.spread(cpu).and_then(|cost| cost.over(&map.spread(cpu)?)) else { continue };
         let text =
             format!("larger than memory, {}, CPU a read: {}", target_title(target), against(pool, map, cpu, &ratio));
-        places.add(inside(&ratio, POOL_COSTS, f64::INFINITY), text, &[pool, map]);
+        places.add(Bound::at_least(POOL_COSTS).decide(&ratio), text, &[pool, map]);
     }
     Contribution { experiment: ID, what: "reads larger than memory", places }
 }

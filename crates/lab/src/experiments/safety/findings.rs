@@ -111,8 +111,6 @@ fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Findin
     all.push(Finding {
         rule: "price-of-safety",
         rule_text: "median durable commits a second of the engine over those of the fastest mapped store, same number of writers",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{}with {writers} {} the engine makes {} durable commits, the fastest safe mapping ({}) {}: {}. A commit writes {} and {}.",
             on(target),
@@ -125,12 +123,12 @@ fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Findin
             written(engine),
             written(map),
         ),
-        trials: keys(&[engine, map]),
         key_figure: Some(KeyFigure {
             label: format!("durable commits, engine over the fastest safe mapping ({writers} writers)"),
             value: format!("{}×", digits(comparison.ratio.median)),
             detail: format!("{} against {}", Unit::PerSecond.show(comparison.a.median), Unit::PerSecond.show(comparison.b.median)),
         }),
+        ..comparison.finding()
     });
 }
 

@@ -75,8 +75,6 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "buffers",
             rule_text: "median scan rate with buffers in huge pages over that with buffers in 4 KiB pages, same method and depth",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}{}{} scans at {} into huge pages and {} into 4 KiB pages: {}.",
                 on(target),
@@ -86,8 +84,7 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
                 shown(comparison.b, Unit::BytesPerSecond),
                 comparison.show(),
             ),
-            trials: keys(&[huge, small]),
-            key_figure: None,
+            ..comparison.finding()
         });
     }
 }

@@ -2,8 +2,9 @@
 
 use super::ID;
 use crate::judge::best;
+use crate::judge::bound::Bound;
 use crate::judge::claim::{
-    Claim, Decision, Outcome, Places, Records, Test, at_most, explicit, inside, is_explicit, is_mapped, mapped, times,
+    Claim, Decision, Outcome, Places, Records, Test, at_most, explicit, is_explicit, is_mapped, mapped, times,
 };
 use crate::record::TargetKind;
 use crate::summary::{Group, Metric};
@@ -44,8 +45,8 @@ fn striping(records: &Records<'_>) -> Decision {
         let (Some(map), Some(direct)) = (gain(maps, map), gain(directs, call)) else { continue };
         let text = format!("{striped}: mmap gains {}, direct I/O {}", times(&map), times(&direct));
         // Devices that add no bandwidth for any method decide nothing.
-        let outcome = match inside(&direct, 1.5, f64::INFINITY) {
-            Outcome::Held => inside(&map, 0.0, 1.2),
+        let outcome = match Bound::at_least(1.5).decide(&direct) {
+            Outcome::Held => Bound::at_most(1.2).decide(&map),
             _ => Outcome::Undecided,
         };
         places.add(outcome, text, &used);

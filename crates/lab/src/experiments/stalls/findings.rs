@@ -3,7 +3,7 @@
 use super::ID;
 use super::{AHEAD, FITS, LEAF_SCAN};
 use crate::format::{Unit, bytes};
-use crate::judge::{Finding, KeyFigure, best, compare, keys, on};
+use crate::judge::{Finding, best, compare, on};
 use crate::summary::{Family, Group, Metric, Summary};
 
 /// Methods are judged by the 99.9th percentile: the single longest access of a run is one event.
@@ -76,8 +76,6 @@ fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<F
         rule: "work-around",
         rule_text: "99.9th percentile of how long the thread is held by one access, the work-around's own calls included: the mapped \
             work-around where it is smallest, over plain touches; without those that probe, whose waits are timed apart from their accesses",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{what}: {}plain touches hold the thread {} ({}); of the work-arounds {} has the smallest tail: {} ({}): {} of it.",
             on(target),
@@ -89,8 +87,7 @@ fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<F
             rate(chosen),
             comparison.show(),
         ),
-        trials: keys(&[chosen, plain]),
-        key_figure: None,
+        ..comparison.finding()
     });
 }
 
@@ -103,8 +100,6 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         rule: "work-around-against-reads-in-flight",
         rule_text: "accesses a second of one thread: the fastest mapped work-around over reads in flight on a ring, the same order known as \
             far ahead",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{}the fastest mapped work-around, {}, gives {} and holds the thread {}; one thread with reads in flight gives {} and waits {}: {}.",
             on(target),
@@ -116,12 +111,11 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             stall(ring),
             comparison.show(),
         ),
-        trials: keys(&[map, ring]),
-        key_figure: Some(KeyFigure {
-            label: "accesses known ahead, fastest mapped work-around ÷ reads in flight".into(),
-            value: Unit::Ratio.show(comparison.ratio.median),
-            detail: format!("{}: {} against {}", named(map), rate(map), rate(ring)),
-        }),
+        key_figure: Some(comparison.key_figure(
+            "accesses known ahead, fastest mapped work-around ÷ reads in flight".into(),
+            format!("{}: {} against {}", named(map), rate(map), rate(ring)),
+        )),
+        ..comparison.finding()
     });
 }
 
@@ -133,8 +127,6 @@ fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     all.push(Finding {
         rule: "leaf-scan-prefetch",
         rule_text: "entries a second of the engine's walk through its leaves: with the pool asking for the leaves to come, over without",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "{}{}the engine walks its leaves at {} when its pool asks for them early, at {} when it does not: {}.",
             on(target),
@@ -143,11 +135,10 @@ fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             show(without),
             comparison.show(),
         ),
-        trials: keys(&[with, without]),
-        key_figure: Some(KeyFigure {
-            label: "leaf scan of the engine, with ÷ without prefetch".into(),
-            value: Unit::Ratio.show(comparison.ratio.median),
-            detail: format!("{} against {} entries", rate(with), rate(without)),
-        }),
+        key_figure: Some(comparison.key_figure(
+            "leaf scan of the engine, with ÷ without prefetch".into(),
+            format!("{} against {} entries", rate(with), rate(without)),
+        )),
+        ..comparison.finding()
     });
 }

@@ -3,7 +3,7 @@
 use super::ID;
 use super::{ACCESS, LOOKUP};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, keys, shown};
+use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, shown};
 use crate::summary::{Group, Metric, Summary};
 
 /// A swizzled lookup must take less than this share of one through the array before hints are worth their bookkeeping.
@@ -63,8 +63,6 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
             rule_text: "time of one operation on one thread at the largest working set, through the pool's table over through the mapped file in small \
                 pages; 'similar' when neither takes more than a quarter longer. The pool's frames lie in huge pages, which the map of a file has only \
                 where the file system gives them",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}{} in {} of memory takes {a} through {} and {b} through the map: {}; {says}.",
                 comparison.caveat(),
@@ -73,12 +71,12 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
                 super::title(pool),
                 comparison.show(),
             ),
-            trials: keys(&[own, map]),
             key_figure: (is_key && variant == LOOKUP).then(|| KeyFigure {
                 label: format!("time of a lookup in memory ({}), buffer pool ÷ mmap", bytes(size)),
                 value: Unit::Ratio.show(ratio),
                 detail: format!("{a} against {b}"),
             }),
+            ..comparison.finding()
         });
     }
 }
@@ -93,8 +91,6 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
         all.push(Finding {
             rule: "page-size-in-memory",
             rule_text: "time of one operation on one thread at the largest working set, with the same method's memory in 4 KiB pages over huge ones",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}with {whose} in small pages {} in {} takes {a}, in huge pages {b}: {}.",
                 comparison.caveat(),
@@ -102,8 +98,7 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
                 bytes(size),
                 comparison.show(),
             ),
-            trials: keys(&[small, huge]),
-            key_figure: None,
+            ..comparison.finding()
         });
     }
 }
@@ -124,8 +119,6 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
             rule: "pins-and-locks",
             rule_text: "time of one operation through a hash table behind locks that pins and unpins each page (the textbook's pool) over that through \
                 the map, at the largest working set",
-            experiment: Some(ID),
-            kind: comparison.kind,
             text: format!(
                 "{}on {on}, {} in {} takes {a} when each page is looked up under a lock and pinned, {b} through the map: {}.",
                 comparison.caveat(),
@@ -133,8 +126,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
                 bytes(size),
                 comparison.show(),
             ),
-            trials: keys(&[pinned, map]),
-            key_figure: None,
+            ..comparison.finding()
         });
     }
 }
@@ -144,23 +136,21 @@ fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let sizes = sizes(groups);
     let compared = |size: &u64| {
         let (swizzled, array) = (at(groups, "swizzled", *size, 1)?, at(groups, "array", *size, 1)?);
-        Some((*size, swizzled, array, compare(swizzled, array, Metric::TimePerOp)?))
+        Some((*size, compare(swizzled, array, Metric::TimePerOp)?))
     };
     let all_sizes: Vec<_> = sizes.iter().filter_map(compared).collect();
-    let Some((size, swizzled, array, comparison)) = all_sizes.last() else { return };
+    let Some((size, comparison)) = all_sizes.last() else { return };
     let pays = comparison.kind == Kind::Difference && comparison.ratio.median < PAYS_BELOW;
     let (a, b) = times(comparison);
     let others: Vec<String> = all_sizes[..all_sizes.len() - 1]
         .iter()
-        .map(|(size, _, _, comparison)| format!("{} in {}", digits(comparison.ratio.median), bytes(*size)))
+        .map(|(size, comparison)| format!("{} in {}", digits(comparison.ratio.median), bytes(*size)))
         .collect();
     let others = if others.is_empty() { String::new() } else { format!(" (ratio {})", others.join(", ")) };
     all.push(Finding {
         rule: "would-swizzling-pay",
         rule_text: "time of a lookup over swizzled pointers over that through the page-table array, one thread, largest working set; hints pay when the \
             repeats tell the two apart and the ratio is below 0.9. The engine keeps ids dense, so its array is what is compared",
-        experiment: Some(ID),
-        kind: comparison.kind,
         text: format!(
             "Swizzled hints in the engine {}: {}a lookup in {} takes {a} over swizzled pointers and {b} through the page-table array: {}{others}.",
             if pays { "would pay here" } else { "would not pay here" },
@@ -168,7 +158,6 @@ fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
             bytes(*size),
             comparison.show(),
         ),
-        trials: keys(&[swizzled, array]),
-        key_figure: None,
+        ..comparison.finding()
     });
 }

@@ -4,8 +4,9 @@ use super::ID;
 use super::LOOKUP;
 use crate::format::bytes;
 use crate::judge::best;
+use crate::judge::bound::Bound;
 use crate::judge::claim::{
-    Claim, Contribution, Decision, POOL_COSTS, Places, Records, Test, against, count_of, inside, is, of_variant, times,
+    Claim, Contribution, Decision, POOL_COSTS, Places, Records, Test, against, count_of, is, of_variant, times,
 };
 use crate::summary::{Family, Group, Metric};
 
@@ -47,7 +48,7 @@ fn matches(records: &Records<'_>) -> Decision {
             continue;
         };
         let text = format!("{}: {} {}", bytes(set as u64), pool.label(), times(&ratio));
-        places.add(inside(&ratio, 0.9, f64::INFINITY), text, &[pool, map]);
+        places.add(Bound::at_least(0.9).decide(&ratio), text, &[pool, map]);
     }
     places.decide("`nofault lab translate` measures it")
 }
@@ -66,7 +67,7 @@ pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     {
         let text =
             format!("in memory, {}, time of a lookup: {}", bytes(largest as u64), against(pinned, map, time, &ratio));
-        places.add(inside(&ratio, POOL_COSTS, f64::INFINITY), text, &[pinned, map]);
+        places.add(Bound::at_least(POOL_COSTS).decide(&ratio), text, &[pinned, map]);
     }
     Contribution { experiment: ID, what: "lookups in memory", places }
 }

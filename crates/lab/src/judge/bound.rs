@@ -1,0 +1,87 @@
+//! The bounds of rules: of a claim, of a reason of the verdict, of a comparison of two results. A rule gives the measured
+//! figure and the bound; what lies inside, outside or across is decided here alone.
+
+use serde::Serialize;
+
+use crate::summary::Spread;
+
+/// The values that a rule asks for, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Bound {
+    low: f64,
+    high: f64,
+}
+
+impl Bound {
+    /// At least this.
+    pub(crate) const fn at_least(low: f64) -> Self {
+        Self { low, high: f64::INFINITY }
+    }
+
+    /// At most this.
+    pub(crate) const fn at_most(high: f64) -> Self {
+        Self { low: f64::NEG_INFINITY, high }
+    }
+
+    /// Between the two.
+    pub(crate) const fn between(low: f64, high: f64) -> Self {
+        Self { low, high }
+    }
+
+    /// Whether a value lies inside.
+    pub(crate) fn contains(self, value: f64) -> bool {
+        value >= self.low && value <= self.high
+    }
+
+    /// Whether a spread lies inside, outside, or across one of the ends. A single run is undecided, as it has no spread.
+    pub(crate) fn decide(self, figure: &Spread) -> Outcome {
+        match figure {
+            Spread { count: ..2, .. } => Outcome::Undecided,
+            Spread { min, max, .. } if *min >= self.low && *max <= self.high => Outcome::Held,
+            Spread { min, max, .. } if *max < self.low || *min > self.high => Outcome::DidNotHold,
+            _ => Outcome::Undecided,
+        }
+    }
+}
+
+/// The outcome of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It holds wherever it was measured.
+    Held,
+    /// It holds in some places and not in others.
+    InPart,
+    /// It does not hold.
+    DidNotHold,
+    /// The spread crosses the bound, or there was one run.
+    Undecided,
+    /// These records have no figures that decide it.
+    NotMeasured,
+}
+
+impl Outcome {
+    /// The outcome in words, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::InPart => "held in part",
+            Self::DidNotHold => "did not hold",
+            Self::Undecided => "undecided",
+            Self::NotMeasured => "not measured here",
+        }
+    }
+
+    /// The outcome over several places together.
+    pub(crate) fn all(outcomes: &[Self]) -> Self {
+        let has = |wanted: Self| outcomes.contains(&wanted);
+        match () {
+            () if outcomes.is_empty() => Self::NotMeasured,
+            () if has(Self::InPart) || has(Self::Held) && has(Self::DidNotHold) => Self::InPart,
+            () if outcomes.iter().all(|outcome| *outcome == Self::Held) => Self::Held,
+            () if outcomes.iter().all(|outcome| *outcome == Self::DidNotHold) => Self::DidNotHold,
+            () if has(Self::Undecided) => Self::Undecided,
+            () => Self::NotMeasured,
+        }
+    }
+}
