@@ -21,7 +21,7 @@ use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages, Wait};
 
-/// Bytes of a node that a search may look at before it knows the entry: header and slots, of most nodes.
+/// Bytes of a node that a search may read before it knows the entry: header and slots of most nodes.
 const SEARCHED_BYTES: usize = 1536;
 
 /// The identity of a tree: the page of its root, and the table that its nodes belong to.
@@ -37,18 +37,18 @@ pub(crate) struct Tree {
 /// is in memory, in any view of the same commit, because within one commit no page changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// At this node, of this level unless it is the root.
+    /// The lookup continues at this node, whose level is given unless it is the root.
     Node(PageId, Option<u8>),
-    /// At its value.
+    /// The lookup continues at the packed value in this page.
     Value(PackedRef),
 }
 
-/// A value as found: copied out, or where its pages are.
+/// A value that was found: copied out, or the reference to its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FoundValue {
     /// The value.
     Inline(Vec<u8>),
-    /// To be read from overflow pages.
+    /// A reference to a value to be read from overflow pages.
     Overflow(OverflowRef),
 }
 
@@ -61,38 +61,38 @@ impl From<ValueRef<'_>> for FoundValue {
     }
 }
 
-/// A value where it lies: in its leaf or in a page of values, or in pages of its own.
+/// A value lent without copying: its bytes in a leaf or packed page, or the reference to its overflow pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ValueRef<'a> {
     /// The value.
     Here(&'a [u8]),
-    /// To be read from overflow pages.
+    /// A reference to a value to be read from overflow pages.
     Overflow(OverflowRef),
 }
 
-/// Keys from `start` on and below `end`; to the end of the table without one.
+/// Keys from `start` on and below `end`; without `end`, to the end of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRange {
-    /// First key that may belong to it.
+    /// First key of the range.
     pub(crate) start: Vec<u8>,
-    /// First key that does not any more.
+    /// First key after the range.
     pub(crate) end: Option<Vec<u8>>,
 }
 
 impl KeyRange {
-    /// Whether no key can be in it.
+    /// Returns whether the range is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
-    /// Whether `key` is in it.
+    /// Returns whether `key` is in the range.
     #[cfg(test)]
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_slice() && self.end.as_ref().is_none_or(|end| key < end.as_slice())
     }
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Ascending keys.
@@ -105,9 +105,9 @@ pub(crate) enum Direction {
 /// again, that page would count as used twice, and stay in the pool for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Portion {
-    /// Entries.
+    /// Most entries.
     pub(crate) entries: usize,
-    /// Bytes of keys and values.
+    /// Most bytes of keys and values.
     pub(crate) bytes: usize,
 }
 
@@ -116,22 +116,22 @@ impl Portion {
     pub(crate) const ALL: Self = Self { entries: usize::MAX, bytes: usize::MAX };
 }
 
-/// Entries of one leaf, copied out, in the order of the scan.
+/// Entries copied out of one leaf, in the order of the scan.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     entries: Vec<ChunkEntry>,
-    /// Leaves that the scan will come to next, nearest first; behind them perhaps an inner page that leads to more.
+    /// Leaves that the scan will reach next, nearest first; then perhaps an inner node that leads to more.
     pub(crate) ahead: Vec<PageId>,
-    /// Pages with values of the leaf itself, where one of them is missing.
+    /// Pages of values to which the leaf itself refers, when one of them is missing.
     pub(crate) own: Vec<PageId>,
-    /// How many of those the caller can wait for together.
+    /// Most pages of `own` for which the caller can wait together.
     pub(crate) own_max: usize,
-    /// Whether the leaf has more entries of the range.
+    /// Whether the leaf has more entries of the range than were copied.
     pub(crate) is_part: bool,
 }
 
-/// Bytes that are taken before it is known that they are needed.
+/// Most bytes that are allocated in advance for entries.
 const MEMORY_AT_ONCE: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -143,12 +143,12 @@ struct ChunkEntry {
 }
 
 impl Chunk {
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Entry `index`: its key and its value.
+    /// Returns entry `index`: its key and its value.
     pub(crate) fn entry(&self, index: usize) -> (&[u8], ValueRef<'_>) {
         let entry = &self.entries[index];
         let held = match entry.overflow {
@@ -165,7 +165,7 @@ impl Chunk {
         self.own.len() <= self.own_max
     }
 
-    /// Whether it holds a whole portion, and entry `index`, which comes next, needs no page that is open in `values`.
+    /// Returns whether the chunk is full and the next entry, `index`, needs no page that is already open in `values`.
     fn is_full<Page>(&self, most: Portion, node: &Node<'_>, index: usize, values: Option<&(PageId, Page)>) -> bool {
         let enough = self.entries.len() >= most.entries || self.bytes.len() >= most.bytes;
         let goes_on = || {
@@ -183,7 +183,7 @@ impl Chunk {
         self.is_part = false;
     }
 
-    /// Takes the memory that these entries will need, about, at once.
+    /// Allocates at once about as much memory as these entries need.
     fn take_memory(&mut self, node: &Node<'_>, indexes: std::ops::Range<usize>, most: Portion, page_bytes: usize) {
         let is_outside = matches!(node.cell(indexes.start), Ok(Cell::Packed(_)));
         let beside_leaf = if is_outside { most.bytes.min(MEMORY_AT_ONCE) } else { 0 };
@@ -217,7 +217,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Copies the value of a cell, or says where a long one lies.
+    /// Copies the value of a cell, or the reference to a long value.
     fn copy_value<'a, P: Pages>(
         &mut self,
         pages: &'a P,
@@ -258,7 +258,7 @@ impl Tree {
         self.get_from(pages, key, &mut self.start(), look)
     }
 
-    /// Where a lookup begins.
+    /// Returns the position at which a lookup begins.
     pub(crate) fn start(&self) -> Position {
         Position::Node(self.root, None)
     }
@@ -368,7 +368,8 @@ impl Tree {
         }
     }
 
-    /// Names the pages of values that a leaf refers to, in the order of the scan. False when it is not in memory.
+    /// Lists the pages of values to which a leaf refers, in the order of the scan. Returns false when the leaf is not
+    /// in memory.
     pub(crate) fn name_values<P: Pages>(
         &self,
         pages: &P,
@@ -389,7 +390,7 @@ impl Tree {
         true
     }
 
-    /// Opens a node of this tree that a parent of the level above led to.
+    /// Opens a node to which a parent one level above refers.
     #[inline]
     fn open<'a>(&self, id: PageId, body: &'a [u8], level: Option<u8>) -> Result<Node<'a>, Error> {
         let node = Node::open(id, body)?;
@@ -429,7 +430,7 @@ fn name_children(node: &Node<'_>, index: Option<usize>, direction: Direction, mo
     }
 }
 
-/// Names the pages of values that these cells refer to, each once for a run of them.
+/// Lists the pages of values to which these cells refer, once for each run of equal pages.
 fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut Vec<PageId>) {
     for index in indexes {
         if let Ok(Cell::Packed(at)) = node.cell(index)

@@ -76,13 +76,13 @@ pub enum WriteBack {
 /// How a half-done change is kept out of the file: see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// The operating system makes the copies.
+    /// Private mapping: the operating system copies a page when a commit changes it.
     OsCow,
-    /// We make the copies.
+    /// Copies in user memory: a commit copies a page before it changes it.
     UserCow(WriteBack),
     /// We make the copies, and nothing is overwritten but the meta pages; a table says where pages lie. A map for reading only.
     MappedLog,
-    /// Nothing is overwritten, and there is no log.
+    /// Shadow paging: no page in use is overwritten, and there is no log.
     Shadow(WriteBack),
 }
 
@@ -100,17 +100,17 @@ impl Protocol {
     }
 }
 
-/// How a store is kept and used.
+/// The options of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How it is made safe. Files of `OsCow` and `UserCow` are the same; those of `MappedLog` and of `Shadow` are others.
+    /// The crash-safety protocol. `OsCow` and `UserCow` have the same file format.
     pub protocol: Protocol,
     /// Bytes of a page, a power of two from 512 to 65,536. At creation only.
     pub page_bytes: usize,
     /// Bytes of the file and of its map, fixed at creation; the unused part takes no space. With `MappedLog` bytes of
     /// pages: file and map are three times as long, and a little.
     pub map_bytes: u64,
-    /// How much log may pile up before a checkpoint; not for `Shadow`, which has none.
+    /// Bytes of log after which a checkpoint is due; not for `Shadow`, which has no log.
     pub log_bytes: u64,
     /// `OsCow`: the private map drops its copies when they take more than this.
     pub private_bytes_max: u64,
@@ -123,7 +123,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// 4 KiB pages, a map of 1 GiB, 64 MiB of log, 64 MiB of private copies, no checksums, no reading around, a thread.
+    /// Defaults: 4 KiB pages, map 1 GiB, log 64 MiB, private copies 64 MiB, no checksums, a background thread.
     pub fn new(protocol: Protocol) -> Self {
         Self {
             protocol,
@@ -137,7 +137,7 @@ impl Settings {
         }
     }
 
-    /// Small pages, a small map and a small log, and no thread.
+    /// Small settings for tests, without a background thread.
     #[cfg(test)]
     fn small(protocol: Protocol) -> Self {
         let (page_bytes, map_bytes, log_bytes) = (512, 4 << 20, 64 << 10);
@@ -152,7 +152,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// No changes.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -173,7 +173,7 @@ impl Batch {
 /// Counters and sizes of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Bytes handed to the data file, meta pages included.
+    /// Bytes written to the data file, meta pages included.
     pub data_bytes_written: u64,
     /// Syncs of the data file, and durable writes of meta pages.
     pub data_syncs: u64,
@@ -183,7 +183,7 @@ pub struct Stats {
     pub log_writes: u64,
     /// Checkpoints made.
     pub checkpoints: u64,
-    /// Pages committed that are not in the file yet.
+    /// Committed pages that are not in the data file yet.
     pub waiting_pages: u64,
     /// `OsCow`: pages of which the system holds a private copy.
     pub private_pages: u64,
@@ -326,7 +326,7 @@ impl Store {
         self.snapshot().get(key)
     }
 
-    /// Commits one change.
+    /// Commits one put.
     ///
     /// # Errors
     /// As for [`Store::write`].
@@ -398,7 +398,7 @@ impl Store {
         }
     }
 
-    /// The counters and sizes of the store.
+    /// Returns the counters and sizes of the store.
     pub fn stats(&self) -> Stats {
         let data = match &self.store {
             StoreKind::Shadow(store) => &store.data,
@@ -445,7 +445,7 @@ impl Store {
     }
 }
 
-/// See [`Store::snapshot`].
+/// A snapshot of a mapped store: see [`Store::snapshot`].
 pub struct Snapshot<'a> {
     store: &'a Store,
     commit: CommitSeq,
@@ -453,7 +453,7 @@ pub struct Snapshot<'a> {
 }
 
 impl Snapshot<'_> {
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// As for [`Store::get`].
@@ -464,7 +464,7 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Entries from `start` on and below `end`, in order.
+    /// Returns the entries from `start` on and below `end`, in order.
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> Range<'_> {
         let rest = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
         Range { snapshot: self, rest: Some(rest), ready: VecDeque::new() }
@@ -548,7 +548,7 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
     Ok(())
 }
 
-/// The bytes of a value found in the tree; a long value is read.
+/// Returns the bytes of a value found in the tree, reading the overflow pages of a long one.
 fn value<P: Pages>(pages: &P, found: FoundValue) -> Attempt<Vec<u8>> {
     match found {
         FoundValue::Inline(value) => Ok(value),
@@ -556,7 +556,7 @@ fn value<P: Pages>(pages: &P, found: FoundValue) -> Attempt<Vec<u8>> {
     }
 }
 
-/// The pages of a long value.
+/// Returns the pages of a long value.
 fn pages_of<P: Pages>(pages: &P, at: OverflowRef) -> Attempt<Vec<PageId>> {
     read_long(pages, Reader::listing(pages.page_bytes(), at)?).map(Reader::into_pages)
 }

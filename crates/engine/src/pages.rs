@@ -32,16 +32,16 @@ use crate::error::{Error, Result};
 use crate::format::{CommitSeq, PageId};
 use crate::sync::semaphore::Permit;
 
-/// A page that is not in memory, in the version that a view at `at` wants.
+/// A page that is not in memory, in the version that a view at commit `at` sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Missing {
-    /// Identifies the page.
+    /// The id of the page.
     pub(crate) page: PageId,
     /// The commit of the view.
     pub(crate) at: CommitSeq,
 }
 
-/// Why an operation could not be finished now. Nothing has changed.
+/// The reason why an operation could not finish now. Nothing has changed.
 #[derive(Debug, Clone)]
 pub(crate) enum Wait {
     /// This page must be loaded first.
@@ -56,7 +56,7 @@ pub(crate) enum Wait {
         /// The number of bytes.
         len_bytes: usize,
     },
-    /// Waiting will not help.
+    /// Waiting does not help: the operation has failed.
     Failed(Error),
 }
 
@@ -90,7 +90,7 @@ pub(crate) trait Pages {
     fn fetch(&self, _id: PageId, _bytes: Range<usize>) {}
 }
 
-/// Pages that say which commit wrote them.
+/// Pages with the number of the commit that wrote each of them.
 pub(crate) trait Versions: Pages {
     /// Returns the commit that wrote the page as it is published; private copies do not count. A page that was freed and
     /// reused was written by a later commit, so an unchanged commit proves that the page was not freed in between.
@@ -138,7 +138,7 @@ pub(crate) trait Snapshot: Send + Sync + 'static {
 
 /// The storage of a database's pages.
 pub(crate) trait Store: Send + Sync + 'static {
-    /// See [`Store::view`].
+    /// The type that [`Store::view`] returns.
     type View<'a>: Versions
     where
         Self: 'a;
@@ -146,9 +146,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     type Copies<'a>: PageCopies + Versions
     where
         Self: 'a;
-    /// See [`Store::snapshot`].
+    /// The type that [`Store::snapshot`] returns.
     type Snapshot: Snapshot;
-    /// See [`Store::request`].
+    /// The type that [`Store::request`] returns.
     type Ticket: Ticket;
     /// See [`Store::walk`].
     type Walk: Send + Sync + 'static;
@@ -165,7 +165,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Returns a view of the last published commit, visible or not: for finding the pages that a commit will touch.
     fn latest_published(&self) -> Self::View<'_>;
 
-    /// Registers the visible commit as one that stays readable.
+    /// Registers the visible commit, so that it stays readable.
     fn snapshot(&self) -> Self::Snapshot;
 
     /// Returns a view of a snapshot. Its `page` returns `Failed(SnapshotTooOld)` once the store has evicted the snapshot.
@@ -185,10 +185,10 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// large commit publishes several times under one number. Infallible.
     fn publish(&self, copies: Self::Copies<'_>, seq: CommitSeq);
 
-    /// From now on `latest` and `snapshot` show `seq`. Never decreases.
+    /// Makes `seq` the commit that `latest` and `snapshot` show. It never decreases.
     fn set_visible(&self, seq: CommitSeq);
 
-    /// The commit that `latest` shows.
+    /// Returns the commit that `latest` shows.
     fn visible(&self) -> CommitSeq;
 
     /// Frees versions that no view can request any more, if many have piled up. Called when no operation waits; does no I/O.
@@ -214,7 +214,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Submits the queued reads to the device.
+    /// Submits all queued reads to the device.
     fn submit(&self);
 
     /// Begins a long range scan: until the returned guard is dropped, a background thread, if the store has one, submits and
@@ -279,7 +279,7 @@ pub(crate) trait Store: Send + Sync + 'static {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
-    /// Returns when the commit survives a power cut.
+    /// The commit call returns when the commit survives a power cut.
     #[default]
     Sync,
     /// Returns when the commit is visible. It becomes durable with the next `Sync` commit, checkpoint or `sync`, or soon
@@ -294,7 +294,7 @@ pub(crate) struct LogPosition(pub(crate) u64);
 /// The log that makes commits durable. Each time more commits have become durable, the log calls the hook it was opened
 /// with, in commit order and before it wakes the tickets of those commits: visibility must not depend on live waiters.
 pub(crate) trait CommitLog: Send + Sync + 'static {
-    /// See [`CommitLog::durable`].
+    /// The type that [`CommitLog::durable`] returns.
     type Ticket: Ticket;
 
     /// Returns the most bytes of one fragment.

@@ -50,14 +50,14 @@ const NODES_AT_A_TIME: usize = 64;
 /// The purpose of a new database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To be used: it is one as soon as it has been created.
+    /// A database to be used: it is complete as soon as it has been created.
     Use,
-    /// To be filled with the content of another, and to be one after [`finish_copy`].
+    /// A copy to be filled with the content of another database; it becomes a database by [`finish_copy`].
     Copy,
 }
 
 impl Purpose {
-    /// The name of the data file.
+    /// Returns the name of the data file.
     fn data_name(self) -> &'static str {
         match self {
             Self::Use => DATA,
@@ -82,38 +82,38 @@ impl Locks {
     }
 }
 
-/// A database that has been opened. The records must be replayed, in order, before anything else is done with it.
+/// A database that was opened. The records must be replayed, in order, before anything else is done with it.
 pub(crate) struct OpenedParts {
-    /// Its pages, as of commit `base`.
+    /// The pool with the pages of the database, as of commit `base`.
     pub(crate) pool: BufferPool,
-    /// The cache that buffers beside the pool are shared out of: never less than an empty database needs.
+    /// The cache size that the sizes of other buffers are derived from: never less than an empty database needs.
     pub(crate) cache_bytes: usize,
-    /// Its log, ready to go on after the last record.
+    /// The log of the database, ready to be appended to after the last record.
     pub(crate) log: Log,
     /// The commit of the last checkpoint.
     pub(crate) base: CommitSeq,
-    /// The complete records after it.
+    /// The complete records after the last checkpoint.
     pub(crate) records: RecordIter,
-    /// For checkpoints from now on.
+    /// Makes the checkpoints from now on.
     pub(crate) checkpointer: Arc<Checkpointer>,
-    /// The data file, for reading beside the pool.
+    /// The data file, for reads that bypass the pool.
     pub(crate) disk: Arc<dyn Disk>,
-    /// To be kept for as long as anything may be written.
+    /// The file locks, to be held for as long as anything may be written.
     pub(crate) locks: Locks,
-    /// Damage that was repaired without loss, in words for a person.
+    /// Descriptions of damage that was repaired without loss.
     pub(crate) repairs: Vec<String>,
 }
 
-/// How a database is to be created.
+/// The options for creating a database.
 #[derive(Debug)]
 pub(crate) struct Creation {
-    /// Should be random: it tells the files of one database from all others.
+    /// Distinguishes the files of this database from all others. It should be random.
     pub(crate) file_id: u64,
     /// The purpose of the database.
     pub(crate) purpose: Purpose,
     /// The list of its folders, if it is striped.
     pub(crate) stripes: Option<String>,
-    /// Kept for as long as the database is locked, if it is given.
+    /// A lock to be held as long as the database is locked, if given.
     pub(crate) signed: Option<Box<dyn FileLock>>,
 }
 
@@ -268,7 +268,7 @@ pub(crate) fn open(
     Ok(OpenedParts { pool, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
 }
 
-/// Why a file of a database cannot be opened.
+/// Turns an error of opening a database file into one that names the file and the remedy.
 fn unusable(directory: &dyn Directory, name: &str, error: nofault_io::error::Error) -> Error {
     use nofault_io::error::ErrorKind as Io;
     let action = format!("open the file «{name}»");
@@ -314,12 +314,12 @@ fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOpti
     LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: settings.seed }
 }
 
-/// A sixteenth of the log, within reason.
+/// Returns the size of a segment: a sixteenth of the log, between fixed bounds.
 fn segment_bytes_for(log_bytes: u64) -> u64 {
     (log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 
-/// Reads the blocks that recovery starts from: superblocks and page table.
+/// Reads the blocks from which recovery starts: superblocks and page table.
 struct DataReader {
     disk: Arc<dyn Disk>,
     blocks: BlockReader,
@@ -352,7 +352,7 @@ impl DataReader {
         })
     }
 
-    /// The superblock in force.
+    /// Returns the superblock in force.
     ///
     /// # Errors
     /// As [`choose`].
@@ -371,7 +371,7 @@ impl DataReader {
     /// Reads a slot.
     ///
     /// # Errors
-    /// When reading is impossible altogether.
+    /// When the device cannot be read at all.
     fn slot(&mut self, slot: usize, offset: u64) -> Result<Slot> {
         if self.blocks.file_bytes() < offset + SUPERBLOCK_BYTES as u64 {
             return Ok(Slot { found: Err(Superblock::cut_off(slot)), is_empty: false });

@@ -12,25 +12,25 @@ use std::time::Duration;
 
 use nofault_io::disk::Disk;
 
-/// Reads made in all before the outcome of the last one counts.
+/// Total number of reads before the outcome of the last one counts.
 pub(crate) const READS: u32 = 3;
 
 /// Pause before the last read: long enough for a device to finish earlier work, too short to notice.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How reads of one disk are repeated.
+/// Repeats failed or damaged reads of one disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RepeatedReads {
     pause: Duration,
 }
 
 impl RepeatedReads {
-    /// For reads of `disk`. The simulated disk needs no pause: its time does not pass by itself.
+    /// Creates the policy for `disk`. It omits the pause on a simulated disk, where time does not pass by itself.
     pub(crate) fn on(disk: &dyn Disk) -> Self {
         Self { pause: if disk.info().kind == "sim" { Duration::ZERO } else { PAUSE } }
     }
 
-    /// Without the pause, for the last of many reads that were all wrong.
+    /// Creates the policy without a pause, for the last of many reads that were all wrong.
     pub(crate) fn without_pause() -> Self {
         Self { pause: Duration::ZERO }
     }

@@ -71,7 +71,8 @@ impl Default for Settings {
 
 #[cfg(test)]
 impl Settings {
-    /// As little of everything as there can be, and no threads: with the same seed the same steps do the same things.
+    /// Settings for reproducible tests: every size minimal, and no threads. The same seed and calls lead to the same
+    /// steps.
     pub(crate) fn tiny(seed: u64) -> Self {
         Self {
             page_bytes: 512,

@@ -81,14 +81,15 @@ pub(crate) enum Op {
     Put { tree: Tree, key: Vec<u8>, value: Vec<u8> },
     /// Removes a key.
     Delete { tree: Tree, key: Vec<u8> },
-    /// Creates an empty table whose id is the number of the commit.
+    /// Creates an empty table. The table's id is the number of the commit.
     CreateTable { name: Vec<u8> },
-    /// Removes a table: its name, and the way to it. Its pages are freed later (`db::deferred_free`). Alone in its commit.
+    /// Removes a table from the catalog. Its pages are freed later (`db::deferred_free`). It must be the only change of
+    /// its commit.
     DropTable { tree: Tree, name: Vec<u8> },
 }
 
 impl Op {
-    /// The tree and the key that it changes.
+    /// Returns the tree and the key that the change concerns.
     pub(crate) fn target(&self) -> (Tree, &[u8]) {
         match self {
             Self::Put { tree, key, .. } | Self::Delete { tree, key } => (*tree, key),
@@ -105,7 +106,7 @@ impl Op {
         }
     }
 
-    /// A generous guess at the frames that applying it takes.
+    /// Returns an upper estimate of the frames needed to apply the change.
     pub(crate) fn frames(&self, page_bytes: usize) -> usize {
         match self {
             Self::Put { value, .. } if value.len() > inline_value_bytes_max(page_bytes) => {
@@ -116,13 +117,13 @@ impl Op {
     }
 }
 
-/// Changes that one hold of the section's lock may make, and frames that they may take.
+/// Most changes that a commit may make during one hold of the section's lock, and most frames that they may take.
 pub(crate) const SMALL_OPS_MAX: usize = 256;
 const SMALL_FRAMES_MAX: usize = 2 * SMALL_OPS_MAX + 128;
-/// Steps of copying a page, changing it and publishing it.
+/// Budget steps of copying a page, changing it and publishing it.
 const STEPS_A_FRAME: usize = 2;
 
-/// The size of a commit. Counted op by op while the ops are made.
+/// The size of a commit, summed up while its changes are collected.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Size {
     ops: usize,
@@ -132,7 +133,7 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// One more op.
+    /// Adds one change.
     pub(crate) fn add(&mut self, op: &Op, page_bytes: usize) {
         self.ops += 1;
         self.frames += op.frames(page_bytes);
@@ -141,7 +142,7 @@ impl Size {
     }
 }
 
-/// A commit on its way. `ops` are in order of table and key, each key once.
+/// A commit in progress. `ops` are in order of table and key, each key once.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) ops: Vec<Op>,
@@ -150,17 +151,17 @@ pub(crate) struct Commit {
     pub(crate) durability: Durability,
     /// The pages that the commit will touch, as gathered by its caller.
     pub(crate) context: CommitContext,
-    /// The claim that its transaction has placed.
+    /// The claim that was placed for the transaction, if any.
     pub(crate) claim: Option<ClaimId>,
 }
 
 impl Commit {
-    /// All that it has read.
+    /// Returns everything that the transaction has read.
     fn all_reads(&self) -> impl Iterator<Item = Read<'_>> {
         self.reads.iter().flat_map(|(_, reads)| reads.iter())
     }
 
-    /// A commit that has read nothing.
+    /// Creates a commit that has read nothing.
     pub(crate) fn blind(ops: Vec<Op>, durability: Durability) -> Self {
         Self { ops, reads: None, durability, context: CommitContext::default(), claim: None }
     }
@@ -170,20 +171,20 @@ impl Commit {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitReceipt {
     pub(crate) seq: CommitSeq,
-    /// Where its record ends in the log.
+    /// Position of the end of the commit's record in the log.
     pub(crate) position: LogPosition,
 }
 
-/// Why the section was left without a commit. Nothing has changed.
+/// The reason why the commit section was left without a commit. Nothing has changed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Something is missing: wait for it, gather again, and come back.
+    /// A page, a frame or log space is missing: wait for it, gather the pages again, and retry.
     Wait(Wait),
-    /// It needs more frames than private copies may ever hold: take the exclusive way.
+    /// The commit needs more frames than private copies may ever hold: it must be done as a large commit.
     TooLarge,
-    /// A large commit holds the section: wait for the turn.
+    /// A large commit occupies the commit section: wait for it to end.
     Occupied,
-    /// A transaction that has lost often has claimed a key that this commit changes: wait for precedence.
+    /// A transaction that has lost often has claimed a key that this commit changes: wait for that claim.
     Claimed,
     /// Data that the transaction read was changed; retrying makes sense once this position is durable.
     Conflict(LogPosition),
@@ -204,12 +205,12 @@ impl From<Wait> for Refusal {
     }
 }
 
-/// See the module.
+/// Executes commits one at a time: see the module.
 pub(crate) struct Commits<S, L> {
     store: Arc<S>,
     log: Arc<L>,
     section: Mutex<Section>,
-    /// The right to occupy the section across a wait: one holder at a time.
+    /// The right to occupy the section across a wait: a semaphore of one permit.
     turn: Arc<Semaphore>,
     precedence: Arc<Precedence>,
     visibility: Arc<Visibility<S>>,
@@ -224,7 +225,7 @@ struct Section {
 }
 
 impl<S: Store, L: CommitLog> Commits<S, L> {
-    /// Begins after commit `last`, which `visibility` began with as well, with so much memory for recent commits.
+    /// Starts after commit `last`, with which `visibility` was created too, and with so much memory for recent commits.
     pub(crate) fn new(
         store: Arc<S>,
         log: Arc<L>,
@@ -244,7 +245,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         }
     }
 
-    /// Memory that the list of recent commits takes.
+    /// Returns the memory of the list of recent commits.
     pub(crate) fn recent_bytes(&self) -> usize {
         self.lock().window.memory_bytes()
     }
@@ -254,17 +255,17 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.visibility.held_up_by(seq)
     }
 
-    /// The newest commit.
+    /// Returns the newest commit.
     pub(crate) fn last(&self) -> CommitReceipt {
         self.lock().last
     }
 
-    /// The turn that [`Commits::occupy`] wants.
+    /// Returns the semaphore whose permit [`Commits::occupy`] needs.
     pub(crate) fn turn(&self) -> &Arc<Semaphore> {
         &self.turn
     }
 
-    /// Where transactions that have lost often wait. Taken before the turn by a commit that takes both.
+    /// Returns the queue for transactions that have lost often. A commit that takes both takes this before the turn.
     pub(crate) fn precedence(&self) -> &Arc<Precedence> {
         &self.precedence
     }
@@ -327,7 +328,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Ok(None)
     }
 
-    /// As [`Self::gather`], with publishing blocked meanwhile; `None` while a large commit holds the section.
+    /// Gathers as [`Self::gather`] does, with publishing blocked meanwhile; `None` while a large commit occupies the
+    /// section.
     pub(crate) fn gather_undisturbed(
         &self,
         ops: &[Op],
@@ -339,7 +341,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         (!section.occupied).then(|| self.gather(ops, context, pages_max, waits))
     }
 
-    /// Whether nothing was published since commit `seq` was the newest.
+    /// Returns whether no commit was published since `seq` was the newest.
     pub(crate) fn is_quiet_since(&self, seq: CommitSeq) -> bool {
         let section = self.lock();
         section.last.seq == seq && !section.occupied
@@ -387,7 +389,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Ok(CommitReceipt { seq, position })
     }
 
-    /// Whether a commit of this size is for the exclusive way from the start.
+    /// Returns whether a commit of this size must be done as a large commit.
     pub(crate) fn is_large(&self, size: &Size) -> bool {
         size.drops
             || size.ops > SMALL_OPS_MAX
@@ -413,7 +415,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Ok(Some(Exclusive::new(self, section, turn)))
     }
 
-    /// From now on nothing is committed any more.
+    /// Stops all further commits.
     pub(crate) fn poison(&self, why: &Error) {
         let message = format!("commits are refused since an earlier failure; reopen the database: {why}");
         // The first reason is the one to tell.
@@ -423,10 +425,10 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.log.refuse(error);
     }
 
-    /// Whether anything can still be committed.
+    /// Fails when no commit is possible any more.
     ///
     /// # Errors
-    /// `Poisoned`, saying since when.
+    /// `Poisoned`, with the time of the failure.
     pub(crate) fn check_poison(&self) -> Result<()> {
         self.poisoned.get().cloned().map_or(Ok(()), Err)
     }
@@ -445,7 +447,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.visibility.published(committed.seq, durability, committed.position);
     }
 
-    /// Checks the rest of `reads` until the budget is spent. `Conflict` when one of them was changed.
+    /// Checks the rest of `reads` until the budget is spent. Fails with `Conflict` when one of them was changed.
     fn check<'r>(
         &self,
         section: &Section,
@@ -480,7 +482,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         }
     }
 
-    /// Keeps commits from the section for as long as the answer lives.
+    /// Blocks commits until the returned guard is dropped.
     #[cfg(test)]
     pub(crate) fn hold_section(&self) -> impl Sized + '_ {
         self.lock()
@@ -494,7 +496,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
 }
 
 impl Section {
-    /// Commit `seq` changes these keys.
+    /// Notes that commit `seq` changes these keys.
     fn note_keys(&mut self, seq: CommitSeq, ops: &[Op], budget: &mut Budget) {
         for op in ops {
             let (tree, key) = op.target();
@@ -504,21 +506,21 @@ impl Section {
     }
 }
 
-/// The error for a record that changes an unknown table.
+/// Creates the error for a record that changes an unknown table.
 pub(crate) fn no_such_table(table: TableId) -> Error {
     Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
 }
 
-/// The treatment of pages that a damaged index wrongly lists as pages of a long value.
+/// How to treat pages that a damaged index wrongly lists as pages of a long value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
-    /// The op is refused: nothing has changed yet.
+    /// Refuse the change: nothing has changed yet.
     Refuse,
-    /// They stay as they are: the record is in the log, and an error would keep the database from being opened.
+    /// Leave the pages allocated: the record is in the log, and an error would prevent the database from being opened.
     Leave,
 }
 
-/// Applies one op to private copies. `at` is where its value was written before, if it was.
+/// Applies one change to private copies. `at` refers to its value if that was already written to overflow pages.
 fn apply<E: PageCopies + Versions>(
     copies: &mut E,
     op: &Op,
@@ -576,7 +578,7 @@ fn apply<E: PageCopies + Versions>(
     Ok(())
 }
 
-/// The table that a catalog value describes.
+/// Decodes the table in a catalog value.
 ///
 /// # Errors
 /// `Corrupt` when it describes none.

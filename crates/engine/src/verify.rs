@@ -23,13 +23,13 @@ const PAUSES_MAX: usize = 64;
 /// The report of a verification of blocks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BlockReport {
-    /// Pages for which the block was read.
+    /// Number of pages whose block was read.
     pub(crate) pages_checked: u64,
-    /// Nodes of the page table for which the block was read.
+    /// Number of nodes of the page table whose block was read.
     pub(crate) nodes_checked: u64,
     /// Tables with a sound root on disk.
     pub(crate) rooted: BTreeSet<TableId>,
-    /// Everything that is wrong, one error for each block, naming page and position.
+    /// All damage, one error for each block, with page and position.
     pub(crate) problems: Vec<Error>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn verify_blocks(
     Ok(report)
 }
 
-/// The table that a page is the root of, if it is one: a node without a key on either side.
+/// Returns the table whose root a page is; `None` if it is no root. A root has no key at either fence.
 fn root_of(page: PageId, body: &[u8]) -> Option<TableId> {
     if body[0] != KIND_NODE {
         return None;

@@ -63,9 +63,9 @@ use crate::sync::notifier::Notifier;
 
 /// Most bytes of one group. Up to about this size a durable write takes hardly longer than a small one.
 const GROUP_BYTES_MAX: usize = 128 << 10;
-/// Groups in flight at a time.
+/// Most groups in flight.
 const GROUPS_IN_FLIGHT: usize = 4;
-/// Memory of the groups in flight. While the log is read there are none, and the window of the reader takes no more.
+/// Memory of the groups in flight. The reader's window takes no more, and none are in flight while the log is read.
 pub(crate) const GROUPS_IN_FLIGHT_BYTES: usize = GROUP_BYTES_MAX * GROUPS_IN_FLIGHT;
 /// Smallest segment: a few groups.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
@@ -564,12 +564,12 @@ impl LogCore {
         in_memory && self.has_file_space(state, len_bytes)
     }
 
-    /// The part of it that takes a checkpoint, or another segment.
+    /// Returns whether `len_bytes` more fit into the allowed log size and into the prepared segments.
     fn has_file_space(&self, state: &LogState, len_bytes: usize) -> bool {
         self.has_log_space(state, len_bytes) && self.has_segments(state, len_bytes)
     }
 
-    /// The part of it that takes a checkpoint.
+    /// Returns whether `len_bytes` more fit into the allowed log size, where only a checkpoint frees space.
     fn has_log_space(&self, state: &LogState, len_bytes: usize) -> bool {
         // A record that has begun continues regardless of the size of the log, because no checkpoint can pass it.
         state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes

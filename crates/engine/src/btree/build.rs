@@ -22,19 +22,20 @@ pub(crate) struct Builder {
     body_bytes: usize,
     /// The cells of each level that are not written yet, leaves first.
     levels: Vec<OpenNode>,
-    /// Pages allocated so far, in few bytes: those of a load are mostly numbered one after the other.
+    /// Pages allocated so far, as ranges: a load allocates mostly consecutive numbers.
     pages: PageRuns,
-    /// Those of this portion, in the order they were allocated.
+    /// Pages allocated in this portion, in that order.
     portion: Vec<PageId>,
-    /// The last of all: the next one goes beside it.
+    /// The page allocated last: the next one is placed beside it.
     last: Option<PageId>,
-    /// The page of values being filled, and the bytes of it that are. Of this portion: later it may not be in memory.
+    /// The page of values being filled and its bytes in use. Only within a portion: later it may not be in memory.
     values: Option<(PageId, usize)>,
     /// Pages for the next leaves of this portion, the first at the end.
     for_leaves: Vec<PageId>,
-    /// Leaves written in this portion that refer to pages of values.
+    /// Number of leaves of this portion that refer to pages of values.
     leaves_beside: usize,
-    /// So many are expected in the next one: the most that any had, as some end early for want of room.
+    /// Expected number of such leaves in the next portion: the most of any portion, because some end early for lack of
+    /// frames.
     leaves_expected: usize,
 }
 
@@ -47,7 +48,7 @@ struct OpenNode {
 }
 
 impl Builder {
-    /// Begins; `tree` must be empty and stay so until [`Builder::finish`].
+    /// Creates a builder; `tree` must be empty and stay so until [`Builder::finish`].
     pub(crate) fn new(tree: Tree, page_bytes: usize) -> Self {
         let levels = vec![OpenNode::default()];
         Self {
@@ -64,7 +65,7 @@ impl Builder {
         }
     }
 
-    /// To be said whenever the copies are new ones. After `Full` they are as they were, and the next try wants less.
+    /// Begins a portion with new page copies. After `Full` the builder is unchanged, and the next attempt needs fewer frames.
     pub(crate) fn begin_portion<E: PageCopies>(&mut self, copies: &mut E) -> Attempt<()> {
         self.values = None;
         self.portion.clear();
@@ -80,7 +81,7 @@ impl Builder {
         Ok(())
     }
 
-    /// To be said before the copies are published.
+    /// Ends a portion. Call it before the page copies are published.
     pub(crate) fn end_portion<E: PageCopies>(&mut self, copies: &mut E) {
         self.for_leaves.drain(..).for_each(|page| copies.free(page));
     }
@@ -93,17 +94,17 @@ impl Builder {
             && packed::is_worth_it(page_bytes, key.len(), value.len())
     }
 
-    /// Frames that one `push` or `finish` takes at most.
+    /// Returns the most frames that one `push` or `finish` takes.
     pub(crate) fn frames_max(&self) -> usize {
         2 * self.levels.len() + 3
     }
 
-    /// Pages allocated so far: everything but the root.
+    /// Returns the pages allocated so far: all except the root.
     pub(crate) fn pages(&self) -> impl Iterator<Item = PageId> + '_ {
         self.pages.iter()
     }
 
-    /// Those of them that were allocated since [`Builder::begin_portion`].
+    /// Returns the pages allocated since [`Builder::begin_portion`].
     pub(crate) fn portion(&self) -> &[PageId] {
         &self.portion
     }
@@ -163,7 +164,7 @@ impl Builder {
         }
     }
 
-    /// Puts a value into the page of values being filled, or the next one. The frame for that is reserved.
+    /// Appends a value to the page of values being filled, or to the next one. A frame for that page is reserved.
     fn pack<E: PageCopies>(&mut self, copies: &mut E, value: &[u8]) -> Attempt<Cell<'static>> {
         let capacity = packed::capacity(copies.page_bytes());
         let (page, used) = match self.values {
@@ -180,7 +181,7 @@ impl Builder {
         Ok(Cell::Packed(at))
     }
 
-    /// Writes the first `count` cells of `level` as a node, and goes on with the others in the next one.
+    /// Writes the first `count` cells of `level` as a node; the other cells begin the next node.
     fn cut<E: PageCopies>(&mut self, copies: &mut E, level: usize, count: usize) -> Attempt<()> {
         let open = &self.levels[level];
         let fence = if level == 0 {
@@ -201,7 +202,7 @@ impl Builder {
         self.add_child(copies, level + 1, &lower, page)
     }
 
-    /// Tells `level` of the node below it that begins at `lower`.
+    /// Adds to `level` the reference to a node below it that begins at key `lower`.
     fn add_child<E: PageCopies>(&mut self, copies: &mut E, level: usize, lower: &[u8], page: PageId) -> Attempt<()> {
         if level == self.levels.len() {
             self.levels.push(OpenNode { first_child: Some(page), ..OpenNode::default() });

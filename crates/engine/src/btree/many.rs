@@ -11,21 +11,21 @@ use crate::format::PageId;
 use crate::format::node::Cell;
 use crate::pages::{Attempt, Pages};
 
-/// Number of keys that should go side by side: their prefetched lines fit the first-level cache.
+/// Number of keys to look up in parallel: their prefetched lines fit the first-level cache.
 pub(crate) const SIDE_BY_SIDE: usize = 16;
 
-/// A key under way.
+/// The lookup of one key in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lookup<'k> {
-    /// The owner's number for it.
+    /// The caller's number for the key.
     pub(crate) number: usize,
     pub(crate) key: &'k [u8],
-    /// Where it is: see [`Position`].
+    /// How far the lookup has come: see [`Position`].
     pub(crate) position: Position,
 }
 
 impl Position {
-    /// The page it will look at, and which bytes.
+    /// Returns the page that the lookup reads next, and which bytes of it.
     fn place(self) -> (PageId, Range<usize>) {
         match self {
             Self::Node(page, _) => (page, 0..SEARCHED_BYTES),

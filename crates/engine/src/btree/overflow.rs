@@ -23,21 +23,21 @@ use crate::format::node::{
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::pages::{Attempt, Missing, PageCopies, Pages, Wait};
 
-/// Longest value.
+/// Length of the longest value.
 pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 30;
 const OVERFLOW_HEADER_BYTES: usize = 8;
 
-/// Bytes of a value in one data page.
+/// Returns the bytes of a value in one data page.
 pub(crate) const fn data_bytes(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES - OVERFLOW_HEADER_BYTES
 }
 
-/// Children of one index page.
+/// Returns the number of children of one index page.
 const fn fanout(page_bytes: usize) -> usize {
     data_bytes(page_bytes) / CHILD_BYTES
 }
 
-/// Whether the root of a value is all there is of it.
+/// Returns whether the value consists of its root page alone.
 pub(crate) const fn is_one_page(page_bytes: usize, value: OverflowRef) -> bool {
     value.len_bytes <= data_bytes(page_bytes) as u64
 }
@@ -54,7 +54,7 @@ pub(crate) fn own_pages<P: Pages>(pages: &P, listed: &[PageId]) -> Vec<PageId> {
     listed.iter().copied().filter(|page| met.insert(*page) && !holds_something_else(*page)).collect()
 }
 
-/// How many pages each level of a value of this length has, data first.
+/// Returns the number of pages on each level of a value of this length, data pages first.
 fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
     let mut counts = vec![len_bytes.div_ceil(data_bytes(page_bytes) as u64).max(1)];
     while let Some(below) = counts.last().filter(|count| **count > 1) {
@@ -67,29 +67,29 @@ fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
 #[derive(Debug)]
 pub(crate) struct Writer<'v> {
     value: &'v [u8],
-    /// All pages so far, level after level, data first.
+    /// All pages written so far, level by level, data pages first.
     pages: Vec<PageId>,
     at: Progress,
 }
 
-/// How far a value is written.
+/// How far the writing of a value has come.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
-    /// Level being written.
+    /// The level being written.
     level: u8,
-    /// Pages of the level below that no page of this one names yet (bytes of the value, at level 0).
+    /// Pages of the level below to which no page refers yet (at level 0: bytes of the value).
     rest: usize,
-    /// Where among the pages this level begins: right behind the one below.
+    /// Index in `pages` at which this level begins.
     start: usize,
 }
 
 impl<'v> Writer<'v> {
-    /// Begins with nothing written.
+    /// Creates a writer that has written nothing.
     pub(crate) fn new(value: &'v [u8]) -> Self {
         Self { value, pages: Vec::new(), at: Progress { level: 0, rest: value.len(), start: 0 } }
     }
 
-    /// The pages written so far, to be freed when the value is abandoned.
+    /// Returns the pages written so far, to be freed when the value is abandoned.
     pub(crate) fn pages(&self) -> &[PageId] {
         &self.pages
     }
@@ -120,7 +120,7 @@ impl<'v> Writer<'v> {
         Ok(self.written())
     }
 
-    /// Where the value is, if all of it is written.
+    /// Returns the reference to the value, once it is completely written.
     fn written(&self) -> Option<OverflowRef> {
         match self.pages[self.at.start..] {
             [root] if self.at.rest == 0 => Some(OverflowRef { len_bytes: self.value.len() as u64, root }),
@@ -128,7 +128,7 @@ impl<'v> Writer<'v> {
         }
     }
 
-    /// Writes the next page. There is one: not all of the value is written.
+    /// Writes the next page. The value must not be complete.
     fn write_page<E: PageCopies>(&mut self, copies: &mut E, near: PageId) -> Attempt<()> {
         let at = &mut self.at;
         if at.rest == 0 && self.pages.len() > at.start {
@@ -166,27 +166,27 @@ pub(crate) struct Reader {
     value_bytes: u64,
     want_data: bool,
     counts: Vec<u64>,
-    /// Level of `ids`.
+    /// The level of the pages in `ids`.
     level: usize,
     ids: Vec<PageId>,
-    /// How many of `ids` were read.
+    /// How many pages of `ids` were read.
     read: usize,
     below: Vec<PageId>,
-    /// Every page met, when only listing.
+    /// All pages visited, when the reader only lists them.
     pages: Vec<PageId>,
     data: Vec<u8>,
 }
 
 impl Reader {
-    /// Will read the value.
+    /// Creates a reader that reads the value.
     ///
     /// # Errors
-    /// `Corrupt` when no value is that long.
+    /// `Corrupt` when the length is impossible.
     pub(crate) fn new(page_bytes: usize, value: OverflowRef) -> Result<Self, Error> {
         Self::begin(page_bytes, value, true)
     }
 
-    /// Will list the pages of the value.
+    /// Creates a reader that only lists the pages of the value.
     ///
     /// # Errors
     /// As [`Reader::new`].
@@ -256,12 +256,12 @@ impl Reader {
         }
     }
 
-    /// The value, once `advance` is through.
+    /// Returns the value, once `advance` has reported the end.
     pub(crate) fn into_value(self) -> Vec<u8> {
         self.data
     }
 
-    /// The pages, once `advance` is through.
+    /// Returns the pages, once `advance` has reported the end.
     pub(crate) fn into_pages(self) -> Vec<PageId> {
         self.pages
     }

@@ -25,24 +25,24 @@ use crate::pages::{Attempt, PageCopies};
 
 const PACKED_HEADER_BYTES: usize = 8;
 
-/// Bytes of values that a page has room for.
+/// Returns the bytes of values for which a page has space.
 pub(super) const fn capacity(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES - PACKED_HEADER_BYTES
 }
 
-/// Whether values like this one are better off together: a page holds at least one more of them than a leaf does.
+/// Returns whether packing pays for a value of this size: a page holds at least one more of them than a leaf does.
 pub(super) fn is_worth_it(page_bytes: usize, key_bytes: usize, value_bytes: usize) -> bool {
     // Of a leaf: its header, two fences, and for each entry a slot, a length and the key.
     let in_leaf = (page_bytes - HEADER_BYTES - 32 - key_bytes.min(16)) / (value_bytes + 10 + key_bytes);
     value_bytes > page_bytes / 8 && capacity(page_bytes) / value_bytes > in_leaf
 }
 
-/// Makes `body`, which is zeroed, a page without values.
+/// Makes `body`, which is zeroed, a page of values without any value.
 pub(super) fn init(body: &mut [u8]) {
     body[0] = KIND_PACKED;
 }
 
-/// Puts a value behind those that take `used` bytes. The caller knows that it fits.
+/// Appends a value to a page whose values take `used` bytes. The caller ensures that it fits.
 pub(super) fn append(page: PageId, body: &mut [u8], used: usize, value: &[u8]) -> Result<PackedRef, Error> {
     let live = live(page, body)?;
     let offset = PACKED_HEADER_BYTES + used;
@@ -51,10 +51,10 @@ pub(super) fn append(page: PageId, body: &mut [u8], used: usize, value: &[u8]) -
     Ok(PackedRef { page, offset: offset as u16, len_bytes: value.len() as u16 })
 }
 
-/// The value that a leaf refers to.
+/// Returns the value to which a leaf refers.
 ///
 /// # Errors
-/// `Corrupt` when the page holds none there.
+/// `Corrupt` when the page has no value there.
 pub(crate) fn value(at: PackedRef, body: &[u8]) -> Result<&[u8], Error> {
     live(at.page, body)?;
     let start = usize::from(at.offset);
@@ -62,7 +62,7 @@ pub(crate) fn value(at: PackedRef, body: &[u8]) -> Result<&[u8], Error> {
     value.ok_or_else(|| Error::corrupt_page(at.page, "a leaf refers to a value outside of it"))
 }
 
-/// How many values of the page are referred to.
+/// Returns the number of values of the page to which a leaf refers.
 ///
 /// # Errors
 /// `Corrupt` when it is no page of values.
@@ -73,12 +73,12 @@ pub(crate) fn live(page: PageId, body: &[u8]) -> Result<u16, Error> {
     }
 }
 
-/// Says how many values of the page are referred to.
+/// Sets the number of values of the page to which a leaf refers.
 pub(crate) fn set_live(body: &mut [u8], live: u16) {
     body[2..4].copy_from_slice(&live.to_le_bytes());
 }
 
-/// Puts another value of the same length in the place of one.
+/// Replaces a value by another of the same length.
 pub(super) fn replace<E: PageCopies>(copies: &mut E, at: PackedRef, with: &[u8]) -> Attempt<()> {
     value(at, &copies.page(at.page)?)?;
     let start = usize::from(at.offset);
@@ -86,7 +86,7 @@ pub(super) fn replace<E: PageCopies>(copies: &mut E, at: PackedRef, with: &[u8])
     Ok(())
 }
 
-/// Decrements the count of live values when a reference goes; frees the page with the last one.
+/// Decrements the count of live values when a reference is removed; frees the page when the count reaches zero.
 pub(super) fn release<E: PageCopies>(copies: &mut E, at: PackedRef) -> Attempt<()> {
     let live = live(at.page, &copies.page(at.page)?)?;
     if live > 1 {

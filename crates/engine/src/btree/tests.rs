@@ -35,7 +35,7 @@ fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Res
     panic!("10,000 attempts were not enough");
 }
 
-/// One commit.
+/// Applies one commit.
 fn commit<R>(
     store: &MemoryStore,
     seq: &mut CommitSeq,
@@ -84,7 +84,8 @@ fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direct
     all
 }
 
-/// Walks the whole tree: every node is well-formed, between the fences its parent says, and reached once.
+/// Checks the whole tree: each node is well-formed, within the fences of its parent, and reached once. Returns its
+/// pages.
 fn check_tree(store: &MemoryStore, tree: Tree) -> HashSet<PageId> {
     let view = store.latest();
     let (mut met, mut values) = (HashSet::new(), BTreeMap::new());
@@ -124,7 +125,7 @@ enum Step {
     Scan(KeyRange, bool),
 }
 
-/// Keys that share beginnings, are long now and then, and come back.
+/// Generates keys with common prefixes, a few long ones, and repeats.
 fn keys(page_bytes: usize) -> impl Strategy<Value = Vec<u8>> {
     let max = key_bytes_max(page_bytes);
     prop_oneof![
@@ -155,7 +156,7 @@ fn follows_the_model(page_bytes: usize, steps: Vec<Step>, residency: Residency) 
     follows_the_model_from(BTreeMap::new(), page_bytes, steps, residency);
 }
 
-/// Begins with a tree that was built.
+/// Checks that a tree behaves like a model, beginning with a tree made by the builder.
 fn follows_the_model_from(
     mut model: BTreeMap<Vec<u8>, Vec<u8>>,
     page_bytes: usize,

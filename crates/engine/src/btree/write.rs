@@ -24,7 +24,7 @@ use super::packed;
 pub(crate) enum ReplacedValue {
     /// A value in its leaf or in a page of values.
     Short,
-    /// A value in pages of its own, which are the caller's to free.
+    /// A value in overflow pages, which the caller must free.
     Long(OverflowRef),
 }
 
@@ -37,7 +37,7 @@ impl From<Cell<'_>> for ReplacedValue {
     }
 }
 
-/// An inner node on the way down, and which of its children was taken.
+/// An inner node on the way down, and the index of the child that was followed.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     page: PageId,
@@ -298,7 +298,7 @@ impl Tree {
     }
 }
 
-/// Describes a cell that is to be removed, with its reference if its value is in a page of values.
+/// Describes a cell that is to be removed, with the reference if its value is packed.
 fn old<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, ReplacedValue)> {
     let page = copies.page(leaf)?;
     let cell = Node::open(leaf, &page)?.cell(index)?;
@@ -309,7 +309,7 @@ fn old<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<(Option
 /// Refuses keys that are too long for the page size.
 ///
 /// # Errors
-/// `InvalidCall`, saying how long a key may be.
+/// `InvalidCall`, which names the longest allowed length.
 pub(crate) fn check_key(page_bytes: usize, key: &[u8]) -> Result<(), Error> {
     let key_max = key_bytes_max(page_bytes);
     if key.len() > key_max {
@@ -331,7 +331,7 @@ pub(super) fn check_size(page_bytes: usize, key: &[u8], value: Cell<'_>) -> Resu
     }
 }
 
-/// The fence between piece `left` and the one after it.
+/// Returns the fence between piece `left` and the next one.
 fn fence(cells: &Cells, level: u8, left: &Range<usize>) -> Vec<u8> {
     if level == 0 {
         separator(cells.key(left.end - 1), cells.key(left.end)).to_vec()

@@ -22,7 +22,7 @@ pub(super) struct DataFile {
 }
 
 impl DataFile {
-    /// Creates one of `len_bytes`, all of it a hole.
+    /// Creates a file of `len_bytes`, all of it a hole.
     pub(super) fn create(path: &Path, len_bytes: u64) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
         let made = file.and_then(|file| file.set_len(len_bytes));
@@ -45,7 +45,7 @@ impl DataFile {
         })
     }
 
-    /// The meta page that holds.
+    /// Returns the meta page in force.
     pub(super) fn meta(&self) -> Result<Meta> {
         let mut start = vec![0; META_PAGES as usize * PAGE_BYTES_MAX];
         let len = self.file.metadata().map_err(|error| failed("ask for the length", &self.path, &error))?.len();
@@ -54,7 +54,7 @@ impl DataFile {
         Meta::find(&start)
     }
 
-    /// Writes a meta page in the place of the older one; durable when it returns.
+    /// Writes a meta page over the older of the two; it is durable when this returns.
     pub(super) fn write_meta(&self, meta: &Meta) -> Result<()> {
         let (page, at) = (meta.encode(), meta.slot() * meta.page_bytes as u64);
         self.note_written(page.len());
@@ -71,7 +71,7 @@ impl DataFile {
     /// Reads through the page cache.
     ///
     /// # Errors
-    /// `Corrupt` when the file ends before.
+    /// `Corrupt` when the file ends too early.
     pub(super) fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> Result<()> {
         self.file.read_exact_at(bytes, offset_bytes).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => {
@@ -83,7 +83,7 @@ impl DataFile {
         })
     }
 
-    /// Waits until everything written is durable.
+    /// Waits until all written data is durable.
     pub(super) fn sync(&self) -> Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         // Not `File::sync_data`: that repeats a sync that was interrupted, and the second sync reports nothing of the
@@ -91,17 +91,17 @@ impl DataFile {
         rustix::fs::fdatasync(&self.file).map_err(|error| failed("sync the mapped file", &self.path, &error.into()))
     }
 
-    /// Bytes that were handed to the file, by calls or through a map.
+    /// Counts bytes that were written to the file, by calls or through a map.
     pub(super) fn note_written(&self, bytes: usize) {
         self.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Bytes that the file takes on disk.
+    /// Returns the bytes that the file takes on disk.
     pub(super) fn allocated_bytes(&self) -> u64 {
         self.file.metadata().map_or(0, |meta| meta.blocks() * 512)
     }
 
-    /// Maps all of it.
+    /// Maps the whole file.
     ///
     /// # Safety
     /// As for [`MappedFile::map`].
@@ -116,7 +116,7 @@ impl DataFile {
     }
 }
 
-/// An error of the system, met while doing `action`.
+/// Creates the error for a failure of the system during `action`.
 pub(super) fn failed(action: &str, path: &Path, error: &std::io::Error) -> Error {
     Error::from_io(action, nofault_io::error::Error::from_io("", error).at(path))
 }

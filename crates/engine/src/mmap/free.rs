@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use crate::format::{CommitSeq, PageId};
 
-/// The commit that freed the pages (0 for any), and a number.
+/// The key of a record of free pages: the commit that freed them (0 when any commit may use them), and a number.
 pub(super) type Key = (u64, u64);
-/// All records, as they are in the tree.
+/// All records of free pages, as the tree has them.
 pub(super) type Records = BTreeMap<Key, Vec<PageId>>;
 
-/// Which pages a commit takes and frees.
+/// The free pages that one commit takes and adds.
 pub(super) struct FreePages<'a> {
     records: &'a Records,
     /// Records of commits up to this one may be used.
@@ -21,7 +21,7 @@ pub(super) struct FreePages<'a> {
     taken: Vec<Key>,
     spare: Vec<PageId>,
     freed: Vec<PageId>,
-    /// While records are written no more are taken, or it would never end.
+    /// Set while records are written: taking more records then would change what is written, without end.
     closed: bool,
 }
 
@@ -66,12 +66,12 @@ impl<'a> FreePages<'a> {
         self.freed.push(id);
     }
 
-    /// A page that was taken and is not needed after all.
+    /// Returns a page that was taken and is not needed after all.
     pub(super) fn give_back(&mut self, id: PageId) {
         self.spare.push(id);
     }
 
-    /// Takes no more records from here on. Returns the keys of those that were taken.
+    /// Takes no more records from now on. Returns the keys of the records taken.
     pub(super) fn close(&mut self) -> Vec<Key> {
         self.closed = true;
         self.taken.clone()

@@ -12,9 +12,9 @@ use crate::format::node::{CHILD_BYTES, Cell, decode_child, encode_child, inline_
 use crate::format::{CommitSeq, TableId};
 use crate::pages::{Attempt, Pages, Wait};
 
-/// The table that free pages are kept in.
+/// The table id of the tree of free pages.
 pub(super) const FREE: TableId = TableId(2);
-/// Records taken, or rounds of saving, that no sound file needs.
+/// Limit on records taken, and on rounds of saving: only a damaged file exceeds it.
 const ROUNDS_MAX: usize = 100;
 
 fn key_bytes(key: Key) -> [u8; 16] {

@@ -47,29 +47,29 @@ use crate::wal::Log;
 #[cfg(test)]
 mod tests;
 
-/// Pages that may wait beside the map before a committer brings them to the file itself.
+/// Number of committed pages kept outside the data file at which a committer itself applies them to the file.
 const WAITING_PAGES_MAX: usize = 4096;
-/// Pages that wait before the background thread is woken ahead of its time.
+/// Number of such pages at which the background thread is woken early.
 const WAITING_PAGES_WAKE: usize = 512;
-/// How long committed pages wait otherwise.
+/// Longest time that committed pages otherwise stay outside the data file.
 const APPLY_EVERY: Duration = Duration::from_millis(10);
-/// How long the background thread sleeps when nothing happens.
+/// Longest sleep of the background thread when nothing happens.
 const IDLE_MOST: Duration = Duration::from_secs(1);
-/// How long a commit waits for readers that keep the log from being used again.
+/// How long a commit waits for readers that prevent the reuse of the log.
 const READERS_END_WITHIN: Duration = Duration::from_secs(1);
-/// Attempts to get room in the log.
+/// Attempts to get free space in the log.
 const ATTEMPTS: usize = 100;
 
-/// See the module.
+/// A mapped store with a log: see the module.
 pub(super) struct LoggedStore {
     pub(super) shape: Shape,
-    /// The root of the table never moves, so it holds for every commit.
+    /// The root of the table. It never moves, so it is the root in every commit.
     pub(super) table: PageId,
     pub(super) data: DataFile,
     shared: MappedFile,
-    /// Whether versions reach the file by stores into `shared`.
+    /// Whether pages are applied to the file by stores into `shared`.
     through_map: bool,
-    /// Where pages lie, if they move.
+    /// The locations of pages, in a file where pages move.
     placed: Option<PlacedPages>,
     private: Option<RwLock<MappedFile>>,
     private_pages_max: usize,
@@ -78,11 +78,11 @@ pub(super) struct LoggedStore {
     /// The newest durable commit.
     visible: Arc<AtomicU64>,
     writer: Mutex<Writer>,
-    /// How many readers see which commit.
+    /// Number of readers of each commit.
     readers: Mutex<BTreeMap<CommitSeq, usize>>,
-    /// States of the commits since the last checkpoint.
+    /// The states after the commits since the last checkpoint.
     states: Mutex<VecDeque<(CommitSeq, State)>>,
-    /// One at a time brings versions to the file.
+    /// Held by the thread that applies pages to the file.
     applying: Mutex<()>,
     meta: Mutex<Meta>,
     in_background: AtomicBool,
@@ -93,9 +93,9 @@ pub(super) struct LoggedStore {
 /// A request to the background thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Signal {
-    /// Something was committed: apply it before long.
+    /// Something was committed and is to be applied soon.
     work: bool,
-    /// Do not wait for more.
+    /// The thread is not to wait for more work.
     hurry: bool,
 }
 
@@ -111,11 +111,11 @@ struct Writer {
     commit: CommitSeq,
     state: State,
     records: Records,
-    /// Pages of the private map that are copies.
+    /// Pages of the private map that are private copies.
     copied: HashSet<PageId>,
 }
 
-/// A commit that is ready for the log.
+/// A commit whose record is ready to be appended to the log.
 struct PreparedCommit {
     record: Vec<u8>,
     pages: Vec<(PageId, Arc<[u8]>)>,
@@ -123,14 +123,14 @@ struct PreparedCommit {
     changes: RecordChanges,
 }
 
-/// A commit with its record in the log.
+/// A commit whose record is in the log.
 struct LoggedCommit {
     position: LogPosition,
     state: State,
     changes: RecordChanges,
 }
 
-/// The parts that a logged store is made of.
+/// The parts from which a logged store is opened.
 pub(super) struct Parts {
     pub(super) shape: Shape,
     pub(super) data: DataFile,
@@ -144,7 +144,7 @@ pub(super) struct Parts {
 }
 
 impl LoggedStore {
-    /// `state` and `commit` are those of the newest record, which the file already has.
+    /// Opens a store. `state` and `commit` are those of the newest record, which the file already contains.
     pub(super) fn open(parts: Parts, commit: CommitSeq, state: State) -> Result<Self> {
         let Parts { shape, data, shared, through_map, private, placed, private_bytes_max, log, meta } = parts;
         let view = View { shape, map: &shared, versions: None, placed: placed.as_ref() };
@@ -182,7 +182,7 @@ impl LoggedStore {
         Ok(store)
     }
 
-    /// Registers a reader of the newest durable commit. To be ended with [`LoggedStore::end`].
+    /// Registers a reader of the newest durable commit. [`LoggedStore::end`] ends the registration.
     pub(super) fn begin(&self) -> CommitSeq {
         let mut readers = lock(&self.readers);
         // Read under the lock, which is also held to decide which versions may go into the map.
@@ -247,7 +247,7 @@ impl LoggedStore {
         Err(Error::new(ErrorKind::NoSpace, "the log stays full although checkpoints are made; allow it more bytes"))
     }
 
-    /// Publishes a batch and appends its record; `None`, with nothing changed, when the log has no room.
+    /// Publishes a batch and appends its record. Returns `None`, with nothing changed, when the log has no free space.
     fn try_commit(&self, batch: &Batch) -> Result<Option<LogPosition>> {
         let mut writer = lock(&self.writer);
         let commit = writer.commit.next();
@@ -276,8 +276,7 @@ impl LoggedStore {
         Ok(Some(position))
     }
 
-    /// Does the work of a commit, up to its record. `stored` gets the pages changed in the private map, on every way
-    /// out.
+    /// Prepares a commit up to its record. In every outcome `stored` receives the pages changed in the private map.
     fn prepare(
         &self,
         batch: &Batch,
@@ -346,7 +345,7 @@ impl LoggedStore {
         Ok(appended?.map(|position| LoggedCommit { position, state, changes }))
     }
 
-    /// `None` when there is no room, and nothing was appended.
+    /// Appends a record. Returns `None`, with nothing appended, when the log has no free space.
     fn append(&self, commit: CommitSeq, record: &[u8]) -> Result<Option<LogPosition>> {
         let mut fragments = record.chunks(self.log.fragment_bytes_max()).peekable();
         let (mut begun, mut grown) = (false, false);
@@ -373,7 +372,7 @@ impl LoggedStore {
         Ok(Some(position))
     }
 
-    /// Makes a checkpoint, so that the log has room. Readers that end soon are waited for.
+    /// Makes a checkpoint to free log space, after waiting a limited time for readers that need the log.
     fn make_space(&self) -> Result<()> {
         self.log.flush()?;
         let (started, before) = (Instant::now(), lock(&self.meta).commit);
@@ -391,7 +390,7 @@ impl LoggedStore {
         }
     }
 
-    /// Does the upkeep after a commit that no background thread does, or does too late.
+    /// Does maintenance after a commit that no background thread does, or does too late.
     fn tidy_up(&self) -> Result<()> {
         let waiting = self.versions.pages();
         if self.in_background.load(Ordering::Relaxed) {
@@ -404,7 +403,7 @@ impl LoggedStore {
         self.maintain()
     }
 
-    /// Tells the background thread that there is something to do.
+    /// Wakes the background thread: there is work for it.
     fn tell(&self, hurry: bool) {
         let mut signal = lock(&self.signal.0);
         let told = Signal { work: true, hurry: signal.hurry || hurry };
@@ -421,7 +420,7 @@ impl LoggedStore {
         if self.wants_shrinking() { self.shrink() } else { Ok(()) }
     }
 
-    /// Stops all further commits: committed pages could not be applied to the file.
+    /// Stops all further commits, because committed pages could not be applied to the file.
     fn poison(&self, error: &Error) {
         // The readers of a private map do not look at the one that pages are stored into.
         let reads = if self.private.is_some() { READS_GO_ON } else { reads_after_failure(&self.shared) };
@@ -429,7 +428,7 @@ impl LoggedStore {
         self.log.poison(&Error::new(ErrorKind::Poisoned, what));
     }
 
-    /// Brings versions of durable commits to the file. Answers the commit up to which it has everything.
+    /// Applies the versions of durable commits to the file. Returns the commit up to which the file is complete.
     fn apply(&self) -> Result<CommitSeq> {
         self.apply_in(&lock(&self.applying))
     }
@@ -507,7 +506,7 @@ impl LoggedStore {
         Ok(())
     }
 
-    /// Accounts for every block of a file with pages that move.
+    /// Checks the accounting of all blocks, in a file where pages move.
     pub(super) fn check_places(&self) -> Result<()> {
         let _no_checkpoint = lock(&self.meta);
         let _nothing_applied = lock(&self.applying);
@@ -518,7 +517,8 @@ impl LoggedStore {
         self.private.is_some() && self.counts.private_pages.load(Ordering::Relaxed) >= self.private_pages_max as u64
     }
 
-    /// Lets the private map show the file again, and gives back the memory of its copies. Commits wait, then readers.
+    /// Remaps the private map, so that it shows the file again and the memory of its copies is freed. Waits for commits
+    /// and readers to finish.
     pub(super) fn shrink(&self) -> Result<()> {
         let Some(private) = &self.private else { return Ok(()) };
         let started = Instant::now();
@@ -544,7 +544,7 @@ impl LoggedStore {
     }
 }
 
-/// A thread that applies, checkpoints and shrinks; it ends when this is dropped.
+/// Handle of a thread that applies, checkpoints and shrinks; the thread ends when this is dropped.
 pub(super) struct Background {
     store: Weak<LoggedStore>,
     stop: Arc<AtomicBool>,
@@ -574,7 +574,7 @@ impl Background {
     }
 }
 
-/// Waits until there is work, and a little for more of it. False when there was none for long.
+/// Waits until there is work, and a little longer for more. Returns false when there was none for a long time.
 fn wait_for_work((told, changed): &(Mutex<Signal>, Condvar)) -> bool {
     let wait = |signal, most, quiet: fn(&mut Signal) -> bool| {
         changed.wait_timeout_while(signal, most, quiet).unwrap_or_else(PoisonError::into_inner).0

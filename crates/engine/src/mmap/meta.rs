@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PAGE_BYTES_MIN, PageId, Tag, check_page, seal_page};
 use crate::wal::Anchor;
 
-/// Pages 0 and 1.
+/// Number of meta pages: pages 0 and 1 of the file.
 pub(super) const META_PAGES: u64 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"nofltmap");
 const WORDS: usize = 16;
@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) table: PageId,
     /// Root of the tree of free pages.
     pub(super) free: PageId,
-    /// Pages of the file that were ever used: from here on it is empty.
+    /// End of the used part of the file: no page from here on was ever used.
     pub(super) page_count: u64,
 }
 
@@ -50,18 +50,18 @@ impl State {
     }
 }
 
-/// How the file is kept safe: which stores can open it.
+/// The protocol family of a file, which decides which stores can open it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A commit is a switch of the meta page.
+    /// A commit switches the meta page.
     Shadow,
-    /// A commit is a record in the log; pages are overwritten.
+    /// A commit is a record in the log; pages are overwritten in place.
     Logged,
-    /// A commit is a record in the log; pages move.
+    /// A commit is a record in the log; pages move to new blocks.
     Placed,
 }
 
-/// See the module.
+/// The contents of a meta page: see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) kind: Kind,
@@ -74,17 +74,17 @@ pub(super) struct Meta {
     pub(super) state: State,
     pub(super) segment_bytes: u64,
     pub(super) anchor: Anchor,
-    /// See [`super::placed::Snapshot`]; zero where pages do not move.
+    /// The root of the page table, as in [`super::placed::Snapshot`]; zero where pages do not move.
     pub(super) table: u64,
 }
 
 impl Meta {
-    /// Which of the two pages it belongs to.
+    /// Returns which of the two meta pages this version is written to.
     pub(super) fn slot(&self) -> u64 {
         self.sequence % META_PAGES
     }
 
-    /// The page.
+    /// Encodes the meta page.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut page = vec![0; self.page_bytes];
         let kind = match self.kind {
@@ -118,7 +118,7 @@ impl Meta {
         page
     }
 
-    /// The page found in slot `slot`; `None` when it is not a whole meta page.
+    /// Decodes the meta page in slot `slot`; `None` when the bytes are not a complete meta page.
     fn decode(slot: u64, page: &[u8]) -> Option<Self> {
         let mut words = [0; WORDS];
         for (word, at) in words.iter_mut().zip(page.get(HEADER_BYTES..)?.chunks_exact(8)) {
@@ -152,10 +152,10 @@ impl Meta {
         })
     }
 
-    /// The one that holds, from the beginning of a file.
+    /// Returns the newer complete meta page, from the beginning of a file.
     ///
     /// # Errors
-    /// `Corrupt` when there is no whole one.
+    /// `Corrupt` when there is no complete one.
     pub(super) fn find(start: &[u8]) -> Result<Self> {
         let sizes = (0..8).map(|shift| PAGE_BYTES_MIN << shift);
         let metas = sizes.flat_map(|page_bytes| {
@@ -171,7 +171,7 @@ impl Meta {
     }
 }
 
-/// For the fuzzer: bytes as they are, and made a whole meta page.
+/// Fuzz target: decodes the bytes as they are, and with a valid checksum.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn decode_anything(bytes: &[u8]) {
     let _ = Meta::find(bytes);

@@ -18,15 +18,15 @@ use crate::format::node_mut::{NodeSpec, init};
 use crate::format::{CommitSeq, HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, seal_page};
 use crate::wal::{Anchor, Log, LogOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
 
-/// The file with the pages.
+/// Name of the file with the pages.
 pub(super) const DATA: &str = "data";
 const LOG: &str = "log";
 const UNFINISHED: &str = "data.new";
 const LOCK: &str = "lock";
-/// Bytes of records that may wait for the log in memory.
+/// Bytes of records that may be in memory before they are written to the log.
 const LOG_BUFFER_BYTES: usize = 1 << 20;
 
-/// Refuses settings that cannot be.
+/// Refuses invalid settings.
 pub(super) fn check(settings: &Settings) -> Result<()> {
     let invalid = |what: String| Err(Error::new(ErrorKind::InvalidCall, what));
     let page_bytes = settings.page_bytes;
@@ -114,7 +114,7 @@ pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) ->
     folder.sync().map_err(failed("sync the folder"))
 }
 
-/// Bytes of the file for so many bytes of pages.
+/// Returns the file size for so many bytes of pages.
 pub(super) fn file_bytes(kind: Kind, page_bytes: usize, map_bytes: u64) -> u64 {
     if kind == Kind::Placed { placed::file_bytes(page_bytes, map_bytes) } else { map_bytes }
 }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::pages::CommitLog as _;
 
-    /// Leaves the files as a process does that is killed in the middle of a large commit.
+    /// Leaves the files in the state of a process that was killed during a large commit.
     fn begin_a_record_larger_than_the_log(path: &Path, settings: &Settings) {
         let (folder, _held) = lock_folder(path).unwrap();
         let meta = DataFile::open(&path.join(DATA)).unwrap().meta().unwrap();

@@ -27,13 +27,13 @@ use crate::format::{
     entries_per_node, levels_for, node_location, nodes_on_level,
 };
 
-/// Most pages written at a time.
+/// Most pages in one write.
 const RUN_PAGES_MAX: usize = 64;
 
-/// See the module.
+/// The locations of pages in a file where pages move: see the module.
 pub(super) struct PlacedPages {
     shape: Shape,
-    /// By page: its location, or zero for one that was never written.
+    /// The location of each page, by page id; zero for a page that was never written.
     words: Box<[AtomicU64]>,
     accounts: Mutex<BlockAccounts>,
 }
@@ -43,32 +43,32 @@ pub(super) struct PlacedPages {
 struct BlockAccounts {
     /// Unused blocks below `end`.
     free: BTreeSet<u64>,
-    /// From here on no block was ever used.
+    /// End of the used blocks: no block from here on was ever used.
     end: u64,
-    /// There are no blocks from here on.
+    /// Number of blocks in the file.
     limit: u64,
-    /// Pages placed since the last checkpoint was begun: nothing on disk leads there.
+    /// Blocks written since the last checkpoint began: no durable table refers to them.
     fresh: HashSet<u64>,
-    /// Replaced since the last checkpoint was begun, and needed by it.
+    /// Blocks replaced since the last checkpoint began: that checkpoint still needs them.
     retired: Vec<u64>,
-    /// Leaves of the table that changed since then.
+    /// Leaves of the table that changed since the last checkpoint began.
     changed: BTreeSet<u64>,
-    /// Where the nodes of the table are.
+    /// The locations of the table's nodes.
     nodes: BTreeMap<NodeId, Location>,
 }
 
-/// A table that is written, and not yet durable.
+/// A page table that was written and is not durable yet.
 #[derive(Debug)]
 #[must_use = "to be given to `PlacedPages::made_durable` when its meta page is"]
 pub(super) struct Snapshot {
-    /// The word of the table's root, for the meta page.
+    /// The location of the table's root as a word, for the meta page.
     pub(super) root: u64,
-    /// Blocks that only the checkpoint before needs.
+    /// Blocks that only the previous checkpoint needs.
     retired: Vec<u64>,
 }
 
 impl BlockAccounts {
-    /// Takes the lowest unused blocks, in order.
+    /// Takes the `count` lowest unused blocks, in order.
     fn take(&mut self, count: usize) -> Result<Vec<u64>> {
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
@@ -93,7 +93,7 @@ impl BlockAccounts {
     }
 }
 
-/// Bytes of a file for so many bytes of pages: see the module.
+/// Returns the file size for so many bytes of pages: see the module.
 pub(super) fn file_bytes(page_bytes: usize, map_bytes: u64) -> u64 {
     let pages = map_bytes / page_bytes as u64;
     let nodes: u64 = (0..levels_for(pages, page_bytes)).map(|level| nodes_on_level(pages, level, page_bytes)).sum();
@@ -102,7 +102,7 @@ pub(super) fn file_bytes(page_bytes: usize, map_bytes: u64) -> u64 {
 }
 
 impl PlacedPages {
-    /// Of a file without pages.
+    /// Creates the locations of a file without pages.
     pub(super) fn empty(shape: Shape) -> Self {
         let limit = file_bytes(shape.page_bytes, shape.pages_max * shape.page_bytes as u64) / shape.page_bytes as u64;
         let accounts = BlockAccounts { end: META_PAGES, limit, ..BlockAccounts::default() };
@@ -155,7 +155,7 @@ impl PlacedPages {
         Ok(placed)
     }
 
-    /// Where a page lies; `None` for one that was never written.
+    /// Returns the location of a page; `None` for a page that was never written.
     pub(super) fn find(&self, id: PageId) -> Option<Location> {
         Location::from_word(self.words.get(usize::try_from(id.0).ok()?)?.load(Ordering::Acquire))
     }
@@ -218,7 +218,7 @@ impl PlacedPages {
         Ok(block)
     }
 
-    /// After replaying: notes which versions the pages are that were changed.
+    /// Updates the tags of the changed pages after a replay, from the page versions in the file.
     pub(super) fn retag(&self, data: &DataFile, ids: &BTreeSet<PageId>) -> Result<()> {
         for id in ids {
             let Some(Location { block, .. }) = self.find(*id) else { continue };

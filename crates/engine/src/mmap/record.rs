@@ -16,17 +16,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
 use crate::format::node::{CHILD_BYTES, decode_child, encode_child};
 
-/// Equal bytes between two runs that are not worth a new run.
+/// Longest stretch of equal bytes that is still logged as part of a run of changed bytes.
 const GAP_BYTES: usize = 16;
 const RUN_BYTES_MAX: usize = 32768;
 const WORD: usize = 8;
 
-/// Begins a record.
+/// Begins the record of a commit that leaves the store in `state`.
 pub(super) fn begin(state: State) -> Vec<u8> {
     state.to_bytes().to_vec()
 }
 
-/// Appends the bytes of `new` that differ from `old`; nothing when they are equal.
+/// Appends the byte ranges of `new` that differ from `old`; nothing when the pages are equal.
 pub(super) fn push_page(record: &mut Vec<u8>, id: PageId, old: &[u8], new: &[u8]) {
     let runs = runs(old, new);
     if runs.is_empty() {

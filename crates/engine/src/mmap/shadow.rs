@@ -31,10 +31,10 @@ use crate::format::node_mut::set_child;
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, TableId, seal_page};
 use crate::pages::{Attempt, PageCopies, Pages};
 
-/// Most neighbouring pages in one write.
+/// Most adjacent pages in one write.
 const RUN_PAGES_MAX: usize = 64;
 
-/// See the module.
+/// A mapped store with shadow paging: see the module.
 pub(super) struct ShadowStore {
     pub(super) shape: Shape,
     pub(super) data: DataFile,
@@ -52,7 +52,7 @@ struct Writer {
 
 struct Readers {
     now: (CommitSeq, State),
-    /// How many readers see which commit.
+    /// Number of readers of each commit.
     live: BTreeMap<CommitSeq, usize>,
 }
 
@@ -65,7 +65,7 @@ impl ShadowStore {
         Ok(Self { shape, data, map, through_map, writer, readers })
     }
 
-    /// Registers a reader of the newest commit. To be ended with [`ShadowStore::end`].
+    /// Registers a reader of the newest commit. [`ShadowStore::end`] ends the registration.
     pub(super) fn begin(&self) -> (CommitSeq, State) {
         let mut readers = lock(&self.readers);
         let now = readers.now;
@@ -91,7 +91,7 @@ impl ShadowStore {
         View { shape: self.shape, map: &self.map, versions: None, placed: None }
     }
 
-    /// The free pages, and the state they belong to.
+    /// Returns the newest state and its free pages.
     pub(super) fn accounts(&self) -> (State, Records) {
         let writer = lock(&self.writer);
         (writer.meta.state, writer.records.clone())
@@ -199,7 +199,7 @@ fn move_up(work: &mut Workspace<'_>) -> Attempt<()> {
     Ok(())
 }
 
-/// Finds the parent of `child`, which has the lower fence `lower`, and the number of the child in it.
+/// Finds the parent of `child`, whose lower fence is `lower`. Returns the parent, and the index of the child in it.
 fn parent_of(work: &Workspace<'_>, root: PageId, child: PageId, lower: &[u8]) -> Attempt<(PageId, usize)> {
     let mut at = root;
     for _ in 0..=LEVEL_MAX {

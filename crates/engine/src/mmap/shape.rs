@@ -12,14 +12,14 @@ use crate::pages::{Attempt, Wait};
 pub(super) struct Shape {
     pub(super) page_bytes: usize,
     pub(super) file_id: u64,
-    /// Pages that fit into the map.
+    /// Number of pages that fit into the map.
     pub(super) pages_max: u64,
     /// Whether each access checks the page's checksum.
     pub(super) checksums: bool,
 }
 
 impl Shape {
-    /// Where a page lies in the map.
+    /// Returns the byte range of a page in the map.
     pub(super) fn range(&self, id: PageId) -> Attempt<Range<usize>> {
         if id.0 < META_PAGES || id.0 >= self.pages_max {
             return Err(Wait::Failed(Error::corrupt_page(

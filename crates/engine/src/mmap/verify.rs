@@ -34,7 +34,7 @@ impl PageSet {
     }
 }
 
-/// See [`super::Store::verify`].
+/// Verifies a store, as [`super::Store::verify`] documents.
 pub(super) fn walk(view: &View<'_>, state: State, records: &Records) -> Attempt<Verification> {
     let pages = usize::try_from(state.page_count.min(view.shape.pages_max)).unwrap_or(usize::MAX);
     let mut seen_pages = PageSet(vec![false; pages]);
@@ -53,7 +53,7 @@ pub(super) fn walk(view: &View<'_>, state: State, records: &Records) -> Attempt<
     Ok(Verification { entries, pages_used, pages_free })
 }
 
-/// Answers the number of entries.
+/// Checks a tree. Returns its number of entries.
 fn walk_tree(view: &View<'_>, root: PageId, table: TableId, seen_pages: &mut PageSet) -> Attempt<u64> {
     let mut entries = 0;
     let mut todo = vec![ExpectedNode { page: root, level: None, lower: Vec::new(), upper: None }];

@@ -6,22 +6,22 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::format::{CommitSeq, PageId};
 
-/// Sees every version, those of commits included that are not durable yet.
+/// The commit number of a view that sees every version, including those of commits that are not durable yet.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 
 type All = HashMap<PageId, Vec<(CommitSeq, Arc<[u8]>)>>;
 
-/// See the module.
+/// Versions of pages that are not in the data file yet: see the module.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
-    /// By page, oldest first.
+    /// The versions of each page, oldest first.
     all: RwLock<All>,
-    /// Pages in `all`: readers look there only while there is something.
+    /// Number of pages in `all`: at zero, readers need not take the lock.
     pages: AtomicUsize,
 }
 
 impl Versions {
-    /// The newest version not younger than `at`.
+    /// Returns the newest version of a page that is not younger than commit `at`.
     pub(super) fn find(&self, id: PageId, at: CommitSeq) -> Option<Arc<[u8]>> {
         // Empty means that the map has everything up to now; versions added afterwards are younger than any `at` of
         // now.
@@ -32,12 +32,12 @@ impl Versions {
         all.get(&id)?.iter().rev().find(|(commit, _)| *commit <= at).map(|(_, page)| Arc::clone(page))
     }
 
-    /// Pages that have a version here.
+    /// Returns the number of pages with a version here.
     pub(super) fn pages(&self) -> usize {
         self.pages.load(Ordering::SeqCst)
     }
 
-    /// Adds the pages of a commit younger than all before.
+    /// Adds the pages of a commit that is younger than all others here.
     pub(super) fn add(&self, commit: CommitSeq, pages: Vec<(PageId, Arc<[u8]>)>) {
         let mut all = self.write();
         for (id, page) in pages {
@@ -46,7 +46,7 @@ impl Versions {
         self.pages.store(all.len(), Ordering::SeqCst);
     }
 
-    /// Removes the pages of the youngest commit, which has failed before any reader saw them.
+    /// Removes the pages of the youngest commit, which failed before any reader saw them.
     pub(super) fn take_back(&self, commit: CommitSeq, pages: &[PageId]) {
         let mut all = self.write();
         for id in pages {
@@ -60,7 +60,7 @@ impl Versions {
         self.pages.store(all.len(), Ordering::SeqCst);
     }
 
-    /// The newest version up to `commit` of each page that has one, in order of page.
+    /// Returns, in page order, the newest version up to `commit` of each page that has one.
     pub(super) fn up_to(&self, commit: CommitSeq) -> Vec<(PageId, CommitSeq, Arc<[u8]>)> {
         let mut found: Vec<_> = {
             let all = self.read();
@@ -73,7 +73,7 @@ impl Versions {
         found
     }
 
-    /// Removes versions that are in the map now, and all older ones of the same pages.
+    /// Removes the versions that were applied to the file, and all older versions of the same pages.
     pub(super) fn applied(&self, pages: &[(PageId, CommitSeq, Arc<[u8]>)]) {
         let mut all = self.write();
         for (id, commit, _) in pages {

@@ -20,16 +20,16 @@ use crate::format::node::Node;
 use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PageId, Tag, check_page};
 use crate::pages::{Attempt, PageCopies, Pages, Wait};
 
-/// A whole page, header included; dereferences to its body.
+/// A complete page with its header; dereferences to its body.
 pub(super) enum PageRef<'a> {
-    /// In the map, or in the private copy of a writer.
+    /// A page in the map, or in the private copy of a writer.
     Borrowed(&'a [u8]),
-    /// A version kept beside the map.
+    /// A version that is kept outside the map.
     Shared(Arc<[u8]>),
 }
 
 impl PageRef<'_> {
-    /// Header and body.
+    /// Returns the page with its header.
     pub(super) fn image(&self) -> &[u8] {
         match self {
             Self::Borrowed(bytes) => bytes,
@@ -51,9 +51,9 @@ impl Deref for PageRef<'_> {
 pub(super) struct View<'a> {
     pub(super) shape: Shape,
     pub(super) map: &'a MappedFile,
-    /// Versions that are not in the map yet, and the commit that is wanted.
+    /// Versions that are not in the map yet, and the commit that this view shows.
     pub(super) versions: Option<(&'a Versions, CommitSeq)>,
-    /// Where pages lie, if not each at its own place.
+    /// The locations of pages, in a file where pages move.
     pub(super) placed: Option<&'a PlacedPages>,
 }
 
@@ -100,29 +100,29 @@ impl Pages for View<'_> {
     }
 }
 
-/// Where edited pages are.
+/// Where a commit makes its copies of pages.
 enum Target<'a> {
     /// In user memory.
     Heap { base: View<'a>, copies: BTreeMap<PageId, Box<[u8]>> },
-    /// In a private map: the operating system makes the copy at the first store into each page.
+    /// In a private map: the operating system copies a page at the first store into it.
     Private { shape: Shape, map: &'a MappedFile },
 }
 
 /// The private copies of one commit.
 pub(super) struct Workspace<'a> {
     target: Target<'a>,
-    /// Pages that were there before and were edited.
+    /// Edited pages that existed before this commit.
     edited: BTreeSet<PageId>,
     /// Pages that this commit allocated.
     fresh: BTreeSet<PageId>,
-    /// Every page that was ever stored into, those freed since included.
+    /// Every page that this commit stored into, including pages that it freed afterwards.
     stored_to: BTreeSet<PageId>,
     pub(super) state: State,
     pub(super) free: FreePages<'a>,
 }
 
 impl<'a> Workspace<'a> {
-    /// Works on copies in user memory.
+    /// Creates a workspace with copies in user memory.
     pub(super) fn copying(base: View<'a>, state: State, free: FreePages<'a>) -> Self {
         Self::new(Target::Heap { base, copies: BTreeMap::new() }, state, free)
     }
@@ -147,12 +147,12 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// Pages that are other than before, in order.
+    /// Returns the pages that differ from the previous commit, in order.
     pub(super) fn touched(&self) -> Vec<PageId> {
         self.edited.union(&self.fresh).copied().collect()
     }
 
-    /// The private copies: all that this commit changed, where it works on copies.
+    /// Returns the private copies, which are all changes of this commit if it works on copies.
     pub(super) fn into_copies(self) -> BTreeMap<PageId, Box<[u8]>> {
         match self.target {
             Target::Heap { copies, .. } => copies,
@@ -160,12 +160,12 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// Pages that an abandoned commit may have changed in its private map.
+    /// Returns the pages that an abandoned commit may have changed in its private map.
     pub(super) fn into_stored_to(self) -> BTreeSet<PageId> {
         self.stored_to
     }
 
-    /// A page with its header.
+    /// Returns a page for editing, with its header.
     pub(super) fn image_mut(&mut self, id: PageId) -> Attempt<&mut [u8]> {
         let range = self.shape().range(id)?;
         match &mut self.target {
@@ -183,7 +183,7 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// An id for a page of this commit.
+    /// Allocates a page id for this commit.
     fn new_id(&mut self) -> Attempt<PageId> {
         if let Some(id) = self.free.take() {
             return Ok(id);
@@ -200,7 +200,7 @@ impl<'a> Workspace<'a> {
         Ok(id)
     }
 
-    /// The edited pages that still stand in their old places, of tree nodes of one level.
+    /// Returns the edited tree nodes of one level that are still at their old page ids.
     pub(super) fn in_old_place(&self, level: u8) -> Attempt<Vec<PageId>> {
         let mut found = Vec::new();
         for id in &self.edited {
@@ -211,12 +211,12 @@ impl<'a> Workspace<'a> {
         Ok(found)
     }
 
-    /// Whether no page stands in its old place.
+    /// Returns whether no edited page is at its old page id any more.
     pub(super) fn all_moved(&self) -> bool {
         self.edited.is_empty()
     }
 
-    /// Gives an edited page another place, so that the old one stays as it is. Answers the place.
+    /// Moves an edited page to a new page id, so that the old page stays unchanged. Returns the new id.
     pub(super) fn move_page(&mut self, id: PageId) -> Attempt<PageId> {
         let moved = self.new_id()?;
         if let Target::Heap { copies, .. } = &mut self.target

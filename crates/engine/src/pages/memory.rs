@@ -13,10 +13,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::sync::semaphore::Permit;
 
-/// Which pages are in memory.
+/// Determines which pages the store treats as being in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Residency {
-    /// All, always.
+    /// All pages, always.
     Everything,
     /// Only the pages that a live ticket holds.
     Requested,
@@ -26,7 +26,7 @@ pub(crate) enum Residency {
 
 type Versions = Vec<(CommitSeq, Option<Arc<[u8]>>)>;
 
-/// The store.
+/// A page store in memory, for tests; it pretends that some pages must be loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryStore(Arc<Inner>);
 
@@ -47,24 +47,24 @@ struct State {
     editing: bool,
     pins: HashMap<PageId, usize>,
     snapshots: BTreeMap<CommitSeq, usize>,
-    /// Number of next snapshots that are evicted as soon as they are taken.
+    /// Number of snapshots to come that are evicted as soon as they are taken.
     give_up: usize,
     residency: Residency,
     random: u64,
     misses: u64,
-    /// Pages requested and not submitted yet.
+    /// Number of pages requested and not submitted yet.
     queued: usize,
-    /// Pages of each submission.
+    /// Number of pages in each submission.
     submissions: Vec<usize>,
     /// The wakers of tickets that wait for the next submission.
     wakers: Vec<Waker>,
 }
 
-/// Pages that go out without waiting for more.
+/// Number of queued pages at which they are submitted without waiting for more.
 const BATCH: usize = 8;
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub(crate) fn new(page_bytes: usize, frames_max: usize, residency: Residency) -> Self {
         let random = if let Residency::Chance(seed) = residency { seed | 1 } else { 1 };
         let state = State {
@@ -86,29 +86,29 @@ impl MemoryStore {
         Self(Arc::new(Inner { page_bytes, frames_max, visible: AtomicU64::new(0), state: Mutex::new(state) }))
     }
 
-    /// How often a page was missed so far.
+    /// Returns how many page accesses missed so far.
     pub(crate) fn misses(&self) -> u64 {
         self.lock().misses
     }
 
-    /// How many pages are held by tickets.
+    /// Returns the number of pages held by tickets.
     pub(crate) fn pinned(&self) -> usize {
         self.lock().pins.values().sum()
     }
 
-    /// How many pages were sent together each time.
+    /// Returns the number of pages in each submission.
     pub(crate) fn submissions(&self) -> Vec<usize> {
         self.lock().submissions.clone()
     }
 
-    /// Ids of the pages that exist as of the last publication.
+    /// Returns the ids of the pages that exist after the last publication.
     pub(crate) fn live_pages(&self) -> HashSet<PageId> {
         let state = self.lock();
         let live = state.pages.iter().filter(|(_, versions)| versions.last().is_some_and(|last| last.1.is_some()));
         live.map(|(id, _)| *id).collect()
     }
 
-    /// Puts bytes in place of the newest version of a page, as damage would.
+    /// Changes the bytes of a page's newest version, to simulate damage.
     pub(crate) fn damage(&self, id: PageId, change: impl FnOnce(&mut [u8])) {
         let mut state = self.lock();
         let last = state.pages.get_mut(&id).and_then(|versions| versions.last_mut()).expect("a page to damage");
@@ -117,7 +117,7 @@ impl MemoryStore {
         last.1 = Some(body.into());
     }
 
-    /// Gives up the next snapshots, so many, as soon as they are taken.
+    /// Evicts the next `count` snapshots as soon as they are taken.
     pub(crate) fn give_up_snapshots(&self, count: usize) {
         self.lock().give_up = count;
     }
@@ -164,7 +164,7 @@ impl State {
     }
 }
 
-/// See [`Store::View`].
+/// The store's [`Store::View`].
 pub(crate) struct MemoryView {
     store: MemoryStore,
     at: CommitSeq,
@@ -285,12 +285,12 @@ impl Drop for MemoryCopies {
     }
 }
 
-/// See [`Store::Ticket`].
+/// The store's [`Store::Ticket`].
 pub(crate) struct MemoryTicket {
     store: MemoryStore,
     pinned: Vec<PageId>,
     _permit: Permit,
-    /// Submissions before the request: the next one submits it.
+    /// Number of submissions before the request: the next one submits it.
     after: usize,
 }
 
@@ -319,7 +319,7 @@ impl Drop for MemoryTicket {
     }
 }
 
-/// See [`Store::Snapshot`].
+/// The store's [`Store::Snapshot`].
 pub(crate) struct MemorySnapshot {
     store: MemoryStore,
     seq: CommitSeq,
@@ -472,7 +472,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// A log in memory. Nothing becomes durable until a ticket is awaited: each wait makes one more record durable.
+/// A log in memory, for tests. Each wait for a ticket makes one more record durable.
 pub(crate) struct MemoryLog(Arc<LogInner>);
 
 type Hook = Box<dyn Fn(CommitSeq) + Send + Sync>;
@@ -485,30 +485,30 @@ struct LogInner {
 
 #[derive(Default)]
 struct LogState {
-    /// Complete records, and where each ends.
+    /// Complete records, each with the position of its end.
     records: Vec<(CommitSeq, Vec<u8>, LogPosition)>,
     open: Option<(CommitSeq, Vec<u8>)>,
     end: u64,
     durable_records: usize,
-    /// When set, each fragment gets `LogFull` once before it is appended.
+    /// Whether the first append of each fragment fails with `LogFull`.
     stingy: bool,
     refused: bool,
     broken: bool,
 }
 
 impl MemoryLog {
-    /// An empty log.
+    /// Creates an empty log.
     pub(crate) fn new(fragment_bytes_max: usize, stingy: bool, hook: Hook) -> Self {
         let state = Mutex::new(LogState { stingy, ..LogState::default() });
         Self(Arc::new(LogInner { hook, fragment_bytes_max, state }))
     }
 
-    /// The records, the not yet durable ones included.
+    /// Returns all records, including those that are not durable yet.
     pub(crate) fn records(&self) -> Vec<(CommitSeq, Vec<u8>)> {
         self.0.lock().records.iter().map(|(seq, record, _)| (*seq, record.clone())).collect()
     }
 
-    /// From now on every append fails.
+    /// Makes every later append fail.
     pub(crate) fn fail(&self) {
         self.0.lock().broken = true;
     }
@@ -519,7 +519,7 @@ impl LogInner {
         self.state.lock().expect("the memory log's lock")
     }
 
-    /// Makes one more record durable; whether `position` is.
+    /// Makes one more record durable. Returns whether `position` is durable now.
     fn step(&self, position: LogPosition) -> bool {
         let mut state = self.lock();
         let durable_at = |state: &LogState| match state.durable_records.checked_sub(1) {
@@ -537,7 +537,7 @@ impl LogInner {
     }
 }
 
-/// See [`CommitLog::Ticket`].
+/// The log's [`CommitLog::Ticket`].
 pub(crate) struct LogTicket(Arc<LogInner>, LogPosition);
 
 impl Ticket for LogTicket {

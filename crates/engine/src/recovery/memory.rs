@@ -10,12 +10,12 @@ use crate::format::{Location, NodeId, PageId, Tag};
 use crate::settings::Settings;
 use crate::wal::GROUPS_IN_FLIGHT_BYTES;
 
-/// Memory for the list of recent commits, against which transactions are checked.
+/// Returns the bytes of memory for the list of recent commits, against which transactions are validated.
 pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 32
 }
 
-/// Memory that one transaction may take for its read set. It comes on top of the cache, as a batch does.
+/// Returns the bytes of memory that one transaction may take for its read set, in addition to the cache.
 pub(crate) fn read_set_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 8
 }
@@ -26,17 +26,17 @@ pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
     log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)
 }
 
-/// Memory for records that wait to be written to the log.
+/// Returns the bytes of memory for records that wait to be written to the log.
 pub(super) fn log_buffer_bytes(cache_bytes: usize) -> usize {
     (cache_bytes / 16).clamp(64 << 10, 4 << 20)
 }
 
-/// Bytes of the cache that are not frames, for a database of any size.
+/// Returns the bytes of the cache that are not used for frames.
 pub(crate) fn spent_bytes(cache_bytes: usize) -> u64 {
     (log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes) + GROUPS_IN_FLIGHT_BYTES) as u64
 }
 
-/// The smallest cache in which a new database with pages of this size works.
+/// Returns the smallest cache in which a new database with pages of this size works.
 fn least_bytes(page_bytes: usize) -> usize {
     let mut first = BlockMap::new(page_bytes);
     let somewhere = Location { block: crate::format::BlockId(0), tag: Tag::of(0) };

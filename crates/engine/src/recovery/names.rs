@@ -11,13 +11,13 @@ use nofault_io::error::ErrorKind as IoErrorKind;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The file with the pages.
+/// Name of the file with the pages.
 pub(crate) const DATA: &str = "data";
-/// The file with the log.
+/// Name of the file with the log.
 pub(crate) const LOG: &str = "log";
-/// The list of the folders of a striped database.
+/// Name of the file that lists the folders of a striped database.
 pub(crate) const STRIPES: &str = "stripes";
-/// The file in which the process that has the database open leaves its name.
+/// Name of the lock file, which names the process that has the database open.
 pub(crate) const LOCK: &str = "lock";
 /// The data file of a database that is being created.
 pub(crate) const NEW_DATA: &str = "data.nofault-new";
@@ -33,25 +33,25 @@ pub(crate) const DATA_NAMES: [&str; 3] = [DATA, NEW_DATA, COPY];
 /// Every name that only an unfinished creation or backup has.
 const TEMPORARY: [&str; 4] = [NEW_DATA, COPY, NEW_LOG, NEW_STRIPES];
 
-/// The state of a folder, as the names in it show it.
+/// The state of a folder, derived from the names in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contents {
-    /// There is no file of a database.
+    /// The folder has no file of a database.
     Nothing,
-    /// A creation or a backup was cut short. There was never a database that needed these files.
+    /// The folder has files of a creation or backup that was cut short. No complete database ever depended on them.
     Unfinished,
-    /// Both files of a database are there.
+    /// The folder has both files of a database.
     Database,
-    /// Some files of a database are there, and `missing` is not.
+    /// The folder has some files of a database, but `missing` is absent.
     Incomplete { found: Vec<String>, missing: &'static str },
 }
 
-/// Whether a file of this name is one of a database, finished or not.
+/// Returns whether a file name belongs to a database, complete or not.
 pub(crate) fn is_reserved(name: &str) -> bool {
     [DATA, LOG, STRIPES, LOCK].contains(&name) || TEMPORARY.contains(&name)
 }
 
-/// Whether a file of this name is a part of a striped data file.
+/// Returns whether a file name is that of a part of a striped data file.
 pub(crate) fn is_part(name: &str) -> bool {
     let number = name.strip_prefix("data-").and_then(|rest| rest.split_once('-'));
     number.is_some_and(|(id, number)| {

@@ -19,15 +19,15 @@ use crate::format::{
 /// The outcome of reading a slot: a whole superblock, or the error that it has.
 pub(super) struct Slot {
     pub(super) found: Result<WholeSuperblock>,
-    /// The slot holds zeroes only, as one that was never written.
+    /// Whether the slot contains only zeroes, like a slot that was never written.
     pub(super) is_empty: bool,
 }
 
-/// A whole superblock.
+/// A complete superblock, as read from its slot.
 pub(super) struct WholeSuperblock {
     pub(super) superblock: Superblock,
     pub(super) version: u32,
-    /// Its bytes.
+    /// The bytes of the superblock.
     pub(super) sector: IoBuf,
 }
 
@@ -37,11 +37,11 @@ impl WholeSuperblock {
     }
 }
 
-/// The superblock that opening starts from, as it was found.
+/// The superblock from which opening starts, as it was found.
 pub(super) struct CurrentSuperblock {
     whole: WholeSuperblock,
     slot: usize,
-    /// Damage of the other slot, unless that is simply older: repaired by [`CurrentSuperblock::make_durable`].
+    /// Damage of the other slot, unless that slot is merely older; [`CurrentSuperblock::make_durable`] repairs it.
     pub(super) repairs: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ fn newer_of(a: WholeSuperblock, b: WholeSuperblock) -> Result<CurrentSuperblock>
     Ok(CurrentSuperblock { whole, slot, repairs })
 }
 
-/// Takes the whole superblock in `slot` although the other one cannot be read.
+/// Uses the complete superblock in `slot` although the other one cannot be read.
 fn stand_in(
     whole: WholeSuperblock,
     slot: usize,

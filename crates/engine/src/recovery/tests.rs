@@ -20,7 +20,7 @@ mod page_table;
 mod superblocks;
 
 const PAGE: usize = 512;
-/// Pages that a history changes: many more than fit in memory.
+/// Number of pages that a history changes: many more than fit in memory.
 const KEYS: u64 = 90;
 
 fn settings() -> Settings {
@@ -128,7 +128,7 @@ fn number(body: &[u8]) -> u64 {
     u64::from_le_bytes(body[..8].try_into().unwrap())
 }
 
-/// The first commit creates the pages; each sets some.
+/// Applies a commit: the first one creates the pages, each sets some of them.
 fn apply(pool: &BufferPool, commit: CommitSeq, sets: &[(u64, u64)]) -> Result<()> {
     if commit == CommitSeq(1) {
         // In chunks, as a commit larger than the pool would be.
@@ -157,12 +157,12 @@ fn apply(pool: &BufferPool, commit: CommitSeq, sets: &[(u64, u64)]) -> Result<()
     })
 }
 
-/// The commits that a history has acknowledged, and the states after each.
+/// The commits that a history reported as durable, and the state after each commit.
 #[derive(Default)]
 struct Promises {
     created: bool,
     acknowledged: u64,
-    /// The state after each commit that was tried.
+    /// The state after each attempted commit.
     states: Vec<Vec<u64>>,
 }
 
@@ -207,7 +207,7 @@ fn history(world: &SimWorld, seed: u64, steps: usize, promises: &mut Promises) -
     Ok(())
 }
 
-/// Opens a world after a cut and checks every promise. Answers false when there never was a database.
+/// Opens a world after a power cut and checks every reported commit. Returns false when no database was ever complete.
 fn check_promises(world: &SimWorld, promises: &Promises) -> bool {
     let numbers = match Numbers::open(world) {
         Ok(numbers) => numbers,
@@ -273,7 +273,7 @@ fn a_power_cut_at_any_event_of_many_histories_keeps_every_promise() {
     println!("{} cuts", cut_everywhere(100..160, 60, 1));
 }
 
-/// A database with a checkpoint, a log tail, and old blocks lying about. Answers the state it should show.
+/// Creates a database with a checkpoint, a log tail and unused old blocks. Returns the content that it must show.
 fn settled_world(seed: u64) -> (SimWorld, Vec<u64>) {
     let world = SimWorld::new(seed, SimOptions::calm());
     let mut promises = Promises::default();
@@ -286,7 +286,8 @@ fn settled_world(seed: u64) -> (SimWorld, Vec<u64>) {
     (world, state)
 }
 
-/// Reads everything after damage: each value is right, or the error says that something is corrupt.
+/// Reads everything after damage: each value must be right, or the error must report corruption. Returns the number of
+/// values read.
 fn right_or_corrupt(world: &SimWorld, state: &[u64]) -> usize {
     let numbers = match Numbers::open(world) {
         Ok(numbers) => numbers,

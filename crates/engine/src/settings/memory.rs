@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The part of the limit that is taken.
+/// The default cache takes one part in so many of the memory limit.
 const SHARE: u64 = 8;
 const LEAST_BYTES: u64 = 16 << 20;
 const MOST_BYTES: u64 = 1 << 30;
 
-/// An eighth of the smallest limit that this process is under, within reason.
+/// Returns an eighth of the smallest memory limit that applies to this process, between fixed bounds.
 pub(super) fn share_bytes() -> usize {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(machine_bytes);

@@ -32,7 +32,7 @@ impl Notifier {
         Ok(Self { fd, has_listener: AtomicBool::new(false), notified: AtomicBool::new(false) })
     }
 
-    /// Whether a thread listens.
+    /// Returns whether a thread listens.
     pub(crate) fn has_listener(&self) -> bool {
         self.has_listener.load(Ordering::Relaxed)
     }
@@ -41,7 +41,7 @@ impl Notifier {
         self.has_listener.store(is_listening, Ordering::SeqCst);
     }
 
-    /// Wakes the listener, now or when it next waits.
+    /// Wakes the listener, or makes its next wait return at once.
     pub(crate) fn notify(&self) {
         if self.has_listener() && !self.notified.swap(true, Ordering::AcqRel) {
             // A full counter means that the descriptor is readable already.

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::wakers::{poll_guarded, wake_all};
 
-/// The semaphore.
+/// A fair asynchronous semaphore.
 #[derive(Debug)]
 pub(crate) struct Semaphore {
     state: Mutex<State>,
@@ -30,7 +30,7 @@ struct State {
 struct Waiter {
     ticket: u64,
     want: usize,
-    /// Until it is granted.
+    /// The waker, until the permits are granted.
     waker: Option<Waker>,
     granted: bool,
 }
@@ -49,13 +49,13 @@ impl Semaphore {
         Arc::new(Self { state: Mutex::new(state), permits })
     }
 
-    /// Whether this thread, if it is the only one, has the lock.
+    /// Returns whether the lock is held, in a test with a single thread.
     #[cfg(test)]
     pub(crate) fn is_locked(&self) -> bool {
         self.state.try_lock().is_err()
     }
 
-    /// How many permits there are in all.
+    /// Returns the number of permits in all.
     pub(crate) fn permits(&self) -> usize {
         self.permits
     }
@@ -86,7 +86,7 @@ impl Semaphore {
 }
 
 impl State {
-    /// Takes permits, if they are free and no waiter is ahead.
+    /// Takes permits, if they are free and no other waiter is ahead.
     fn take(&mut self, count: usize) -> bool {
         let free = self.waiting.iter().all(|waiter| waiter.granted) && self.free >= count;
         if free {
@@ -128,7 +128,7 @@ impl State {
 }
 
 impl Permit {
-    /// How many there are.
+    /// Returns the number of permits.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -146,7 +146,7 @@ impl Drop for Permit {
     }
 }
 
-/// Waiting for permits.
+/// The future of waiting for permits.
 #[derive(Debug)]
 pub(crate) struct Acquire {
     semaphore: Arc<Semaphore>,

@@ -16,7 +16,7 @@ pub(crate) fn wake(waker: Waker) {
     }
 }
 
-/// [`wake`] for each of these.
+/// Calls [`wake`] for each waker.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     wakers.into_iter().for_each(wake);
 }

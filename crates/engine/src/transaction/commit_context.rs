@@ -12,16 +12,16 @@ use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, Versions};
 
-/// See the module.
+/// The pages and values that a commit needs, as gathered before the commit section: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct CommitContext {
-    /// The long values that will be replaced, by their roots.
+    /// The long values that will be replaced, by their root pages.
     pub(crate) replaced: HashMap<PageId, OverflowPages>,
-    /// Pages that could not be read. A node is not joined with one of them.
+    /// Pages that could not be read: no node is merged with one of them.
     pub(crate) unreadable: Vec<PageId>,
 }
 
-/// A long value and its pages.
+/// A long value and the list of its pages.
 #[derive(Debug)]
 pub(crate) struct OverflowPages {
     pub(crate) value: OverflowRef,
@@ -32,7 +32,7 @@ pub(crate) struct OverflowPages {
 }
 
 impl CommitContext {
-    /// The pages of a long value that `pages` has now; `None` when they are to be listed, for the first time or once more.
+    /// Returns the current pages of a long value; `None` when they must be listed first, or listed again.
     pub(super) fn pages_of<'k, P: Versions>(
         &'k self,
         pages: &P,

@@ -14,11 +14,11 @@ use crate::sync::semaphore::Permit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing happened yet.
+    /// Nothing was written to the log or published.
     Untouched,
     /// Part of the record is in the log, which recovery ignores, or pages were published and freed again: the number is used up.
     Begun,
-    /// The record is complete, or pages were published: giving up now would leave half a commit.
+    /// The record is complete, or pages were published: stopping now would leave half a commit.
     Committed,
     Finished,
 }
@@ -32,25 +32,25 @@ pub(crate) struct Exclusive<S: Store, L: CommitLog> {
 }
 
 impl<S: Store, L: CommitLog> Exclusive<S, L> {
-    /// Of a section that was just entered.
+    /// Takes over a commit section whose lock was just taken.
     pub(super) fn new(commits: &Arc<Commits<S, L>>, mut section: MutexGuard<'_, Section>, turn: Permit) -> Self {
         section.occupied = true;
         let seq = section.last.seq.next();
         Self { commits: commits.clone(), _turn: turn, seq, stage: Stage::Untouched }
     }
 
-    /// The number of this commit.
+    /// Returns the number of this commit.
     pub(crate) fn seq(&self) -> CommitSeq {
         self.seq
     }
 
-    /// Replays: this is commit `seq`, later than all before, and its record is in the log.
+    /// Sets the number of this commit during replay: it is later than all before, and its record is already in the log.
     pub(crate) fn replay_as(&mut self, seq: CommitSeq) {
         self.seq = seq;
         self.stage = Stage::Committed;
     }
 
-    /// Checks the read set of the transaction, as [`Commits::commit`] does.
+    /// Validates the read set of the transaction, as [`Commits::commit`] does.
     pub(crate) fn check(&self, commit: &Commit) -> std::result::Result<(), Refusal> {
         let mut reads = commit.all_reads().peekable();
         loop {
@@ -98,7 +98,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         })
     }
 
-    /// Everything that was published has been freed again: this commit does not take place.
+    /// Abandons the commit after all pages that it published were freed again.
     pub(crate) fn give_up(&mut self) {
         self.stage = Stage::Begun;
     }
@@ -110,14 +110,14 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.commits.lock().window.forget_before(self.seq);
     }
 
-    /// The same for pages that no transaction can have read.
+    /// Completes the commit as [`Self::finish`] does, when it published only pages that no transaction can have read.
     pub(crate) fn settle_unseen(&mut self, durability: Durability, position: LogPosition) {
         self.stage = Stage::Finished;
         self.commits.note(&mut self.commits.lock(), durability, CommitReceipt { seq: self.seq, position });
         self.commits.clear_up_after(durability);
     }
 
-    /// All is applied: the commit takes effect.
+    /// Completes the commit once all changes are applied and published.
     pub(crate) fn finish(mut self, ops: &[Op], durability: Durability, position: LogPosition) -> CommitReceipt {
         let committed = CommitReceipt { seq: self.seq, position };
         let commits = self.commits.clone();

@@ -27,15 +27,15 @@ use crate::background;
 use crate::format::CommitSeq;
 use crate::sync::semaphore::{Permit, Semaphore};
 
-/// A claim stands at least so long, if its owner needs it.
+/// Shortest limit of a claim: it may stand at least so long if its owner needs it.
 const LIMIT_MIN: Duration = Duration::from_secs(1);
-/// And so long at the most.
+/// Longest limit of a claim.
 const LIMIT_MAX: Duration = Duration::from_secs(60);
-/// Else as often as long as the longest run of its owner before.
+/// Between these bounds the limit of a claim is so many times the longest earlier run of its owner.
 const LIMIT_RUNS: u32 = 4;
-/// How often the watching thread looks for a claim that lapses.
+/// Interval at which the background thread checks for claims that have lapsed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Looks without a claim after which it ends.
+/// Consecutive checks without a claim after which the background thread ends.
 const IDLE_LOOKS_MAX: u32 = 40;
 
 /// The reads that a claim keeps other commits from changing.
@@ -43,12 +43,12 @@ const IDLE_LOOKS_MAX: u32 = 40;
 pub(crate) enum ClaimScope {
     /// The read set of a transaction.
     Reads(ReadSet),
-    /// Anything.
+    /// Any key.
     Everything,
 }
 
 impl ClaimScope {
-    /// Whether the claim keeps all of this from being changed.
+    /// Returns whether the claim protects everything in `read` from changes.
     pub(super) fn covers(&self, read: Read<'_>) -> bool {
         match self {
             Self::Reads(reads) => reads.covers(read),
@@ -67,11 +67,11 @@ impl ClaimScope {
     }
 }
 
-/// Which claim.
+/// Identifies a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClaimId(u64);
 
-/// A claim, for as long as its owner keeps this.
+/// The owner's handle of a claim, which stands until the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     precedence: Arc<Precedence>,
@@ -79,7 +79,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Returns the id that its owner's commit names.
+    /// Returns the id that the owner's commit passes.
     pub(crate) fn id(&self) -> ClaimId {
         self.id
     }
@@ -122,7 +122,7 @@ pub struct TransactionStats {
     pub wait_ns_max: u64,
 }
 
-/// The same while it is counted.
+/// The counters behind the statistics.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) conflicts: AtomicU64,
@@ -132,7 +132,7 @@ pub(crate) struct Counts {
     wait_ns_max: AtomicU64,
 }
 
-/// See the module.
+/// Precedence for transactions that have lost often: see the module.
 #[derive(Debug)]
 pub(crate) struct Precedence {
     semaphore: Arc<Semaphore>,
@@ -152,7 +152,7 @@ struct State {
 struct StandingClaim {
     id: ClaimId,
     scope: Arc<ClaimScope>,
-    /// All commits up to this one are visible to its owner.
+    /// Commits up to this one are visible to the claim's owner.
     since: CommitSeq,
     lapses_at: Instant,
     _permit: Permit,
@@ -163,7 +163,7 @@ impl Precedence {
         Arc::new(Self { semaphore: Semaphore::new(1), state: Mutex::default(), counts: Counts::default() })
     }
 
-    /// How long a claim stands at the most, given the longest run of its owner before.
+    /// Returns the limit of a claim, given the longest earlier run of its owner.
     pub(crate) fn limit_after(longest_run: Duration) -> Duration {
         (longest_run * LIMIT_RUNS).clamp(LIMIT_MIN, LIMIT_MAX)
     }
@@ -180,7 +180,7 @@ impl Precedence {
         }
     }
 
-    /// Waits for the permit. Then no claim stands, and only the holder of the permit can place one.
+    /// Waits for the permit. While it is held no claim stands, and only its holder can place one.
     pub(crate) async fn wait(self: &Arc<Self>) -> Permit {
         if let Some(permit) = self.semaphore.try_acquire(1) {
             return permit;
@@ -192,7 +192,8 @@ impl Precedence {
         permit
     }
 
-    /// Places a claim. The caller holds the lock of the section, which nothing occupies; `since` is its newest commit.
+    /// Places a claim. The caller holds the lock of the commit section, which nothing occupies; `since` is its newest
+    /// commit.
     pub(super) fn place(
         self: &Arc<Self>,
         permit: Permit,
@@ -213,12 +214,13 @@ impl Precedence {
         Claim { precedence: self.clone(), id }
     }
 
-    /// Whether a commit must wait for a claim of another. Under the lock of the section.
+    /// Returns whether a commit must wait for another transaction's claim. The caller holds the lock of the commit
+    /// section.
     pub(super) fn refuses(&self, own: Option<ClaimId>, ops: &[Op]) -> bool {
         self.claim_of_another(own).is_some_and(|scope| scope.is_changed_by(ops))
     }
 
-    /// Whether a claim of another stands.
+    /// Returns whether another transaction's claim stands.
     pub(super) fn stands_for_another(&self, own: Option<ClaimId>) -> bool {
         self.claim_of_another(own).is_some()
     }
@@ -237,7 +239,7 @@ impl Precedence {
         Some(placed.scope.clone())
     }
 
-    /// Whether this claim still stands.
+    /// Returns whether this claim still stands.
     pub(crate) fn stands(&self, own: ClaimId) -> bool {
         self.lock().placed.as_ref().is_some_and(|placed| placed.id == own)
     }
@@ -252,7 +254,7 @@ impl Precedence {
         drop(ended);
     }
 
-    /// Ends the claim that stands if it has stood as long as it may at `now`. Whether there is anything to watch.
+    /// Ends the current claim if its time is up at `now`. Returns whether there is still anything to check.
     fn look(&self, now: Instant) -> bool {
         let mut state = self.lock();
         let is_due = state.placed.as_ref().is_some_and(|placed| placed.lapses_at <= now);

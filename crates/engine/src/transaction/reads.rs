@@ -14,7 +14,7 @@ use crate::format::TableId;
 /// Memory of an entry besides its bytes: two allocations at most, and its share of a node of the map.
 const ENTRY_OVERHEAD_BYTES: usize = 64;
 
-/// A key with its table before it: keys of one table lie together, in order.
+/// Encodes a key with its table in front, so that keys of one table are contiguous and in order.
 pub(crate) fn scoped(table: TableId, key: &[u8], into: &mut Vec<u8>) {
     into.clear();
     into.extend_from_slice(&table.0.to_be_bytes());
@@ -27,7 +27,7 @@ fn scoped_key(table: TableId, key: &[u8]) -> Vec<u8> {
     scoped_key
 }
 
-/// Where a range begins, and where it ends.
+/// The first key of a range, and the first key after it.
 type Ends = (Vec<u8>, Vec<u8>);
 
 fn ends_of(table: TableId, range: &KeyRange) -> Ends {
@@ -43,32 +43,32 @@ fn ends_of(table: TableId, range: &KeyRange) -> Ends {
 pub(crate) enum Read<'r> {
     /// A key with its table.
     Key(&'r [u8]),
-    /// Everything from one key with its table on, below another.
+    /// All keys from the first key on and below the second, each with its table.
     Range(&'r [u8], &'r [u8]),
 }
 
-/// See the module.
+/// The keys and ranges that a transaction has read: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
     keys: BTreeSet<Box<[u8]>>,
-    /// First key, and the first key that does not belong to it any more.
+    /// The ranges: first key, and the first key after the range.
     ranges: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    /// The range that is being walked, which grows with every entry.
+    /// The range that is being scanned, which grows with every entry.
     walked: Option<Ends>,
     bytes: usize,
     bytes_max: usize,
 }
 
 impl ReadSet {
-    /// Nothing yet, and at most so much memory.
+    /// Creates an empty read set that takes at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, ..Self::default() }
     }
 
-    /// A key is read.
+    /// Adds a key.
     ///
     /// # Errors
-    /// `TransactionTooLarge` when there is no memory to remember it: then it must not be read.
+    /// `TransactionTooLarge` when there is no memory left for it: the key must not be read then.
     pub(crate) fn add_key(&mut self, table: TableId, key: &[u8]) -> Result<()> {
         self.end_walk();
         let key = scoped_key(table, key);
@@ -94,12 +94,12 @@ impl ReadSet {
         Ok(())
     }
 
-    /// The walk that began last has read all of this.
+    /// Notes that the scan that began last has read all of `range`.
     pub(crate) fn walked(&mut self, table: TableId, range: &KeyRange) {
         self.walked = Some(ends_of(table, range));
     }
 
-    /// The walk that began last, forwards, has read everything up to and including `key`.
+    /// Notes that the scan that began last, a forward one, has read everything up to and including `key`.
     pub(crate) fn walked_to(&mut self, table: TableId, key: &[u8]) {
         if let Some((_, end)) = &mut self.walked {
             scoped(table, key, end);
@@ -107,7 +107,7 @@ impl ReadSet {
         }
     }
 
-    /// Whether a key, with its table, was read.
+    /// Returns whether a key, with its table, was read.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         if self.keys.contains(key) {
             return true;
@@ -116,7 +116,7 @@ impl ReadSet {
         before.is_some_and(|(_, end)| key < &**end)
     }
 
-    /// Whether all of this was read.
+    /// Returns whether all of `read` was read.
     pub(crate) fn covers(&self, read: Read<'_>) -> bool {
         match read {
             Read::Key(key) => self.contains(key),
@@ -127,25 +127,25 @@ impl ReadSet {
         }
     }
 
-    /// All that was read.
+    /// Returns everything that was read.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Read<'_>> {
         let walked = self.walked.iter().filter(|(start, end)| start < end).map(|(start, end)| Read::Range(start, end));
         let ranges = self.ranges.iter().map(|(start, end)| Read::Range(start, end));
         walked.chain(ranges).chain(self.keys.iter().map(|key| Read::Key(key)))
     }
 
-    /// How many keys and ranges there are.
+    /// Returns the number of keys and ranges.
     pub(crate) fn len(&self) -> usize {
         self.keys.len() + self.ranges.len() + 1
     }
 
-    /// Memory it takes, about.
+    /// Returns about how many bytes of memory the set takes.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Ends the walk that began last: the range that it has read joins the other ranges.
+    /// Ends the scan that began last: its range joins the other ranges.
     pub(crate) fn end_walk(&mut self) {
         let Some((mut start, mut end)) = self.walked.take().filter(|(start, end)| start < end) else { return };
         // All that it touches become one. Each was added once, so this takes no longer than adding them did.

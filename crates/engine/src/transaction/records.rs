@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::format::TableId;
 use crate::format::record::Change;
 
-/// The record of a commit in full.
+/// Encodes the complete record of a commit.
 pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
     let mut record = Vec::with_capacity(record_bytes(ops));
     for op in ops {
@@ -16,7 +16,7 @@ pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
     record
 }
 
-/// About how long the record of these ops is: at most 20 bytes an op too much.
+/// Returns an estimate of the record's length, at most 20 bytes too high for each change.
 pub(crate) fn record_bytes(ops: &[Op]) -> usize {
     let op_bytes = |op: &Op| match op {
         Op::Put { key, value, .. } => key.len() + value.len() + 24,
@@ -27,7 +27,7 @@ pub(crate) fn record_bytes(ops: &[Op]) -> usize {
     ops.iter().map(op_bytes).sum()
 }
 
-/// Cuts the record of these ops into fragments of `fragment_bytes` without ever holding the whole.
+/// Splits the record of these changes into fragments of `fragment_bytes`, without building the whole record.
 pub(crate) fn for_each_fragment(ops: &[Op], fragment_bytes: usize) -> impl Iterator<Item = Vec<u8>> + use<'_> {
     let mut heads = ops.iter();
     let mut fragment = Vec::new();

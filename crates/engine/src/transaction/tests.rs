@@ -14,7 +14,7 @@ use crate::pages::Ticket as _;
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::wal::{Log, LogOptions, create_log};
 
-/// Long enough for a thread to go to sleep where it has to wait. A slower thread gets the same report later.
+/// Pause that lets another thread reach its wait. A slower thread only makes the test weaker, not wrong.
 const TO_SLEEP: Duration = Duration::from_millis(50);
 
 fn new_commits<L: CommitLog>(log: impl FnOnce(Arc<Visibility<MemoryStore>>) -> L) -> Arc<Commits<MemoryStore, L>> {
@@ -61,7 +61,7 @@ fn a_large_commit_that_ends_between_its_record_and_its_last_page_is_the_last() {
     assert_eq!(commits.check_poison().map_err(|error| error.kind()), Err(ErrorKind::Poisoned));
 }
 
-/// Whether a task was woken.
+/// Records whether a task was woken.
 #[derive(Default)]
 struct WakeFlag(AtomicBool);
 
@@ -108,7 +108,7 @@ fn waiters_for_log_space_get_an_error_when_commits_end_and_appended_records_beco
     assert_eq!(log.durable_commit(), CommitSeq(commit));
 }
 
-/// Steps that the longest hold of the section's lock takes while `change` happens.
+/// Returns the budget steps of the longest hold of the section's lock during `change`.
 fn largest(change: impl FnOnce()) -> usize {
     budget::take_largest();
     change();

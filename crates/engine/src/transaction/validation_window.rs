@@ -17,27 +17,27 @@ use super::reads::{Read, scoped};
 use crate::budget::Budget;
 use crate::format::{CommitSeq, TableId};
 
-/// Steps that it takes to note a key.
+/// Budget steps of noting a key.
 pub(crate) const STEPS_TO_NOTE: usize = 4;
 
-/// See the module.
+/// The keys that recent commits changed: see the module.
 #[derive(Debug)]
 pub(crate) struct ValidationWindow {
     keys: KeyTable,
     order: KeyOrder,
-    /// Commits up to this one changed more than could be listed. Never decreases.
+    /// The last commit whose changes are not listed completely. Never decreases.
     floor: CommitSeq,
     scratch: Vec<u8>,
 }
 
 impl ValidationWindow {
-    /// Nothing yet, and at most `bytes_max` to remember in.
+    /// Creates an empty window that takes at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let keys = KeyTable::new(bytes_max / 2);
         Self { keys, order: KeyOrder::new(bytes_max / 2), floor: CommitSeq(0), scratch: Vec::new() }
     }
 
-    /// Commit `seq` changes this key.
+    /// Notes that commit `seq` changes this key.
     pub(crate) fn note(&mut self, seq: CommitSeq, table: TableId, key: &[u8]) {
         scoped(table, key, &mut self.scratch);
         self.keys.note(&self.scratch, seq);
@@ -49,7 +49,7 @@ impl ValidationWindow {
         self.floor = self.floor.max(seq);
     }
 
-    /// Memory it takes, about.
+    /// Returns about how many bytes of memory the window takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.memory_bytes() + self.order.memory_bytes()
     }
@@ -60,7 +60,7 @@ impl ValidationWindow {
         seen < self.floor
     }
 
-    /// Whether this may have changed after `seen`.
+    /// Returns whether something in `read` may have changed after commit `seen`.
     pub(crate) fn has_changed(&self, seen: CommitSeq, read: Read<'_>, budget: &mut Budget) -> bool {
         match read {
             Read::Key(key) => {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::format::CommitSeq;
 use crate::pages::{Durability, LogPosition, Store};
 
-/// See the module. The log's hook calls [`Visibility::durable`].
+/// Determines which commit readers see: see the module. The log's hook calls [`Visibility::durable`].
 #[derive(Debug)]
 pub(crate) struct Visibility<S> {
     store: Arc<S>,
@@ -26,17 +26,17 @@ struct State {
     visible: CommitSeq,
 }
 
-/// A commit that is visible once it is durable.
+/// A published commit that becomes visible once it is durable.
 #[derive(Debug, Clone, Copy)]
 struct WaitingCommit {
     seq: CommitSeq,
     position: LogPosition,
-    /// The commit before it.
+    /// The commit before this one.
     before: CommitSeq,
 }
 
 impl<S: Store> Visibility<S> {
-    /// Begins with everything in `store` visible and durable up to `seq`.
+    /// Starts with everything in `store` visible and durable up to `seq`.
     pub(crate) fn new(store: Arc<S>, seq: CommitSeq) -> Self {
         Self {
             store,
@@ -44,14 +44,14 @@ impl<S: Store> Visibility<S> {
         }
     }
 
-    /// All commits up to `seq` are durable.
+    /// Notes that all commits up to `seq` are durable.
     pub(crate) fn durable(&self, seq: CommitSeq) {
         let mut state = self.lock();
         state.durable = state.durable.max(seq);
         self.advance(&mut state);
     }
 
-    /// Commit `seq` is published to its last page; its record ends at `position`. Called in commit order.
+    /// Notes that commit `seq` is completely published; its record ends at `position`. Called in commit order.
     pub(crate) fn published(&self, seq: CommitSeq, durability: Durability, position: LogPosition) {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.published, seq);

@@ -33,20 +33,20 @@ pub(super) struct Writer {
     options: LogOptions,
 }
 
-/// A group in flight.
+/// A group that is being written.
 struct GroupInFlight {
     token: u64,
     anchor: Anchor,
-    /// Bytes of fragments up to its end, on the scale of `LogPosition`.
+    /// Bytes of fragments up to the end of the group, on the scale of `LogPosition`.
     end: u64,
     /// The last commit with a record that ends in this group.
     commit: Option<CommitSeq>,
     records: u64,
-    /// Whether it has a part of a record.
+    /// Whether the group contains a fragment of a record.
     has_content: bool,
     /// The durable state that the group records: the last durable group, and its end on the scale of `LogPosition`.
     states: (u64, u64),
-    /// The part of the buffer that was not needed.
+    /// The unused part of the buffer.
     tail: Option<IoBuf>,
     outcome: Option<std::result::Result<(), IoError>>,
 }
@@ -192,7 +192,8 @@ impl Leadership<'_> {
 }
 
 impl Leadership<'_> {
-    /// Writes one group of pending fragments, and reports it. Returns false when it did not become durable.
+    /// Writes one group of pending fragments and updates the state of the log. Returns false when it did not become
+    /// durable.
     pub(super) fn write_one(&mut self, writer: &mut Writer) -> bool {
         let core = self.core;
         let Some(group) = core.next_group(writer) else { return false };
@@ -213,7 +214,7 @@ impl LogCore {
         state.has_work() && state.poisoned.is_none() && !there_yet
     }
 
-    /// Does the work that no waiter needs.
+    /// Does the work after a write for which no waiter needs to wait.
     fn clear_up(&self) {
         if let Some(afterwards) = self.afterwards.get() {
             afterwards();

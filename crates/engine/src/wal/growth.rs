@@ -32,7 +32,7 @@ const ZERO_BYTES: usize = 1 << 20;
 /// Bytes kept behind the appended records: for a group that closes the log after the last record, and one that a
 /// checkpoint may write.
 pub(super) const CLOSING_BYTES: u64 = 2 * LOG_BLOCK_BYTES as u64;
-/// Segments below this size are so small that one may not hold the longest key.
+/// Segments smaller than this may not hold even a record with the longest key.
 const SMALL_SEGMENT_BYTES: u64 = 64 << 10;
 
 /// Slots that a log has from the start. With these, a checkpoint always frees space for a small record: the last
@@ -41,20 +41,20 @@ pub(super) fn slots_min(segment_bytes: u64) -> u64 {
     if segment_bytes < SMALL_SEGMENT_BYTES { 4 } else { 3 }
 }
 
-/// The state of growing. Changes under the lock of the log's state.
+/// The state of growing the log file. Protected by the lock of the log's state.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// The error of a failed growth. The next checkpoint is to free space instead.
+    /// The error of a failed growth. The next checkpoint must free space instead.
     pub(super) failure: Option<Error>,
     /// The number of checkpoints requested because of such a failure.
     asked: u64,
     /// Set when the WAL writer is to prepare a segment.
     wanted: bool,
-    /// Preparing a segment that is not needed yet has failed. It is tried again when it is needed.
+    /// Set when preparing a segment in advance has failed: it is tried again when the segment is needed.
     ahead_failed: bool,
     /// Commits refused because the disk had no space for a segment.
     pub(super) refused: u64,
-    /// The file has more slots than it needs since a checkpoint: see `shrink`.
+    /// Set when the file has more slots than it needs since a checkpoint: see `shrink`.
     pub(super) may_shrink: bool,
     /// Set when the next group must be written even without content, because it records the number of slots.
     pub(super) must_state: bool,
@@ -265,7 +265,7 @@ impl LogCore {
     }
 }
 
-/// Runs one operation and waits for it.
+/// Runs one disk operation and waits for it.
 pub(super) fn run(queue: &mut dyn Queue, kind: OpKind, offset: u64) -> std::result::Result<OpKind, IoError> {
     let mut done = Vec::new();
     queue.push(Op::new(0, offset, kind)).map_err(|refused| refused.error)?;

@@ -41,31 +41,31 @@ use crate::reread::READS;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of the log in memory while it is read. Groups are smaller; a longer one, if it is the next, takes its length.
+/// Bytes of the log in memory while it is read. A group that is longer gets a window of its own length.
 const WINDOW_BYTES: usize = GROUPS_IN_FLIGHT_BYTES;
-/// Times that a log is read from its anchor on, before groups that were there and are gone count as an error.
+/// Attempts to read a log from its anchor when groups that were found before are missing; then they count as an error.
 const ATTEMPTS: usize = 3;
 
 /// The result of recovery, from which the log continues.
 #[derive(Debug)]
 pub(crate) struct RecoveredLog {
-    /// Which segment each slot of the file holds, if it is still needed.
+    /// The segment in each slot of the file, if it is still needed.
     pub(super) slots: Vec<Option<u64>>,
-    /// Other slots that begin with a segment which is still needed: a move of it was cut short.
+    /// Further slots that begin with a segment which is still needed: a move of that segment was cut short.
     pub(super) copies: Vec<usize>,
     /// The last group of the chain.
     pub(super) last: Anchor,
-    /// Where the next group goes.
+    /// The position of the next group.
     pub(super) position: u64,
     pub(super) anchor: Anchor,
     pub(super) marks: Vec<Mark>,
-    /// The last commit with a complete record, or that of the checkpoint.
+    /// The commit of the last complete record, or of the checkpoint if there is none.
     pub(crate) commit: CommitSeq,
-    /// A hash of the groups that were read, those behind the end of the log included.
+    /// A hash of the groups that were read, including those after the end of the log.
     pub(super) groups: u64,
-    /// The last group that another one, or the superblock, says to have been durable.
+    /// The last group that a later group, or the superblock, states to be durable.
     pub(super) stated: u64,
-    /// The last group with a part of a record, or the anchor.
+    /// The last group that contains a fragment of a record, or the anchor.
     pub(super) content: u64,
 }
 
@@ -166,24 +166,24 @@ fn try_read(
 /// How far a chain has been followed.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    /// The last group; the anchor, as long as none follows it.
+    /// The last group found, or the anchor if no group follows it.
     last: Anchor,
-    /// Where the next one is.
+    /// The position of the next group.
     position: u64,
-    /// Which slot it is in, unless a segment begins there.
+    /// The slot of the next group, unless a segment begins there.
     slot: Option<usize>,
-    /// The next one is the anchor.
+    /// Whether the next group to be read is the anchor itself.
     at_anchor: bool,
 }
 
-/// Goes from group to group.
+/// Follows the log from group to group.
 struct Chain {
     file: LogFile,
     directory: Directory,
     anchor: Anchor,
     place: Place,
     slots: Vec<Option<u64>>,
-    /// Segments that the file had when the last group was written.
+    /// Number of segments that the file had when the last group was written.
     slots_claimed: u64,
 }
 
@@ -196,14 +196,14 @@ impl Chain {
         Ok(Self { file, directory, anchor, place, slots, slots_claimed: 0 })
     }
 
-    /// Slots that begin like a segment of the chain, which was found in another slot.
+    /// Returns the slots that begin like a segment of the chain which was found in another slot.
     fn copies(&self) -> Vec<usize> {
         let is_copy = |segment, slot: &usize| self.slots[*slot].is_none() && self.slots.contains(&Some(segment));
         let held = self.directory.held.iter();
         held.flat_map(|(segment, slots)| slots.iter().filter(|slot| is_copy(*segment, slot)).copied()).collect()
     }
 
-    /// The next group after the anchor, and where in the window it begins. `None` at the end of the chain.
+    /// Reads the next group, and returns its offset in the window. `None` at the end of the chain.
     fn next(&mut self) -> Result<Option<(GroupHeader, usize)>> {
         loop {
             let Some((header, start)) = self.find_surely()? else { return Ok(None) };
@@ -261,7 +261,7 @@ impl Chain {
         Ok(None)
     }
 
-    /// The group at this place of a slot, if it is the one that continues the chain, and where in the window it begins.
+    /// Reads the group at an offset of a slot, if it continues the chain, and returns its offset in the window.
     fn group_at(&mut self, slot: usize, at: u64) -> Result<Option<(GroupHeader, usize)>> {
         let (anchor, Place { last, position, at_anchor, .. }) = (self.anchor, self.place);
         self.file.group(slot, at, |header| {

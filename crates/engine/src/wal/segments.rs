@@ -5,15 +5,15 @@
 
 use crate::format::LOG_BLOCK_BYTES;
 
-/// The slots of a log file.
+/// Assigns segments of the log to slots of its file.
 #[derive(Debug)]
 pub(super) struct Segments {
     segment_bytes: u64,
-    /// Which segment each slot holds, if it is still needed.
+    /// The segment in each slot, if it is still needed.
     slots: Vec<Option<u64>>,
 }
 
-/// A segment in use that is to be in another slot.
+/// The move of a segment in use to another slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) segment: u64,
@@ -27,7 +27,7 @@ impl Segments {
         Self { segment_bytes, slots }
     }
 
-    /// Where in the file this position of the log is. `None` when its segment has no slot yet.
+    /// Returns the file offset of a log position. `None` when its segment has no slot yet.
     pub(super) fn offset_of(&self, position: u64) -> Option<u64> {
         let segment = position / self.segment_bytes;
         let slot = self.slots.iter().position(|held| *held == Some(segment))?;
@@ -51,7 +51,7 @@ impl Segments {
         self.slots.len() as u64
     }
 
-    /// Adds free slots, which exist in the file, until there are `count`.
+    /// Adds free slots, for which the file has space, until there are `count`.
     pub(super) fn extend_to(&mut self, count: u64) {
         let more = count.saturating_sub(self.slot_count());
         self.slots.extend((0..more).map(|_| None));
@@ -65,12 +65,12 @@ impl Segments {
         Some(Move { segment, from: first.len() + behind, to })
     }
 
-    /// Notes that a segment has moved.
+    /// Notes that a segment was moved.
     pub(super) fn make(&mut self, step: &Move) {
         self.slots[step.to] = self.slots[step.from].take();
     }
 
-    /// Gives up the slots behind the first `count`, which hold nothing.
+    /// Removes all slots after the first `count`; they must be free.
     pub(super) fn cut_to(&mut self, count: u64) {
         debug_assert!(self.next_move(count).is_none(), "a slot that is given up holds a segment");
         self.slots.truncate(count as usize);

@@ -91,7 +91,7 @@ impl LogCore {
         self.wake_satisfied();
     }
 
-    /// Steps 1 and 2. False when the log goes on with the slots that it had, or is poisoned.
+    /// Does steps 1 and 2. Returns false when the log keeps its slots, or is poisoned.
     fn move_and_state(&self, leadership: &mut Leadership<'_>, grower: &mut dyn Queue, before: u64, keep: u64) -> bool {
         let mut writer = self.lock_writer();
         let end = {

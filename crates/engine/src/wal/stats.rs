@@ -51,7 +51,7 @@ pub struct LogStats {
 }
 
 impl Log {
-    /// The work that it did, and its size. Does not wait for a thread that writes.
+    /// Returns the counters and the size of the log. Does not wait for a thread that writes.
     pub(crate) fn stats(&self) -> LogStats {
         let state = self.0.lock();
         LogStats {

@@ -27,7 +27,7 @@ fn create(world: &SimWorld) -> Result<(Log, Anchor)> {
     create_with(world, OPTIONS)
 }
 
-/// One that needs no checkpoints.
+/// Creates a log that is so large that it needs no checkpoints.
 fn create_large(world: &SimWorld) -> Result<(Log, Anchor)> {
     create_with(world, LogOptions { log_bytes: 1 << 30, ..OPTIONS })
 }
@@ -51,7 +51,7 @@ fn reopen_on(disk: &dyn Disk, options: LogOptions, anchor: Anchor, after: u64) -
     Ok((Log::open(disk, options, recovered)?, seen))
 }
 
-/// The record of a commit: its own number, over and over, so that a wrong byte anywhere shows.
+/// Returns the record of a commit: its number repeated, so that any wrong byte is detected.
 fn record(commit: u64, random: &mut fastrand::Rng) -> Vec<u8> {
     let len = match random.u32(0..20) {
         0 => random.usize(30_000..90_000),
@@ -91,7 +91,8 @@ fn append(log: &Log, commit: u64, bytes: &[u8]) -> Result<LogPosition> {
     Ok(position)
 }
 
-/// Appends commits until one fails; every few, waits. Tells the last one that was acknowledged, and the last tried.
+/// Appends commits until one fails, and waits after every few. Returns the last acknowledged and the last attempted
+/// commit.
 fn history(log: &Log, seed: u64, commits: std::ops::Range<u64>, acknowledged: &mut u64, tried: &mut u64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     for commit in commits {
@@ -105,7 +106,7 @@ fn history(log: &Log, seed: u64, commits: std::ops::Range<u64>, acknowledged: &m
     Ok(())
 }
 
-/// The records of such a history.
+/// Returns the records that `history` appends.
 fn expected(seed: u64, commits: std::ops::Range<u64>) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(seed);
     commits
@@ -249,7 +250,7 @@ fn a_power_cut_at_any_event_keeps_acknowledged_commits_and_nothing_but_whole_one
     assert!(cuts > 500, "only {cuts} cuts");
 }
 
-/// A log of 40 commits, each durable before the next, in a world where nothing is lost.
+/// Creates a log of 40 commits, each durable before the next, on a disk without faults.
 fn calm_log() -> (SimWorld, Anchor) {
     let world = SimWorld::new(9, SimOptions::calm());
     let (log, anchor) = create(&world).unwrap();

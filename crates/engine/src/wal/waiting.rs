@@ -137,7 +137,7 @@ impl WriterDuties {
         !std::mem::replace(&mut self.deferred_notified, true)
     }
 
-    /// Notes that the WAL writer looks at its share, so it must be notified again of later additions.
+    /// Notes that the WAL writer has taken its share of the work, so it must be notified again of later additions.
     pub(super) fn looks(&mut self) {
         (self.soon_notified, self.deferred_notified) = (false, false);
     }

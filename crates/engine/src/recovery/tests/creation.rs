@@ -4,7 +4,7 @@ use nofault_sim::{Call, Effect, Fault};
 
 use super::*;
 
-/// Syncs of the folder in a creation. The last one follows the rename that makes the files a database.
+/// Syncs of the folder during a creation. The last one follows the rename that makes the files a database.
 const SYNCS: u64 = 3;
 
 #[test]
@@ -30,7 +30,7 @@ fn a_database_whose_creation_ended_before_the_last_sync_of_its_folder_keeps_what
     assert!(lost_names > 0, "before the opening a power cut must be able to undo the rename");
 }
 
-/// A directory in which another process takes a name just before it is given to a file.
+/// A directory in which another process creates a file just before a file gets the same name.
 #[derive(Debug)]
 struct RacingDirectory {
     inner: Arc<dyn Directory>,

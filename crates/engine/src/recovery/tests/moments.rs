@@ -11,12 +11,12 @@ use super::*;
 
 type OnceCalled = Box<dyn FnOnce() + Send>;
 
-/// A call before the next write to one file, at one of these offsets if there are any.
+/// Calls a function before the next write to one file, optionally only at certain offsets.
 #[derive(Clone)]
 struct Look {
     file: &'static str,
     offsets: &'static [u64],
-    /// Taken out when it is called.
+    /// The function, taken out when it is called.
     call: Arc<Mutex<Option<OnceCalled>>>,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Look {
     }
 }
 
-/// A directory, a disk or a queue of the file that is looked at.
+/// A directory, disk or queue of the watched file.
 #[derive(Debug)]
 struct LookedAt<T>(T, Look);
 

@@ -12,7 +12,7 @@ fn forged(path: &[NodeId], change: impl FnOnce(&mut Superblock)) -> SimWorld {
     forged_with(path, 1, change)
 }
 
-/// The same with as many entries in the last node, which all name the first page.
+/// Forges a path of nodes with `entries_last` entries in the last node, which all refer to the first page.
 fn forged_with(path: &[NodeId], entries_last: usize, change: impl FnOnce(&mut Superblock)) -> SimWorld {
     let (world, _) = settled_world(14);
     let mut data = world.read_file("data").unwrap();

@@ -9,7 +9,7 @@ use crate::format::{seal, set_version};
 
 const EIO: i32 = 5;
 
-/// Sets every key, in durable commits as small as memory is.
+/// Sets every key, in commits that are durable and small enough for the pool.
 pub(super) fn set_all(numbers: &mut Numbers, value: u64, promises: &mut Promises) {
     for chunk in 0..KEYS / 10 {
         let sets: Vec<(u64, u64)> = (chunk * 10..chunk * 10 + 10).map(|key| (key, value)).collect();

@@ -11,25 +11,25 @@ use rustc_hash::FxHasher;
 
 use crate::format::CommitSeq;
 
-/// Keys that a set lists.
+/// Number of keys in a set.
 const WAYS: usize = 10;
 /// The newest number that was forgotten, then the numbers, then the 32 bits of each key, two in a word: two cache lines.
 const WORDS: usize = 16;
 const TAGS: usize = 1 + WAYS;
 const _: () = assert!(TAGS + WAYS.div_ceil(2) == WORDS);
-/// A larger table would remember over a million keys.
+/// Largest size of the table: enough for over a million keys.
 const BYTES_MAX: usize = 16 << 20;
 
 type Set = [u64; WORDS];
 
-/// See the module.
+/// The last change of each recently changed key, by hash: see the module.
 #[derive(Debug)]
 pub(super) struct KeyTable {
     sets: Box<[Set]>,
 }
 
 impl KeyTable {
-    /// A table of about `bytes` that lists nothing. Memory that was never used is never touched.
+    /// Creates an empty table of about `bytes` bytes. Memory is touched only when keys are noted.
     pub(super) fn new(bytes: usize) -> Self {
         let sets = bytes.min(BYTES_MAX) / size_of::<Set>();
         Self { sets: vec![[0; WORDS]; sets.max(1)].into() }
@@ -39,7 +39,7 @@ impl KeyTable {
         size_of_val(&*self.sets)
     }
 
-    /// Commit `seq` changes this key.
+    /// Notes that commit `seq` changes this key.
     pub(super) fn note(&mut self, key: &[u8], seq: CommitSeq) {
         let (at, tag) = self.place(key);
         let set = &mut self.sets[at];
@@ -54,7 +54,7 @@ impl KeyTable {
         set[1 + way] = set[1 + way].max(seq.0);
     }
 
-    /// The newest commit that may have changed this key.
+    /// Returns the newest commit that may have changed this key.
     pub(super) fn newest(&self, key: &[u8]) -> CommitSeq {
         let (at, tag) = self.place(key);
         let set = &self.sets[at];
@@ -72,7 +72,7 @@ impl KeyTable {
     }
 }
 
-/// Where a set lists a key.
+/// Returns the index of a key in a set.
 fn find(set: &Set, tag: u32) -> Option<usize> {
     (0..WAYS).find(|way| set[1 + way] != 0 && (set[TAGS + way / 2] >> (way % 2 * 32)) as u32 == tag)
 }

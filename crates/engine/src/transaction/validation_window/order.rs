@@ -11,16 +11,16 @@
 use crate::budget::Budget;
 use crate::format::CommitSeq;
 
-/// Keys of a block, at most.
+/// Most keys in a block.
 const BLOCK_MAX: usize = 64;
-/// A longer list would have more blocks than one look at all of them may take.
+/// Most keys in the list: more would make too many blocks for one pass over all of them.
 const KEYS_MAX: usize = 1 << 15;
-/// Blocks that are compared by their numbers in one step.
+/// Number of blocks whose numbers are compared in one budget step.
 const BLOCKS_A_STEP: usize = 8;
 /// Memory of a key besides its bytes: its entry with the room that a growing block keeps, and an allocation.
 const KEY_OVERHEAD_BYTES: usize = 64;
 
-/// Keys of a block of which one is taken off.
+/// Number of keys of a block among which the one to be removed is chosen.
 const CANDIDATES: usize = 8;
 
 fn common_bytes(a: &[u8], b: &[u8]) -> usize {
@@ -31,15 +31,15 @@ fn common_bytes(a: &[u8], b: &[u8]) -> usize {
 struct Entry {
     key: Box<[u8]>,
     seq: u64,
-    /// Of the gap between this key and the next one.
+    /// The newest commit that changed a key in the gap between this key and the next one.
     gap: u64,
 }
 
 #[derive(Debug)]
 struct Block {
-    /// In order, and never none.
+    /// The entries, in key order; never empty.
     entries: Vec<Entry>,
-    /// The newest number of its keys and gaps.
+    /// The newest commit among the keys and gaps of the block.
     newest: u64,
 }
 
@@ -59,21 +59,21 @@ impl Block {
     }
 }
 
-/// See the module.
+/// Recently changed keys in key order, for range queries: see the module.
 #[derive(Debug)]
 pub(super) struct KeyOrder {
     blocks: Vec<Block>,
-    /// Of the gap before the first key.
+    /// The newest commit that changed a key in the gap before the first key.
     head: u64,
     count: usize,
     bytes: usize,
     bytes_max: usize,
-    /// The block that gives up a key next.
+    /// Index of the block from which the next key is removed when memory runs out.
     hand: usize,
 }
 
 impl KeyOrder {
-    /// An empty list that takes at most `bytes_max`.
+    /// Creates an empty list that takes at most `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { blocks: Vec::new(), head: 0, count: 0, bytes: 0, bytes_max, hand: 0 }
     }
@@ -82,7 +82,7 @@ impl KeyOrder {
         self.bytes
     }
 
-    /// Commit `seq` changes this key.
+    /// Notes that commit `seq` changes this key.
     pub(super) fn note(&mut self, key: &[u8], seq: CommitSeq) {
         let at = self.block_of(key);
         let Some(block) = self.blocks.get_mut(at) else {
@@ -114,7 +114,7 @@ impl KeyOrder {
         block.newest = block.newest.max(seq.0);
     }
 
-    /// The newest commit that may have changed a key from `start` on, below `end`.
+    /// Returns the newest commit that may have changed a key from `start` on and below `end`.
     pub(super) fn newest(&self, start: &[u8], end: &[u8], budget: &mut Budget) -> CommitSeq {
         budget.spend(1);
         if end <= start {
@@ -156,7 +156,7 @@ impl KeyOrder {
         }
     }
 
-    /// The last block that begins at or before `key`, or the first.
+    /// Returns the index of the last block that begins at or before `key`; of the first block if there is none.
     fn block_of(&self, key: &[u8]) -> usize {
         self.blocks.partition_point(|block| block.first() <= key).saturating_sub(1)
     }
@@ -171,7 +171,7 @@ impl KeyOrder {
         }
     }
 
-    /// Takes the oldest key of a block off the list.
+    /// Removes the oldest key of a block from the list.
     fn take_one_off(&mut self) -> bool {
         if self.hand >= self.blocks.len() {
             self.hand = 0;
@@ -202,7 +202,7 @@ impl KeyOrder {
         true
     }
 
-    /// Which of some keys of a block is taken off.
+    /// Chooses the key of a block to be removed.
     fn choose(&self, at: usize, entries: &[Entry]) -> usize {
         let stride = entries.len().div_ceil(CANDIDATES).max(1);
         let candidates = || (self.count % stride..entries.len()).step_by(stride);
@@ -222,7 +222,7 @@ impl KeyOrder {
         older.max_by_key(|index| (closeness(*index), std::cmp::Reverse(entries[*index].seq))).unwrap_or(0)
     }
 
-    /// Joins a block that has become small with the next one.
+    /// Merges a block that has become small with the next one.
     fn keep_filled(&mut self, at: usize) {
         if self.blocks[at].entries.is_empty() {
             self.blocks.remove(at);

@@ -12,9 +12,9 @@ use super::Chain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, header_is_true};
 
-/// Bytes without the beginning of any group of this life of the log, after which there is none.
+/// Length of a stretch without the beginning of any group of this log, after which the search ends.
 const SILENCE_BYTES: u64 = 1 << 20;
-/// Slots that are searched although their first block is no group. Those that were never used are a few.
+/// Most slots that are searched although their first block is no group. Only a few slots were never used.
 pub(super) const UNKNOWN_SLOTS_MAX: usize = 64;
 
 impl Chain {
@@ -54,7 +54,7 @@ impl Chain {
         Ok(seen.finish())
     }
 
-    /// The first group in a slot, from here on, that says so.
+    /// Returns the first group in a slot, from `from` on, that states a later group of the log to be durable.
     fn later_group(&mut self, slot: usize, from: u64, seen: &mut DefaultHasher) -> Result<Option<GroupHeader>> {
         let (position, missing) = (self.place.position, self.place.last.sequence + 1);
         let (mut at, mut silence) = (from, 0);

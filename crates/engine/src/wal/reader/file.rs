@@ -16,14 +16,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX, decode_group, peek_group};
 use crate::reread::RepeatedReads;
 
-/// Slots for which the first blocks are read at a time.
+/// Number of slots whose first blocks are read together.
 const BLOCKS_AT_ONCE: usize = 64;
-/// Bytes of the first read of a row of them; each next one is twice as long, up to the window.
+/// Bytes of the first of several consecutive reads; each next one is twice as long, up to the window.
 const FIRST_READ_BYTES: usize = 64 << 10;
 /// Slots of a log file. With the smallest segments these are 64 GiB.
 const SLOTS_MAX: u64 = 1 << 22;
 
-/// See the module.
+/// Reads a log file through one window of memory: see the module.
 pub(super) struct LogFile {
     queue: Box<dyn Queue>,
     file_bytes: u64,
@@ -31,12 +31,12 @@ pub(super) struct LogFile {
     pub(super) segment_bytes: u64,
     pub(super) window: IoBuf,
     loaded: Option<WindowContents>,
-    /// Bytes of the next read, if it goes on where the last one ended.
+    /// Bytes of the next read, if it continues where the last one ended.
     read_bytes: usize,
     reread: RepeatedReads,
-    /// Reads bypass the queue where they can, and take no more than they must.
+    /// Whether the log is read once more after missing groups: reads then take no more than is needed.
     again: bool,
-    /// The blocks of the window that are to be written once more.
+    /// The blocks of the window that are to be written again.
     rewrite: Option<Range<usize>>,
     rewritten: bool,
 }
@@ -49,19 +49,19 @@ struct WindowContents {
     len_bytes: usize,
 }
 
-/// The contents of the slots of the file, as their first blocks state them.
+/// The segments that the slots of the file contain, according to their first blocks.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// Slots that may hold a segment. More than one claims the same in damaged files only.
+    /// For each segment the slots that may contain it. Several slots claim the same one only in damaged files.
     pub(super) held: BTreeMap<u64, Vec<usize>>,
     /// Slots without a group in the first block: never used, or damaged.
     pub(super) unknown: Vec<usize>,
-    /// Checksums of the groups that slots begin with.
+    /// Checksums of the groups with which the slots begin.
     pub(super) checksums: Vec<u64>,
 }
 
 impl Directory {
-    /// Adds the slots that a second look has found.
+    /// Adds the slots that a second reading has found.
     pub(super) fn learn(&mut self, other: Self) {
         for (segment, slots) in other.held {
             let known = self.held.entry(segment).or_default();
@@ -107,7 +107,7 @@ impl LogFile {
         (self.file_bytes / self.segment_bytes) as usize
     }
 
-    /// Reads the file again for all looks from here on, for the `attempt`-th time.
+    /// Makes all later reads read the file again, for the `attempt`-th time.
     pub(super) fn begin_again(&mut self, attempt: u32) -> Result<()> {
         self.write_back()?;
         self.loaded = None;
@@ -165,7 +165,7 @@ impl LogFile {
         Ok(0)
     }
 
-    /// The memory of the window. When it is not put back, the next read has none, and makes some.
+    /// Takes the memory of the window. If it is not put back, the next read allocates new memory.
     fn take_window(&mut self) -> Result<IoBuf> {
         let left = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small);
         Ok(std::mem::replace(&mut self.window, left.map_err(|error| Error::from_io("read the log", error))?))
@@ -207,7 +207,7 @@ impl LogFile {
         self.load(slot, header.position % self.segment_bytes, header.len_bytes()).map(Some)
     }
 
-    /// Returns which slots may hold which segment, by the statements of their first blocks.
+    /// Determines which slots may contain which segment, from their first blocks.
     pub(super) fn directory(&mut self) -> Result<Directory> {
         let failed = |error| Error::from_io("read the log", error);
         let mut directory = Directory::default();
@@ -244,7 +244,7 @@ impl LogFile {
         Ok(directory)
     }
 
-    /// These bytes of the window, which were found to be whole, are to be written once more before the window goes.
+    /// Marks bytes of the window, which form complete groups, to be written again before the window moves.
     pub(super) fn rewrite(&mut self, range: Range<usize>) {
         let range = self.rewrite.take().map_or(range.clone(), |before| before.start.min(range.start)..range.end);
         self.rewrite = Some(range);
@@ -264,7 +264,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes the bytes durable that were to be written once more.
+    /// Writes the marked bytes again and makes them durable.
     pub(super) fn make_durable(&mut self) -> Result<()> {
         self.write_back()?;
         if std::mem::take(&mut self.rewritten) {

@@ -8,11 +8,11 @@ use crate::format::{
     COUNTED_MAX, CommitSeq, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, payload_of, take_fragment,
 };
 
-/// The complete records after a checkpoint, in order, read as they are asked for. Memory: the window.
+/// Iterates over the complete records after a checkpoint, in order, reading them on demand. Memory: the window.
 pub(crate) struct RecordIter {
     pub(super) chain: Chain,
     records: Records,
-    /// The group that is being read, and where in the window the rest of its fragments lies.
+    /// The group that is being read, and the range of its unread fragments in the window.
     group: Option<(GroupHeader, Range<usize>)>,
     /// The last complete commit, as [`super::read_log`] found it.
     until: CommitSeq,
@@ -86,7 +86,7 @@ impl Iterator for RecordIter {
     }
 }
 
-/// Knows which fragments make up records.
+/// Assembles fragments into records.
 pub(super) struct Records {
     after: CommitSeq,
     building: Option<CommitSeq>,
@@ -94,13 +94,13 @@ pub(super) struct Records {
     pub(super) commit: CommitSeq,
 }
 
-/// The place of a fragment in the record that is being put together.
+/// The role of a fragment in the record that is being assembled.
 pub(super) enum Part {
-    /// A fragment of a record before the checkpoint: its beginning may lie before the anchor.
+    /// A fragment of a record from before the checkpoint: the record's beginning may lie before the anchor.
     Unwanted,
-    /// Its first fragment. A record that was begun before was given up before its end.
+    /// The first fragment of a record. An unfinished record before it was abandoned.
     First,
-    /// The next one.
+    /// A later fragment of the same record.
     Further,
 }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::format::{COUNTED_MAX, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, encode_group};
 use crate::pages::{CommitLog as _, Durability, Ticket as _};
 
-/// Segments of the size that ordinary databases have.
+/// Options with segments of the size that ordinary databases have.
 const OPTIONS: LogOptions =
     LogOptions { file_id: 5, segment_bytes: 4 << 20, log_bytes: 64 << 20, buffer_bytes: 1 << 20, seed: None };
 
@@ -22,7 +22,7 @@ fn create(seed: u64) -> (SimWorld, Log, Anchor) {
 
 type SeenRecords = Vec<(CommitSeq, Vec<u8>)>;
 
-/// All records, and the bytes of the log that were in memory at a time.
+/// Returns all records, and the largest number of bytes of the log in memory at a time.
 fn read(world: &SimWorld, anchor: Anchor) -> Result<(SeenRecords, usize)> {
     let disk = world.directory().open("log").unwrap();
     let (_, mut records) = read_log(&*disk, &OPTIONS, anchor, CommitSeq(0))?;
@@ -58,7 +58,7 @@ fn a_log_of_large_segments_is_read_through_a_small_window() {
     }
 }
 
-/// Puts a group behind the anchor, which is the first: one commit's record.
+/// Writes a group with the record of one commit after the anchor, which is the first group.
 fn forge_group(world: &SimWorld, anchor: Anchor, commit: CommitSeq, content: &[u8]) {
     let header = GroupHeader {
         sequence: 2,

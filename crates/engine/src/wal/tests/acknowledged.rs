@@ -3,7 +3,7 @@
 use super::*;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, decode_group};
 
-/// Where each whole group begins in the file, and its header.
+/// Returns the offset and the header of each complete group in the file.
 fn groups(world: &SimWorld, options: &LogOptions) -> Vec<(u64, GroupHeader)> {
     let bytes = world.read_file("log").unwrap();
     let starts = (0..bytes.len()).step_by(LOG_BLOCK_BYTES);
@@ -65,7 +65,7 @@ fn damage_to_any_group_is_noticed_once_the_log_has_been_settled() {
     }
 }
 
-/// The slot of the last segment looks like an older one then, and there is nothing behind its place in the log.
+/// The last segment's slot then looks like an older segment, and nothing follows its place in the log.
 #[test]
 fn a_segment_whose_beginning_is_as_it_was_long_ago_does_not_end_the_log() {
     let world = SimWorld::new(33, SimOptions::calm());

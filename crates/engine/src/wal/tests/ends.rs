@@ -80,7 +80,8 @@ impl Queue for BadQueue {
     }
 }
 
-/// One sector that came back as zeroes once made the last commit disappear for good, or the whole log be refused.
+/// Regression: one sector that was once read as zeroes made the last commit disappear for good, or the whole log be
+/// refused.
 #[test]
 fn a_sector_that_is_read_wrong_once_neither_ends_the_log_nor_refuses_it() {
     for (segment_bytes, commit_bytes, commits) in [(32768, 500, 40), (16384, 9_000, 12), (1 << 20, 60_000, 12)] {
@@ -156,7 +157,7 @@ fn libc_eio() -> i32 {
     rustix::io::Errno::IO.raw_os_error()
 }
 
-/// A log in which every block claims to begin a long group took time that grew with the square of its size.
+/// Regression: a log in which every block claims to begin a long group took time quadratic in its size.
 #[test]
 fn a_log_in_which_every_block_claims_a_long_group_is_summed_a_bounded_number_of_times() {
     for segment_bytes in [1 << 20, 8 << 20] {

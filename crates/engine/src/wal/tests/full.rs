@@ -8,7 +8,7 @@ use super::*;
 
 const EOPNOTSUPP: i32 = 95;
 
-/// A log on a disk that is full but for so many bytes.
+/// Creates a log on a disk that has only `spare_bytes` left.
 fn nearly_full(spare_bytes: u64) -> (SimWorld, Log, Anchor) {
     let world = SimWorld::new(spare_bytes, SimOptions::default());
     let (log, anchor) = create(&world).unwrap();
@@ -16,7 +16,7 @@ fn nearly_full(spare_bytes: u64) -> (SimWorld, Log, Anchor) {
     (world, log, anchor)
 }
 
-/// Appends records of random sizes until one is refused. Answers the last that was not.
+/// Appends records of random sizes until one is refused. Returns the last one that was accepted.
 fn fill(log: &Log, mut commit: u64, seed: u64, records: &mut SeenRecords) -> u64 {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {
@@ -73,7 +73,7 @@ fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_b
     }
 }
 
-/// With a WAL writer and a thread that makes checkpoints: a task is refused after a checkpoint that frees nothing.
+/// A log with a WAL writer and a checkpoint thread refuses a task only after a checkpoint that frees nothing.
 #[test]
 fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
     let (world, log, _) = nearly_full(0);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::format::{FRAGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, GroupHeader, decode_group, payload_of, take_fragment};
 
-/// A record that has more bytes than the log may hold, and no end.
+/// Appends fragments of one record until the log is full, without ending the record.
 fn append_without_an_end(log: &Log, commit: u64) {
     while log.stats().live_bytes <= OPTIONS.log_bytes {
         match log.append(CommitSeq(commit), &[&[2; 16_000]], None) {
@@ -14,7 +14,7 @@ fn append_without_an_end(log: &Log, commit: u64) {
     }
 }
 
-/// No checkpoint passed the beginning of the record, so no later commit found free log space.
+/// Regression: no checkpoint passed the beginning of an abandoned record, so no later commit found free log space.
 #[test]
 fn a_record_that_was_given_up_keeps_no_log_space() {
     for reopened in [false, true] {
@@ -94,7 +94,7 @@ fn two_groups(log: &Log) -> Result<()> {
     log.durable(position).wait()
 }
 
-/// Each whole group in the file, and the commits that it has fragments of.
+/// Returns each complete group in the file, and the commits of its fragments.
 fn groups_in(world: &SimWorld) -> Vec<(GroupHeader, Vec<u64>)> {
     let bytes = world.read_file("log").unwrap();
     let group_at = |at: usize| {
@@ -106,7 +106,8 @@ fn groups_in(world: &SimWorld) -> Vec<(GroupHeader, Vec<u64>)> {
     (0..bytes.len()).step_by(LOG_BLOCK_BYTES).filter_map(group_at).collect()
 }
 
-/// The next opening wrote the very group that had been lost, and recovery went on into the old one behind it.
+/// Regression: the next opening wrote the very group that had been lost, and recovery continued into the old group
+/// after it.
 #[test]
 fn a_commit_that_was_seen_to_be_lost_does_not_come_back_when_the_one_before_is_repeated() {
     let mut cases = 0;

@@ -4,14 +4,14 @@ use nofault_sim::{Caching, Call, Effect, Fault};
 
 use super::*;
 
-/// A log that is no larger than it must be.
+/// Options of a log of the smallest allowed size.
 const SMALL: LogOptions = LogOptions { log_bytes: 4 * 32768, ..OPTIONS };
-/// Segments that its setting asks for, and those reserved for the next checkpoint.
+/// Segments that the setting asks for, and those reserved for the next checkpoint.
 const SLOTS: u64 = 4 + 4;
 const LARGE: usize = 600_000;
 const EIO: i32 = 5;
 
-/// The part of the data file: where recovery begins, and the records that it must find.
+/// The state that the data file would hold: where recovery begins, and the records that it must find.
 struct Story {
     random: fastrand::Rng,
     anchor: Anchor,
@@ -155,7 +155,7 @@ fn the_file_keeps_its_length_while_a_record_is_under_way() {
     assert_eq!(slots_of(&world), SLOTS);
 }
 
-/// A log that shrinks among commits. Answers its events before that.
+/// Shrinks a log between commits. Returns the number of disk events before that.
 fn shrinking(world: &SimWorld, seed: u64) -> (u64, Option<Story>) {
     let Ok((log, mut story)) = begin(world, seed) else { return (0, None) };
     let grown = story.grow(&log, 1 + seed as usize % 3);
