@@ -17,7 +17,7 @@ use nofault::blocking::{Db, Table};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 
-/// The system's allocator, and how much of it is in use.
+/// An allocator that passes calls on to the system's and counts the bytes in use.
 struct Counting;
 
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -52,13 +52,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Locks the only turn. A test holds it while it runs, so that the memory of another test is not counted.
+/// Takes the lock that each test holds while it runs, so that memory of other tests is not counted.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most bytes that `work` had allocated at a time.
+/// Returns the most bytes that were allocated at a time during `work`.
 fn most_allocated(work: impl FnOnce()) -> usize {
     let before = LIVE_BYTES.load(Ordering::Relaxed);
     MOST_BYTES.store(before, Ordering::Relaxed);
@@ -69,7 +69,7 @@ fn most_allocated(work: impl FnOnce()) -> usize {
 const PAGE: usize = 4096;
 const PER_NODE: u64 = ((PAGE - 40) / 8) as u64;
 const TAG_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-/// The superblocks are somewhere in the first 128 KiB.
+/// Bytes at the beginning of the data file that contain all superblocks.
 const HEAD_BYTES: usize = 128 << 10;
 
 fn settings() -> Settings {
@@ -84,7 +84,7 @@ fn put_all(db: &Db, table: &Table, count: u64) {
     db.write(batch, Durability::Sync).unwrap();
 }
 
-/// A database with a hundred entries, closed, all of it in the data file.
+/// Creates a database with a hundred entries, checkpoints it and closes it.
 fn small_database(folder: &Path) -> PathBuf {
     let path = folder.join("db");
     let db = Db::create(&path, &settings()).unwrap();
@@ -110,7 +110,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 struct Forger {
     file: File,
     file_id: u64,
-    /// Where the superblocks in force and older ones are, with the places that their checksums are made for.
+    /// The offsets of all superblocks, current and older, each with the slot number that its checksum is computed for.
     superblocks: Vec<(usize, u64)>,
     newest: Vec<u8>,
     next_block: u64,
@@ -137,7 +137,7 @@ impl Forger {
         Self { file, file_id, superblocks, newest, next_block }
     }
 
-    /// Writes a node at a block. Answers its entry in the node above, and its checksum.
+    /// Writes a node to a block. Returns its entry for the node above, and its checksum.
     fn write_node(&self, block: u64, level: u32, index: u64, entries: &[(u64, u64)]) -> (u64, u64) {
         let mut node = vec![0; PAGE];
         node[8..12].copy_from_slice(b"NFpt");

@@ -20,10 +20,10 @@ fn small() -> Settings {
     Settings { cache_bytes: 2 << 20, log_bytes: 4 << 20, ..Settings::default() }
 }
 
-/// Threads of databases that panicked.
+/// Names of the database threads that panicked.
 static PANICKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Notes from now on which of them do.
+/// Installs a panic hook that adds database threads to `PANICKED`.
 fn note_panics() {
     static NOTED: Once = Once::new();
     NOTED.call_once(|| {
@@ -37,15 +37,15 @@ fn note_panics() {
     });
 }
 
-/// The name of this thread.
+/// Returns the name of this thread.
 fn here() -> Option<String> {
     std::thread::current().name().map(Into::into)
 }
 
-/// A task of an executor that has only its wakers left when it is dropped.
+/// A task whose last reference is held by its waker when the executor is dropped.
 struct Task {
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
-    /// Ends when the executor has gone.
+    /// Disconnected once the executor was dropped.
     executor: Mutex<Receiver<()>>,
 }
 
@@ -58,7 +58,7 @@ impl Wake for Task {
     }
 }
 
-/// Says where it was dropped.
+/// Sends the name of the thread on which it is dropped.
 struct TellsWhere(Sender<Option<String>>);
 
 impl Drop for TellsWhere {
@@ -89,7 +89,7 @@ fn left_to_its_waker<F: Future<Output = ()> + Send + 'static>(
     Some(told.recv().unwrap().unwrap_or_default())
 }
 
-/// Opens the database in the folder, as soon as its former user has closed it.
+/// Opens the database in the folder as soon as its previous user has closed it.
 fn open_when_closed(path: &Path) -> blocking::Db {
     loop {
         match blocking::Db::open(path, &small()) {
@@ -185,7 +185,7 @@ mod reaped {
     use nofault_io::error::Result;
     use nofault_io::folder::Folder;
 
-    /// The thread that takes completions.
+    /// Name of the thread that takes completions.
     pub(crate) const COMPLETION_THREAD: &str = "nofault-reads";
 
     /// A folder of such disks. The receiver of `open` hears of an end when the last of them, and of their queues, is gone.

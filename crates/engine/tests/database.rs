@@ -19,7 +19,7 @@ use nofault_io::uring::UringDisk;
 use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
-/// For files: the default would take a gigabyte for every test that runs at a time.
+/// Settings for databases in files: the default cache would take a gigabyte for each concurrent test.
 fn modest() -> Settings {
     Settings { cache_bytes: 64 << 20, ..Settings::default() }
 }
@@ -75,7 +75,7 @@ fn key_of(number: u16) -> Vec<u8> {
     format!("key-{number:05}").into_bytes()
 }
 
-/// Takes the steps, beside a map that does the same.
+/// Applies the steps to a database and to a map, and checks that both behave alike.
 fn does_what_a_map_does(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
@@ -151,7 +151,7 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, max_shrink_iters: 200, ..ProptestConfig::default() }
 }
 
-/// Few frames whatever the size of a page.
+/// Settings with few frames, whatever the page size.
 fn tiny_with(page_bytes: usize, background_threads: bool) -> Settings {
     Settings { page_bytes, cache_bytes: (656 << 10) + (page_bytes - 512) * 80, background_threads, ..tiny() }
 }

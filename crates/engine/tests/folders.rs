@@ -16,7 +16,7 @@ fn small() -> Settings {
     Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() }
 }
 
-/// A folder on the disk that the sources are on: not on tmpfs.
+/// Creates a temporary folder on the file system of the sources, because tmpfs has no direct I/O.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -38,7 +38,7 @@ fn picture(path: &Path) -> BTreeMap<PathBuf, (String, Vec<u8>, i64, i64)> {
     all
 }
 
-/// A closed database with rows in the log and in the data file.
+/// Creates and closes a database that has rows in the log and in the data file.
 fn filled(path: &Path, settings: &Settings) {
     let db = Db::create(path, settings).unwrap();
     let table = db.create_table("t").unwrap();

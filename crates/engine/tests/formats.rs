@@ -23,7 +23,7 @@ fn settings() -> Settings {
     Settings { cache_bytes: 16 << 20, ..Settings::default() }
 }
 
-/// Takes the next `N` bytes.
+/// Removes the next `N` bytes and returns them.
 fn take<const N: usize>(from: &mut &[u8]) -> [u8; N] {
     let (head, rest) = from.split_at(N);
     *from = rest;
@@ -41,7 +41,7 @@ fn next_file(from: &mut &[u8]) -> Vec<u8> {
     file
 }
 
-/// The files `data` and `log` of a fixture.
+/// Returns the files `data` and `log` of a fixture.
 fn unpacked(mut fixture: &[u8]) -> [Vec<u8>; 2] {
     let files = [next_file(&mut fixture), next_file(&mut fixture)];
     assert!(fixture.is_empty(), "the fixture ends with its second file");
@@ -61,7 +61,7 @@ fn versions(data: &[u8]) -> [u32; 2] {
     SLOTS.map(|slot| u32::from_le_bytes(data[slot + 8..slot + 12].try_into().expect("four bytes")))
 }
 
-/// The content of each table of a fixture, as `fixtures/README.md` describes it.
+/// Returns the content of each table of a fixture, as `fixtures/README.md` describes it.
 fn expected(kind: &str) -> BTreeMap<String, Rows> {
     let loaded = |rows: u32| -> Rows {
         let len = |row: u32| match row {
@@ -128,7 +128,7 @@ fn databases_of_earlier_builds_open_with_all_that_is_in_them_and_go_on() {
     }
 }
 
-/// Changes a superblock and puts its checksum right.
+/// Changes a superblock and recomputes its checksum.
 fn change(data: &mut [u8], slot: usize, change: impl FnOnce(&mut [u8])) {
     let sector = &mut data[SLOTS[slot]..SLOTS[slot] + 4096];
     change(sector);

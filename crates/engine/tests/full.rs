@@ -18,14 +18,14 @@ use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 const ENOSPC: i32 = 28;
 const LOG_BYTES: u64 = 64 << 10;
-/// Of a commit that is larger than the log.
+/// Rows of a commit that is larger than the log.
 const ROWS: u32 = 1500;
 
 fn small_log(background_threads: bool) -> Settings {
     Settings { cache_bytes: 4 << 20, log_bytes: LOG_BYTES, background_threads, seed: Some(1), ..tiny() }
 }
 
-/// Does `work` on another thread, and fails when it takes too long.
+/// Runs `work` on another thread, and fails when it takes more than a minute.
 fn within_a_minute<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || drop(tell.send(work())));
@@ -40,7 +40,7 @@ fn write_large(db: &Db, table: &Table) -> Result<()> {
     db.write(batch, Durability::Sync)
 }
 
-/// Creates a database and makes a commit that is larger than its log, as far as the power allows.
+/// Creates a database and makes a commit that is larger than its log, unless the simulated power fails first.
 fn large_commit(world: &SimWorld) -> Result<()> {
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &small_log(false))?;
@@ -112,7 +112,8 @@ fn a_commit_that_finds_the_log_full_of_unwritten_commits_goes_on_without_threads
     });
 }
 
-/// A database with a table and a log that needs no more room on the disk, whatever is in it.
+/// Creates a database with a table and a log whose file has reached its final size, so that it needs no more disk
+/// space.
 fn with_a_long_log(world: &SimWorld) -> (Db, Table) {
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &small_log(true)).unwrap();

@@ -18,9 +18,9 @@ use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
-/// Of the simulated disk's accounting.
+/// Unit in which the simulated disk accounts for space.
 const BLOCK_BYTES: u64 = 4096;
-/// Room that a database finds when it is created: the smallest that each story begins with.
+/// Free space when a database is created: the smallest with which a test begins.
 const LEAST_BYTES: u64 = 3 << 20;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -29,7 +29,7 @@ fn settings(cache_bytes: usize, background_threads: bool) -> Settings {
     Settings { cache_bytes, log_bytes: 128 << 10, background_threads, seed: Some(1), ..tiny() }
 }
 
-/// True for a success; a refusal must be for want of room.
+/// Returns true for success and false for `NoSpace`; fails on any other error.
 fn went(what: &str, result: Result<()>) -> bool {
     match result {
         Ok(()) => true,
@@ -45,7 +45,7 @@ fn check(what: &str, table: &Table, model: &Model) {
     assert!(found == *model, "{what}: {} rows, the model has {}", found.len(), model.len());
 }
 
-/// Puts rows of several sizes until a few are refused. Of 256 commits so many are of one row.
+/// Puts rows of several sizes until a few are refused. Of 256 commits a given number consist of one row.
 fn fill(what: &str, db: &Db, table: &Table, model: &mut Model, random: &mut fastrand::Rng, alone: u8) {
     let mut refused = 0;
     while refused < 4 {
@@ -139,7 +139,7 @@ fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, backgroun
     after
 }
 
-/// Each size takes some time: `NOFAULT_FULL_STEP=1` goes through them all.
+/// Runs the test for many sizes of the free space. `NOFAULT_FULL_STEP=1` tries every size, which takes long.
 #[test]
 fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
     let blocks = std::env::var("NOFAULT_FULL_BLOCKS").ok().and_then(|blocks| blocks.parse().ok()).unwrap_or(600);
@@ -155,7 +155,7 @@ fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
     }
 }
 
-/// A small file system of its own, for as long as it lives.
+/// A small loop-mounted file system, unmounted when this is dropped.
 struct FileSystem {
     mounted: PathBuf,
     folder: tempfile::TempDir,
@@ -170,7 +170,7 @@ fn run(command: &mut Command) -> std::result::Result<(), String> {
 }
 
 impl FileSystem {
-    /// Of this kind and size; or why there is none to be had.
+    /// Creates a file system of this kind and size; or returns why that is impossible here.
     fn new(kind: &str, bytes: u64) -> std::result::Result<Self, String> {
         let folder = tempfile::tempdir().unwrap();
         let mounted = folder.path().join("mounted");
@@ -199,7 +199,7 @@ impl Drop for FileSystem {
     }
 }
 
-/// As the story on a simulated disk, with files of this machine.
+/// Runs the same sequence as on the simulated disk, with files of this machine.
 fn real_story(what: &str, folder: &Path, ballast: &Path) {
     let mut random = fastrand::Rng::with_seed(5);
     let settings = Settings { page_bytes: 4096, seed: None, ..settings(4 << 20, true) };

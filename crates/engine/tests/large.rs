@@ -24,7 +24,7 @@ fn key(row: u32) -> [u8; 4] {
     row.to_be_bytes()
 }
 
-/// Short and long values, loaded side by side with packed ones where that gains space.
+/// Returns the value of a row: short, packed or long, depending on the row.
 fn value(row: u32) -> Vec<u8> {
     match row % 100 {
         0 => vec![1; 3000],
@@ -33,7 +33,7 @@ fn value(row: u32) -> Vec<u8> {
     }
 }
 
-/// A database of one table, all of it in its checkpoint.
+/// Creates a database of one table that is completely in the checkpoint.
 fn loaded(world: &SimWorld, settings: &Settings) {
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, settings).unwrap();
@@ -77,17 +77,17 @@ fn a_large_commit_over_a_damaged_page_is_refused_before_it_is_in_the_log() {
     }
 }
 
-/// Rows that have the value they were loaded with.
+/// Counts the rows that have the value they were loaded with.
 fn unchanged(table: &Table) -> u32 {
     (0..ROWS).filter(|row| table.get(key(*row)).is_ok_and(|found| found == Some(value(*row)))).count() as u32
 }
 
-/// Rows that cannot be read.
+/// Counts the rows that cannot be read.
 fn broken(table: &Table) -> u32 {
     (0..ROWS).filter(|row| table.get(key(*row)).is_err()).count() as u32
 }
 
-/// A node that has lost its entries was joined with a neighbour, which had to be read for it.
+/// Regression: a node that had lost its entries was merged with a neighbour, which had to be read for that.
 #[test]
 fn what_lies_beside_a_damaged_page_can_be_deleted() {
     let settings = Settings { seed: Some(1), ..tiny() };

@@ -19,7 +19,7 @@ fn log_file_bytes(folder: &Path) -> u64 {
     folder.join("log").metadata().unwrap().len()
 }
 
-/// One commit of so many rows of a MiB each.
+/// Writes `rows` rows of one MiB each in one commit.
 fn write_rows(db: &Db, rows: u32) {
     let table = db.create_table("rows").unwrap();
     let mut batch = Batch::new();

@@ -13,7 +13,7 @@ const ROWS: u32 = 20_000;
 const CALLS: u64 = 8;
 const KEYS_OF_A_CALL: usize = 3_000;
 
-/// A cache of a twentieth of the table.
+/// Settings with a cache of a twentieth of the table.
 fn small_cache(background_threads: bool) -> Settings {
     Settings { cache_bytes: 1 << 20, log_bytes: 4 << 20, background_threads, ..Settings::default() }
 }

@@ -172,7 +172,7 @@ fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
     });
 }
 
-/// `wal`: pending fragments, the group-commit leader, and the waiters. Its rules 4 and 5.
+/// A model of `wal`: pending fragments, the group-commit leader, and the waiters. Its rules 4 and 5.
 mod log {
     use super::*;
 
@@ -290,7 +290,7 @@ mod log {
             wake.into_iter().for_each(|waiter| waiter.parker.unpark());
         }
 
-        /// A thread commits.
+        /// Commits on a thread.
         pub(super) fn commit(&self) {
             let position = self.append();
             let parker = Arc::new(Parker::default());
@@ -313,7 +313,7 @@ mod log {
             }
         }
 
-        /// A task commits; it may go away after its first poll.
+        /// Commits in a task, which may be dropped after its first poll.
         pub(super) fn commit_as_task(&self, goes_away: bool) {
             let position = self.append();
             let parker = Arc::new(Parker::default());

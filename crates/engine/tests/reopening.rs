@@ -17,7 +17,7 @@ fn directory(world: &SimWorld) -> Arc<dyn Directory> {
     world.directory()
 }
 
-/// Opening used to read the whole log three times, regardless of its content.
+/// Regression: opening read the whole log three times, regardless of its content.
 #[test]
 fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
     for background_threads in [false, true] {

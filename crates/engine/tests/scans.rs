@@ -40,7 +40,7 @@ fn opened(path: &Path) -> (Db, Table) {
     (db, table)
 }
 
-/// Walks to the end, and checks that the rows are those of `rows`, one after the other.
+/// Scans to the end, and checks that the rows are those of `rows`, in order.
 fn check(mut range: Range, mut rows: impl Iterator<Item = u64>, version: impl Fn(u64) -> u8) {
     while let Some((key, found)) = range.next_ref().unwrap() {
         let row = rows.next().unwrap();

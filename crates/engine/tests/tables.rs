@@ -45,7 +45,7 @@ fn committers_never_meet_what_another_has_published_in_part() {
     assert!(db.verify().unwrap().is_clean());
 }
 
-/// A table that stays, and one with short, packed and long values.
+/// Creates a table that stays, and a table to be dropped, with short, packed and long values.
 fn with_a_table_to_drop(directory: &Arc<dyn Directory>, settings: &Settings) -> nofault::error::Result<(Db, u64)> {
     let db = Db::create_in(directory, settings)?;
     db.create_table("kept")?.put("k", "v")?;

@@ -120,7 +120,7 @@ fn transactions_of_many_tasks_on_many_threads_lose_no_update() {
     });
 }
 
-/// Polls a future so often and drops it. True when it came to its end.
+/// Polls a future up to `polls` times and drops it. Returns true when it completed.
 async fn poll_times<F: Future>(future: F, polls: u32) -> bool {
     let mut future = std::pin::pin!(future);
     for _ in 0..polls {
@@ -270,7 +270,7 @@ fn starved() -> Duration {
     Duration::from_nanos(counts.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
-/// The ticks of a 1 ms timer while `tasks` run on its thread, one for each that was due.
+/// Records the ticks of a 1 ms timer while `tasks` run on its thread, one for each tick that was due.
 fn ticks_beside<F: Future<Output = ()> + 'static>(tasks: impl FnOnce() -> Vec<F>) -> Vec<Tick> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -305,7 +305,7 @@ fn ticks_beside<F: Future<Output = ()> + 'static>(tasks: impl FnOnce() -> Vec<F>
 }
 
 thread_local! {
-    /// The reads are done: the ticker may go.
+    /// Set when the reads are done, so that the ticker ends.
     static STOP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -402,7 +402,7 @@ fn ticks_beside_a_map(path: &Path, reads: usize, tasks: usize, seed: u64) -> Vec
     ticks
 }
 
-/// Median, 99th percentile and worst lateness; and the median without waits for a CPU.
+/// Returns the median, 99th percentile and largest lateness; and the median without the time spent waiting for a CPU.
 fn of(ticks: &[Tick]) -> ([Duration; 3], Duration) {
     let sorted = |of: fn(&Tick) -> Duration| {
         let mut all: Vec<_> = ticks.iter().map(of).collect();
@@ -414,7 +414,7 @@ fn of(ticks: &[Tick]) -> ([Duration; 3], Duration) {
     ([late.len() / 2, late.len() * 99 / 100, late.len() - 1].map(|at| late[at]), own)
 }
 
-/// Whether a task has asked to be polled again.
+/// Records whether a task has asked to be polled again.
 #[derive(Default)]
 struct Again(AtomicBool);
 

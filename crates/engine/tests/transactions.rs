@@ -19,7 +19,7 @@ use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
-/// Runs of a closure after which a test says that it will never commit.
+/// Runs of a closure after which a test concludes that the transaction will never commit.
 const RUNS_MAX: u32 = 20;
 
 fn in_memory(seed: u64) -> Arc<dyn Directory> {
@@ -38,7 +38,7 @@ fn defer(db: &Db, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>)
     db.write(batch, Durability::Deferred).unwrap();
 }
 
-/// An error that ends `transact` from inside its closure: any the engine gives.
+/// Returns an arbitrary error of the engine, to end `transact` from inside its closure.
 fn give_up(table: &Table) -> Error {
     table.bulk_load([("b", "1"), ("a", "2")]).unwrap_err()
 }
@@ -257,7 +257,7 @@ fn a_transaction_remembers_a_key_once_and_is_refused_more_keys_than_its_share_of
     }
 }
 
-/// How often a future is polled before it is ready.
+/// Polls a future to its end and counts the polls.
 async fn polls<F: Future>(future: F) -> (u64, F::Output) {
     let mut future = std::pin::pin!(future);
     let count = AtomicU64::new(0);

@@ -20,7 +20,7 @@ use rustix::mm::{Advice, madvise};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Every region starts at a multiple of this, which no Linux device in use exceeds for direct I/O.
+/// Alignment of every region: no Linux device in use needs more for direct I/O.
 pub const ALIGN_BYTES: usize = 4096;
 /// Size of a huge page on x86-64 and most arm64 kernels.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -62,7 +62,7 @@ impl Drop for Mapping {
 }
 
 impl Region {
-    /// A number no other region of this process has or had: the key of registered buffers.
+    /// Returns a number that no other region of this process has or had: the key of registered buffers.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -73,7 +73,7 @@ impl Region {
         self.0.base.as_ptr()
     }
 
-    /// Its size in bytes, a multiple of the page size.
+    /// Returns the size of the region in bytes, a multiple of the page size.
     pub fn len_bytes(&self) -> usize {
         self.0.len_bytes
     }
@@ -128,17 +128,17 @@ impl IoBuf {
         Ok(Self { start: base, len_bytes, region })
     }
 
-    /// The region it is a piece of.
+    /// Returns the region of which this buffer is a part.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// The address of its bytes. Stable while the buffer lives, also when it is moved.
+    /// Returns the address of the buffer's bytes. It is stable while the buffer lives, also when the buffer is moved.
     pub fn address(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// The address of its bytes, for the kernel to write to.
+    /// Returns the address of the buffer's bytes, for the kernel to write to.
     pub fn address_mut(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }

@@ -23,11 +23,11 @@ use crate::aligned::{IoBuf, PageKind, Region};
 use crate::completion::{Completion, Op, OpKind};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a `reap` that waits leaves a kernel alone that takes no operations for want of memory …
+/// Pause of a waiting `reap` after the kernel has refused operations for lack of memory.
 pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(1);
-/// Times that a wait for the one operation of a queue is tried again.
+/// Attempts to wait for the only operation of a queue.
 const WAITS_MAX: u32 = 8;
-/// … and how often in a row, before it gives up.
+/// Consecutive refusals for lack of memory after which a waiting `reap` gives up.
 pub(crate) const REFUSALS_MAX: u32 = 1000;
 
 /// A file, a block device, a stripe set or a simulation of one: an array of bytes with durable writes.
@@ -82,7 +82,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     }
 }
 
-/// [`Disk::perform`] where there is nothing shorter.
+/// Performs an operation on a new queue, for disks without a direct way to do it.
 pub(crate) fn perform_on_a_queue<D: Disk + ?Sized>(disk: &D, op: Op) -> Result<Completion> {
     let mut queue = match disk.queue(&QueueOptions { depth_max: 1, ..QueueOptions::default() }) {
         Ok(queue) => queue,
@@ -236,7 +236,7 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// `AlreadyExists`, `NoPermission`, `NoSpace`.
     fn create(&self, name: &str) -> Result<Arc<dyn Disk>>;
 
-    /// Opens one that exists.
+    /// Opens an existing disk.
     ///
     /// # Errors
     /// `NotFound`, `NoPermission`.
@@ -348,7 +348,7 @@ pub(crate) struct NothingToLock;
 
 impl FileLock for NothingToLock {}
 
-/// [`Disk::truncate`] takes multiples of this.
+/// Lengths given to [`Disk::truncate`] are multiples of this.
 const TRUNCATE_ALIGN_BYTES: u64 = 4096;
 
 /// Longest text that [`Directory::read_text`] reads.

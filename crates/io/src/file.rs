@@ -14,7 +14,7 @@ use crate::completion::{Op, OpKind};
 use crate::disk::{DirectIo, DiskInfo, FileOptions, check_op, check_truncate, describe_op, describe_truncate};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where neither the kernel nor the device names an alignment for direct I/O, this one suits every device in use.
+/// Alignment for direct I/O where neither kernel nor device names one: it suits every device in use.
 const ALIGN_BYTES_UNKNOWN: usize = 4096;
 
 /// File systems that live in the page cache: there is no device behind them to which direct I/O could go.
@@ -114,14 +114,14 @@ impl DiskFile {
         &self.info
     }
 
-    /// Its length in bytes now.
+    /// Returns the length of the file in bytes now.
     pub(crate) fn len_bytes(&self) -> Result<u64> {
         // Works for files and devices alike. Moving the file's position is harmless, because nothing here uses it.
         rustix::fs::seek(&self.file, SeekFrom::End(0))
             .map_err(|error| self.at_path(Error::from_rustix("find the length", error)))
     }
 
-    /// See [`crate::disk::Disk::truncate`].
+    /// Cuts the file, as [`crate::disk::Disk::truncate`] documents.
     pub(crate) fn truncate(&self, len_bytes: u64) -> Result<()> {
         let refused = |kind, why| Err(self.at_path(Error::new(kind, describe_truncate(len_bytes), why)));
         if self.block_device {
@@ -157,7 +157,7 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Whether reserving space asks nothing of the kernel: the bytes of a device are all there.
+    /// Returns whether the file is a block device, on which space needs no reservation.
     pub(crate) fn is_block_device(&self) -> bool {
         self.block_device
     }

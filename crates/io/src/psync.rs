@@ -197,7 +197,7 @@ impl Drop for Pool {
 }
 
 impl PoolShared {
-    /// The life of a worker.
+    /// Carries out jobs until the pool ends.
     fn serve(&self) {
         let mut work = lock(&self.work);
         loop {
@@ -226,7 +226,7 @@ impl PoolShared {
     }
 }
 
-/// A panic elsewhere leaves these locks' content whole: each holder moves one value in or out.
+/// Locks a mutex, ignoring poison: each holder moves one value in or out, so a panic leaves no half-made content.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -253,7 +253,7 @@ impl CompletionQueue {
         self.arrived.notify_one();
     }
 
-    /// With `list` locked, so that it cannot be emptied in between.
+    /// Makes the descriptor readable. The caller holds the lock of `list`, so that it cannot be emptied in between.
     fn signal(&self) {
         if self.watched.load(Ordering::Relaxed) {
             // Fails only when the counter is full, and then it is readable already.
@@ -261,7 +261,7 @@ impl CompletionQueue {
         }
     }
 
-    /// With `list` locked and about to be emptied.
+    /// Clears the descriptor. The caller holds the lock of `list` and is about to empty it.
     fn unsignal(&self) {
         if self.watched.load(Ordering::Relaxed) {
             // Fails only when the counter is zero, and then it is not readable already.

@@ -40,12 +40,12 @@ use layout::{Layout, Piece};
 /// Most pieces of memory in one gathered write. The kernel takes 1024.
 const PARTS_MAX: usize = 512;
 
-/// Several disks as one.
+/// Several disks, striped into one.
 #[derive(Clone)]
 pub struct StripedDisk {
     children: Arc<[Arc<dyn Disk>]>,
     layout: Layout,
-    /// The most that one of them asks for.
+    /// The largest alignment that one of the disks requires.
     align_bytes: usize,
 }
 
@@ -129,7 +129,7 @@ impl Disk for StripedDisk {
         }))
     }
 
-    /// Within one stripe as the disk under it does; over several, on a queue.
+    /// Performs an operation within one stripe directly on its disk, and others through a queue.
     fn perform(&self, op: Op) -> Result<Completion> {
         // Checked first: the layout is defined only for operations with an end that is a valid position.
         if let Err(error) = check_op(&op, self.align_bytes) {
@@ -158,12 +158,12 @@ fn name_child(error: Error, index: usize, action: &str) -> Error {
 
 struct Child {
     queue: Box<dyn Queue>,
-    /// Parts that its queue had no room for.
+    /// Parts for which the disk's queue had no space.
     backlog: VecDeque<Op>,
 }
 
 impl Child {
-    /// Takes a part, now or as soon as there is room.
+    /// Submits a part, or keeps it until the disk's queue has space.
     fn start(&mut self, op: Op) -> std::result::Result<(), Box<RefusedOp>> {
         if !self.backlog.is_empty() {
             self.backlog.push_back(op);
@@ -181,7 +181,7 @@ impl Child {
 
 /// The memory and the kind of the whole operation, from which it is rebuilt once its parts are back.
 enum WholeOp {
-    /// A part that is the whole operation, passed on.
+    /// An operation that lies within one stripe and is passed on unchanged.
     Passed(Option<OpKind>),
     Read(Vec<Option<IoBuf>>),
     Owned {
@@ -203,7 +203,7 @@ struct Parent {
     offset: u64,
     whole: WholeOp,
     parts_left: usize,
-    /// The first part, in order, that failed: its number, its child and why.
+    /// The first part, in order, that failed: its number, its disk and its error.
     error: Option<(u32, usize, Error)>,
 }
 
@@ -251,7 +251,7 @@ fn joined(buffers: Vec<Option<IoBuf>>) -> OpKind {
     whole.map_or(OpKind::Sync, OpKind::Read)
 }
 
-/// A part of stable bytes.
+/// A slice of bytes that others may read meanwhile.
 struct Slice {
     whole: Arc<dyn StableBytes>,
     range: Range<usize>,
@@ -272,7 +272,7 @@ struct StripedQueue {
     in_flight: usize,
     parents: Vec<Option<Parent>>,
     free: Vec<u32>,
-    /// Finished and not yet handed over.
+    /// Operations that are complete and not yet returned to the caller.
     done: Vec<Completion>,
     /// An epoll descriptor over the children's descriptors, made when first asked for.
     ready: OnceLock<Option<OwnedFd>>,
@@ -401,7 +401,7 @@ impl StripedQueue {
         if moved { submit(child, index) } else { Ok(()) }
     }
 
-    /// Parks until a child has something, or for `most`.
+    /// Parks until a disk has a completion, or for `most`.
     fn wait(&mut self, most: Option<&Timespec>) -> Result<()> {
         let mut busy: Vec<usize> = Vec::new();
         busy.extend((0..self.children.len()).filter(|index| self.children[*index].queue.in_flight() > 0));
@@ -528,7 +528,7 @@ fn submit(child: &mut Child, index: usize) -> Result<()> {
 
 /// One gathered write per child (more when it would have too many pieces), from slices of `parts`.
 fn gathers(layout: Layout, offset: u64, parts: &[Arc<dyn StableBytes>], durable: bool) -> Vec<(usize, Op)> {
-    /// A write in the making; the stripes of one child follow each other there.
+    /// A gathered write being assembled; the stripes of one disk are contiguous on it.
     struct Gather {
         child: usize,
         offset: u64,

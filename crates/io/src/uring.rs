@@ -30,7 +30,7 @@ const COMPLETION_ENTRIES_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct UringDisk {
     file: Arc<DiskFile>,
-    /// The features that its queues were refused, each noted once.
+    /// Notes on features that were refused to its queues, each once.
     queue_notes: Mutex<Vec<String>>,
 }
 

@@ -15,9 +15,9 @@ pub(super) type Page = [u8; PAGE_BYTES];
 
 #[derive(Clone, Debug)]
 enum Slot {
-    /// No space taken, reads as zero.
+    /// The page takes no space and reads as zero.
     Hole,
-    /// Space taken, never written, reads as zero.
+    /// The page takes space, was never written, and reads as zero.
     Zero,
     Data(Arc<Page>),
 }
@@ -30,12 +30,12 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Pages that take space.
+    /// Returns the number of pages that take space.
     pub(super) fn pages_held(&self) -> u64 {
         self.held
     }
 
-    /// Pages that writing or allocating this range would newly take.
+    /// Returns the number of pages that a write or allocation of this range would add.
     pub(super) fn pages_missing(&self, range: Range<u64>) -> u64 {
         pages_of(range).filter(|page| matches!(self.slots.get(*page), None | Some(Slot::Hole))).count() as u64
     }
@@ -63,7 +63,7 @@ impl Bytes {
         }
     }
 
-    /// The page as it is now, shared.
+    /// Returns a shared copy of the page.
     pub(super) fn page(&self, page: usize) -> Arc<Page> {
         match self.slots.get(page) {
             Some(Slot::Data(data)) => data.clone(),
@@ -96,7 +96,7 @@ impl Bytes {
         }
     }
 
-    /// The slot, with space taken.
+    /// Returns the slot of a page, after allocating space for it.
     fn slot_mut(&mut self, page: usize) -> &mut Slot {
         let slots = Arc::make_mut(&mut self.slots);
         if slots.len() <= page {

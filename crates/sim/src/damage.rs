@@ -109,7 +109,7 @@ impl SimWorld {
         })
     }
 
-    /// Cuts the file, empties it (0), or extends it with zeroes.
+    /// Sets the length of a file: cuts it, empties it (0), or extends it with zeroes.
     ///
     /// # Errors
     /// `NotFound`; `InvalidCall` beyond 16 GiB.

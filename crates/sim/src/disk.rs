@@ -115,7 +115,7 @@ fn check_name(name: &str, action: &str) -> Result<()> {
     Ok(())
 }
 
-/// An open file: the world keeps its bytes as long as this lives.
+/// An open file: the world keeps the bytes of the file as long as a handle exists.
 struct Handle {
     world: SimWorld,
     file: FileId,
@@ -182,9 +182,9 @@ struct SimQueue {
     info: DiskInfo,
     depth_max: usize,
     in_flight: usize,
-    /// Pushed since the last submit.
+    /// Operations pushed since the last submit.
     staged: usize,
-    /// Made when first asked for: most tests never ask, and it costs system calls from then on.
+    /// The queue's descriptor, made at the first request: most tests need none, and it costs system calls.
     ready: OnceLock<Option<OwnedFd>>,
 }
 

@@ -19,13 +19,13 @@ use std::sync::Arc;
 use super::bytes::{Bytes, PAGE_BYTES, Page, pages_of};
 use super::options::SimOptions;
 
-/// Order of completed writes over all files.
+/// The number of a completed write, in the order of completion over all files.
 pub(super) type WriteSeq = u64;
 
 #[derive(Clone, Debug)]
 struct Version {
     seq: WriteSeq,
-    /// Bit `n` is sector `n` of the page.
+    /// A bitmap: bit `n` is sector `n` of the page.
     sectors: u64,
     abandoned: bool,
     image: Arc<Page>,
@@ -36,7 +36,7 @@ struct Version {
 struct Growth {
     seq: WriteSeq,
     range: Range<u64>,
-    /// Whether an allocation made it, so that it takes space that no write took.
+    /// Whether an allocation grew the file, so that it takes space that no write took.
     allocated: bool,
 }
 
@@ -55,10 +55,10 @@ pub(super) struct File {
     stable_len: u64,
     pending: BTreeMap<usize, Vec<Version>>,
     growth: Vec<Growth>,
-    /// A cut of the file, and to which length, that may be undone.
+    /// The last cut of the file that a power cut may undo: its number and the new length.
     shortened: Option<(WriteSeq, u64)>,
     sector: usize,
-    /// Disks and queues that hold it open.
+    /// Number of disks and queues that have the file open.
     pub(super) handles: usize,
 }
 
@@ -164,7 +164,7 @@ impl File {
         });
     }
 
-    /// The write `seq` of this range has completed durably: its sectors and a length that reaches them.
+    /// Makes the sectors of the durable write `seq`, and a file length that reaches them, durable.
     pub(super) fn sync_range(&mut self, seq: WriteSeq, range: Range<u64>) {
         if self.shortened.is_some_and(|(_, len)| len < range.end) {
             self.settle_cut();
@@ -196,7 +196,7 @@ impl File {
         pages_of(range).any(|page| self.is_abandoned(page))
     }
 
-    /// A page with a version that is not abandoned is dirty, which keeps it in the page cache.
+    /// Returns whether all versions of a page are abandoned. Any other page is dirty, which keeps it in the page cache.
     fn is_abandoned(&self, page: usize) -> bool {
         self.pending.get(&page).is_some_and(|versions| versions.iter().all(|version| version.abandoned))
     }
@@ -278,7 +278,7 @@ impl File {
         self.pending.retain(|_, versions| !versions.is_empty());
     }
 
-    /// The file as a power cut now leaves it; `begun` are the operations under way.
+    /// Returns the file as a power cut would leave it now; `begun` are the operations under way.
     pub(super) fn survive(&self, begun: &[&PendingChange], options: &SimOptions, rng: &mut fastrand::Rng) -> Self {
         if begun.is_empty() && self.pending.is_empty() && self.growth.is_empty() && self.shortened.is_none() {
             return Self { handles: 0, ..self.clone() };
@@ -367,7 +367,7 @@ impl File {
         }
     }
 
-    /// The sectors of a page that a range of the file touches, as bits.
+    /// Returns the sectors of a page that a range of the file touches, as a bitmap.
     fn sectors_in(&self, page: usize, range: &Range<u64>) -> u64 {
         let page_start = (page * PAGE_BYTES) as u64;
         let inside = |at: u64| at.saturating_sub(page_start).min(PAGE_BYTES as u64) as usize;
@@ -376,7 +376,7 @@ impl File {
     }
 }
 
-/// The byte ranges in a page of the sectors with set bits.
+/// Returns the byte range in a page of each sector in a bitmap.
 fn sectors(mut bits: u64, sector: usize) -> impl Iterator<Item = Range<usize>> {
     std::iter::from_fn(move || {
         (bits != 0).then(|| {
@@ -410,7 +410,7 @@ impl Fate {
         *self.writes.entry(seq).or_insert_with(|| rng.f64() < self.keep)
     }
 
-    /// Lengths have their own luck: in a journal they travel apart from the data.
+    /// Draws whether a change of length survives, independently of the data: a journal stores them separately.
     fn keeps_growth(&self, rng: &mut fastrand::Rng) -> bool {
         if rng.u8(0..4) == 0 { rng.bool() } else { rng.f64() < self.keep }
     }

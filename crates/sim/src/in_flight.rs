@@ -199,7 +199,7 @@ impl State {
         Ok(())
     }
 
-    /// Now and then the kernel wants the memory of the page cache back.
+    /// Drops clean pages from the page cache now and then, as a kernel under memory pressure does.
     fn drop_clean_pages(&mut self, job: &Job, end: u64) -> Result<()> {
         let file = file_of(&mut self.files, job)?;
         let range = job.offset..end.min(file.len()).max(job.offset);
@@ -212,7 +212,7 @@ impl State {
         Ok(())
     }
 
-    /// A read beside a write of the same place may see any of its sectors already written.
+    /// Mixes into a read some sectors of concurrent writes to the same place, as a device may.
     fn mix_in_flight_writes(&mut self, job: &Job, seen: &mut [u8]) {
         let start = job.offset + job.part.start as u64;
         let sector = self.options.sector_bytes;
@@ -311,7 +311,7 @@ impl State {
         Ok(())
     }
 
-    /// Silent damage to bytes on their way.
+    /// Damages bytes in transit, if a fault asks for it.
     fn damage(&mut self, effect: Option<Effect>, bytes: &mut [u8]) {
         if bytes.is_empty() {
             return;
@@ -338,7 +338,7 @@ struct Job<'a> {
     action: &'a str,
     file: FileId,
     offset: u64,
-    /// The bytes of it to move now.
+    /// The range of the operation's bytes to move now.
     part: Range<usize>,
     effect: Option<Effect>,
 }
@@ -352,7 +352,7 @@ impl Job<'_> {
     }
 }
 
-/// The file of an operation. It exists: an operation holds it as a handle does.
+/// Returns the file of an operation. It exists, because an operation keeps it as a handle does.
 fn file_of<'a>(files: &'a mut BTreeMap<FileId, File>, job: &Job) -> Result<&'a mut File> {
     files.get_mut(&job.file).ok_or_else(|| Error::new(ErrorKind::NotFound, job.action, "the file is gone"))
 }

@@ -125,7 +125,7 @@ impl SimWorld {
         self.with(|state| state.cut_after(event));
     }
 
-    /// Whether the power was cut.
+    /// Returns whether the power was cut.
     pub fn is_cut(&self) -> bool {
         self.with(|state| state.is_stopped())
     }
@@ -184,7 +184,7 @@ impl SimWorld {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Runs `body` under the lock. It must not drop memory of operations: see [`State::remove_queue`].
+    /// Runs `body` with the state locked. It must not drop memory of operations: see [`State::remove_queue`].
     fn with<T>(&self, body: impl FnOnce(&mut State) -> T) -> T {
         body(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

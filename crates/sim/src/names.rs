@@ -48,7 +48,7 @@ impl Change {
 #[derive(Clone, Debug)]
 struct Pending {
     change: Change,
-    /// A sync that covered it has failed; no later one makes it durable.
+    /// Set when a sync that covered the change has failed: no later sync makes it durable.
     abandoned: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Names that are durable and nothing pending.
+    /// Creates a directory with these durable names and no pending change.
     pub(super) fn settled(names: BTreeMap<String, FileId>) -> Self {
         Self { stable: names.clone(), now: names, pending: Vec::new() }
     }
@@ -73,7 +73,7 @@ impl Names {
         self.now.iter()
     }
 
-    /// Whether the file can still appear under some name, now or after a cut.
+    /// Returns whether the file can still appear under some name, now or after a cut.
     pub(super) fn may_hold(&self, file: FileId) -> bool {
         let created =
             |pending: &Pending| matches!(pending.change, Change::Create { file: created, .. } if created == file);
@@ -110,7 +110,7 @@ impl Names {
         }
     }
 
-    /// The names a power cut now leaves; `begun` is a change that was under way.
+    /// Returns the names that a power cut would leave now; `begun` is a change that was under way.
     pub(super) fn survive(&self, begun: Option<&Change>, rng: &mut fastrand::Rng) -> BTreeMap<String, FileId> {
         let changes: Vec<&Change> = self.pending.iter().map(|pending| &pending.change).chain(begun).collect();
         let chains = chains(changes.iter().copied());
@@ -134,7 +134,7 @@ impl Names {
     }
 }
 
-/// For each change the number of its chain (the index of some change in it).
+/// Returns for each change the number of its chain, which is the index of one change in the chain.
 fn chains<'a>(changes: impl Iterator<Item = &'a Change>) -> Vec<usize> {
     let mut chain_of_name: BTreeMap<&str, usize> = BTreeMap::new();
     let mut chains: Vec<usize> = Vec::new();

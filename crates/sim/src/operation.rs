@@ -15,9 +15,9 @@ pub(super) struct Operation {
     pub(super) file: FileId,
     /// The name under which the file was opened.
     pub(super) name: String,
-    /// Sent by `submit`; before that it waits, though a cut may find it begun.
+    /// Whether `submit` was called for it. Before that it waits, though a power cut may find it begun.
     pub(super) submitted: bool,
-    /// Bytes already moved by a transfer that came back short and that the driver has to repeat.
+    /// Bytes moved so far, when a short transfer must be continued by the driver.
     pub(super) moved: usize,
     /// For a sync: the last write it covers.
     pub(super) covered: WriteSeq,
@@ -25,7 +25,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// The part of it that a power cut may leave in the file.
+    /// Returns the change that the operation may leave in the file when the power is cut now.
     pub(super) fn begun(&self) -> Option<PendingChange> {
         let offset = self.op.offset_bytes;
         match &self.op.kind {

@@ -25,7 +25,7 @@ struct Wreck {
 
 pub(super) struct State {
     pub(super) options: SimOptions,
-    /// Code that makes this world again, as far as it was not driven by its user.
+    /// Code that recreates this world, except for the calls of its user.
     story: String,
     pub(super) rng: fastrand::Rng,
     pub(super) files: BTreeMap<FileId, File>,
@@ -140,7 +140,7 @@ impl State {
         self.faults.push(fault);
     }
 
-    /// Returns the fault's effect on this call; of two faults that hit the same call the older decides.
+    /// Returns the fault's effect on this call; of two faults that hit the same call the older takes effect.
     pub(super) fn effect_on(&mut self, call: Call, name: &str) -> Option<Effect> {
         let mut effect = None;
         for fault in &mut self.faults {
@@ -174,7 +174,7 @@ impl State {
         table.iter().find(|(rate, _)| *rate > 0.0 && self.rng.f64() < *rate).map(|(_, effect)| *effect)
     }
 
-    /// The error of a call that changes nothing.
+    /// Returns the error that a fault gives to a call which changes nothing.
     pub(super) fn check_effect(&mut self, effect: Option<Effect>, action: &str) -> Result<()> {
         match effect {
             Some(Effect::Errno(errno)) => {
@@ -193,7 +193,7 @@ impl State {
         self.last_file
     }
 
-    /// Runs a change of names between its two events.
+    /// Runs a change of names between two events at which the power may be cut.
     pub(super) fn change_names(&mut self, change: Change, effect: Option<Effect>, action: &str) -> Result<()> {
         self.event(&[10], Some(&change));
         self.check_running(|| action.to_owned())?;
@@ -219,7 +219,7 @@ impl State {
         Ok(())
     }
 
-    /// Cuts a file between two events.
+    /// Cuts a file between two events at which the power may be cut.
     pub(super) fn truncate(&mut self, file: FileId, name: &str, len: u64) -> Result<()> {
         let action = || describe_truncate(len);
         self.check_running(action)?;

@@ -14,7 +14,7 @@ fn pages_in(world: &SimWorld) -> Vec<(u64, u8, u8, u64, usize)> {
     pages.filter(|(page, kind, ..)| *page < 1 << 20 && (1..=4).contains(kind)).collect()
 }
 
-/// The table with the most nodes, and the level of its root.
+/// Returns the table with the most nodes, and the level of its root.
 pub(crate) fn largest_table(world: &SimWorld) -> (u64, u8) {
     let mut tables = BTreeMap::<u64, (usize, u8)>::new();
     for (_, kind, level, table, _) in pages_in(world) {

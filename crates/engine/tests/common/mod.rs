@@ -2,7 +2,7 @@
 
 use nofault::settings::Settings;
 
-/// As little of everything as there can be, and no threads: the same steps do the same things.
+/// Settings for reproducible tests: every size minimal, and no threads, so that the same calls lead to the same steps.
 pub(crate) fn tiny() -> Settings {
     Settings {
         page_bytes: 512,

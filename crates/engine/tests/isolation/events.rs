@@ -7,23 +7,23 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::graph::{Outcome, Step, Txn};
 
-/// The beginning of an event in a line. Other text may stand before it, such as output of the test harness.
+/// Marks the beginning of an event in a line. Other text may precede it, such as output of the test harness.
 const MARK: &str = "event ";
 
-/// Where events go.
+/// The destination of events.
 pub(crate) enum Recorder {
     Memory(Mutex<Vec<String>>),
-    /// For a process that is going to be killed.
+    /// Standard output, for a process that will be killed.
     Stdout,
 }
 
 impl Recorder {
-    /// A transaction is about to begin.
+    /// Records that a transaction is about to begin.
     pub(crate) fn begin(&self, id: u64) {
         self.record(&format!("begin {id}"));
     }
 
-    /// Its commit is about to be tried.
+    /// Records that the commit of a transaction is about to be attempted.
     pub(crate) fn attempt(&self, id: u64, steps: &[Step]) {
         self.record(&format!("try {id}{}", words(steps)));
     }
@@ -44,7 +44,7 @@ impl Recorder {
         }
     }
 
-    /// Everything so far.
+    /// Returns all events recorded so far.
     pub(crate) fn take(&self) -> Vec<String> {
         match self {
             Self::Memory(lines) => std::mem::take(&mut lines.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -88,7 +88,7 @@ fn step_of(word: &str) -> Step {
     }
 }
 
-/// The transactions that lines tell of. A line without an end was cut short, and did not happen.
+/// Builds the transactions from recorded lines. A line without a line break was cut short and is ignored.
 pub(crate) fn history_of(lines: &[String]) -> Vec<Txn> {
     let mut txns: BTreeMap<u64, Txn> = BTreeMap::new();
     let mut order = Vec::new();

@@ -10,14 +10,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A part of a transaction, in its order.
+/// One operation of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Append {
         key: u32,
         element: u64,
     },
-    /// All elements of a list, in order. `ranged`: found by reading a range, which also tells that there was nothing.
+    /// Reads all elements of a list, in order. `ranged`: the list was found by reading a range, which also shows absent
+    /// keys.
     ReadList {
         key: u32,
         elements: Vec<u64>,
@@ -37,15 +38,15 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Committed,
-    /// Certainly without effect.
+    /// The transaction certainly had no effect.
     Aborted,
-    /// Committed if any other has seen it.
+    /// The outcome is unknown: the transaction counts as committed if another one has seen its writes.
     Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Txn {
-    /// Ticks of one clock before its beginning and after its end; no end when that is not known.
+    /// Time before the transaction began, in ticks of a shared clock. `ended` is the time after its end, if known.
     pub(crate) begun: u64,
     pub(crate) ended: Option<u64>,
     pub(crate) outcome: Outcome,
@@ -71,9 +72,9 @@ pub(crate) enum Kind {
     G1c,
     GSingle,
     G2Item,
-    /// At least one of the reads was that of a range.
+    /// As `GSingle`, and at least one of the reads was a range read.
     G2,
-    /// The same with edges of time.
+    /// As `G0`, in a cycle that also contains edges of real time.
     G0Realtime,
     G1cRealtime,
     GSingleRealtime,
@@ -86,11 +87,11 @@ enum Edge {
     Wr,
     Rt,
     Rw,
-    /// From the read of a range.
+    /// An edge from a range read to a later write in the range.
     RwRange,
 }
 
-/// An anomaly, and between which transactions.
+/// An anomaly, and the transactions that form it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Anomaly {
     pub(crate) kind: Kind,
@@ -134,7 +135,7 @@ struct Graph<'a> {
     writer: BTreeMap<(Key, u64), (usize, bool)>,
     /// For each transaction whether it counts: it committed, or its outcome is unknown and another transaction read one of its writes.
     is_in: Vec<bool>,
-    /// For each transaction the ones that must come later, with the strongest reason.
+    /// For each transaction the transactions that must come later, with the strongest reason.
     edges: Vec<BTreeMap<usize, Edge>>,
 }
 
@@ -196,13 +197,13 @@ impl<'a> Graph<'a> {
         Ok(Self { history, writer, is_in, edges: vec![BTreeMap::new(); history.len()] })
     }
 
-    /// The transactions that count as committed, with their indices.
+    /// Returns the transactions that count as committed, with their indices.
     fn txns(&self) -> impl Iterator<Item = (usize, &'a Txn)> + use<'a> {
         let is_in = self.is_in.clone();
         self.history.iter().enumerate().filter(move |(at, _)| is_in[*at])
     }
 
-    /// Everything but cycles that one read alone can show. Transactions that were aborted read one moment as well.
+    /// Checks everything that single reads can show without a cycle. The reads of aborted transactions are checked too.
     fn check_reads(&self) -> Result<(), Anomaly> {
         for (at, txn) in self.history.iter().enumerate() {
             check_inside(at, txn)?;
@@ -325,7 +326,8 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Adds an edge from each transaction to the transactions that began after its end, unless another lies between.
+    /// Adds an edge from each transaction to those that began after its end, except where another transaction lies
+    /// between.
     fn add_time_edges(&mut self) {
         let mut events: Vec<(u64, bool, usize)> = Vec::new();
         for (at, txn) in self.txns() {
@@ -383,7 +385,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Some cycle, as a path that ends where it begins.
+    /// Returns some cycle, as a path that ends where it begins.
     fn any_cycle(&self, keep: impl Fn(Edge) -> bool + Copy) -> Option<Vec<usize>> {
         let component = self.components(keep).into_iter().next()?;
         let from = component[0];
@@ -393,7 +395,7 @@ impl<'a> Graph<'a> {
         Some(path)
     }
 
-    /// A shortest path over the edges to be kept.
+    /// Returns a shortest path over the edges for which `keep` holds.
     fn path(&self, from: usize, to: usize, keep: impl Fn(Edge) -> bool) -> Option<Vec<usize>> {
         let mut came_from = BTreeMap::from([(from, from)]);
         let mut queue = std::collections::VecDeque::from([from]);
@@ -416,7 +418,8 @@ impl<'a> Graph<'a> {
         None
     }
 
-    /// Strongly connected components of more than one transaction, by Tarjan's algorithm, without recursion.
+    /// Returns the strongly connected components with more than one transaction, by Tarjan's algorithm without
+    /// recursion.
     fn components(&self, keep: impl Fn(Edge) -> bool) -> Vec<Vec<usize>> {
         let next: Vec<Vec<usize>> = self
             .edges
@@ -470,7 +473,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// A transaction sees its own writes, and each key in one way.
+/// Checks that a transaction sees its own writes, and reads each key consistently.
 fn check_inside(at: usize, txn: &Txn) -> Result<(), Anomaly> {
     let mut known: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
     // Appended before the list was read: they must be its end.

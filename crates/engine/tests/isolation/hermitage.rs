@@ -13,12 +13,12 @@ use tokio::runtime::Runtime;
 
 type Rows = Vec<(u8, u8)>;
 
-/// One way to call the engine.
+/// The interface through which a test calls the engine: blocking or asynchronous.
 trait Store {
     type Transaction: Transaction;
     fn begin(&self) -> Self::Transaction;
 
-    /// Everything that is there now.
+    /// Returns all rows of the newest state.
     fn rows(&self) -> Rows {
         self.begin().rows()
     }
@@ -31,7 +31,7 @@ trait Transaction {
     fn rows(&mut self) -> Rows;
     fn commit(self) -> Result<()>;
 
-    /// The rows with values for which `is_meant` holds: a predicate read.
+    /// Returns the rows with values for which `is_meant` holds: a predicate read.
     fn rows_where(&mut self, is_meant: impl Fn(u8) -> bool) -> Rows
     where
         Self: Sized,
@@ -144,7 +144,7 @@ fn async_store() -> Async {
     Async(Arc::new(runtime), db, table)
 }
 
-/// Makes a test of each case, for either way to call.
+/// Defines a test of each case, for both interfaces.
 macro_rules! cases {
     ($($name:ident)*) => {$(
         #[test]

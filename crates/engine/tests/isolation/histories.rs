@@ -17,10 +17,10 @@ use crate::graph::{Counts, Step, check};
 
 const LISTS: u32 = 24;
 const REGISTERS: u32 = 8;
-/// A transaction writes fewer elements than this.
+/// Bound of the number of elements that a transaction writes.
 const STEPS_MAX: u64 = 8;
 
-/// A step that a transaction is going to take.
+/// An operation that a transaction will do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Plan {
     Append(u32),
@@ -124,7 +124,7 @@ macro_rules! carry_out {
 pub(crate) struct Clients {
     pub(crate) recorder: Recorder,
     pub(crate) next_id: AtomicU64,
-    /// Whether commits may be deferred: those need not survive a kill.
+    /// Whether commits may be deferred: deferred ones need not survive a kill.
     pub(crate) may_defer: bool,
     pub(crate) done: AtomicBool,
 }
@@ -144,7 +144,7 @@ impl Clients {
         if self.may_defer && rng.u32(..3) == 0 { Durability::Deferred } else { Durability::Sync }
     }
 
-    /// Records how a commit ended that was tried with these steps.
+    /// Records the outcome of an attempted commit with these steps.
     fn end(&self, id: u64, steps: &[Step], result: Result<()>) -> Result<()> {
         match result {
             Ok(()) => self.recorder.committed(id, steps),
@@ -155,7 +155,7 @@ impl Clients {
     }
 }
 
-/// Transactions of one thread.
+/// Runs the transactions of one thread.
 pub(crate) fn work_as_thread(db: &blocking::Db, clients: &Clients, mut rng: Rng, count: usize) -> Result<()> {
     let tables = (db.table("lists")?, db.table("registers")?);
     for _ in 0..count {
@@ -197,7 +197,7 @@ pub(crate) fn work_as_thread(db: &blocking::Db, clients: &Clients, mut rng: Rng,
     Ok(())
 }
 
-/// The same of one task.
+/// Runs the transactions of one task.
 pub(crate) async fn work_as_task(db: nofault::Db, clients: Arc<Clients>, mut rng: Rng, count: usize) -> Result<()> {
     let tables = (db.table("lists").await?, db.table("registers").await?);
     for _ in 0..count {
@@ -262,7 +262,7 @@ pub(crate) fn read_snapshots(db: &blocking::Db, clients: &Clients, count: usize)
     Ok(())
 }
 
-/// Tasks on an executor of one thread.
+/// Runs tasks on an executor of one thread.
 fn run_tasks(db: &blocking::Db, clients: &Arc<Clients>, rng: &mut Rng, tasks: usize, count: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let local = tokio::task::LocalSet::new();
@@ -275,7 +275,7 @@ fn run_tasks(db: &blocking::Db, clients: &Arc<Clients>, rng: &mut Rng, tasks: us
     });
 }
 
-/// Runs threads and tasks beside each other until each has made `count` transactions.
+/// Runs threads and tasks concurrently until each has made `count` transactions.
 pub(crate) fn run_clients(db: &blocking::Db, clients: &Arc<Clients>, rng: &mut Rng, count: usize) {
     let (threads, executors) = (rng.usize(1..4), rng.usize(1..3));
     std::thread::scope(|scope| {
@@ -317,7 +317,7 @@ pub(crate) fn create_tables(db: &blocking::Db) {
     db.create_table("registers").unwrap();
 }
 
-/// Makes a history and checks it. A bad one is written to a file, which the message names.
+/// Produces a history and checks it. A failing one is written to a file that the message names.
 pub(crate) fn history(seed: u64, count: usize) -> Counts {
     let mut rng = Rng::with_seed(seed);
     let db = database(seed);

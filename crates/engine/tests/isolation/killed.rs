@@ -14,10 +14,11 @@ use crate::events::Recorder;
 use crate::graph::Counts;
 use crate::histories::{Clients, check_lines, create_tables, read_snapshots, run_clients};
 
-/// For the child: where the database is, and the number of its first transaction, which is the seed as well.
+/// Environment variable with the folder of the child's database. `FIRST` has the number of its first transaction, also
+/// the seed.
 const FOLDER: &str = "NOFAULT_CHILD_FOLDER";
 const FIRST: &str = "NOFAULT_CHILD_FIRST";
-/// More transactions than a child ever gets to.
+/// Bound of the number of transactions that one child makes.
 const IDS: u64 = 1 << 20;
 
 fn settings() -> Settings {
@@ -35,7 +36,7 @@ fn child_that_makes_a_history() {
     run_clients(&db, &clients, &mut Rng::with_seed(first), usize::MAX);
 }
 
-/// Runs a child on the database and kills it after so many lines.
+/// Runs a child on the database and kills it after `count` lines. Returns the lines.
 fn lines_until_killed(folder: &Path, first: u64, count: usize) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["killed::child_that_makes_a_history", "--exact", "--ignored", "--nocapture", "--test-threads=1"])

@@ -15,7 +15,7 @@ const KILLS: u64 = 3;
 const KEYS: u64 = 200;
 const SECTOR: usize = 512;
 
-/// The changes of commit `commit`: the same in the child and in the process that checks.
+/// Returns the changes of commit `commit`: the same in the child and in the process that checks.
 fn writes_of(commit: u64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let mut rng = fastrand::Rng::with_seed(commit);
     let write = |rng: &mut fastrand::Rng| {
@@ -108,7 +108,7 @@ fn a_killed_process_leaves_every_commit_that_it_reported() {
     }
 }
 
-/// The file as of `before`, with each sector perhaps as of `after`; the pages of `keep` stay as they were.
+/// Returns the file `before` with random sectors replaced by those of `after`; the pages of `keep` stay unchanged.
 fn mixed(before: &[u8], after: &[u8], keep: std::ops::Range<usize>, rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut mixture = before.to_vec();
     for at in (0..mixture.len()).step_by(SECTOR).filter(|at| !keep.contains(at)) {

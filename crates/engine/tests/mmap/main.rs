@@ -28,7 +28,7 @@ const PROTOCOLS: [Protocol; 6] = [
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Tall trees, little log, few private pages: everything that happens now and then happens often.
+/// Settings with small pages, little log and few private pages, so that rare events happen often.
 fn tiny(protocol: Protocol) -> Settings {
     Settings {
         page_bytes: 512,
@@ -54,7 +54,7 @@ fn content(store: &Store) -> Model {
     store.snapshot().range(b"", None).map(Result::unwrap).collect()
 }
 
-/// A folder on the disk that the sources are on: not on tmpfs.
+/// Creates a temporary folder on the file system of the sources, which is not tmpfs.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }

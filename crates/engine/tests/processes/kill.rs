@@ -18,7 +18,7 @@ fn settings() -> Settings {
     Settings { cache_bytes: 1 << 20, log_bytes: 256 << 10, ..Settings::default() }
 }
 
-/// The writes of commit `commit`: the same in the child and in the process that checks.
+/// Returns the writes of commit `commit`: the same in the child and in the process that checks.
 fn writes_of(commit: u64) -> Vec<(u64, Vec<u8>)> {
     let mut rng = fastrand::Rng::with_seed(commit);
     (0..rng.usize(1..8)).map(|_| (rng.u64(..KEYS), vec![commit as u8; rng.usize(8..1500)])).collect()

@@ -12,7 +12,7 @@ mod second_process;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Where the database of a child is.
+/// Environment variable with the folder of the child's database.
 const FOLDER: &str = "NOFAULT_CHILD_FOLDER";
 
 /// Starts the ignored test `name` in a process of its own, with these environment variables.
@@ -27,7 +27,7 @@ fn child(name: &str, folder: &Path, variables: &[(&str, &str)]) -> Child {
         .unwrap()
 }
 
-/// A folder on the disk that the sources are on: not on tmpfs.
+/// Creates a temporary folder on the file system of the sources, which is not tmpfs.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }

@@ -14,14 +14,14 @@ const CACHE_BYTES: usize = 16 << 20;
 const VALUE_BYTES: usize = 1000;
 const ROWS: u64 = (10 * CACHE_BYTES / VALUE_BYTES) as u64;
 const LIMIT_BYTES: usize = CACHE_BYTES / 10 * 13 + (64 << 20);
-/// Where kernels of the first and of the second kind keep the limits of memory.
+/// Files with the memory limit in cgroups of version 1 and 2: the root folder and the name.
 const GROUPS: [(&str, &str); 2] =
     [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
 
 /// One in so many rows is changed after the load.
 const CHANGED: u64 = 20;
 
-/// The log is as large as ever: its segments are as large as the cache.
+/// Settings for the child. The log is small, because its segments would otherwise be as large as the cache.
 fn settings() -> Settings {
     Settings { cache_bytes: CACHE_BYTES, ..Settings::default() }
 }
@@ -32,11 +32,11 @@ fn value(row: u64, version: u8) -> Vec<u8> {
     value
 }
 
-/// A group with the limit; removed when dropped.
+/// A memory cgroup with the limit; removed when dropped.
 struct LimitedGroup(PathBuf);
 
 impl LimitedGroup {
-    /// `None`, with the reason printed, where it cannot be had.
+    /// Creates the cgroup. Returns `None`, with the reason printed, where that is impossible.
     fn new() -> Option<Self> {
         for (root, limit) in GROUPS {
             let group = Path::new(root).join(format!("nofault-memory-{}", std::process::id()));
@@ -105,7 +105,7 @@ fn child_that_recovers_and_serves() {
     std::io::stdout().flush().unwrap();
 }
 
-/// The parent puts this process under the limit and then says so.
+/// Waits until the parent has put this process under the limit.
 fn wait_for_the_limit() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }

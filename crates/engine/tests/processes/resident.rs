@@ -30,7 +30,7 @@ fn status_bytes(field: &str) -> u64 {
     line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
 }
 
-/// Prints how far the peak of `work` is above `before`, and the memory that the database reports for itself.
+/// Prints how far memory rises above `before` during `work`, and the memory that the database reports.
 fn measured<R>(name: &str, before: u64, work: impl FnOnce() -> R, db: impl FnOnce(&R) -> Db) -> R {
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let result = work();

@@ -14,10 +14,10 @@ use crate::story;
 
 const PAGE: usize = 512;
 const TABLES: u32 = 240;
-/// Where the blocks begin that hold pages and nodes of the page table.
+/// Offset of the first block for pages and page-table nodes.
 const FIRST_BLOCK: usize = 131_072 / PAGE;
 
-/// A log that no checkpoint is made for.
+/// Settings with a log so large that no checkpoint is made.
 fn tiny() -> Settings {
     Settings { log_bytes: 1 << 20, ..story::tiny() }
 }
@@ -45,7 +45,7 @@ fn many_tables() -> SimWorld {
     world
 }
 
-/// A page as the header and the node in it say.
+/// The header fields of a page and of the node in it.
 struct PageFound {
     page: u64,
     is_node: bool,

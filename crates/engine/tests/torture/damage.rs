@@ -15,20 +15,20 @@ use crate::story::{Book, Model, Story, Style, difference, for_each_seed, tiny};
 const BLOCK: u64 = 512;
 const LOG_BLOCK: u64 = 4096;
 
-/// A database at rest, and its content before any damage.
+/// A closed database that will be damaged, and its content before.
 struct Patient {
     world: SimWorld,
-    /// The content.
+    /// The content of the database.
     newest: Model,
     /// The content before the last commit.
     before: Model,
-    /// Where the last commit went in the log: it cannot be told from a torn end.
+    /// The last commit's range in the log: damage there cannot be distinguished from a torn end.
     last_group: Range<u64>,
     /// Both files before the last two checkpoints.
     older: [FileSnapshot; 2],
-    /// Blocks of the data file with anything in them.
+    /// Blocks of the data file that are not empty.
     blocks: Vec<u64>,
-    /// Blocks of the log with anything in them.
+    /// Blocks of the log that are not empty.
     log_blocks: Vec<u64>,
 }
 
@@ -69,7 +69,7 @@ fn patient(seed: u64) -> Patient {
     Patient { world, newest, before, last_group, older, blocks, log_blocks }
 }
 
-/// How the examination ended.
+/// Counts of the outcomes of opening and reading damaged databases.
 #[derive(Debug, Default)]
 struct Tally {
     refused_to_open: u32,
@@ -136,7 +136,7 @@ fn examine(world: &SimWorld, patient: &Patient, excused: bool, what: &str, tally
     let _ = db.checkpoint();
 }
 
-/// Whether everything that scans show is in `state`, in order and without gaps up to the first error.
+/// Returns whether all scans return the rows of `state`, in order and without gaps, up to the first error.
 fn agrees(db: &Db, state: &Model) -> bool {
     let Ok(names) = db.table_names() else { return true };
     if names.iter().ne(state.keys()) {
@@ -161,7 +161,7 @@ fn check_error(error: &Error, what: &str) {
     assert!(says_where, "{what}: {error:?} does not say where");
 }
 
-/// One kind of harm to the block at `at`.
+/// Damages the block at `at` in one of several ways.
 fn harm(world: &SimWorld, patient: &Patient, file: &str, at: u64, size: u64, kind: u32, rng: &mut Rng) -> String {
     let others = if file == "data" { &patient.blocks } else { &patient.log_blocks };
     let other = *rng.choice(others).unwrap();

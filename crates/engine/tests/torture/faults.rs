@@ -11,7 +11,7 @@ use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimStats, SimWorld};
 
 use crate::story::{Book, Story, Style, blames_the_data, content, difference, for_each_seed, tiny, verify};
 
-/// From a disk that gave up repeating it.
+/// The error of an interrupted call that the disk has stopped repeating.
 const EINTR: i32 = 4;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -134,7 +134,7 @@ fn count_of(stats: &SimStats, call: Call) -> u64 {
     }
 }
 
-/// Fails call after call of this kind. At most `cases` of them, evenly spread.
+/// Makes calls of this kind fail, one call in each run, at most `cases` of them, evenly spread.
 fn every(seed: u64, call: Call, errno: i32, cases: u64) {
     let (stats, _) = history(seed, None, "without a fault");
     let count = count_of(&stats, call);

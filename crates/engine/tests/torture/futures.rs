@@ -48,7 +48,7 @@ fn polled<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     None
 }
 
-/// Polls to the end. Fails instead of hanging.
+/// Polls a future to its end. Fails instead of hanging.
 fn whole<T>(future: impl Future<Output = T>) -> T {
     polled(20_000, future).expect("it never ends")
 }
@@ -58,7 +58,7 @@ fn small(page_bytes: usize) -> Settings {
     Settings { page_bytes, cache_bytes: (656 << 10) + 80 * page_bytes, log_bytes: 1 << 20, ..Settings::default() }
 }
 
-/// A database whose table `t` holds `KEYS` rows, nearly none of them in memory.
+/// Creates a database whose table `t` has `KEYS` rows, nearly none of them in memory.
 fn cold(seed: u64, page_bytes: usize) -> (SimWorld, Db, Rows) {
     let world = SimWorld::new(seed, SimOptions::default());
     let directory = world.directory();
@@ -152,7 +152,7 @@ fn a_future_dropped_at_any_wait_leaves_the_database_usable_and_exact() {
     });
 }
 
-/// Commits a batch, or drops its future before the end: then all of the batch is there, or nothing.
+/// Commits a batch, or drops its future before the end, and checks that all of the batch is there, or nothing.
 fn commit_or_drop(
     db: &Db,
     table: &nofault::Table,

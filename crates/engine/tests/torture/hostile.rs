@@ -7,7 +7,7 @@ use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story::{Book, Story, Style, content, for_each_seed, tiny};
 
-/// Does everything there is to do with whatever is there.
+/// Opens a forged database and calls every operation on it, ignoring errors.
 fn use_it(world: &SimWorld) {
     let directory = world.directory();
     let Ok(db) = Db::open_in(&directory, &tiny()) else { return };
@@ -73,7 +73,7 @@ fn a_database_with_many_wounds_never_panics() {
     });
 }
 
-/// The sum of a page as of these bytes 8.. of it.
+/// Computes the checksum of a page over its bytes from 8 on.
 fn page_sum(file_id: u64, page: u64, content: &[u8]) -> u64 {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     digest.update(&[file_id.to_le_bytes(), page.to_le_bytes()].concat());

@@ -54,12 +54,12 @@ pub(crate) fn lives(seed: u64, count: usize) -> History {
     history
 }
 
-/// A summary of some lives of a database.
+/// A summary of several runs of a database, each ended by a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) page_bytes: usize,
     pub(crate) cuts: u64,
-    /// A hash of everything that the disk was asked and answered.
+    /// A hash of all calls to the disk and their results.
     pub(crate) trace: u64,
 }
 
@@ -67,7 +67,8 @@ fn options(rng: &mut Rng) -> SimOptions {
     [SimOptions::calm(), SimOptions::default(), SimOptions::adversarial()][rng.usize(..3)]
 }
 
-/// Opens or creates, compares, goes on until something fails or it is long enough.
+/// Opens or creates the database, compares its content, and takes steps until something fails or the run is long
+/// enough.
 fn one_life(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
@@ -113,7 +114,7 @@ fn a_power_cut_at_any_moment_of_many_lives_keeps_exactly_what_was_acknowledged()
     println!("{all} power cuts in {:.1} s, by bytes of a page: {cuts:?}", started.elapsed().as_secs_f64());
 }
 
-/// Creation, a short history and a checkpoint, cut at every single event.
+/// Cuts the power at every event of a creation, a short history and a checkpoint.
 #[test]
 fn creation_and_a_first_checkpoint_cut_at_every_event_leave_nothing_or_a_database() {
     for_each_seed("creation_and_a_first_checkpoint", 1..=3, |seed| {
@@ -172,7 +173,7 @@ fn check_short_history(after: &SimWorld, settings: &Settings, book: &mut Option<
     verify(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
 }
 
-/// Run by `cargo xtask sim`, for as long as it says.
+/// Runs for as long as `cargo xtask sim` requests.
 #[test]
 #[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask sim"]
 fn power_cuts_for_minutes() {
@@ -218,7 +219,7 @@ pub(crate) fn for_minutes(test: &'static str, body: impl Fn(u64) -> u64 + Sync) 
     tell(": all kept what they had to");
 }
 
-/// Says that a thread failed, for the others to end soon, unless it is told that it did not.
+/// Signals the failure of a thread when it is dropped, so that the others end soon, unless it was disarmed.
 struct Failure<'a>(&'a AtomicBool, bool);
 
 impl Drop for Failure<'_> {

@@ -21,7 +21,7 @@ fn database(seed: u64) -> (SimWorld, Db, Table) {
     database_with(seed, Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() })
 }
 
-/// One that remembers some hundred keys of recent commits.
+/// Creates a database that remembers only some hundred keys of recent commits.
 fn forgetful(seed: u64) -> (SimWorld, Db, Table) {
     database_with(seed, Settings { page_bytes: 512, cache_bytes: 672 << 10, log_bytes: 1 << 20, ..Settings::default() })
 }
@@ -41,16 +41,16 @@ fn number(value: Option<Vec<u8>>) -> u64 {
 #[derive(Debug, Default)]
 struct TransactionRecord {
     reads: BTreeMap<u64, u64>,
-    /// For each key, the transaction that wrote the value before.
+    /// For each key, the transaction that wrote the value replaced by this one.
     writes: BTreeMap<u64, u64>,
 }
 
-/// How the transactions of a history are run.
+/// How often a transaction of a history is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Runs {
-    /// Once, and a conflict ends them.
+    /// Once: a conflict ends it.
     Once,
-    /// Until they commit: those that lose often take precedence.
+    /// Until it commits: transactions that lose often take precedence.
     UntilCommitted,
 }
 
@@ -76,7 +76,8 @@ fn they_do_when_those_that_lose_take_precedence() {
     });
 }
 
-/// Each transaction writes up to `others` keys besides that none reads.
+/// Runs a history and checks that it fits a serial order. Each transaction writes up to `others` further keys that none
+/// reads.
 fn history_fits_an_order(seed: u64, (_world, db, table): (SimWorld, Db, Table), runs: Runs, others: u64) {
     let history: Mutex<BTreeMap<u64, TransactionRecord>> = Mutex::default();
     let (next, conflicts) = (AtomicU64::new(1), AtomicU64::new(0));
@@ -129,7 +130,7 @@ fn history_fits_an_order(seed: u64, (_world, db, table): (SimWorld, Db, Table), 
     }
 }
 
-/// Reads some keys, one by one or as a range, and overwrites some of all.
+/// Reads some keys, one by one or as a range, and overwrites some keys.
 fn one_transaction(
     transaction: &mut Transaction,
     table: &Table,
@@ -202,7 +203,7 @@ fn refuse_cycles(history: &BTreeMap<u64, TransactionRecord>, seed: u64) {
     }
 }
 
-/// Two that each look at both keys and clear one: one of them must see the other.
+/// Two transactions each read both keys and clear one: one of them must conflict.
 #[test]
 fn write_skew_is_impossible() {
     let (_world, db, table) = database(7);

@@ -16,10 +16,10 @@ use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 
 pub(crate) type Rows = BTreeMap<Vec<u8>, Arc<[u8]>>;
-/// All tables by name.
+/// The content of a database: all tables by name.
 pub(crate) type Model = BTreeMap<String, Arc<Rows>>;
 
-/// Names the seed and how to repeat it, when the test that holds this panics.
+/// Prints the seed and how to repeat it when the test that holds this panics.
 pub(crate) struct Seed {
     pub(crate) seed: u64,
     test: &'static str,
@@ -43,12 +43,12 @@ pub(crate) fn for_each_seed(test: &'static str, seeds: impl IntoIterator<Item = 
     }
 }
 
-/// As little of everything as there can be, no threads and no chance: the same seed does the same things.
+/// Settings for reproducible tests: every size minimal, no threads and no randomness of its own.
 pub(crate) fn tiny() -> Settings {
     tiny_with(512)
 }
 
-/// The same with other pages, and about as many of them in memory.
+/// As [`tiny`] with another page size, and about as many pages in memory.
 pub(crate) fn tiny_with(page_bytes: usize) -> Settings {
     Settings {
         page_bytes,
@@ -76,22 +76,22 @@ impl Book {
         self.states.last().unwrap()
     }
 
-    /// A commit is about to be tried.
+    /// Notes that a commit leading to `after` is about to be attempted.
     pub(crate) fn attempt(&mut self, after: Model) {
         self.states.push(after);
     }
 
-    /// The last commit was refused as a whole, without having been tried.
+    /// Notes that the last commit was refused as a whole.
     pub(crate) fn refused(&mut self) {
         self.states.pop();
     }
 
-    /// Everything so far is durable.
+    /// Notes that everything so far is durable.
     pub(crate) fn durable(&mut self) {
         self.states.drain(..self.states.len() - 1);
     }
 
-    /// The database shows this after a restart: it must be one of the states, and is durable from now on.
+    /// Notes the content found after a restart: it must be one of the allowed ones, and is durable from now on.
     pub(crate) fn survived(&mut self, found: Model, what: &str) {
         if !self.states.contains(&found) {
             let floor = difference(&self.states[0], &found);
@@ -105,7 +105,7 @@ impl Book {
     }
 }
 
-/// The first differences, for a person.
+/// Describes the first differences between two contents.
 pub(crate) fn difference(expected: &Model, found: &Model) -> String {
     let mut differences = Vec::new();
     let show = |value: Option<&Arc<[u8]>>| {
@@ -130,10 +130,10 @@ pub(crate) fn difference(expected: &Model, found: &Model) -> String {
     format!("{count} differences: {}", differences.join("; "))
 }
 
-/// Everything in the database, by scanning.
+/// Reads the content of the database by scanning.
 ///
 /// # Errors
-/// The first that a read meets.
+/// The first error of a read.
 pub(crate) fn content(db: &Db) -> Result<Model> {
     let mut model = Model::new();
     for name in db.table_names()? {
@@ -149,21 +149,21 @@ pub(crate) fn key_of(number: u32) -> Vec<u8> {
     format!("key-{:04}{}", number, "x".repeat((number % 11 * 5) as usize)).into_bytes()
 }
 
-/// A value that is told apart from every other one, also in part.
+/// Returns a value of which any part differs from every other value.
 pub(crate) fn value_of(stamp: u32, len: usize) -> Arc<[u8]> {
     (0..len).map(|at| (stamp as usize).wrapping_mul(31).wrapping_add(at / 3 * 7) as u8).collect()
 }
 
-/// Which steps a history takes.
+/// Parameters that determine the steps of a history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
-    /// Keys that are used.
+    /// Number of keys that are used.
     pub(crate) keys: u32,
-    /// Whether to close and open again now and then.
+    /// Whether to close and reopen the database now and then.
     pub(crate) reopen: bool,
 }
 
-/// A database, a book beside it, and the dice.
+/// A database under test, a model of it, and the random generator.
 pub(crate) struct Story {
     pub(crate) db: Db,
     pub(crate) book: Book,
@@ -173,11 +173,11 @@ pub(crate) struct Story {
     settings: Settings,
     snapshots: Vec<(Snapshot, Model)>,
     stamp: u32,
-    /// A commit was tried, and it is not known how that ended.
+    /// Whether a commit was attempted whose outcome is unknown.
     pub(crate) undecided: bool,
 }
 
-/// The story so far, when the database in it has failed.
+/// The state of a test after its database has failed.
 pub(crate) struct FailedStory {
     pub(crate) book: Book,
     pub(crate) rng: Rng,
@@ -206,7 +206,7 @@ impl Story {
         }
     }
 
-    /// Takes steps until one fails.
+    /// Takes up to `steps` random steps, until one fails.
     pub(crate) fn live(mut self, steps: usize) -> std::result::Result<Self, FailedStory> {
         for _ in 0..steps {
             if let Err(error) = self.step() {
@@ -220,7 +220,7 @@ impl Story {
         FailedStory { book: self.book, rng: self.rng, error }
     }
 
-    /// One random step.
+    /// Takes one random step.
     pub(crate) fn step(&mut self) -> Result<()> {
         match self.rng.u32(..40) {
             0..12 => self.one_write(),
@@ -263,7 +263,7 @@ impl Story {
         key_of(self.rng.u32(..self.style.keys))
     }
 
-    /// A new value for a key; `None` deletes the key.
+    /// Returns a new value for a key; `None` deletes the key.
     fn value(&mut self) -> Option<Arc<[u8]>> {
         self.stamp += 1;
         let len = match self.rng.u32(..40) {
@@ -279,7 +279,7 @@ impl Story {
         if self.rng.u32(..4) == 0 { Durability::Deferred } else { Durability::Sync }
     }
 
-    /// Tries a commit that leads to `after`.
+    /// Attempts a commit that leads to the content `after`.
     fn commit(&mut self, after: Model, durability: Durability, work: impl FnOnce(&Db) -> Result<()>) -> Result<()> {
         self.book.attempt(after);
         self.undecided = true;
@@ -354,7 +354,7 @@ impl Story {
         self.commit(after, Durability::Sync, |db| db.create_table(&name).map(drop))
     }
 
-    /// Drops a table, and checks that its handle answers with an error from then on.
+    /// Drops a table, and checks that its handle returns an error from then on.
     fn drop_table(&mut self) -> Result<()> {
         let Some((name, table)) = self.table()? else { return Ok(()) };
         let mut after = self.book.newest().clone();
@@ -397,7 +397,7 @@ impl Story {
         Ok(())
     }
 
-    /// Moves pages, all of those that are scattered or the first few.
+    /// Compacts the database, completely or only its first scattered pages.
     fn compact(&mut self) -> Result<()> {
         let mut lists = self.rng.usize(..6);
         self.db.compact(Pace::Full, |_| {
@@ -467,7 +467,7 @@ impl Story {
         Ok(())
     }
 
-    /// Everything is as in the book, and nothing is broken.
+    /// Checks that the content equals the model, and that nothing is damaged.
     ///
     /// # Errors
     /// The error of a read.
@@ -478,12 +478,12 @@ impl Story {
     }
 }
 
-/// Whether an error says that the files are damaged, or nofault is.
+/// Returns whether an error blames damaged files or a bug.
 pub(crate) fn blames_the_data(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::NotFound | ErrorKind::InvalidCall)
 }
 
-/// Nothing is broken.
+/// Verifies the database and expects no damage.
 ///
 /// # Errors
 /// The error of the disk.

@@ -44,23 +44,23 @@ pub(crate) struct Tally {
     pub(crate) views: u64,
 }
 
-/// A picture of the disk as a power cut would have left it, and between which ticks it was taken.
+/// A copy of the disk as a power cut would leave it, and the ticks between which it was taken.
 struct Image {
     world: SimWorld,
     from: Tick,
     until: Tick,
 }
 
-/// How a life ends.
+/// How a run of the database ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// The power fails at this event of the disk.
     Cut(u64),
-    /// The process is killed at this call to the disk; the machine lives on.
+    /// The process is killed at this call to the disk; the machine goes on.
     Kill(u64),
-    /// This call fails, once.
+    /// This call fails once.
     Fault(Call, u64),
-    /// It is closed when all threads have done their part.
+    /// The database is closed when all threads have finished.
     Close,
 }
 
@@ -76,7 +76,7 @@ impl End {
     }
 }
 
-/// The parameters that stay the same over the lives of a database.
+/// The parameters that stay the same over all runs of a database.
 struct Setting {
     seed: u64,
     settings: Settings,
@@ -100,7 +100,7 @@ impl Setting {
         Self { seed, settings, writers: rng.usize(2..5), loaders: rng.usize(1..3), images_max: 12 }
     }
 
-    /// All names that a table may have.
+    /// Returns all names that a table may have.
     fn tables(&self) -> Vec<String> {
         let loaded = (0..self.loaders).flat_map(|loader| (0..LOADED_TABLES).map(move |n| format!("bulk-{loader}-{n}")));
         let fixed = [MARKS, LISTS, SHARED].into_iter().map(str::to_owned);
@@ -113,7 +113,7 @@ fn options(rng: &mut Rng) -> SimOptions {
     SimOptions { caching: [Caching::Direct, Caching::Buffered][rng.usize(..2)], ..options }
 }
 
-/// Some lives of a database, one after the other.
+/// Runs a database several times, one run after the other.
 pub(crate) fn lives(seed: u64, count: usize) -> Tally {
     let mut rng = Rng::with_seed(seed);
     let setting = Setting::draw(seed, &mut rng);
@@ -199,7 +199,7 @@ impl Life<'_> {
         (after, found, shared.history.end_id())
     }
 
-    /// Takes pictures, and disturbs the order of threads, at calls of the engine.
+    /// Returns hooks that copy the disk, and disturb the order of threads, at calls of the engine.
     fn hooks(
         &self,
         world: &SimWorld,
@@ -232,7 +232,7 @@ impl Life<'_> {
         })
     }
 
-    /// Runs all threads of a life to their ends. The last one that still uses the database closes it.
+    /// Runs all threads of a run to their ends. The last one that still uses the database closes it.
     fn threads(&self, db: Db, shared: &Shared, rng: &mut Rng) {
         let tables = self.setting.tables();
         let steps = [4, 12, 30][rng.usize(..3)];
@@ -332,14 +332,14 @@ fn power_cuts_kills_and_faults_among_threads_keep_what_was_acknowledged() {
     println!("{all:?} in {:.1} s", started.elapsed().as_secs_f64());
 }
 
-/// Run by `cargo xtask sim`, for as long as it says.
+/// Runs for as long as `cargo xtask sim` requests.
 #[test]
 #[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask sim"]
 fn threads_for_minutes() {
     for_minutes("threads::threads_for_minutes -- --ignored", |seed| lives(seed, 30).cuts);
 }
 
-/// Checks the dump again that a failure has left in the folder `NOFAULT_DUMP`.
+/// Checks again the dump that a failed test has left in the folder `NOFAULT_DUMP`.
 #[test]
 #[ignore = "needs the folder that a failure has left"]
 fn a_dump_is_checked_again() {

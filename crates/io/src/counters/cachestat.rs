@@ -12,17 +12,17 @@ use rustix::mm::{MapFlags, ProtFlags};
 pub struct CacheStat {
     /// Bytes in the cache.
     pub cached_bytes: u64,
-    /// Changed in the cache and not yet written. `None` where only `mincore` could be asked, as all below.
+    /// Bytes changed in the cache and not yet written. `None`, as the fields below, where only `mincore` is available.
     pub dirty_bytes: Option<u64>,
-    /// Being written now.
+    /// Bytes being written now.
     pub writeback_bytes: Option<u64>,
-    /// Was in the cache, and was evicted.
+    /// Bytes that were in the cache and were evicted.
     pub evicted_bytes: Option<u64>,
-    /// Evicted so recently that reading it again now would count as a refault.
+    /// Bytes evicted so recently that reading them again now would count as a refault.
     pub recently_evicted_bytes: Option<u64>,
 }
 
-/// The number is the same on every architecture.
+/// Number of the system call, which is the same on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// `struct cachestat` of the kernel, in pages.

@@ -19,11 +19,11 @@ use crate::disk::FileLock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;
 
-/// Attempts to find a file again that was replaced while it was being locked.
+/// Attempts to open and lock a file that was replaced while it was being locked.
 const REPLACED_MAX: usize = 16;
-/// A name that a holder has left is not longer than this.
+/// Most bytes of the name that a process leaves in a lock file.
 const SIGNATURE_BYTES_MAX: u64 = 256;
-/// The beginning of such a name.
+/// The beginning of the name that a process leaves in a lock file.
 const SIGNATURE: &str = "process ";
 
 /// The system call that locked a file. The kernel and the file system decide which one works, so all processes use the same one for the
@@ -32,17 +32,17 @@ const SIGNATURE: &str = "process ";
 enum How {
     /// F_OFD_SETLK.
     Description,
-    /// flock, where the kernel or the file system does not know the former.
+    /// flock, where the kernel or the file system does not support locks of open file descriptions.
     Flock,
 }
 
-/// A file of a folder that this process has locked; dropping it lets go.
+/// A file that this process has locked; dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct LockedFile {
-    /// The kernel ties the lock to this open file.
+    /// The open file to which the kernel ties the lock.
     file: File,
     how: How,
-    /// The process that took it.
+    /// The process that took the lock.
     owner: u32,
     id: (u64, u64),
     folder: File,
@@ -157,12 +157,13 @@ fn set_description_lock(file: &File, lock_type: libc::c_int) -> rustix::io::Resu
     }
 }
 
-/// A file in which this process has left its name; dropping it gives it free. The file stays.
+/// A file with the name of this process in it, which marks a folder as in use; dropping it clears the name. The file
+/// stays.
 #[derive(Debug)]
 pub struct FolderLock {
-    /// The kernel ties the lock to this open file.
+    /// The open file to which the kernel ties the lock.
     file: File,
-    /// The process that took it.
+    /// The process that took the lock.
     owner: u32,
 }
 
@@ -197,7 +198,7 @@ impl FolderLock {
 impl FileLock for FolderLock {}
 
 impl Drop for FolderLock {
-    /// As that of a locked file.
+    /// Releases the lock only in the process that took it, as for a locked file.
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             // Cannot fail for a file that is open and locked; closing it is the second try.

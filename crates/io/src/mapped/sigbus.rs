@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 /// Pages marked one by one; when more fail, the whole map counts as failed (it was truncated, or the device is gone).
 const SLOTS: usize = 16;
 
-/// The pages of one map that could not be had.
+/// The pages of one map that could not be read.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     /// Page number plus one; zero is free. Filled from the front, never emptied.
@@ -73,7 +73,7 @@ struct Guard {
     /// Guarded pages of the map.
     pages: Range<usize>,
     faults: *const Faults,
-    /// Whether the handler put a stand-in anywhere, and from which page on it did so wholesale.
+    /// Whether the handler replaced any page, and from which page on it replaced all.
     was_hit: AtomicBool,
     wholesale_from: AtomicUsize,
     /// The guard around this one on the same thread.
@@ -95,7 +95,7 @@ pub(super) fn with_guard<R>(
     restore: impl Fn(Range<usize>),
     access: impl FnOnce() -> R,
 ) -> R {
-    /// Takes the guard down on every way out, a panic included.
+    /// Removes the guard when it is dropped, also during a panic.
     struct TakeDown<'a, F: Fn(Range<usize>)> {
         guard: &'a Guard,
         faults: &'a Faults,

@@ -91,7 +91,7 @@ impl Directory for StripedDirectory {
         self.main.list()
     }
 
-    /// The others first: a name in the main directory stands for all parts.
+    /// Syncs the other folders before the main one, because a name in the main folder stands for all parts.
     fn sync(&self) -> Result<()> {
         self.others.iter().try_for_each(|other| other.sync())?;
         self.main.sync()
@@ -127,7 +127,7 @@ impl Directory for StripedDirectory {
 #[derive(Debug)]
 struct LockedParts {
     main: Box<dyn FileLock>,
-    /// With their names.
+    /// The locks of the parts, with the names of the parts.
     parts: Vec<(Box<dyn FileLock>, String)>,
 }
 

@@ -15,12 +15,12 @@ pub(super) struct Layout {
 pub(super) struct Piece {
     pub(super) child: usize,
     pub(super) offset: u64,
-    /// Bytes of the request.
+    /// The range of the request's bytes.
     pub(super) part: Range<usize>,
 }
 
 impl Layout {
-    /// The disk on which a byte of the whole lies, and where there.
+    /// Returns the disk on which a byte of the whole lies, and its offset there.
     pub(super) fn place(self, offset: u64) -> (usize, u64) {
         let stripe = offset / self.stripe;
         ((stripe % self.count) as usize, stripe / self.count * self.stripe + offset % self.stripe)

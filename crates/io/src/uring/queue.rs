@@ -33,7 +33,7 @@ use crate::transfer::{Piece, Step, Transfer, perform};
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 /// Most registered buffers of a ring (the kernel's limit).
 const REGISTERED_COUNT_MAX: usize = 1 << 14;
-/// The `user_data` of entries that are not operations.
+/// The `user_data` of entries that belong to no operation.
 const NO_SLOT: u64 = u64::MAX;
 /// IORING_ENTER_GETEVENTS.
 const ENTER_GETEVENTS: u32 = 1;
@@ -42,7 +42,7 @@ const ENTER_GETEVENTS: u32 = 1;
 pub struct UringQueue {
     ring: IoUring,
     file: Arc<DiskFile>,
-    /// Completions wait for an enter of the owner's thread (DEFER_TASKRUN).
+    /// Whether completions are only delivered when the owner's thread enters the kernel (DEFER_TASKRUN).
     deferred: bool,
     file_registered: bool,
     registered: Vec<RegisteredRange>,
@@ -208,7 +208,8 @@ impl UringQueue {
         }
     }
 
-    /// Entries and slots that the kernel has not seen. A polling kernel thread takes entries by itself.
+    /// Returns whether there are entries or slots that the kernel has not seen. A polling kernel thread takes entries
+    /// by itself.
     fn unsent(&mut self) -> bool {
         let polled = self.ring.params().is_setup_sqpoll();
         !self.backlog.is_empty() || !polled && !self.ring.submission().is_empty()

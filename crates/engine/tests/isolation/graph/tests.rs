@@ -27,12 +27,12 @@ fn txn(begun: u64, ended: u64, outcome: Outcome, steps: &[Step]) -> Txn {
     Txn { begun, ended, outcome, steps: steps.to_vec() }
 }
 
-/// Committed transactions, all beside each other.
+/// Returns committed transactions that all ran concurrently.
 fn together(txns: &[&[Step]]) -> Vec<Txn> {
     txns.iter().enumerate().map(|(at, steps)| txn(at as u64, 1000 + at as u64, Outcome::Committed, steps)).collect()
 }
 
-/// Committed transactions, each after the end of the one before.
+/// Returns committed transactions, each of which began after the previous one had ended.
 fn in_turn(txns: &[&[Step]]) -> Vec<Txn> {
     let time = |at: usize| 10 * at as u64;
     txns.iter().enumerate().map(|(at, steps)| txn(time(at), time(at) + 5, Outcome::Committed, steps)).collect()
@@ -153,7 +153,7 @@ fn write_skew_is_g2_item_and_over_a_range_g2() {
     );
 }
 
-/// Three transactions and the snapshot between them (Fekete's anomaly of a transaction that only reads).
+/// Three transactions, one of them read-only, form a cycle (Fekete's read-only transaction anomaly).
 #[test]
 fn a_cycle_through_a_transaction_that_only_reads_is_g2() {
     refused(

@@ -22,7 +22,7 @@ use crate::story::{Model, Rows, difference, key_of};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
     pub(crate) found: Model,
-    /// The latest tick of the moment: every commit in the view was begun before it.
+    /// The latest tick of the moment: every commit in the view began before it.
     pub(crate) until: Tick,
     /// The earliest tick of the moment: every call that ended before it counts as having ended before the view.
     pub(crate) from: Tick,
@@ -33,7 +33,7 @@ pub(crate) struct View {
 /// Checks the views of one life of a database.
 #[derive(Debug)]
 pub(crate) struct Checker<'a> {
-    /// The content at the beginning of the life.
+    /// The content at the beginning of the run.
     base: &'a Model,
     history: &'a HistoryRecord,
     thread_of: BTreeMap<u32, (usize, usize)>,
@@ -51,7 +51,7 @@ pub(crate) const MARKS: &str = "marks";
 pub(crate) const LISTS: &str = "lists";
 pub(crate) const SHARED: &str = "shared";
 
-/// Whether a table belongs to a loader.
+/// Returns whether a table belongs to a loader.
 pub(crate) fn is_loaded(table: &str, loader: usize) -> bool {
     table.starts_with(&format!("bulk-{loader}-"))
 }
@@ -101,7 +101,7 @@ impl<'a> Checker<'a> {
         self.check_others(positions)
     }
 
-    /// The commits of a thread that a view at `position` shows, in order.
+    /// Returns the commits of a thread that a view at `position` contains, in order.
     fn shown(&self, thread: usize, position: usize) -> impl Iterator<Item = &Op> {
         self.history.threads[thread][..position].iter().filter(|op| op.outcome != Outcome::Refused)
     }
@@ -128,7 +128,7 @@ impl<'a> Checker<'a> {
         Ok(at + 1)
     }
 
-    /// Tables of loaders show which of their states it is; of several alike the oldest that is allowed.
+    /// Finds which state of the loaders' tables the view shows; of several equal states the oldest allowed one.
     fn find_loaders(&self, view: &View, positions: &mut [usize]) -> Result<(), String> {
         for (loader, thread) in (self.history.writers..self.history.threads.len()).enumerate() {
             let found = part(&view.found, |table| is_loaded(table, loader));
@@ -153,7 +153,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// All that ended before it is shown.
+    /// Returns a tick such that every call that ended before it must be in the view.
     fn barrier(&self, view: &View, positions: &[usize]) -> Tick {
         let shown = self.all_shown(positions).map(|op| op.invoked).max().unwrap_or(0);
         if view.is_snapshot {
@@ -166,7 +166,7 @@ impl<'a> Checker<'a> {
         synced.chain(committed).max().unwrap_or(0).max(shown)
     }
 
-    /// The least position of a thread that the view allows.
+    /// Returns the least position of a thread that the view allows.
     fn least(&self, view: &View, thread: usize, barrier: Tick) -> usize {
         let must = |op: &Op| {
             op.acknowledged().is_some_and(|at| at < barrier || at < view.from && (op.is_sync || view.is_snapshot))
@@ -219,7 +219,7 @@ impl<'a> Checker<'a> {
         if found == expected { Ok(()) } else { Err(format!("tables are {found:?} instead of {expected:?}")) }
     }
 
-    /// Keys that all writers set and delete.
+    /// Checks the keys that all writers set and delete.
     fn check_shared(&self, view: &View, positions: &[usize]) -> Result<(), String> {
         let mut writers: BTreeMap<Vec<u8>, Vec<(&Op, Option<usize>)>> = BTreeMap::new();
         for op in self.all_shown(positions) {
@@ -362,7 +362,7 @@ pub(crate) fn apply(model: &mut Model, op: &Op) {
     }
 }
 
-/// The rows of a bulk load, in order.
+/// Returns the rows of a bulk load, in order.
 pub(crate) fn loaded(id: u32, first: u32, count: u32) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     (first..first + count).map(move |key| (key_of(key), value(id, 4 + (key as usize * 13) % 70)))
 }

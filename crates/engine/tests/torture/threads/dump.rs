@@ -18,7 +18,7 @@ use crate::story::{Model, tiny_with};
 /// The files of a disk by name, shared with it until one of them changes.
 pub(crate) type Files = Vec<(String, FileSnapshot)>;
 
-/// All that a check needs.
+/// Everything that a check needs.
 #[derive(Debug)]
 pub(crate) struct Dump {
     pub(crate) settings: Settings,
@@ -29,13 +29,13 @@ pub(crate) struct Dump {
     pub(crate) world: Option<SimWorld>,
 }
 
-/// The files as they are now.
+/// Copies the files as they are now.
 pub(crate) fn files(world: &SimWorld) -> Files {
     let names = world.directory().list().unwrap();
     names.into_iter().map(|name| (name.clone(), world.snapshot_file(&name).unwrap())).collect()
 }
 
-/// Writes everything to a new folder under the target folder. Answers where.
+/// Writes everything to a new folder under the target folder. Returns its path.
 pub(crate) fn write(name: &str, dump: &Dump, files: Option<&Files>) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("torture-{name}-{}", std::process::id()));
     let disk = folder.join("disk");

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A moment on the clock that all threads share: larger ones came later.
+/// A moment on the clock that all threads share.
 pub(crate) type Tick = u64;
 
 /// One change of a commit. Keys are numbers: see [`crate::story::key_of`].
@@ -27,7 +27,7 @@ pub(crate) enum Write {
     Append {
         list: u32,
     },
-    /// The three below are alone in their commits.
+    /// Creates a table. This and the two kinds below are alone in their commits.
     Create {
         table: String,
     },
@@ -44,10 +44,10 @@ pub(crate) enum Write {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Not known: still under way, or ended by an error that does not say.
+    /// The outcome is unknown: the commit is under way, or ended with an ambiguous error.
     Unknown,
     Acknowledged(Tick),
-    /// Certainly not committed.
+    /// The commit certainly did not happen.
     Refused,
 }
 
@@ -56,13 +56,13 @@ pub(crate) struct Op {
     pub(crate) id: u32,
     pub(crate) invoked: Tick,
     pub(crate) outcome: Outcome,
-    /// Whether its acknowledgement says that it is durable.
+    /// Whether the commit is durable once it is acknowledged.
     pub(crate) is_sync: bool,
     pub(crate) writes: Vec<Write>,
 }
 
 impl Op {
-    /// When it was acknowledged, if it was.
+    /// Returns when the commit was acknowledged, if it was.
     pub(crate) fn acknowledged(&self) -> Option<Tick> {
         match self.outcome {
             Outcome::Acknowledged(at) => Some(at),
@@ -71,29 +71,29 @@ impl Op {
     }
 }
 
-/// The value that commit `id` gives to a key: the id, and bytes that follow from it.
+/// Returns the value that commit `id` gives to a key: the id, and bytes derived from it.
 pub(crate) fn value(id: u32, len: usize) -> Vec<u8> {
     let rest = (4..len).map(|at| (id as usize).wrapping_mul(31).wrapping_add(at / 3 * 7) as u8);
     id.to_le_bytes().into_iter().chain(rest).collect()
 }
 
-/// The id of the commit that wrote a value.
+/// Returns the id of the commit that wrote a value.
 pub(crate) fn id_of(value: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(value.get(..4)?.try_into().ok()?))
 }
 
-/// The commits of one life, by thread: first the writers, then the loaders.
+/// The commits of one run, by thread: first the writers, then the loaders.
 #[derive(Debug)]
 pub(crate) struct History {
     clock: AtomicU64,
     next_id: AtomicU32,
     pub(crate) writers: usize,
     threads: Vec<Mutex<Vec<Op>>>,
-    /// Begin and end of calls after which all earlier commits are durable.
+    /// Begin and end of each call after which all earlier commits are durable.
     syncs: Mutex<Vec<(Tick, Tick)>>,
 }
 
-/// A copy of a history that grows no more, for the checker.
+/// A finished copy of a history, for the checker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HistoryRecord {
     pub(crate) writers: usize,
@@ -102,7 +102,7 @@ pub(crate) struct HistoryRecord {
 }
 
 impl History {
-    /// Ids begin at `first_id`.
+    /// Creates an empty history. Ids of commits begin at `first_id`.
     pub(crate) fn new(writers: usize, loaders: usize, first_id: u32) -> Self {
         Self {
             clock: AtomicU64::new(1),
@@ -121,13 +121,13 @@ impl History {
         self.next_id.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// A commit is about to be tried.
+    /// Notes that a commit is about to be attempted.
     pub(crate) fn begin(&self, thread: usize, id: u32, is_sync: bool, writes: Vec<Write>) {
         let mut ops = self.ops(thread);
         ops.push(Op { id, invoked: self.tick(), outcome: Outcome::Unknown, is_sync, writes });
     }
 
-    /// The last commit of the thread was acknowledged. Answers it.
+    /// Notes that the last commit of the thread was acknowledged. Returns it.
     pub(crate) fn acknowledge(&self, thread: usize) -> Option<Op> {
         let mut ops = self.ops(thread);
         let op = ops.last_mut()?;
@@ -135,14 +135,14 @@ impl History {
         Some(op.clone())
     }
 
-    /// The last commit of the thread has certainly not happened.
+    /// Notes that the last commit of the thread certainly did not happen.
     pub(crate) fn refuse(&self, thread: usize) {
         if let Some(op) = self.ops(thread).last_mut() {
             op.outcome = Outcome::Refused;
         }
     }
 
-    /// Everything acknowledged before `begun` has become durable by now.
+    /// Notes that everything acknowledged before `begun` is durable now.
     pub(crate) fn synced(&self, begun: Tick) {
         self.syncs.lock().unwrap_or_else(PoisonError::into_inner).push((begun, self.tick()));
     }
@@ -155,7 +155,7 @@ impl History {
         }
     }
 
-    /// The first id that was not used.
+    /// Returns the first unused id.
     pub(crate) fn end_id(&self) -> u32 {
         self.next_id.load(Ordering::SeqCst)
     }

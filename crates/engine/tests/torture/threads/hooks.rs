@@ -13,13 +13,13 @@ use nofault_io::error::{Error, ErrorKind, Result};
 /// Counts the calls to a disk; from a chosen one on all of them fail, as if the process had been killed there. The disk
 /// itself lives on with all that it was given.
 pub(crate) struct Hooks {
-    /// Calls until the process dies.
+    /// Number of calls until the process is treated as killed.
     left: AtomicU64,
     look: Box<dyn Fn(u64) + Send + Sync>,
 }
 
 impl Hooks {
-    /// `look` is called at each call, with its number counted down. It may take its time.
+    /// Creates hooks. `look` is called at each call with the number of calls that are left. It may block.
     pub(crate) fn new(calls_max: u64, look: impl Fn(u64) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { left: AtomicU64::new(calls_max), look: Box::new(look) })
     }

@@ -14,20 +14,20 @@ use super::check::{LISTS, MARKS, SHARED, View, apply, is_loaded, loaded, own};
 use super::history::{History, Write, value};
 use crate::story::{Model, Rows, key_of};
 
-/// Keys of a writer's own table, and of the tables of loaders.
+/// Number of keys in a writer's own table, and in the tables of loaders.
 const OWN_KEYS: u32 = 400;
-/// Keys that all writers set.
+/// Number of keys that all writers set.
 const SHARED_KEYS: u32 = 12;
 const LIST_COUNT: u32 = 4;
-/// Names of tables that a loader makes and drops.
+/// Number of tables that a loader creates and drops.
 pub(crate) const LOADED_TABLES: u32 = 2;
 
 /// The state that the threads of one life share.
 pub(crate) struct Shared {
     pub(crate) history: History,
-    /// Snapshots as they were read.
+    /// The contents of snapshots that were read.
     pub(crate) views: Mutex<Vec<View>>,
-    /// Set when the writers have done their part.
+    /// Set when the writers have finished.
     pub(crate) done: AtomicBool,
     /// Errors that ended a thread.
     pub(crate) errors: Mutex<Vec<(String, Error)>>,
@@ -46,10 +46,10 @@ impl Shared {
     }
 }
 
-/// Makes the tables that all lives use.
+/// Creates the tables that all runs use.
 ///
 /// # Errors
-/// The first that is met.
+/// The first error of the engine.
 pub(crate) fn create_tables(db: &Db, writers: usize) -> Result<()> {
     let names = [MARKS, LISTS, SHARED].into_iter().map(str::to_owned).chain((0..writers).map(own));
     for name in names {
@@ -61,7 +61,7 @@ pub(crate) fn create_tables(db: &Db, writers: usize) -> Result<()> {
     Ok(())
 }
 
-/// Commits to a table of its own, and with others to shared ones.
+/// A writer: commits to its own table, and together with others to shared tables.
 pub(crate) struct Writer<'a> {
     db: &'a Db,
     shared: &'a Shared,
@@ -111,7 +111,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Changes of its own keys, and blind ones of shared keys.
+    /// Returns changes of the writer's own keys, and blind writes of shared keys.
     fn writes(&mut self, count: usize) -> Vec<Write> {
         let mut writes = BTreeMap::new();
         for _ in 0..count {
@@ -157,7 +157,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reads its own keys and some lists, appends to them, and commits, gives up, or meets a conflict.
+    /// Runs a transaction that reads own keys and lists, appends to lists, and commits, is dropped, or conflicts.
     fn transaction(&mut self) -> Result<()> {
         let count = self.rng.usize(1..6);
         let (id, mut writes, durability) = (self.shared.history.new_id(), self.writes(count), self.durability());
@@ -208,7 +208,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Makes tables, fills them in bulk, reads and drops them.
+/// Creates tables, loads them in bulk, reads and drops them.
 pub(crate) fn load(db: &Db, shared: &Shared, loader: usize, mut rng: Rng, base: &Model) -> Result<()> {
     let thread = shared.history.writers + loader;
     let mut model: Model =
@@ -245,7 +245,7 @@ pub(crate) fn load(db: &Db, shared: &Shared, loader: usize, mut rng: Rng, base: 
     Ok(())
 }
 
-/// Takes snapshots, reads all of each, and some of them again later.
+/// Takes snapshots and reads each completely, some of them again later.
 pub(crate) fn read(db: &Db, shared: &Shared, tables: &[String], mut rng: Rng) -> Result<()> {
     let mut kept: Vec<(Snapshot, Model)> = Vec::new();
     while !shared.is_done() {
@@ -271,7 +271,7 @@ pub(crate) fn read(db: &Db, shared: &Shared, tables: &[String], mut rng: Rng) ->
     Ok(())
 }
 
-/// All that a snapshot shows of these tables.
+/// Reads the content of these tables in a snapshot.
 pub(crate) fn content(snapshot: &Snapshot, tables: &[String]) -> Result<Model> {
     let mut model = Model::new();
     for name in tables {
@@ -286,7 +286,7 @@ pub(crate) fn content(snapshot: &Snapshot, tables: &[String]) -> Result<Model> {
     Ok(model)
 }
 
-/// Checkpoints, compacts, syncs and verifies.
+/// Makes checkpoints, compacts, syncs and verifies.
 pub(crate) fn maintain(db: &Db, shared: &Shared, mut rng: Rng) -> Result<()> {
     while !shared.is_done() {
         let begun = shared.history.tick();

@@ -9,7 +9,7 @@ fn put(table: &str, key: u32) -> Write {
     Write::Put { table: table.into(), key, len: 8 }
 }
 
-/// A commit of writer `writer`, which ended at `ended`; 0 for one that is not known to have.
+/// Returns a commit of writer `writer` that ended at `ended`; 0 means that its end is unknown.
 fn op(writer: u32, id: u32, invoked: Tick, ended: Tick, is_sync: bool, writes: &[Write]) -> Op {
     let outcome = if ended == 0 { Outcome::Unknown } else { Outcome::Acknowledged(ended) };
     let mark = Write::Put { table: MARKS.into(), key: writer, len: 4 };
@@ -21,7 +21,7 @@ fn empty() -> Model {
     names.map(|name| (name, Arc::default())).collect()
 }
 
-/// The content after these commits. Elements of lists are in the order of the commits.
+/// Returns the content after these commits. Elements of lists are in the order of the commits.
 fn after(ops: &[&Op]) -> Model {
     let mut model = empty();
     for op in ops {
