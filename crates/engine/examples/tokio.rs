@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     }
     println!("{found} keys found, {} pages read from disk", db.stats().pool.misses);
 
-    // A walk reads ahead while it is being consumed.
+    // A scan reads ahead while it is being consumed.
     let mut range = items.range(1_000u32.to_be_bytes()..2_000u32.to_be_bytes());
     let mut bytes = 0;
     while let Some((_, value)) = range.next().await? {

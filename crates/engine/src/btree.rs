@@ -4,7 +4,7 @@
 //! Every function looks at pages through `pages.page(id)?` and returns what it found, or the `Wait` it met; nothing is kept
 //! between attempts. The root of a tree is one page for as long as the tree exists: when it splits, its content moves down.
 //!
-//! A walk ends whatever the pages hold: each step down must lead to a node of the same table, exactly one level lower.
+//! A scan ends whatever the pages hold: each step down must lead to a node of the same table, exactly one level lower.
 
 pub(crate) mod build;
 mod leaves;
@@ -475,7 +475,7 @@ fn copy_forward<P: Pages>(
         return Ok(Some(KeyRange { start, end: range.end.clone() }));
     }
     let rest = node.upper().map(|upper| KeyRange { start: upper.to_vec(), end: range.end.clone() });
-    // A fence at or below where the scan stood would make it walk in circles.
+    // A fence at or below where the scan stood would make it go in circles.
     if rest.as_ref().is_some_and(|rest| rest.start <= range.start) {
         return Err(Wait::Failed(node.corrupt("its upper fence is not above the keys that led here")));
     }

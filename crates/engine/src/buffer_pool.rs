@@ -319,7 +319,7 @@ impl Store for BufferPool {
     type Copies<'a> = PrivateCopies<'a>;
     type Snapshot = Snapshot;
     type Ticket = Ticket;
-    type Walk = RangeScan;
+    type RangeScan = RangeScan;
 
     fn page_bytes(&self) -> usize {
         self.versions.frames().page_bytes()
@@ -409,7 +409,7 @@ impl Store for BufferPool {
         self.reads.submit();
     }
 
-    fn walk(&self) -> RangeScan {
+    fn begin_range_scan(&self) -> RangeScan {
         self.reads.begin_scan()
     }
 

@@ -434,7 +434,7 @@ impl Store {
             StoreKind::Logged(store) => store.check_places().map(|()| store.accounts())?,
         };
         let snapshot = self.snapshot();
-        self.look(snapshot.commit, |view| verify::walk(view, state, &records))
+        self.look(snapshot.commit, |view| verify::verify(view, state, &records))
     }
 
     fn look<R>(&self, commit: CommitSeq, look: impl FnOnce(&View<'_>) -> Attempt<R>) -> Result<R> {

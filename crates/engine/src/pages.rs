@@ -150,8 +150,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     type Snapshot: Snapshot;
     /// The type that [`Store::request`] returns.
     type Ticket: Ticket;
-    /// See [`Store::walk`].
-    type Walk: Send + Sync + 'static;
+    /// See [`Store::begin_range_scan`].
+    type RangeScan: Send + Sync + 'static;
 
     /// Bytes of a page with its header.
     fn page_bytes(&self) -> usize;
@@ -219,9 +219,9 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Begins a long range scan: until the returned guard is dropped, a background thread, if the store has one, submits and
     /// completes reads beside the scan.
-    fn walk(&self) -> Self::Walk;
+    fn begin_range_scan(&self) -> Self::RangeScan;
 
-    /// Like [`Store::submit`], for a caller that does not wait for the reads: may leave them to the background thread of [`Store::walk`].
+    /// Like [`Store::submit`], for a caller that does not wait for the reads: may leave them to the background thread of [`Store::begin_range_scan`].
     fn submit_soon(&self);
 
     /// Submits the queued reads if they are enough for one batch, and returns whether it did.

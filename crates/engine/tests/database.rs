@@ -221,7 +221,7 @@ fn what_was_committed_is_there_after_opening_again() {
 }
 
 #[test]
-fn a_walk_shows_what_it_would_give_away_from_anywhere_and_both_ways() {
+fn a_range_lends_the_entries_that_it_would_give_from_any_key_and_in_both_directions() {
     let (_world, directory) = on_sim(21);
     // Fewer frames than pages.
     let settings = Settings { page_bytes: 4096, cache_bytes: 2 << 20, ..tiny() };

@@ -390,7 +390,7 @@ impl Transaction {
         self.0.delete(table.as_ref(), key)
     }
 
-    /// Walks the keys in `range`; the part that is walked over counts as read.
+    /// Scans the keys in `range`. The part that was scanned counts as read.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

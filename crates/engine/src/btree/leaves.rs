@@ -60,7 +60,7 @@ impl Tree {
                     leaves.push(node.child(index)?);
                 }
                 let next = node.upper().map(<[u8]>::to_vec);
-                // Or a walk would go in circles.
+                // Or a scan would go in circles.
                 if next.as_ref().is_some_and(|next| next.as_slice() <= start) {
                     return Err(Wait::Failed(node.corrupt("its upper fence is not above the keys that led here")));
                 }

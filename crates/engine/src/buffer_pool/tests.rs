@@ -145,7 +145,7 @@ fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memo
 }
 
 #[test]
-fn what_a_walk_asks_for_comes_without_anybody_waiting() {
+fn pages_that_a_range_scan_requests_arrive_without_a_waiter() {
     let world = SimWorld::new(6, SimOptions::calm());
     let pool = pool(&world, 256);
     let ids: Vec<PageId> = (1..5).flat_map(|seq| commit(&pool, seq, &[], &[seq; 20], &[]).unwrap()).collect();
@@ -153,7 +153,7 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
         pool.evictor.free_frames(128);
     }
     let _threads = pool.start_background_threads().unwrap();
-    let walk = pool.walk();
+    let scan = pool.begin_range_scan();
     let missing: Vec<_> = ids.iter().map(|page| Missing { page: *page, at: NEWEST }).collect();
     pool.prefetch(&missing);
     pool.submit_soon();
@@ -166,7 +166,7 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
     for (at, page) in ids.iter().enumerate() {
         assert_eq!(pool.latest_published().page(*page).map(value).ok(), Some(at as u64 / 20 + 1));
     }
-    drop(walk);
+    drop(scan);
     for _ in 0..20 {
         pool.evictor.free_frames(128);
     }

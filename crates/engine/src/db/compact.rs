@@ -113,7 +113,7 @@ impl Drop for CancelOnDrop {
 }
 
 /// A compaction in progress.
-struct Walk<'a> {
+struct CompactionRun<'a> {
     db: &'a Db,
     relocator: Relocator,
     pace: Pace,
@@ -132,23 +132,23 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
     db.owner.checkpoint()?;
     let (relocator, found) = (db.owner.relocator()?, Compaction::default());
     let (leaves, values) = (Vec::new(), Vec::new());
-    let mut walk = Walk { db, relocator, pace, found, go_on, may_empty: true, leaves, values };
+    let mut run = CompactionRun { db, relocator, pace, found, go_on, may_empty: true, leaves, values };
     for name in block_on(db.snapshot().table_names())? {
-        match walk.table(&name) {
-            Ok(true) => walk.found.tables += 1,
+        match run.table(&name) {
+            Ok(true) => run.found.tables += 1,
             Ok(false) => break,
             // Dropped meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
     }
-    if walk.found.pages_moved + walk.found.pages_evacuated > 0 {
+    if run.found.pages_moved + run.found.pages_evacuated > 0 {
         db.owner.checkpoint()?;
     }
-    Ok(walk.found)
+    Ok(run.found)
 }
 
-impl Walk<'_> {
+impl CompactionRun<'_> {
     /// Compacts one table. Returns false when the compaction was cancelled.
     fn table(&mut self, name: &str) -> Result<bool> {
         let tree = block_on(self.core().catalog.table(name.as_bytes()))?;

@@ -5,7 +5,7 @@
 //! busy.
 //!
 //! Leaves that the scan has used are replaced by new requests in small parts, so that the device always has nearly the
-//! whole distance before it. The reads of a long scan are submitted and completed by another thread (`Store::walk`):
+//! whole distance before it. The reads of a long scan are submitted and completed by another thread (`Store::begin_range_scan`):
 //! copying and checking pages is most of the work, and with a second CPU it then costs the scan no time.
 
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ const COPIED_AT_ONCE_MAX: usize = 64 << 10;
 /// A key and its value.
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);
 
-/// A walk through a range as of one snapshot. Entries are copied out of their pages a portion at a time, and given out of that:
+/// A scan of a range as of one snapshot. Entries are copied out of their pages a portion at a time, and given out of that:
 /// [`Scan::make_ready`] waits for the next one, [`Scan::take`] and [`Scan::show`] give it out. Dropping a wait loses no entry.
 pub(crate) struct Scan<S: Store> {
     reader: Reader<S>,
@@ -66,7 +66,7 @@ pub(crate) struct Scan<S: Store> {
     leaves_max: usize,
     read_ahead: ReadAhead,
     /// Registers the scan as a long one, while it is.
-    walk: Option<S::Walk>,
+    range_scan: Option<S::RangeScan>,
 }
 
 /// How far ahead of a scan pages were requested.
@@ -169,7 +169,7 @@ impl<S: Store> Scan<S> {
             values_at_once: VALUES_AT_ONCE_FIRST,
             leaves_max: usize::MAX,
             read_ahead,
-            walk: None,
+            range_scan: None,
         }
     }
 
@@ -202,7 +202,7 @@ impl<S: Store> Scan<S> {
             self.rest = None;
             (self.usable, self.given) = (0, 0);
             self.long.clear();
-            self.walk = None;
+            self.range_scan = None;
         }
         ready
     }
@@ -291,7 +291,7 @@ impl<S: Store> Scan<S> {
             values_at_once,
             leaves_max,
             direction,
-            walk,
+            range_scan,
             ..
         } = self;
         let most = Portion { bytes: self.portion_bytes, ..Portion::ALL };
@@ -321,7 +321,7 @@ impl<S: Store> Scan<S> {
                     // The pages that the leaf needs, as many together as `values_at_once` allows.
                     let own = &chunk.own[..chunk.own.len().min(chunk.own_max)];
                     let wait_for = |page: &PageId| Wait::Miss(Missing { page: *page, at });
-                    if walk.is_some() {
+                    if range_scan.is_some() {
                         // They come in this order, more or less: when the last is there, it is worth looking again.
                         loader.prefetch(own, at);
                         waits.extend(own.last().map(wait_for));
@@ -353,9 +353,9 @@ impl<S: Store> Scan<S> {
         let ahead_pages = (*distance).min(leaves_max.saturating_mul(read_ahead.pages_a_leaf));
         let ahead_bytes = ahead_pages * loader.store().page_bytes();
         if ahead_bytes >= BESIDE_FROM_BYTES {
-            walk.get_or_insert_with(|| loader.store().walk());
+            range_scan.get_or_insert_with(|| loader.store().begin_range_scan());
         } else if ahead_bytes < BESIDE_FROM_BYTES / 2 {
-            *walk = None;
+            *range_scan = None;
         }
         if names_ahead {
             let pages = {
@@ -372,7 +372,7 @@ impl<S: Store> Scan<S> {
         self.portion_bytes = (self.portion_bytes * 2).min(COPIED_AT_ONCE_MAX);
         self.inside_leaf = chunk.is_part;
         if rest.is_none() {
-            self.walk = None;
+            self.range_scan = None;
         }
         self.rest = rest;
         self.usable = self.chunk.len();

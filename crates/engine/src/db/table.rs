@@ -116,15 +116,15 @@ impl Table {
 
     /// Walks the keys in `range`, as they are now: later changes are not seen. `table.range::<&[u8]>(..)` is everything.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        self.walk(range_of(&range))
+        self.scan(range_of(&range))
     }
 
     /// Walks the keys that begin with `prefix`, as they are now.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        self.walk(range_of_prefix(prefix.as_ref()))
+        self.scan(range_of_prefix(prefix.as_ref()))
     }
 
-    fn walk(&self, range: KeyRange) -> Range {
+    fn scan(&self, range: KeyRange) -> Range {
         Range::new(&self.db, Arc::new(self.db.core.store.snapshot()), self.tree, range)
     }
 

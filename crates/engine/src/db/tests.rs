@@ -377,15 +377,15 @@ fn a_transaction_begins_and_ends_while_the_section_is_held() {
 }
 
 #[test]
-fn a_range_that_gained_a_key_conflicts_and_what_was_not_walked_over_does_not() {
+fn a_range_that_gained_a_key_conflicts_and_the_part_not_scanned_does_not() {
     let core = new_core(easy());
     let tree = new_table(&core, Mode::Blocking, "t");
     for key in ["a", "c", "e", "g"] {
         put(&core, tree, key, "1");
     }
     let all = KeyRange { start: Vec::new(), end: None };
-    for (reverse, walked, other) in [(false, "b", "f"), (true, "f", "b")] {
-        for (changed, conflict) in [(walked, true), (other, false)] {
+    for (reverse, scanned, other) in [(false, "b", "f"), (true, "f", "b")] {
+        for (changed, conflict) in [(scanned, true), (other, false)] {
             let direction = if reverse { Direction::Reverse } else { Direction::Forward };
             let mut transaction = TransactionState::begin(&core);
             {

@@ -62,14 +62,14 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         self.writes.set(tree, key.to_vec(), value.map(<[u8]>::to_vec));
     }
 
-    /// Scans a range as this transaction sees it now. The part that is walked over counts as read.
+    /// Scans a range as this transaction sees it now. The part that is scanned counts as read.
     ///
     /// # Errors
     /// `TransactionTooLarge` when it has read too much to remember another range.
     pub(crate) fn scan(&mut self, tree: Tree, range: KeyRange, direction: Direction) -> Result<TransactionScan<'_, S>> {
         let own = self.writes.in_range(tree, &range, direction).peekable();
         let base = Scan::new(self.core.reader.clone(), self.snapshot.clone(), tree, range.clone(), direction);
-        self.reads.begin_walk(tree.table, &range)?;
+        self.reads.begin_scan(tree.table, &range)?;
         let (reads, table) = (&mut self.reads, tree.table);
         Ok(TransactionScan {
             reads,
@@ -87,7 +87,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
     /// Commits the transaction.
     pub(crate) async fn commit(self, durability: Durability) -> std::result::Result<(), CommitError> {
         let Self { core, snapshot, writes, mut reads, claim } = self;
-        reads.end_walk();
+        reads.end_scan();
         let reads = Some((snapshot.seq(), reads));
         core.committer.commit_writes(writes, reads, durability, claim).await
     }
@@ -187,10 +187,10 @@ impl<S: Store> TransactionScan<'_, S> {
     /// Adds to the read set everything from where the scan began to the position of `base`, absent keys included.
     fn note_read(&mut self) {
         match (self.base.key(), self.direction) {
-            (None, _) => self.reads.walked(self.table, &self.range),
-            (Some(key), Direction::Forward) => self.reads.walked_to(self.table, key),
+            (None, _) => self.reads.scanned(self.table, &self.range),
+            (Some(key), Direction::Forward) => self.reads.scanned_to(self.table, key),
             (Some(key), Direction::Reverse) => {
-                self.reads.walked(self.table, &KeyRange { start: key.to_vec(), end: self.range.end.clone() });
+                self.reads.scanned(self.table, &KeyRange { start: key.to_vec(), end: self.range.end.clone() });
             }
         }
     }

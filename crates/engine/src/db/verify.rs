@@ -144,32 +144,33 @@ pub(super) async fn verify_tables<S: Store>(
     snapshot: &S::Snapshot,
     rooted: &BTreeSet<TableId>,
 ) -> Result<Verification> {
-    let mut walk = Verifier { loader, snapshot, seen: PageSet::default(), found: Verification::default() };
+    let mut verifier = Verifier { loader, snapshot, seen: PageSet::default(), found: Verification::default() };
     let (mut tables, mut named) = (Vec::new(), FxHashSet::from_iter([CATALOG.table]));
-    walk.tree(CATALOG_NAME, CATALOG, |name, value| {
-        let tree = table_of(&name, &value);
-        named.extend(tree.iter().map(|tree| tree.table));
-        // A dropped table that is being freed is no longer the tree of a whole table.
-        if is_name(&name) {
-            tables.push((String::from_utf8_lossy(&name).into_owned(), tree));
-        }
-    })
-    .await?;
-    walk.found.catalog_pages_damaged = walk.found.problems.len() as u64;
-    if walk.found.catalog_pages_damaged > 0 {
-        walk.found.unnamed_tables = rooted.iter().filter(|table| !named.contains(*table)).copied().collect();
+    verifier
+        .tree(CATALOG_NAME, CATALOG, |name, value| {
+            let tree = table_of(&name, &value);
+            named.extend(tree.iter().map(|tree| tree.table));
+            // A dropped table that is being freed is no longer the tree of a whole table.
+            if is_name(&name) {
+                tables.push((String::from_utf8_lossy(&name).into_owned(), tree));
+            }
+        })
+        .await?;
+    verifier.found.catalog_pages_damaged = verifier.found.problems.len() as u64;
+    if verifier.found.catalog_pages_damaged > 0 {
+        verifier.found.unnamed_tables = rooted.iter().filter(|table| !named.contains(*table)).copied().collect();
     }
     for (name, tree) in tables {
-        let before = walk.found.problems.len();
+        let before = verifier.found.problems.len();
         match tree {
-            Ok(tree) => walk.tree(&name, tree, |_, _| {}).await?,
-            Err(error) => walk.found.note(&name, error)?,
+            Ok(tree) => verifier.tree(&name, tree, |_, _| {}).await?,
+            Err(error) => verifier.found.note(&name, error)?,
         }
-        let found = &mut walk.found;
+        let found = &mut verifier.found;
         let is_sound = found.problems.len() == before;
         if is_sound { &mut found.sound_tables } else { &mut found.damaged_tables }.push(name);
     }
-    Ok(walk.found)
+    Ok(verifier.found)
 }
 
 /// A verification under way.

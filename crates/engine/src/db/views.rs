@@ -280,7 +280,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Walks the keys in `range`. The part that is walked over counts as read, the absence of keys included; it is
+    /// Scans the keys in `range`. The part that was scanned counts as read, the absence of keys included; it is
     /// remembered as one range, and ranges that touch as one.
     ///
     /// # Errors

@@ -35,12 +35,12 @@ impl PageSet {
 }
 
 /// Verifies a store, as [`super::Store::verify`] documents.
-pub(super) fn walk(view: &View<'_>, state: State, records: &Records) -> Attempt<Verification> {
+pub(super) fn verify(view: &View<'_>, state: State, records: &Records) -> Attempt<Verification> {
     let pages = usize::try_from(state.page_count.min(view.shape.pages_max)).unwrap_or(usize::MAX);
     let mut seen_pages = PageSet(vec![false; pages]);
     (0..META_PAGES).try_for_each(|id| seen_pages.note(PageId(id), "a meta page"))?;
-    let entries = walk_tree(view, state.table, TABLE, &mut seen_pages)?;
-    walk_tree(view, state.free, FREE, &mut seen_pages)?;
+    let entries = verify_tree(view, state.table, TABLE, &mut seen_pages)?;
+    verify_tree(view, state.free, FREE, &mut seen_pages)?;
     let pages_used = seen_pages.0.iter().filter(|seen| **seen).count() as u64;
     let mut pages_free = 0;
     for id in records.values().flatten() {
@@ -54,7 +54,7 @@ pub(super) fn walk(view: &View<'_>, state: State, records: &Records) -> Attempt<
 }
 
 /// Checks a tree. Returns its number of entries.
-fn walk_tree(view: &View<'_>, root: PageId, table: TableId, seen_pages: &mut PageSet) -> Attempt<u64> {
+fn verify_tree(view: &View<'_>, root: PageId, table: TableId, seen_pages: &mut PageSet) -> Attempt<u64> {
     let mut entries = 0;
     let mut todo = vec![ExpectedNode { page: root, level: None, lower: Vec::new(), upper: None }];
     while let Some(expected) = todo.pop() {

@@ -348,7 +348,7 @@ impl Store for MemoryStore {
     type Copies<'a> = MemoryCopies;
     type Snapshot = MemorySnapshot;
     type Ticket = MemoryTicket;
-    type Walk = ();
+    type RangeScan = ();
 
     fn page_bytes(&self) -> usize {
         self.0.page_bytes
@@ -442,7 +442,7 @@ impl Store for MemoryStore {
 
     fn prefetch(&self, _pages: &[Missing]) {}
 
-    fn walk(&self) {}
+    fn begin_range_scan(&self) {}
 
     fn submit_soon(&self) {
         self.submit();

@@ -54,7 +54,7 @@ pub(crate) struct ReadSet {
     /// The ranges: first key, and the first key after the range.
     ranges: BTreeMap<Box<[u8]>, Box<[u8]>>,
     /// The range that is being scanned, which grows with every entry.
-    walked: Option<Ends>,
+    scanned: Option<Ends>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -70,7 +70,7 @@ impl ReadSet {
     /// # Errors
     /// `TransactionTooLarge` when there is no memory left for it: the key must not be read then.
     pub(crate) fn add_key(&mut self, table: TableId, key: &[u8]) -> Result<()> {
-        self.end_walk();
+        self.end_scan();
         let key = scoped_key(table, key);
         if self.contains(&key) {
             return Ok(());
@@ -80,28 +80,28 @@ impl ReadSet {
         Ok(())
     }
 
-    /// A walk begins, which has read nothing yet.
+    /// A scan begins, which has read nothing yet.
     ///
     /// # Errors
     /// `TransactionTooLarge` when there is no memory to remember it: then it must not begin.
-    pub(crate) fn begin_walk(&mut self, table: TableId, range: &KeyRange) -> Result<()> {
-        self.end_walk();
+    pub(crate) fn begin_scan(&mut self, table: TableId, range: &KeyRange) -> Result<()> {
+        self.end_scan();
         let (start, end) = ends_of(table, range);
         // Before it has begun: where it stops is not known, and must not be refused then.
         self.take_memory(start.len() + end.len())?;
         self.bytes -= start.len() + end.len() + ENTRY_OVERHEAD_BYTES;
-        self.walked = Some((start.clone(), start));
+        self.scanned = Some((start.clone(), start));
         Ok(())
     }
 
     /// Notes that the scan that began last has read all of `range`.
-    pub(crate) fn walked(&mut self, table: TableId, range: &KeyRange) {
-        self.walked = Some(ends_of(table, range));
+    pub(crate) fn scanned(&mut self, table: TableId, range: &KeyRange) {
+        self.scanned = Some(ends_of(table, range));
     }
 
     /// Notes that the scan that began last, a forward one, has read everything up to and including `key`.
-    pub(crate) fn walked_to(&mut self, table: TableId, key: &[u8]) {
-        if let Some((_, end)) = &mut self.walked {
+    pub(crate) fn scanned_to(&mut self, table: TableId, key: &[u8]) {
+        if let Some((_, end)) = &mut self.scanned {
             scoped(table, key, end);
             end.push(0);
         }
@@ -129,9 +129,10 @@ impl ReadSet {
 
     /// Returns everything that was read.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Read<'_>> {
-        let walked = self.walked.iter().filter(|(start, end)| start < end).map(|(start, end)| Read::Range(start, end));
+        let scanned =
+            self.scanned.iter().filter(|(start, end)| start < end).map(|(start, end)| Read::Range(start, end));
         let ranges = self.ranges.iter().map(|(start, end)| Read::Range(start, end));
-        walked.chain(ranges).chain(self.keys.iter().map(|key| Read::Key(key)))
+        scanned.chain(ranges).chain(self.keys.iter().map(|key| Read::Key(key)))
     }
 
     /// Returns the number of keys and ranges.
@@ -146,8 +147,8 @@ impl ReadSet {
     }
 
     /// Ends the scan that began last: its range joins the other ranges.
-    pub(crate) fn end_walk(&mut self) {
-        let Some((mut start, mut end)) = self.walked.take().filter(|(start, end)| start < end) else { return };
+    pub(crate) fn end_scan(&mut self) {
+        let Some((mut start, mut end)) = self.scanned.take().filter(|(start, end)| start < end) else { return };
         // All that it touches become one. Each was added once, so this takes no longer than adding them did.
         loop {
             let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(end.as_slice()))).next_back();
@@ -187,10 +188,10 @@ mod tests {
         KeyRange { start: start.into(), end: Some(end.into()) }
     }
 
-    fn walk(reads: &mut ReadSet, start: &str, end: &str) {
-        reads.begin_walk(TABLE, &range(start, end)).unwrap();
-        reads.walked(TABLE, &range(start, end));
-        reads.end_walk();
+    fn scan(reads: &mut ReadSet, start: &str, end: &str) {
+        reads.begin_scan(TABLE, &range(start, end)).unwrap();
+        reads.scanned(TABLE, &range(start, end));
+        reads.end_scan();
     }
 
     #[test]
@@ -198,7 +199,7 @@ mod tests {
         let mut reads = ReadSet::new(1 << 20);
         (0..1000).for_each(|_| reads.add_key(TABLE, b"k").unwrap());
         assert_eq!((reads.memory_bytes(), reads.len()), (8 + 1 + ENTRY_OVERHEAD_BYTES, 2));
-        (0..1000).for_each(|_| walk(&mut reads, "a", "c"));
+        (0..1000).for_each(|_| scan(&mut reads, "a", "c"));
         let with_range = reads.memory_bytes();
         reads.add_key(TABLE, b"b").unwrap();
         assert_eq!(reads.memory_bytes(), with_range, "the range has it");
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn ranges_that_touch_become_one_and_others_stay_apart() {
         let mut reads = ReadSet::new(1 << 20);
-        [("a", "c"), ("e", "g"), ("m", "p"), ("c", "e"), ("x", "x")].iter().for_each(|(a, b)| walk(&mut reads, a, b));
+        [("a", "c"), ("e", "g"), ("m", "p"), ("c", "e"), ("x", "x")].iter().for_each(|(a, b)| scan(&mut reads, a, b));
         let key = |key: &str| scoped_key(TABLE, key.as_bytes());
         let ranges: Vec<_> = reads.iter().collect();
         assert_eq!(ranges, [Read::Range(&key("a"), &key("g")), Read::Range(&key("m"), &key("p"))]);
@@ -217,29 +218,29 @@ mod tests {
         assert!(!reads.contains(&scoped_key(TableId(8), b"b")), "another table");
         let bytes = 2 * (9 + 9 + ENTRY_OVERHEAD_BYTES);
         assert_eq!(reads.memory_bytes(), bytes);
-        walk(&mut reads, "a", "z");
+        scan(&mut reads, "a", "z");
         assert_eq!(reads.iter().count(), 1);
     }
 
     #[test]
-    fn a_walk_to_the_end_of_its_table_ends_there() {
+    fn a_scan_to_the_end_of_its_table_ends_there() {
         let mut reads = ReadSet::new(1 << 20);
         let all = KeyRange { start: Vec::new(), end: None };
-        reads.begin_walk(TABLE, &all).unwrap();
+        reads.begin_scan(TABLE, &all).unwrap();
         assert_eq!(reads.iter().count(), 0, "nothing is read yet");
-        reads.walked_to(TABLE, b"k");
-        reads.walked(TABLE, &all);
-        reads.end_walk();
+        reads.scanned_to(TABLE, b"k");
+        reads.scanned(TABLE, &all);
+        reads.end_scan();
         assert!(reads.contains(&scoped_key(TABLE, &[255; 30])) && !reads.contains(&scoped_key(TableId(8), b"")));
     }
 
     #[test]
-    fn past_its_memory_a_key_and_a_walk_are_refused_and_nothing_has_changed() {
+    fn past_its_memory_a_key_and_a_scan_are_refused_and_nothing_has_changed() {
         let mut reads = ReadSet::new(3 * (9 + ENTRY_OVERHEAD_BYTES));
         ["a", "b", "c"].iter().for_each(|key| reads.add_key(TABLE, key.as_bytes()).unwrap());
         let before = reads.memory_bytes();
         assert_eq!(reads.add_key(TABLE, b"d").unwrap_err().kind(), ErrorKind::TransactionTooLarge);
-        let refused = reads.begin_walk(TABLE, &range("a", "z")).unwrap_err();
+        let refused = reads.begin_scan(TABLE, &range("a", "z")).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TransactionTooLarge);
         assert_eq!((reads.memory_bytes(), reads.iter().count()), (before, 3));
         reads.add_key(TABLE, b"a").unwrap();

@@ -308,7 +308,7 @@ mod threads {
                     while !stop.load(Ordering::Relaxed) {
                         let pair = random.u64(0..PAIRS);
                         let snapshot = (reader == 0).then(|| pool.snapshot());
-                        let _walk = (reader == 2 && random.bool()).then(|| pool.walk());
+                        let _scan = (reader == 2 && random.bool()).then(|| pool.begin_range_scan());
                         let attempt = || match &snapshot {
                             Some(snapshot) => both(&pool.view(snapshot), pair),
                             None => both(&pool.latest(), pair),

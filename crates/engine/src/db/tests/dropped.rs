@@ -100,10 +100,10 @@ fn reads_dropped_at_each_of_their_waits_hold_nothing_and_change_nothing() {
 }
 
 #[test]
-fn a_walk_dropped_at_each_of_its_waits_goes_on_without_losing_an_entry() {
+fn a_scan_dropped_at_each_of_its_waits_goes_on_without_losing_an_entry() {
     for direction in [Direction::Forward, Direction::Reverse] {
         for polls in 0.. {
-            assert!(polls < 5000, "the walk never ends");
+            assert!(polls < 5000, "the scan never ends");
             let (core, tree) = prepared(false);
             let all = KeyRange { start: Vec::new(), end: None };
             let mut wanted = model_range(&before(), &all, direction == Direction::Reverse).into_iter();
@@ -129,7 +129,7 @@ fn a_walk_dropped_at_each_of_its_waits_goes_on_without_losing_an_entry() {
                 }
             }
             drop(scan);
-            assert!(intact(&core, tree, "a walk") == before());
+            assert!(intact(&core, tree, "a scan") == before());
             if !was_dropped {
                 assert!(polls > usize::from(KEYS), "a poll for each entry, and one for each wait");
                 break;
