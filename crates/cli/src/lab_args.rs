@@ -236,7 +236,7 @@ impl RunArguments {
         }
         set(&mut config.dir, self.dir.clone());
         set(&mut config.seed, self.seed);
-        self.workload.put_over(&mut config.workload);
+        self.workload.replace_answers(&mut config.workload);
         set(&mut config.workload.threads, self.workload_threads);
         config.unmarked_devices |= self.unmarked_devices;
         let config = config.with_flags(&self.flags.given, &self.assignments)?;

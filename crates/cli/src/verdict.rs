@@ -34,8 +34,8 @@ pub(crate) struct WorkloadFlags {
 }
 
 impl WorkloadFlags {
-    /// Overwrites the answers in `workload` with the ones that the flags give.
-    pub(crate) fn put_over(&self, workload: &mut WorkloadConfig) {
+    /// Replaces the answers in `workload` that the flags give.
+    pub(crate) fn replace_answers(&self, workload: &mut WorkloadConfig) {
         let answers = [
             (self.read_only, &mut workload.read_only),
             (self.fits_in_memory, &mut workload.fits_in_memory),
@@ -77,7 +77,7 @@ pub(crate) fn verdict(arguments: &VerdictArguments, cancel: &AtomicBool) -> Resu
     let records = run::read(&result)?;
     // The run's own answers hold unless a flag overrides them.
     let mut stated = records.run.config.workload;
-    arguments.stated.put_over(&mut stated);
+    arguments.stated.replace_answers(&mut stated);
     stated.threads = arguments.threads.unwrap_or(stated.threads);
     let mut workload = Workload::from(stated);
     let in_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();

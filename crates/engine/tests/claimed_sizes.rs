@@ -201,7 +201,7 @@ impl Forger {
         superblock[64..72].copy_from_slice(&root.0.to_le_bytes());
         superblock[72..80].copy_from_slice(&root.1.to_le_bytes());
         for (at, place) in &self.superblocks {
-            // One that leads to the old table is no way out.
+            // The older superblocks are overwritten too, so that opening cannot fall back to them.
             let mut sector = vec![0; 4096];
             let mut old = vec![0; 4096];
             self.file.read_exact_at(&mut old, *at as u64).unwrap();
@@ -270,7 +270,7 @@ fn a_page_with_a_large_number_takes_no_memory_for_those_before_it() {
 #[test]
 fn a_sparse_file_takes_memory_for_its_pages_and_not_for_its_length() {
     let _turn = turn();
-    // The last is as long as ext4 lets a file be.
+    // The last length is the longest that ext4 allows.
     let most = [1 << 20, 1 << 30, 1 << 40, (16 << 40) - (1 << 30)].map(|length: u64| {
         let folder = folder();
         let path = small_database(folder.path());

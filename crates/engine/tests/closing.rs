@@ -269,7 +269,7 @@ mod reaped {
             self.inner.submit()
         }
 
-        /// A thread that does not wait gets nothing, unless it is the completion thread.
+        /// Returns no completion to a thread that does not wait, except to the completion thread.
         fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
             let is_completion_thread = std::thread::current().name() == Some(COMPLETION_THREAD);
             if wait_for > 0 || is_completion_thread { self.inner.reap(wait_for, into) } else { self.inner.submit() }

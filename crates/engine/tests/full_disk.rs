@@ -107,7 +107,7 @@ fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, backgroun
     db.sync().unwrap();
     drop((table, doomed, db));
 
-    // Still full, and with less memory.
+    // The disk is still full, and the database has less memory.
     let small = self::settings(1 << 20, background_threads);
     let db = Db::open_in(directory, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
     let table = db.table("t").unwrap();
@@ -121,7 +121,7 @@ fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, backgroun
     let after = world.restart(3);
     drop((table, db));
 
-    // As a power cut left it.
+    // The disk as a power cut leaves it.
     let directory: Arc<dyn Directory> = after.directory();
     let db = Db::open_in(&directory, &small).unwrap_or_else(|error| panic!("{what}: after a power cut: {error}"));
     let table = db.table("t").unwrap();
@@ -228,7 +228,7 @@ fn real_story(what: &str, folder: &Path, ballast: &Path) {
     let table = db.table("t").unwrap();
     check(what, &table, &model);
     assert!(db.verify().unwrap().is_clean(), "{what}");
-    // Room comes from outside, and is used without a word.
+    // Another program frees space: the database uses it without being told.
     std::fs::remove_file(ballast).unwrap();
     for row in 0..200u32 {
         let (key, value) = (row.to_be_bytes(), vec![8; 9000]);

@@ -78,12 +78,12 @@ impl Running {
         Ok(())
     }
 
-    /// The lines of its output, for one caller. Ends with the output.
+    /// Returns the lines of the child's output, for one caller. Ends with the output.
     pub(crate) fn lines(&mut self) -> mpsc::Receiver<String> {
         lines_of(self.0.stdout.take())
     }
 
-    /// The lines of its error stream, where that is a pipe.
+    /// Returns the lines of the child's error stream, if that is a pipe.
     pub(crate) fn complaints(&mut self) -> mpsc::Receiver<String> {
         lines_of(self.0.stderr.take())
     }
@@ -143,7 +143,7 @@ impl Running {
         }
     }
 
-    /// The error for a child that ended without a last line.
+    /// Creates the error for a child that ended without its final message.
     fn died(mut self, if_killed: &str, complaints: &mpsc::Receiver<String>) -> LabError {
         let status = self.wait();
         let how = match &status {
@@ -162,7 +162,7 @@ impl Running {
     }
 }
 
-/// The child's end of the exchange: reads the lines that its parent sends.
+/// Reads the requests that the parent sends to this child process.
 pub(crate) struct Orders<R> {
     from: BufReader<R>,
     command: &'static str,

@@ -19,15 +19,15 @@ pub fn all() -> impl Iterator<Item = &'static Claim> {
 /// A claim and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
-    /// [`Claim::id`].
+    /// The id of the claim: see [`Claim::id`].
     pub id: &'static str,
-    /// [`Claim::hypothesis`].
+    /// The claim in one sentence: see [`Claim::hypothesis`].
     pub hypothesis: &'static str,
-    /// [`Claim::source`].
+    /// The author of the claim: see [`Claim::source`].
     pub source: &'static str,
     /// The name of [`Claim::experiment`].
     pub experiment: &'static str,
-    /// [`Claim::rule`].
+    /// The deciding rule: see [`Claim::rule`].
     pub rule: &'static str,
     /// The answer.
     #[serde(flatten)]

@@ -27,7 +27,7 @@ pub enum Verdict {
     Better,
     /// Worse by more than threshold and spread; or it had a figure and now has none.
     Worse,
-    /// The medians are within the threshold.
+    /// The medians differ by less than the threshold.
     Same,
     /// Further apart than the threshold, but no more than chance allows with so few repeats ([`Spread::differs_from`]).
     Inconclusive,
@@ -48,7 +48,7 @@ impl Verdict {
 /// A trial in both results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// [`crate::record::TrialSpec::key`].
+    /// The trial's key: see [`crate::record::TrialSpec::key`].
     pub key: String,
     /// Whether more is better.
     pub more_is_better: bool,
@@ -306,7 +306,7 @@ mod tests {
         assert!(failed.warnings.iter().any(|warning| warning.contains("went away")), "{failed:?}");
     }
 
-    /// Records of one trial with one figure.
+    /// Creates a record file with one trial and one figure.
     fn one(experiment: ExperimentId, variant: &str, figure: &str, value: f64) -> RecordFile {
         let mut file = crate::verdict::tests::file(experiment, variant, &[("shadow", 1e4)]);
         if experiment == crate::experiments::errors::ID {

@@ -67,14 +67,14 @@ impl Data {
         value.len() == self.value_bytes && different == 0 && *tail == word.to_le_bytes()[..tail.len()]
     }
 
-    /// The entry of a number in one of its versions.
+    /// Returns the entry of a number in one of its versions.
     pub(crate) fn changed(&self, number: u64, version: u64) -> (Key, Vec<u8>) {
         let mut value = Vec::with_capacity(self.value_bytes);
         self.fill(number, version, &mut value);
         (self.key(number), value)
     }
 
-    /// All entries in order.
+    /// Returns all entries in key order.
     pub(crate) fn entries(self) -> impl Iterator<Item = (Key, Vec<u8>)> + Send + 'static {
         (0..self.count).map(move |number| self.changed(number, 0))
     }
@@ -84,9 +84,9 @@ impl Data {
     }
 }
 
-/// A value begins with its version.
+/// Bytes of the version number with which each value begins.
 const VERSION_BYTES: usize = 8;
-/// Separates versions. Odd, so that no two of them have the same words.
+/// Factor by which versions are made different. It is odd, so that no two versions have the same words.
 const MULTIPLIER: u64 = 0x5851_f42d_4c95_7f2d;
 /// Difference between consecutive words of a value. An addition, so that many words are computed at a time; odd, so
 /// that no word repeats.
@@ -114,7 +114,7 @@ pub(crate) struct Zipfian {
 const THETA: f64 = 0.99;
 
 impl Zipfian {
-    /// Ranks below `count`. Takes time in proportion to it.
+    /// Creates a distribution over ranks below `count`. Takes time in proportion to `count`.
     pub(crate) fn new(count: u64, seed: u64) -> Self {
         let zeta = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-THETA)).sum::<f64>();
         let (all, two) = (zeta(count), zeta(count.min(2)));

@@ -54,7 +54,7 @@ pub(crate) struct Description {
     pub(crate) losses: &'static [(&'static str, &'static str)],
     /// Whether all its trials make their warm state themselves; see [`Experiment::warms_itself`].
     pub(crate) warms_itself: bool,
-    /// The flag that makes a trial need less memory, where there is no limit to raise.
+    /// Returns the flag that makes a trial need less memory, for machines without a limit that could be raised.
     pub(crate) less_memory: fn(&Target) -> Option<&'static str>,
     /// The flag that raises the limit of a trial.
     pub(crate) more_memory: fn(&Target) -> &'static str,
@@ -138,7 +138,7 @@ pub(crate) trait Experiment: Sync {
     /// The metric by which a trial is judged, and how its figures are to be read.
     fn basis(&self, spec: &TrialSpec) -> Basis;
 
-    /// Whether one of its findings already covers a trial's warning for the whole method.
+    /// Returns whether one of the experiment's findings already covers a trial's warning.
     fn covers_warning(&self, _group: &Group<'_>, _warning: &str) -> bool {
         false
     }
@@ -189,14 +189,14 @@ pub(crate) struct Section<'g, 'a> {
     pub(crate) variant: &'g str,
     /// The target's label.
     pub(crate) target: &'g str,
-    /// Both in words.
+    /// Variant and target in words.
     pub(crate) title: String,
     /// The groups, in the order in which they were first measured.
     pub(crate) groups: Vec<&'g Group<'a>>,
 }
 
 impl<'g, 'a> Section<'g, 'a> {
-    /// The groups: mapped ones first and fio last.
+    /// Returns the groups, mapped ones first and fio last.
     pub(crate) fn by_family(&self) -> Vec<&'g Group<'a>> {
         let mut groups = self.groups.clone();
         groups.sort_by_key(|group| group.family());
@@ -209,11 +209,11 @@ impl<'g, 'a> Section<'g, 'a> {
 pub(crate) struct Targeted<'g, 'a> {
     /// All records.
     pub(crate) file: &'g RecordFile,
-    /// The same, grouped.
+    /// The records, grouped.
     pub(crate) summary: &'g Summary<'a>,
     /// The target's label.
     pub(crate) target: &'g str,
-    /// The variants measured on it, in that order.
+    /// The variants measured on the target, in the order of their measurement.
     pub(crate) variants: Vec<&'g str>,
 }
 
@@ -293,12 +293,12 @@ pub(crate) struct Needs {
 /// The part of the trials that read data larger than memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Limited {
-    /// None.
+    /// No trial does.
     #[default]
     Nothing,
-    /// Some of them: the others are measured where memory cannot be limited.
+    /// Some trials do: the others are measured even where memory cannot be limited.
     Some,
-    /// All of them: the experiment is left out where memory cannot be limited.
+    /// All trials do: the experiment is left out where memory cannot be limited.
     All,
 }
 
@@ -356,9 +356,9 @@ pub(crate) struct StoresPlace {
 /// Memory that each way of reclaim leaves to the trial.
 #[derive(Debug, Clone)]
 pub(crate) struct ReclaimBytes {
-    /// Left by a cgroup.
+    /// Memory that a cgroup leaves to the trial.
     pub(crate) cgroup: u64,
-    /// Left by the ballast, or why there is to be none.
+    /// Memory that the ballast leaves to the trial, or the reason why there is no ballast.
     pub(crate) kswapd: std::result::Result<u64, String>,
 }
 
@@ -395,6 +395,6 @@ pub(crate) struct Reclaim {
     pub(crate) by: &'static str,
     /// Whether it is for the RAM-backed device or for the file.
     pub(crate) on_ram: bool,
-    /// The limit, or why there is none.
+    /// The limit, or the reason why there is none.
     pub(crate) limit: std::result::Result<MemoryLimit, String>,
 }

@@ -22,7 +22,7 @@ use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
 
-/// All of them, in the order they run and are reported.
+/// All experiments, in the order in which they run and are reported.
 pub(crate) static ALL: [&dyn Experiment; 13] = [
     &random::Random,
     &scan::Scan,
@@ -52,12 +52,12 @@ pub(crate) fn known(id: ExperimentId) -> Result<&'static dyn Experiment> {
     find(id).ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("there is no experiment '{id}'")))
 }
 
-/// The ids of all experiments, in their order.
+/// Returns the ids of all experiments, in the order of `ALL`.
 pub fn ids() -> impl Iterator<Item = ExperimentId> {
     ALL.into_iter().map(Experiment::id)
 }
 
-/// The place of an experiment in their order; the last for one of a newer nofault.
+/// Returns the position of an experiment in `ALL`; for an experiment of a newer nofault, the position after the last.
 pub(crate) fn place(id: ExperimentId) -> usize {
     ALL.iter().position(|experiment| experiment.id() == id).unwrap_or(ALL.len())
 }

@@ -43,7 +43,7 @@ pub struct Finding {
     pub kind: Kind,
     /// The sentence.
     pub text: String,
-    /// Keys of the trials it used.
+    /// Keys of the trials behind the finding.
     #[serde(rename = "cells")]
     pub trials: Vec<String>,
     /// Label and value for the key figures; `None` for a finding that is never one.
@@ -53,11 +53,11 @@ pub struct Finding {
 /// A number with a label, for the top of the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KeyFigure {
-    /// Its label.
+    /// The label of the number.
     pub label: String,
     /// The number, with its unit.
     pub value: String,
-    /// Its spread or condition.
+    /// The spread of the number, or its condition.
     pub detail: String,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Comparison<'g> {
     /// Figure of a divided by that of b.
     pub(crate) ratio: Spread,
     pub(crate) kind: Kind,
-    /// Repeats of each that would separate them if the noise stays the same; `None` above [`REPEATS_MAX`].
+    /// Repeats of each group that would separate the two if the noise stays the same; `None` above [`REPEATS_MAX`].
     repeats: Option<usize>,
 }
 
@@ -169,7 +169,7 @@ impl Comparison<'_> {
         format!("{}× ({} to {})", digits(r.median), digits(r.min), digits(r.max))
     }
 
-    /// Why it is inconclusive; empty where it is conclusive.
+    /// Returns why the comparison is inconclusive; empty where it is conclusive.
     pub(crate) fn caveat(&self) -> String {
         match (self.kind, self.repeats) {
             (Kind::Inconclusive, _) if self.a.count < 2 || self.b.count < 2 => {

@@ -96,12 +96,12 @@ impl Worker<'_> {
         self.barrier.wait();
     }
 
-    /// Whether to go on.
+    /// Returns whether the worker is to go on.
     pub fn running(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// When this worker started.
+    /// Returns when this worker started.
     pub fn started(&self) -> Instant {
         self.started
     }

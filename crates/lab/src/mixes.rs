@@ -4,7 +4,7 @@
 
 use crate::entries::{Zipfian, mix};
 
-/// Entries a scan asks for at most.
+/// Most entries of one scan.
 pub(crate) const SCAN_MAX: usize = 100;
 
 /// Shares of the operations, in percent; the rest are reads.

@@ -43,7 +43,7 @@ pub enum Record {
 /// Configuration, machine and tool of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// [`SCHEMA`] of the file.
+    /// The schema version of the file: [`SCHEMA`] when it was written.
     pub schema: u32,
     /// Version of the tool.
     pub tool_version: String,
@@ -342,7 +342,7 @@ pub struct Checks {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
     /// Mean in nanoseconds.
     pub mean_ns: f64,
@@ -354,7 +354,7 @@ pub struct Latency {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
-    /// The largest.
+    /// The largest latency.
     pub max_ns: u64,
     /// The whole histogram: HdrHistogram V2, base64.
     pub hdr: String,
@@ -389,7 +389,7 @@ pub struct Note {
 pub struct End {
     /// Whether every planned trial was measured.
     pub complete: bool,
-    /// The reason when not: `interrupted`, or the error.
+    /// The reason why the run is not complete: `interrupted`, or the error.
     #[serde(default)]
     pub reason: String,
     /// Wall time of the run in seconds.

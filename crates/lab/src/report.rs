@@ -166,7 +166,7 @@ struct Page<'a> {
     settings: String,
 }
 
-/// Whether a file with this beginning is a report.
+/// Returns whether a file with this beginning is a report.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     head.trim_start().starts_with(BEGINNING) && head.contains(TITLE)

@@ -332,7 +332,7 @@ impl Runner<'_> {
         Ok(trouble(self.wrong, self.failed))
     }
 
-    /// Records that a trial could not be measured, with its reason; the other trials follow.
+    /// Records that a trial could not be measured, with its reason; the run goes on with the other trials.
     fn could_not(&mut self, spec: &TrialSpec, error: &LabError) -> Result<()> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));

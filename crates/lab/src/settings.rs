@@ -161,7 +161,7 @@ impl Config {
         self.with(given).map_err(usage)
     }
 
-    /// Returns the configuration with the values of a table in place of its own.
+    /// Returns the configuration after replacing values by those of a table.
     fn with(&self, given: toml::Table) -> std::result::Result<Self, String> {
         let whole = self.clone().normalised()?;
         let mut all = toml::Table::try_from(&whole).map_err(|error| error.to_string())?;
@@ -207,7 +207,7 @@ impl Config {
 }
 
 impl Given {
-    /// Stores the value in the parameters of the experiments that `seen` chose.
+    /// Stores the value in the parameters of the experiments that the configuration `seen` selects.
     fn put(&self, config: &mut Config, seen: &Config) {
         let shared = || seen.chosen().any(|experiment| experiment.description().params.shares(self, seen));
         if let Some(put) = self.flag.shared

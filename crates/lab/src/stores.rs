@@ -83,7 +83,7 @@ impl Kind {
         self.feature.is_empty() || peers || with("peer-rocksdb", cfg!(feature = "peer-rocksdb"))
     }
 
-    /// Text shown instead of its figures when it was not compiled in.
+    /// Returns the text that is shown instead of the store's figures when it was not compiled in.
     pub(crate) fn not_built(&self) -> String {
         format!("not built: --features {}", self.feature)
     }
@@ -98,13 +98,13 @@ pub(crate) fn kind_of(id: &str) -> Option<&'static Kind> {
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "the engine needs no more than a size of its cache"))]
 pub(crate) struct Room {
-    /// Bytes for a cache of its own.
+    /// Bytes of the store's own cache.
     pub(crate) cache_bytes: u64,
     /// Bytes of written data that a store with write buffers (LSM trees) may hold before flushing.
     pub(crate) write_bytes: u64,
-    /// Keys and values that it will hold at most, in bytes.
+    /// Most bytes of keys and values that the store will hold.
     pub(crate) data_bytes: u64,
-    /// Threads that use it at a time.
+    /// Number of threads that use the store concurrently.
     pub(crate) threads: u32,
 }
 

@@ -204,7 +204,7 @@ pub const TIME_PER_OP: &str = "time_per_op_s";
 /// The columns about paging that are meaningful for a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paging {
-    /// None: everything is in memory, or the trial is not about reads.
+    /// No columns: everything is in memory, or the trial is not about reads.
     None,
     /// Faults and shootdowns.
     Faults,
@@ -225,12 +225,12 @@ pub struct Basis {
 }
 
 impl Basis {
-    /// Judged by a metric, with no paging.
+    /// Judges by a metric; the trial causes no paging.
     pub const fn by(metric: Metric) -> Self {
         Self { metric, out_of_core: false, paging: Paging::None }
     }
 
-    /// Judged by a metric, with pages being loaded and evicted.
+    /// Judges by a metric; the trial loads and evicts pages.
     pub const fn paging(metric: Metric) -> Self {
         Self { metric, out_of_core: false, paging: Paging::Faults }
     }
@@ -239,7 +239,7 @@ impl Basis {
 /// The trials of one key: the repeats of one measurement.
 #[derive(Debug, Clone)]
 pub struct Group<'a> {
-    /// [`TrialSpec::key`].
+    /// The key of the trials: see [`TrialSpec::key`].
     pub key: String,
     /// The specification (of the first repeat).
     pub spec: &'a TrialSpec,

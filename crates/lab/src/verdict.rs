@@ -69,13 +69,13 @@ pub struct Verdict {
     pub not_measured: Vec<String>,
     /// The confidence.
     pub sure: Sure,
-    /// Why it is no higher.
+    /// The reasons why the confidence is no higher.
     pub why_no_surer: Vec<String>,
     /// The answer for a read-only workload in memory, where the user said neither; one sentence.
     pub otherwise: Option<String>,
 }
 
-/// Judges from records alone.
+/// Judges by the rules, from records alone.
 pub fn judge(file: &RecordFile, summary: &Summary<'_>, stated: Workload) -> Verdict {
     let records = Records { file, summary };
     let mut verdict = judge_as(&records, stated, stated.assumed());

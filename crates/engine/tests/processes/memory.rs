@@ -21,7 +21,7 @@ const GROUPS: [(&str, &str); 2] =
 /// One in so many rows is changed after the load.
 const CHANGED: u64 = 20;
 
-/// Settings for the child. The log is small, because its segments would otherwise be as large as the cache.
+/// Settings with a small cache and a log of the default size, whose segments are as large as the cache.
 fn settings() -> Settings {
     Settings { cache_bytes: CACHE_BYTES, ..Settings::default() }
 }

@@ -111,7 +111,7 @@ pub(crate) fn gather(buffer: IoBuf, part_bytes: usize, rng: &mut fastrand::Rng) 
     (WriteData::Gather(parts), bytes)
 }
 
-/// Offsets and lengths are drawn in multiples of this.
+/// Returns the unit in which offsets and lengths are drawn.
 fn unit(disk: &dyn Disk) -> usize {
     match disk.info().align_bytes {
         1 => ODD_UNIT,

@@ -3,7 +3,7 @@
 use super::MIB;
 use crate::format::bytes;
 
-/// Checks that each value is a length of time or a share.
+/// Checks that each value is positive and finite.
 pub(crate) fn positive(name: &str, values: &[f64]) -> Result<(), String> {
     match values.iter().find(|value| !(**value > 0.0 && value.is_finite())) {
         Some(value) => Err(format!("{name} = {value}: must be more than zero")),
@@ -11,7 +11,7 @@ pub(crate) fn positive(name: &str, values: &[f64]) -> Result<(), String> {
     }
 }
 
-/// Checks that there is a value, and that each is 1 to `max`.
+/// Checks that the list is not empty, and that each value is from 1 to `max`.
 pub(crate) fn counts(name: &str, values: &[u32], max: u32) -> Result<(), String> {
     match values.iter().find(|value| !(1..=max).contains(*value)) {
         Some(value) => Err(format!("{name} = {value}: must be 1 to {max}")),

@@ -15,12 +15,12 @@ pub struct ExperimentId(&'static str);
 static INTERNED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 impl ExperimentId {
-    /// The experiment of a name that the source has.
+    /// Creates the id of an experiment from a name in the source code.
     pub const fn new(name: &'static str) -> Self {
         Self(name)
     }
 
-    /// The experiment of a name that was read.
+    /// Creates the id of an experiment from a name in a file.
     pub fn of(name: &str) -> Self {
         let mut names = INTERNED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = names.get(name) {

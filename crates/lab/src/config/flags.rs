@@ -84,26 +84,26 @@ pub enum Reach {
 /// The value of a flag.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// For [`Kind::Seconds`].
+    /// Value of a flag of [`Kind::Seconds`].
     Seconds(f64),
-    /// For [`Kind::Bytes`].
+    /// Value of a flag of [`Kind::Bytes`].
     Bytes(u64),
-    /// For [`Kind::Count`].
+    /// Value of a flag of [`Kind::Count`].
     Count(u32),
-    /// For [`Kind::Counts`].
+    /// Values of a flag of [`Kind::Counts`].
     Counts(Vec<u32>),
-    /// For [`Kind::Numbers`].
+    /// Values of a flag of [`Kind::Numbers`].
     Numbers(Vec<u64>),
-    /// For [`Kind::Choice`].
+    /// Value of a flag of [`Kind::Choice`].
     Choice(Choice),
-    /// For [`Kind::Memory`].
+    /// Value of a flag of [`Kind::Memory`].
     Memory(MemoryChoice),
-    /// For [`Kind::Paths`].
+    /// Values of a flag of [`Kind::Paths`].
     Paths(Vec<PathBuf>),
 }
 
 impl Value {
-    /// Whether the value requires something: `off` and `auto` do not, as they can be met on any machine.
+    /// Returns whether the value requires a resource: `off` and `auto` do not, because any machine can satisfy them.
     pub fn asks(&self) -> bool {
         match self {
             Self::Choice(choice) => *choice == Choice::Require,
@@ -112,7 +112,7 @@ impl Value {
         }
     }
 
-    /// The only count, where one was given.
+    /// Returns the count, if exactly one was given.
     pub fn one(&self) -> Option<u32> {
         match self {
             Self::Counts(counts) => match counts.as_slice() {
@@ -194,22 +194,22 @@ pub struct Use<P> {
 }
 
 impl<P> Use<P> {
-    /// The flag sets parameters of the experiment.
+    /// Declares that the flag sets parameters of the experiment.
     pub const fn own(flag: &'static Flag, put: fn(&mut P, &Value)) -> Self {
         Self { flag, put, reaches: |_, _| true, shares: false, nearest: None, note: "" }
     }
 
-    /// The flag sets the value that all share, and the experiment obeys it.
+    /// Declares that the flag sets a value shared by all experiments, which the experiment obeys.
     pub const fn shared(flag: &'static Flag) -> Self {
         Self { flag, put: |_, _| (), reaches: |_, _| true, shares: true, nearest: None, note: "" }
     }
 
-    /// The flag sets parameters of the experiment beside the value that all share.
+    /// Declares that the flag also sets parameters of the experiment, besides the shared value.
     pub const fn and_own(self, put: fn(&mut P, &Value)) -> Self {
         Self { put, ..self }
     }
 
-    /// The experiment has no such parameter; `nearest` names the closest alternative.
+    /// Declares that the experiment has no such parameter; `nearest` names the closest alternative.
     pub const fn none(flag: &'static Flag, nearest: &'static str) -> Self {
         Self { flag, put: |_, _| (), reaches: |_, _| false, shares: false, nearest: Some(nearest), note: "" }
     }
@@ -231,14 +231,14 @@ const fn flag(name: &'static str, value_name: &'static str, heading: Heading, ki
     Flag { name, value_name, help, heading, kind, reach: Reach::Chosen, shared: None }
 }
 
-/// How often each trial is measured.
+/// The flag for how often each trial is measured.
 pub static REPEATS: Flag = Flag {
     reach: Reach::Run,
     shared: Some(|config, value| value.put_count(&mut config.repeats)),
     ..flag("repeats", "COUNT", Heading::What, Kind::Count, "How often each trial is measured")
 };
 
-/// Length of a trial.
+/// The flag for the length of a trial.
 pub static SECONDS: Flag = Flag {
     reach: Reach::Every,
     ..flag(
@@ -250,7 +250,7 @@ pub static SECONDS: Flag = Flag {
     )
 };
 
-/// Size of the data.
+/// The flag for the size of the data.
 pub static SIZE: Flag = Flag {
     shared: Some(|config, value| value.put_bytes(&mut config.data_bytes)),
     ..flag(
@@ -262,7 +262,7 @@ pub static SIZE: Flag = Flag {
     )
 };
 
-/// Memory of the trials.
+/// The flag for the memory of the trials.
 pub static MEMORY: Flag = Flag {
     shared: Some(|config, value| value.put_bytes(&mut config.memory_bytes)),
     ..flag(
@@ -274,7 +274,7 @@ pub static MEMORY: Flag = Flag {
     )
 };
 
-/// How memory is limited.
+/// The flag for the way to limit memory.
 pub static MEMORY_METHOD: Flag = Flag {
     shared: Some(|config, value| {
         if let Value::Memory(method) = value {
@@ -284,7 +284,7 @@ pub static MEMORY_METHOD: Flag = Flag {
     ..flag("memory-method", "METHOD", Heading::How, Kind::Memory, "How memory is limited")
 };
 
-/// Thread counts.
+/// The flag for thread counts.
 pub static THREADS: Flag = flag(
     "threads",
     "COUNT",
@@ -293,11 +293,11 @@ pub static THREADS: Flag = flag(
     "Thread counts of what works on several threads, as in 1,16,100",
 );
 
-/// Queue depths.
+/// The flag for queue depths.
 pub static DEPTHS: Flag =
     flag("depths", "DEPTH", Heading::How, Kind::Counts, "Queue depths of the ring methods, as in 1,32,128");
 
-/// Whether to make a RAM-backed device.
+/// The flag for making a RAM-backed device.
 pub static RAM_DEVICE: Flag = Flag {
     shared: Some(|config, value| value.put_choice(&mut config.ram_device)),
     ..flag(
@@ -309,13 +309,13 @@ pub static RAM_DEVICE: Flag = Flag {
     )
 };
 
-/// Size of the data on it.
+/// The flag for the size of the data on the RAM-backed device.
 pub static RAM_SIZE: Flag = Flag {
     shared: Some(|config, value| value.put_bytes(&mut config.ram_data_bytes)),
     ..flag("ram-size", "SIZE", Heading::Where, Kind::Bytes, "Size of the data on the RAM-backed device")
 };
 
-/// Raw devices.
+/// The flag for raw devices.
 pub static DEVICE: Flag = Flag {
     shared: Some(|config, value| value.put_paths(&mut config.devices)),
     ..flag(
@@ -327,13 +327,13 @@ pub static DEVICE: Flag = Flag {
     )
 };
 
-/// Whether fio takes part.
+/// The flag for fio as a baseline.
 pub static FIO: Flag = Flag {
     shared: Some(|config, value| value.put_choice(&mut config.fio)),
     ..flag("fio", "CHOICE", Heading::How, Kind::Choice, "fio as an outside baseline")
 };
 
-/// Whether the engine's pool takes part.
+/// The flag for the engine's pool.
 pub static POOL: Flag = Flag {
     shared: Some(|config, value| value.put_choice(&mut config.pool)),
     ..flag(
@@ -345,7 +345,7 @@ pub static POOL: Flag = Flag {
     )
 };
 
-/// Values of read-ahead.
+/// The flag for the values of read-ahead.
 pub static READ_AHEAD: Flag = Flag {
     shared: Some(|config, value| value.put_numbers(&mut config.read_ahead_kb)),
     ..flag(

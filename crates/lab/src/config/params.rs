@@ -12,10 +12,10 @@ use super::{Config, ExperimentId, Preset};
 
 /// The parameters of an experiment.
 pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
-    /// The experiment, whose name is the name of the section.
+    /// The experiment that has these parameters. Its name is the name of their section.
     const OF: ExperimentId;
 
-    /// The meaning of the command line's flags for it.
+    /// What each flag of the command line means for the experiment.
     const FLAGS: &'static [Use<Self>];
 
     /// The values of a preset.
@@ -74,7 +74,7 @@ pub(crate) trait Parameters: Sync {
     /// Whether a flag changes how the experiment, as it is configured, is measured.
     fn takes(&self, given: &Given, config: &Config) -> bool;
 
-    /// Whether the flag does so by the value that all experiments share.
+    /// Returns whether the flag does so by the value that all experiments share.
     fn shares(&self, given: &Given, config: &Config) -> bool;
 
     /// The closest alternative to a flag that does not apply.
@@ -84,7 +84,7 @@ pub(crate) trait Parameters: Sync {
     fn put(&self, given: &Given, config: &mut Config);
 }
 
-/// [`Parameters`] of the type `P`.
+/// Implements [`Parameters`] for the type `P`.
 pub(crate) struct ParametersOf<P>(PhantomData<fn() -> P>);
 
 impl<P> ParametersOf<P> {

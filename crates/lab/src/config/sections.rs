@@ -17,7 +17,7 @@ pub struct Section(Vec<(String, Value)>);
 pub struct Sections(Vec<(String, Section)>);
 
 impl Section {
-    /// The fields of `params`, in the order in which they are declared.
+    /// Creates a section with the fields of `params`, in the order of their declaration.
     pub(super) fn of(params: &impl Serialize) -> Self {
         // A TOML table holds every value that a parameter may have, and sorts the names; JSON keeps their order.
         let mut table = toml::Table::try_from(params).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Sections {
         }
     }
 
-    /// The same in the order of `other`, without sections that it does not have.
+    /// Returns the sections in the order of `other`, without those that `other` lacks.
     pub(crate) fn in_order_of(mut self, other: &Self) -> Self {
         let place = |(name, _): &(String, Section)| other.0.iter().position(|(known, _)| known == name);
         self.keep_common(other);
@@ -64,13 +64,13 @@ impl Sections {
         self
     }
 
-    /// Removes the sections that `other` does not have.
+    /// Removes the sections that `other` lacks.
     pub(crate) fn keep_common(&mut self, other: &Self) {
         self.0.retain(|(name, _)| other.get(name).is_some());
     }
 }
 
-/// Equality ignores the order, which only affects how a configuration is printed.
+/// Compares two lists of named values. Equality ignores the order, which only affects printing.
 fn same<T: PartialEq>(a: &[(String, T)], b: &[(String, T)]) -> bool {
     let has = |(name, value): &(String, T)| b.iter().any(|(other, same)| (other, same) == (name, value));
     a.len() == b.len() && a.iter().all(has)
@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for Sections {
     }
 }
 
-/// A map in the order of its text.
+/// A map that keeps the order of the text it was read from.
 struct Entries<T>(Vec<(String, T)>);
 
 impl<T> Default for Entries<T> {

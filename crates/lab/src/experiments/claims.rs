@@ -48,21 +48,21 @@ use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
 use crate::workload::{self, Layout, PAGE_BYTES};
 
-/// Cached data read in units.
+/// The variant that reads cached data in units of several sizes.
 pub const CACHED_READ: &str = "cached-read";
-/// Calls of mmap and munmap by many threads.
+/// The variant in which many threads call mmap and munmap.
 pub const MAP_CALLS: &str = "map-calls";
-/// One map or a thousand.
+/// The variant that compares one map of a file with a thousand.
 pub const MANY_MAPS: &str = "many-maps";
-/// A mapped file that grows.
+/// The variant in which a mapped file grows.
 pub const FILE_GROWTH: &str = "file-growth";
-/// A private view that is mapped anew.
+/// The variant in which a private map is mapped anew.
 pub const PRIVATE_REMAP: &str = "private-remap";
-/// Buffered reads that leave nothing in the page cache.
+/// The variant with buffered reads that leave nothing in the page cache.
 pub const UNCACHED_READ: &str = "uncached-read";
-/// Durable changes through a map.
+/// The variant with durable changes through a map.
 pub const MAP_COMMIT: &str = "map-commit";
-/// A database under updates while a reader stays.
+/// The variant in which a database is updated while a reader holds a snapshot.
 pub const LONG_READER: &str = "long-reader";
 
 /// Bytes that one call of `map-calls` maps or reads.

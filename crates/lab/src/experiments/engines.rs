@@ -43,15 +43,15 @@ use crate::summary::{Basis, Metric, Summary};
 use history::History;
 use place::Place;
 
-/// Filling an empty store.
+/// The work of filling an empty store.
 pub const LOAD: &str = "load";
-/// All entries in order, just after loading.
+/// The work of scanning all entries in order, just after loading.
 pub const SCAN: &str = "scan";
-/// All entries in order, after the mixes.
+/// The work of scanning all entries in order, after the mixes.
 pub const SCAN_AGED: &str = "scan-aged";
-/// Durable commits of one writer, an entry each.
+/// The work of one writer that commits durably, one entry each.
 pub const COMMIT: &str = "commit";
-/// Durable commits of many writers, an entry each.
+/// The work of many writers that commit durably, one entry each.
 pub const COMMIT_MANY: &str = "commit-many";
 /// Prefix of the mixes' names; the letter follows.
 pub const YCSB: &str = "ycsb-";

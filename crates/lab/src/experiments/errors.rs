@@ -47,17 +47,17 @@ use crate::show::figures::{Figure, rates};
 use crate::summary::{Basis, Metric, Summary};
 use crate::workload::PAGE_BYTES;
 
-/// Another process cuts the file at a page.
+/// The fault that another process cuts the file at a page boundary.
 pub const TRUNCATED: &str = "truncated";
-/// Another process cuts the file within a page.
+/// The fault that another process cuts the file within a page.
 pub const TRUNCATED_INSIDE: &str = "truncated-inside";
-/// The device fails to read a page.
+/// The fault that the device fails to read a page.
 pub const READ_ERROR: &str = "read-error";
-/// A bit changes on disk.
+/// The fault that a bit changes on disk.
 pub const BIT_FLIP: &str = "bit-flip";
-/// A bit changes in memory.
+/// The fault that a bit changes in memory.
 pub const STRAY_WRITE: &str = "stray-write";
-/// The cost of checking.
+/// The variant that measures the cost of verifying checksums.
 pub const CHECKSUM_COST: &str = "checksum-cost";
 
 /// The faults, in the order of the report.

@@ -34,9 +34,9 @@ use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Paging, Summary};
 use crate::workload::{self, PAGE_BYTES};
 
-/// The cost of a fault.
+/// The variant that measures the cost of a page fault.
 pub const FAULTS: &str = "faults";
-/// The cost of taking a page out of a map.
+/// The variant that measures the cost of unmapping a page.
 pub const SHOOTDOWNS: &str = "shootdowns";
 
 /// Warning of a trial without eviction.

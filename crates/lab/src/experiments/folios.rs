@@ -30,13 +30,13 @@ use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Metric, Summary};
 use crate::workload::PAGE_BYTES;
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("folios");
 
 /// The extra parameter that holds the size of the folios, in bytes.
 const FOLIO: &str = "folio";
 
-/// The experiment.
+/// The experiment `folios`, as the registry lists it.
 pub(crate) struct Folios;
 
 static DESCRIPTION: Description = Description {

@@ -43,7 +43,7 @@ pub const COMMITS: &str = "commits";
 /// The stores, in the order of the report.
 pub const STORES: [&str; 7] =
     ["os-cow", "user-cow", "user-cow-pwrite", "mapped-log", "shadow-writemap", "shadow", "engine"];
-/// A map that lets uncommitted bytes reach the disk, and one that does not.
+/// The maps that are compared for uncommitted bytes: the first lets them reach the disk, the second does not.
 const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
 /// Planned time of filling, opening and checking a store, for a thousand keys.
 const FILL_S_PER_1000: f64 = 0.02;

@@ -219,7 +219,7 @@ fn plan_striped(
     }
 }
 
-/// 2, 4, 8 … and the largest width.
+/// Returns the widths 2, 4, 8 … and the largest width.
 fn widths(most: usize) -> Vec<usize> {
     let mut widths: Vec<usize> =
         std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|w| *w < most).collect();

@@ -46,11 +46,11 @@ use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric};
 use crate::workload::PAGE_BYTES;
 
-/// Random pages in an order known ahead.
+/// The variant that accesses random pages in an order known ahead.
 pub const AHEAD: &str = "ahead";
-/// A working set that fits, beside a background load.
+/// The variant with a working set that fits, beside a background load.
 pub const FITS: &str = "fits";
-/// The engine's scan of its leaves.
+/// The variant in which the engine scans its leaves.
 pub const LEAF_SCAN: &str = "leaf-scan";
 
 /// Divisors of the memory: for the part that `mmap-mlock` locks, and for the working set of `fits`.

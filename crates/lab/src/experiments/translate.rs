@@ -43,12 +43,12 @@ use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary, TIME_PER_OP};
 use crate::workload::PAGE_BYTES;
 
-/// From page to page.
+/// The variant that follows references from page to page.
 pub const ACCESS: &str = "access";
-/// Lookups in a tree.
+/// The variant that looks up keys in a tree.
 pub const LOOKUP: &str = "lookup";
 
-/// The methods, and whether one is a control.
+/// The methods, each with whether it is a control.
 const METHODS: [(&str, bool); 7] = [
     ("array", false),
     ("hash", false),

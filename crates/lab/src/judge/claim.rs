@@ -35,15 +35,15 @@ pub struct Claim {
 /// The way a claim is decided.
 #[derive(Debug)]
 pub(crate) enum Test {
-    /// A metric of the best of some methods divided by that of the best of others, on each target alike.
+    /// The ratio of a metric between the best of some methods and the best of others, on each target.
     Ratio(Ratio),
-    /// A rule of its own.
+    /// A rule implemented by a function.
     Own(fn(&Records<'_>) -> Decision),
     /// The joint decision of several experiments, each from its own records.
     Together {
         /// Whether every part must hold. One part is always enough to refute it.
         every: bool,
-        /// The call that measures it, for records that lack it.
+        /// The command that measures the claim, for records that lack it.
         missing: &'static str,
     },
 }
@@ -69,13 +69,13 @@ pub(crate) struct Ratio {
     pub(crate) variants: &'static [&'static str],
     /// The compared metric.
     pub(crate) metric: Metric,
-    /// The methods in question: the best counts.
+    /// Selects the methods in question; the best of them counts.
     pub(crate) of: Pick,
-    /// The methods they are compared with.
+    /// Selects the methods they are compared with.
     pub(crate) over: Pick,
     /// The claim holds when the ratio lies in it.
     pub(crate) bound: Bound,
-    /// The call that measures it, for records that lack it.
+    /// The command that measures the claim, for records that lack it.
     pub(crate) missing: &'static str,
 }
 
@@ -86,7 +86,7 @@ pub struct Decision {
     pub outcome: Outcome,
     /// The figures, or the call that would measure them.
     pub text: String,
-    /// Keys of the trials it used.
+    /// Keys of the trials behind the decision.
     #[serde(rename = "cells")]
     pub trials: Vec<String>,
 }
@@ -255,7 +255,7 @@ pub(crate) fn times(ratio: &Spread) -> String {
     }
 }
 
-/// A figure of the experiment's own, over the repeats that count.
+/// Returns a figure that is special to the experiment, over the repeats that count.
 pub(crate) fn figure(group: &Group<'_>, name: &str) -> Option<Spread> {
     Spread::of(group.good.iter().filter_map(|trial| trial.outcome.figures.get(name).copied()))
 }
@@ -300,7 +300,7 @@ pub(crate) fn of_variant<'s>(records: &'s Records<'_>, experiment: ExperimentId,
     records.of(experiment).filter(|group| group.spec.variant == variant).collect()
 }
 
-/// From this share of a map's cost on, a pool counts as equally expensive.
+/// A pool counts as equally expensive when its cost is at least this share of a map's.
 pub(crate) const POOL_COSTS: f64 = 0.9;
 
 /// Whether a group is of a store of LMDB's design: a read-only map, copied pages, two metas.

@@ -14,9 +14,9 @@ use crate::summary::{Family, Group, Metric, target_title};
 /// Gains between the two are too small to matter for the choice.
 const BETTER: Bound = Bound::at_least(1.2);
 const WORSE: Bound = Bound::at_most(1.0 / 1.2);
-/// Largest factor between two thread counts of which one still tells something about the other.
+/// Largest factor between two thread counts for which results of one are applied to the other.
 const NEAR: f64 = 2.0;
-/// A shorter wait is no stall: no storage answers so soon.
+/// Shortest wait that counts as a stall: no storage answers faster.
 pub(crate) const STALL_S: f64 = 10e-6;
 
 /// The rule of throughput for the engine's own replacement of the map: a pool that caches, evicts and locks.
@@ -27,18 +27,18 @@ pub(crate) const CHOICE: &str = "throughput of databases";
 /// A rule of the paper, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// (1) Updates that are safe in transactions.
+    /// Rule 1 of the paper: updates that are safe in transactions.
     Updates,
-    /// (2) No stalls on slow I/O.
+    /// Rule 2 of the paper: no stalls on slow I/O.
     Stalls,
-    /// (4) High throughput on fast storage.
+    /// Rule 4 of the paper: high throughput on fast storage.
     Throughput,
-    /// (3) Errors, and right answers.
+    /// Rule 3 of the paper: errors, and right answers.
     Errors,
     /// (2) where the data fits: data that fits may be evicted, when a background load in the same memory reads through
     /// the page cache.
     StallsInMemory,
-    /// (5) In memory: an access through a map against one through a pool.
+    /// Rule 5, in memory: an access through a map against one through a pool.
     InMemory,
 }
 
@@ -46,7 +46,7 @@ impl Rule {
     pub(crate) const ALL: [Self; 6] =
         [Self::Updates, Self::Stalls, Self::Throughput, Self::Errors, Self::StallsInMemory, Self::InMemory];
 
-    /// Whether it applies to a workload.
+    /// Returns whether the rule applies to a workload.
     pub(crate) fn applies(self, workload: &Workload) -> bool {
         let is = |value: Option<bool>| value == Some(true);
         match self {
@@ -59,7 +59,7 @@ impl Rule {
         }
     }
 
-    /// Its question in words, and the flags to add to a run of the experiments that measure it.
+    /// Returns the question of the rule in words, and the flags with which a run measures it.
     pub(crate) fn question(self) -> (&'static str, &'static str) {
         match self {
             Self::Updates => ("what safe updates cost (rule: safe updates)", ""),
@@ -81,17 +81,17 @@ pub(crate) struct Evidence {
     pub(crate) rule: Rule,
     /// The reasons that the records give.
     pub(crate) find: fn(&Records<'_>, &Workload) -> Vec<Reason>,
-    /// Whether they count only where no other experiment gives a reason.
+    /// Whether the reasons count only where no other experiment gives one.
     pub(crate) second_best: bool,
 }
 
 impl Evidence {
-    /// Evidence that always counts.
+    /// Creates evidence that always counts.
     pub(crate) const fn of(rule: Rule, find: fn(&Records<'_>, &Workload) -> Vec<Reason>) -> Self {
         Self { rule, find, second_best: false }
     }
 
-    /// Evidence that counts where there is no other.
+    /// Creates evidence that counts only where there is no other.
     pub(crate) const fn second_best(rule: Rule, find: fn(&Records<'_>, &Workload) -> Vec<Reason>) -> Self {
         Self { rule, find, second_best: true }
     }
@@ -100,15 +100,15 @@ impl Evidence {
 /// The user's description of the workload; `None` for an open question.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Workload {
-    /// Nothing is ever written.
+    /// Whether the database is only read.
     pub read_only: Option<bool>,
-    /// All that is used fits in memory.
+    /// Whether the data in use fits in memory.
     pub fits_in_memory: Option<bool>,
     /// Threads that use the database at the same time.
     pub threads: Option<u32>,
-    /// A slow answer now and then is a problem.
+    /// Whether an occasional slow answer is a problem.
     pub latency_matters: Option<bool>,
-    /// Several changes must happen together or not at all, and survive a crash.
+    /// Whether several changes must happen together or not at all, and survive a crash.
     pub needs_transactions: Option<bool>,
 }
 
@@ -196,16 +196,16 @@ pub struct Reason {
     pub side: Side,
     /// The figures with their spread.
     pub text: String,
-    /// Keys of the trials it rests on.
+    /// Keys of the trials behind the reason.
     #[serde(rename = "cells")]
     pub trials: Vec<String>,
     /// Fewest repeats behind it; a proof (bytes found on the disk) counts as enough.
     #[serde(skip)]
     pub(crate) repeats: usize,
-    /// Whether it was measured on the storage in question, not only on a RAM-backed device.
+    /// Whether the figures were measured on the user's storage, not only on a RAM-backed device.
     #[serde(skip)]
     pub(crate) at_home: bool,
-    /// The thread counts of the measurement, where they are far from the user's number.
+    /// The thread counts of the measurement, if they are far from the user's number.
     #[serde(skip)]
     pub(crate) far: Option<String>,
 }
@@ -274,7 +274,7 @@ fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison
     )
 }
 
-/// A reason that is a proof or a count, not a comparison.
+/// Creates a reason that is a proof or a count, not a comparison.
 pub(crate) fn proof(rule: &'static str, side: Side, text: String, group: &Group<'_>) -> Reason {
     let (trials, at_home) = (vec![group.key.clone()], is_home(group));
     Reason { rule, side, text, trials, repeats: usize::MAX, at_home, far: None }
@@ -297,7 +297,7 @@ fn factor(a: u32, b: u32) -> f64 {
     (a / b).max(b / a)
 }
 
-/// The groups with the count nearest to the wanted one; all groups without a wanted count.
+/// Returns the groups with the count nearest to the wanted one; all groups if none is wanted.
 pub(crate) fn nearest<'g, 'a>(
     groups: Vec<&'g Group<'a>>,
     wanted: Option<u32>,
@@ -309,14 +309,14 @@ pub(crate) fn nearest<'g, 'a>(
     groups.into_iter().filter(|group| off(group) <= least).collect()
 }
 
-/// The groups with a count near the wanted one, otherwise the nearest.
+/// Returns the groups with a count near the wanted one; if there are none, those with the nearest.
 fn near<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>, count: fn(&Group<'_>) -> u32) -> Vec<&'g Group<'a>> {
     let is_near = |group: &&&Group<'_>| wanted.is_none_or(|wanted| factor(count(group), wanted) <= NEAR);
     let found: Vec<&Group<'_>> = groups.iter().filter(is_near).copied().collect();
     if found.is_empty() { nearest(groups, wanted, count) } else { found }
 }
 
-/// The groups with no more threads than the user has, and the groups with the nearest number.
+/// Returns the groups with no more threads than the user has, and those with the nearest number.
 fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Group<'a>> {
     let fewer = |group: &&&Group<'_>| wanted.is_none_or(|wanted| threads(group) <= wanted);
     let mut found: Vec<&Group<'_>> = groups.iter().filter(fewer).copied().collect();

@@ -20,23 +20,23 @@ pub struct Prepared {
     pub resident_bytes: Option<u64>,
 }
 
-/// How the page cache is emptied.
+/// A way to empty the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
-    /// `drop_caches`, for the whole machine (root), besides advice for each file.
+    /// Writes to `drop_caches`, for the whole machine (root), besides advice for each file.
     Drop,
-    /// `POSIX_FADV_DONTNEED` for each file: any user.
+    /// Gives the advice `POSIX_FADV_DONTNEED` for each file: any user can.
     Advise,
 }
 
 impl Means {
-    /// The best means that the rights allow.
+    /// Returns the best way that the rights allow.
     pub fn best() -> Self {
         if system::is_root() { Self::Drop } else { Self::Advise }
     }
 }
 
-/// The file or device itself, or all files in a folder and the folders in it, as they are now.
+/// Returns the file or device itself, or all files in a folder and its subfolders, as they are now.
 pub fn files_of(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_path_buf()];

@@ -33,15 +33,15 @@ const PROBE_DATA: DataSpec = DataSpec { seed: 0x0d0c, data_bytes: 256 << 20 };
 const TRIAL_TIME: Duration = Duration::from_millis(500);
 const SYNCS: usize = 40;
 
-/// Whether an ability is there in full, in part, or not at all.
+/// Whether a feature is fully, partly or not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// There in full.
+    /// The feature is fully available.
     Ok,
-    /// The lab works, with something missing.
+    /// The lab works, but a part of the feature is missing.
     Limited,
-    /// Not available here.
+    /// The feature is not available here.
     No,
 }
 

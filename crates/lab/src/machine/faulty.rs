@@ -33,7 +33,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 /// The mount's source in mountinfo.
 const SOURCE: &str = "nofault-lab";
 const KIND: &str = "fuse";
-/// The kernel caches no attributes, because sizes change below it.
+/// Lifetime of attributes that the kernel caches: none, because sizes change below it.
 const TTL: Duration = Duration::ZERO;
 
 /// A mounted folder with failing reads. Unmounted when dropped.
@@ -91,7 +91,7 @@ impl FaultyFs {
         }
     }
 
-    /// The mount point. For other processes: this one must not touch it.
+    /// Returns the mount point, for other processes: this process must not touch it.
     pub fn point(&self) -> &Path {
         &self.point
     }
@@ -155,7 +155,7 @@ impl Rules {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a read fails. The whole read does: a short answer would mean the end of the file.
+    /// Returns whether a read fails. It fails as a whole, because a short answer would mean the end of the file.
     fn fails(&self, name: &str, read: &Range<u64>) -> bool {
         let hit =
             self.ranges().iter().any(|(file, range)| file == name && range.start < read.end && read.start < range.end);

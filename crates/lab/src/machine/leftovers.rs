@@ -42,7 +42,7 @@ impl Entry {
         }
     }
 
-    /// Removes the entry: the resource is gone.
+    /// Removes the entry, because the resource is gone.
     pub fn forget(self) {
         let _ = fs::remove_file(&self.path);
         // The folder is removed with its last entry; one with other entries stays.

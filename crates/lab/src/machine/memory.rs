@@ -32,7 +32,7 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// The memory limit that a run asks for.
+/// The memory limit that a run requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requirement {
     /// The means that the user chose, or automatic choice.
@@ -50,7 +50,7 @@ pub struct Requirement {
 /// one.
 #[derive(Debug, Clone)]
 struct Facts {
-    /// The kind of cgroup that could be made, or why none can.
+    /// The kind of cgroup that can be made, or the reason why none can.
     cgroup: Result<MemoryMethod>,
     /// Bytes that may be locked (RLIMIT_MEMLOCK); `u64::MAX` without a bound.
     lock_bytes_max: u64,
@@ -224,7 +224,7 @@ fn total_bytes() -> u64 {
 /// A limit in place. It ends when this guard is dropped.
 #[derive(Debug)]
 pub enum Limit {
-    /// No means was needed: the data is larger than RAM.
+    /// No limit is needed, because the data is larger than RAM.
     Nothing,
     /// A group that the working process joins.
     Cgroup(CgroupGuard),

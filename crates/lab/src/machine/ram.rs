@@ -95,7 +95,7 @@ impl RamDevice {
         Path::new("/dev").join(&self.name)
     }
 
-    /// The target that reads it.
+    /// Returns the target over the data of this device.
     pub fn target(&self) -> Target {
         data::target("ram", &[&self.path()], self.wanted)
     }
@@ -153,7 +153,7 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
     })
 }
 
-/// Name and, where the kernel has it, the sequence number that no other device ever gets.
+/// Returns the device's name and, where the kernel has it, the sequence number that no other device ever gets.
 fn identity(name: &str) -> String {
     match read_text(format!("/sys/block/{name}/diskseq")) {
         Some(sequence) => format!("{name} diskseq={sequence}"),

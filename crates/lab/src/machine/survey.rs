@@ -305,7 +305,7 @@ fn cpuid_name() -> Option<String> {
     Some(name).filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_graphic() || letter == ' '))
 }
 
-/// Other processors have no instruction for it.
+/// Returns `None`: other processors have no instruction for it.
 #[cfg(not(target_arch = "x86_64"))]
 fn cpuid_name() -> Option<String> {
     None

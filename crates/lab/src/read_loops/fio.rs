@@ -153,7 +153,7 @@ struct Report {
     /// CPU seconds of the reading threads until now; `None` where /proc does not give them, and once the threads have
     /// ended.
     cpu_s: Option<f64>,
-    /// The fraction of it spent in the kernel, as far as fio's own figures say.
+    /// The share of its time that fio spent in the kernel, by fio's own figures.
     system_share: f64,
     latency: Latency,
 }

@@ -19,9 +19,9 @@ use crate::read_loops::Pattern;
 use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, PAGE_BYTES, Place, first_word};
 
-/// Of this many fast touches one is timed.
+/// One touch in so many is timed when touches are fast.
 const STRIDE: u64 = 16;
-/// Touches shorter than this are sampled.
+/// Duration below which a touch counts as fast.
 const FAST: Duration = Duration::from_micros(1);
 
 /// The maps of a trial's files, advised. Made before the workers, which share them.

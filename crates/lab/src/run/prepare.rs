@@ -82,7 +82,7 @@ impl Making {
         }
     }
 
-    /// The file whose present length counts for the needed space: the one file, or the first of several.
+    /// Returns the file whose present length reduces the needed space: the one file, or the first of several.
     fn place(&self) -> PathBuf {
         match self {
             Self::File { path, .. } => path.clone(),

@@ -13,7 +13,7 @@ use crate::summary::{Basis, Family, Group, Metric, Paging, is_plain, parameters}
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Figure {
     pub(crate) title: String,
-    /// Instructions for reading it.
+    /// An explanation of how to read the figure.
     pub(crate) lead: String,
     pub(crate) legend: Vec<Legend>,
     /// Both drawings, wide and narrow, as markup.

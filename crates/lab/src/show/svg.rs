@@ -154,7 +154,7 @@ impl Canvas {
         );
     }
 
-    /// The whole element. `label` is the text for screen readers.
+    /// Returns the whole element. `label` is the text for screen readers.
     pub(crate) fn finish(self, class: &str, height: f64, label: &str) -> String {
         format!(
             r#"<svg class="{class}" viewBox="0 0 {:.0} {height:.0}" role="img" aria-label="{}">{}</svg>"#,

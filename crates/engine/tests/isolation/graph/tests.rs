@@ -57,7 +57,7 @@ fn accepted(history: &[Txn]) {
 fn good_histories_are_accepted() {
     accepted(&[]);
     accepted(&in_turn(&[&[append(1, 1)], &[list(1, &[1]), append(1, 2)], &[list(1, &[1, 2]), list(2, &[])]]));
-    // Beside each other the order is free.
+    // Concurrent transactions may appear in any order.
     accepted(&together(&[&[list(1, &[2]), append(1, 1)], &[append(1, 2)], &[list(1, &[2, 1])]]));
     // A snapshot between two others.
     accepted(&together(&[
@@ -107,7 +107,7 @@ fn reads_that_disagree_about_the_order_of_a_list_are_refused() {
 }
 
 #[test]
-fn an_append_that_is_not_there_later_is_lost() {
+fn an_append_missing_from_a_later_read_is_lost() {
     refused(&in_turn(&[&[append(1, 1)], &[list(1, &[])]]), Kind::Lost);
     refused(&in_turn(&[&[append(1, 1)], &[append(1, 2)], &[list(1, &[2])]]), Kind::Lost);
 }
@@ -126,7 +126,7 @@ fn writes_in_both_orders_are_g0() {
 }
 
 #[test]
-fn two_that_read_from_each_other_are_g1c() {
+fn two_transactions_that_read_from_each_other_are_g1c() {
     refused(&together(&[&[append(1, 1), list(2, &[2])], &[append(2, 2), list(1, &[1])]]), Kind::G1c);
     refused(&together(&[&[write(1, 1), read(2, Some(2))], &[write(2, 2), read(1, Some(1))]]), Kind::G1c);
 }
@@ -167,7 +167,7 @@ fn a_cycle_through_a_transaction_that_only_reads_is_g2() {
 }
 
 #[test]
-fn what_agrees_with_some_order_but_not_with_time_is_refused() {
+fn an_order_that_contradicts_real_time_is_refused() {
     // A value that was overwritten before the reader began.
     refused(&in_turn(&[&[write(1, 1)], &[read(1, Some(1)), write(1, 2)], &[read(1, Some(1))]]), Kind::GSingleRealtime);
     // The reader ended before the writer began.
@@ -197,11 +197,11 @@ fn what_agrees_with_some_order_but_not_with_time_is_refused() {
 fn a_commit_that_was_never_acknowledged_counts_once_it_has_been_seen() {
     let unknown = |begun, steps: &[Step]| txn(begun, 0, Outcome::Unknown, steps);
     let reader = |begun, steps: &[Step]| txn(begun, begun + 1, Outcome::Committed, steps);
-    // Seen or not, whole.
+    // Either all of its writes are seen or none.
     accepted(&[unknown(0, &[append(1, 1), append(2, 2)]), reader(5, &[list(1, &[]), list(2, &[])])]);
     accepted(&[unknown(0, &[append(1, 1), append(2, 2)]), reader(5, &[list(1, &[1]), list(2, &[2])])]);
     refused(&[unknown(0, &[append(1, 1), append(2, 2)]), reader(5, &[list(1, &[1]), list(2, &[])])], Kind::GSingle);
-    // Seen once, it does not go away again.
+    // Once its writes were seen, later reads must see them too.
     let history = [unknown(0, &[append(1, 1)]), reader(5, &[list(1, &[1])]), reader(10, &[list(1, &[])])];
     refused(&history, Kind::GSingleRealtime);
 }

@@ -24,7 +24,7 @@ pub(super) struct Setup {
     pub(super) registered: bool,
     pub(super) defer: bool,
     pub(super) sqpoll: bool,
-    /// Whether it was asked for by name: then no part of it may be missing.
+    /// Whether the set-up was requested by name: then no part of it may be missing.
     exact: bool,
 }
 

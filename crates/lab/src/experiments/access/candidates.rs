@@ -64,7 +64,7 @@ impl Candidate {
     }
 }
 
-/// All trials, for the file.
+/// Returns all trials that are wanted on the file.
 pub(super) fn on_file(config: &Config) -> Vec<Candidate> {
     let quick = |variant: &str, method: &str, deepest: bool| match variant {
         READ => method != "mmap-normal",
@@ -92,7 +92,7 @@ pub(super) fn on_ram(config: &Config) -> Vec<Candidate> {
     all(config, |variant, method, _| variant == READ && ["mmap", "pread-direct"].contains(&method))
 }
 
-/// Only reads, for a raw device.
+/// Returns the trials that are wanted on a raw device: only reads.
 pub(super) fn on_device(config: &Config) -> Vec<Candidate> {
     let quick =
         |_: &str, method: &str, deepest: bool| deepest && ["mmap", "pread-direct", "uring-direct"].contains(&method);

@@ -45,7 +45,7 @@ impl Notes {
         self.done.borrow_mut().push(done);
     }
 
-    /// Whether the user has stopped the run.
+    /// Returns whether the user has stopped the run.
     pub(super) fn stopped(&self) -> bool {
         self.stop.get()
     }
@@ -88,7 +88,7 @@ pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<
     Ok(())
 }
 
-/// The source's "async mmap": the touch blocks the thread, also inside an async function.
+/// Touches pages of a map: the source's "async mmap". A touch blocks the thread, also inside an async function.
 async fn touch_map(mut job: Job, notes: &Notes, yields: bool) -> Result<()> {
     while let Some(done) = job.step()? {
         notes.keep(done);
@@ -102,7 +102,7 @@ async fn touch_map(mut job: Job, notes: &Notes, yields: bool) -> Result<()> {
     Ok(())
 }
 
-/// Each touch a `pread` on the runtime's blocking pool, as tokio's own file type does it.
+/// Reads each page with `pread` on the runtime's blocking pool, as tokio's own file type does.
 async fn read_touches(mut job: Job, notes: &Notes) -> Result<()> {
     let file = job.file().ok_or_else(|| LabError::new(LabErrorKind::Usage, "async: the file was not opened"))?;
     let mut buffer = vec![0; BLOCK_BYTES];
@@ -125,7 +125,7 @@ async fn read_touches(mut job: Job, notes: &Notes) -> Result<()> {
     Ok(())
 }
 
-/// The source's "async read": `tokio::fs` with a buffer of 64 KiB.
+/// Reads through `tokio::fs` with a buffer of 64 KiB: the source's "async read".
 async fn read_stream(mut job: Job, notes: &Notes) -> Result<()> {
     let failed = |error: &std::io::Error| LabError::system(format!("read {}", job.path.display()), error);
     let mut file = tokio::fs::File::open(&job.path).await.map_err(|error| failed(&error))?;

@@ -36,7 +36,7 @@ impl<'a> RawMap<'a> {
         }
     }
 
-    /// Number of pages in it.
+    /// Returns the number of pages in the map.
     pub(super) fn page_count(&self) -> usize {
         self.len_bytes / PAGE_BYTES
     }

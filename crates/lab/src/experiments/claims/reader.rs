@@ -27,7 +27,7 @@ const SHADOW: &str = "shadow";
 /// Updates in one durable commit, the same for all.
 const COMMIT_UPDATES: u64 = 500;
 const VALUE_BYTES: usize = 100;
-/// More than any store needs for so little data.
+/// Cache of each store: more than any store needs for so little data.
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// Why a store cannot be measured in this build; `None` where it can.

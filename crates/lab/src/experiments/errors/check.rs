@@ -24,7 +24,7 @@ pub(super) const NO_CHECK: &str = "no-check";
 pub(super) const EVERY_ACCESS: &str = "check-every-access";
 /// Private memory whose pages were checked when they were loaded.
 pub(super) const EVERY_LOAD: &str = "check-every-load";
-/// The methods.
+/// The methods of the variant `checksum-cost`.
 pub(super) const METHODS: [&str; 3] = [NO_CHECK, EVERY_ACCESS, EVERY_LOAD];
 
 /// Accesses between two readings of the clock.

@@ -20,7 +20,7 @@ use crate::workload::{PAGE_BYTES, first_word};
 
 /// Pages that the kernel maps at one fault of a cached file (fault-around); one page of this many is touched.
 const AROUND_PAGES: usize = 16;
-/// Windows of that size that a thread takes at a time.
+/// Number of windows that a thread takes at a time.
 const WINDOWS_PER_TURN: u64 = 64;
 /// Maps that are kept before they are all dropped at once, as unmapping is not measured.
 const MAPS_MAX: usize = 512;

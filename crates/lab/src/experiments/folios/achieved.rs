@@ -10,11 +10,11 @@ use nofault_io::mapped::MappedFile;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::workload::PAGE_BYTES;
 
-/// Bit of an entry of pagemap: the page is in memory and mapped.
+/// Bit of a pagemap entry: the page is in memory and mapped.
 const PRESENT: u64 = 1 << 63;
-/// Bits of the frame's number in such an entry; zero for callers without the right to see it.
+/// Bits of a pagemap entry with the frame's number; zero for callers without the right to see it.
 const FRAME: u64 = (1 << 55) - 1;
-/// Bits of kpageflags: first and further pages of a compound page.
+/// Bits of a kpageflags entry: first and further pages of a compound page.
 const HEAD: u64 = 1 << 15;
 const TAIL: u64 = 1 << 16;
 

@@ -7,7 +7,7 @@ use crate::show::charts::{Lines, Panel, Series};
 use crate::show::figures::{Figure, Table, dash, legend_of, rates};
 use crate::summary::{Group, Metric};
 
-/// Over the sizes where there are several, else as bars.
+/// Draws the figures: curves over the folio sizes where there are several sizes, else bars.
 pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
     let sizes = sizes(groups);
     if sizes.len() < 2 {

@@ -22,7 +22,7 @@ fn at<'g, 'a>(groups: &[&'g Group<'a>], method: &str, size: u64) -> Option<&'g G
     groups.iter().copied().find(|group| group.spec.method == method && folio_bytes(group) == Some(size))
 }
 
-/// The largest folios that were had against the smallest.
+/// Compares the largest folios that the kernel provided with the smallest.
 fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &mut Vec<Finding>) {
     let own: Vec<&Group<'_>> = groups.iter().copied().filter(|group| !group.good.is_empty()).collect();
     let [smallest, .., largest] = sizes(&own)[..] else { return };

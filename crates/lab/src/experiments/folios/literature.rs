@@ -14,7 +14,7 @@ static TMPFS: Source = Source {
     how: "time of writing through a map to each page of 1 GiB in tmpfs with folios of 64 KiB, before and after the patch; here per page",
 };
 
-/// Their figures, to stand beside the reader's.
+/// The figures of the source, shown beside the reader's.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &TMPFS,
     variant: "",

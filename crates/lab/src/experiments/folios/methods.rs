@@ -2,14 +2,14 @@
 
 use crate::methods::{Family, Method};
 
-/// Page after page through a new map.
+/// The method that touches page after page through a new map.
 pub(super) const IN_ORDER: &str = "mmap-in-order";
-/// In random order through a new map.
+/// The method that touches pages in random order through a new map.
 pub(super) const AT_RANDOM: &str = "mmap-at-random";
-/// By read calls, without a map.
+/// The method that uses read calls, without a map.
 pub(super) const CALLS: &str = "pread-cached";
 
-/// By their ids.
+/// The methods by their ids.
 pub(super) static METHODS: &[Method] = &[
     Method::new(IN_ORDER, "mmap, in order", Family::Mapped),
     Method::new(AT_RANDOM, "mmap, at random", Family::Mapped).toned("t1"),

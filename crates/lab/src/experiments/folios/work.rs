@@ -21,9 +21,9 @@ use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
 use crate::workload::{PAGE_BYTES, first_word};
 
-/// Share of the pages that must lie in folios of the size that is asked for.
+/// Share of the pages that must lie in folios of the requested size.
 const SHARE_MIN: f64 = 0.9;
-/// Figures that are sums of the worker's until they become one time.
+/// Name of the summed time of the workers, from which one time is computed.
 const TOUCHED_S: &str = "touched_s";
 const TOUCHED_PAGES: &str = "touched_pages";
 
@@ -152,7 +152,7 @@ fn touch_all(worker: &mut Worker<'_>, cached: &Cached, order: impl Fn(usize) -> 
     Ok(())
 }
 
-/// The control: a call for each page, which faults nothing in.
+/// Reads each page with a call: the control, which causes no page faults.
 fn read_all(worker: &mut Worker<'_>, cached: &Cached) -> Result<()> {
     let mut page = vec![0; PAGE_BYTES];
     worker.start();

@@ -90,7 +90,7 @@ fn fill(store: &dyn Subject, content: Content) -> Result<()> {
     store.checkpoint()
 }
 
-/// Commits to pairs of its own, so that their expected content is known.
+/// Commits to pairs that belong to this writer, so that their expected content is known.
 fn write(
     worker: &mut Worker<'_>,
     store: &dyn Subject,

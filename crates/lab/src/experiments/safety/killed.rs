@@ -38,7 +38,7 @@ pub(super) struct Order {
     pub(super) content: Content,
     pub(super) writers: u64,
     pub(super) seed: u64,
-    /// Larger than the numbers of all commits so far.
+    /// A stamp larger than the stamps of all commits so far.
     pub(super) first_stamp: u64,
 }
 

@@ -31,7 +31,7 @@ const PAGES: usize = 64;
 const COMMITTED: u8 = 0x11;
 const UNCOMMITTED: u8 = 0xEE;
 
-/// Stores uncommitted bytes, waits for the cause, reads the disk.
+/// Stores uncommitted bytes, waits for the cause of a write-back, and reads the disk.
 pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let [folder] = spec.target.paths.as_slice() else {
         return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));

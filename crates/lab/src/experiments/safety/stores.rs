@@ -13,13 +13,13 @@ pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The operations of a store under test.
 pub(super) trait Subject: Sync {
-    /// Commits; durable when it returns.
+    /// Commits pairs; they are durable when it returns.
     fn commit(&self, pairs: &Pairs) -> Result<()>;
     /// Reads one key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Makes a checkpoint, if the store has checkpoints.
     fn checkpoint(&self) -> Result<()>;
-    /// Its counters so far.
+    /// Returns the store's counters so far.
     fn counters(&self) -> StoreCounters;
 }
 

@@ -17,7 +17,7 @@ use crate::workload::PAGE_BYTES;
 const WITH: &str = "engine-scan";
 const WITHOUT: &str = "engine-scan-noprefetch";
 
-/// Both scans.
+/// The methods: the scan with and without read-ahead.
 pub(super) const METHODS: [&str; 2] = [WITH, WITHOUT];
 
 /// Measures one method.

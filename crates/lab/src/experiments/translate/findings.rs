@@ -22,7 +22,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     swizzling(&summary.at(ID, LOOKUP, "memory"), all);
 }
 
-/// Working sets, smallest first.
+/// Returns the sizes of the working sets, smallest first.
 fn sizes(groups: &[&Group<'_>]) -> Vec<u64> {
     let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.target.data_bytes).collect();
     sizes.sort_unstable();
@@ -45,7 +45,7 @@ fn times(comparison: &Comparison) -> (String, String) {
     (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds))
 }
 
-/// The paper's claim, at the largest size and on one thread.
+/// Tests the paper's claim, at the largest size and on one thread.
 fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
     for (pool, is_key) in [("array", true), ("hash", false)] {
@@ -103,7 +103,7 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
     }
 }
 
-/// The cost of locks and pins above the lookup itself, on one thread and on the most.
+/// Reports the cost of locks and pins on top of the lookup, on one thread and on the largest number of threads.
 fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
     let most = groups.iter().map(|group| group.spec.params.threads).max().unwrap_or(1);
@@ -131,7 +131,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the engine would gain by storing hints beside its inner nodes.
+/// Reports whether the engine would gain by storing hints beside its inner nodes.
 fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let sizes = sizes(groups);
     let compared = |size: &u64| {

@@ -23,29 +23,29 @@ const HUGE_BYTES: usize = 2 << 20;
 pub(super) struct Frames(IoBuf);
 
 impl Frames {
-    /// Frames in huge pages, where the system gives them.
+    /// Allocates frames in huge pages, where the system provides them.
     pub(super) fn in_huge_pages(count: usize) -> Result<Self> {
         Ok(Self(IoBuf::zeroed(count * PAGE_BYTES, PageKind::Huge)?))
     }
 
-    /// Frames in small pages.
+    /// Allocates frames in small pages.
     pub(super) fn in_small_pages(count: usize) -> Result<Self> {
         Ok(Self(IoBuf::zeroed(count * PAGE_BYTES, PageKind::Small)?))
     }
 
-    /// All frames.
+    /// Returns all frames.
     #[inline]
     pub(super) fn pages(&self) -> &[Page] {
         as_pages(&self.0)
     }
 
-    /// Address of a frame; stable while the frames live.
+    /// Returns the address of a frame; stable while the frames live.
     pub(super) fn address(&self, frame: usize) -> *const Page {
         debug_assert!(frame < self.pages().len());
         self.0.address().cast::<Page>().wrapping_add(frame)
     }
 
-    /// All frames, for writing.
+    /// Returns all frames for writing.
     pub(super) fn pages_mut(&mut self) -> &mut [Page] {
         // SAFETY: words of any value are words; the buffer begins at a page, so the middle is all of it.
         let (before, pages, after) = unsafe { self.0.align_to_mut::<Page>() };
@@ -104,7 +104,7 @@ impl MappedPages {
         Ok(())
     }
 
-    /// The map.
+    /// Returns the pages of the map.
     #[inline]
     pub(super) fn pages(&self) -> &[Page] {
         self.map.as_ref().map_or(&[], |map| as_pages(map.bytes()))

@@ -17,13 +17,13 @@ const SHARDS: usize = 64;
 
 /// Pages that are found by reference.
 pub(super) trait Place: Sync {
-    /// Pages in all.
+    /// Returns the number of pages.
     fn page_count(&self) -> usize;
     /// The value that another page must contain to refer to this one.
     fn reference(&self, id: usize) -> u64;
     /// Writes a page; called before the first read.
     fn write(&mut self, id: usize, page: &Page) -> Result<()>;
-    /// Called when all pages are written.
+    /// Ends the writing: all pages are written.
     fn seal(&mut self) -> Result<()> {
         Ok(())
     }
@@ -79,7 +79,7 @@ impl<T: Table> Place for T {
     }
 }
 
-/// One word for each page, by its id.
+/// A page table with one word for each page, indexed by its id.
 pub(super) struct Array {
     frames: Frames,
     table: Vec<AtomicU64>,
@@ -225,7 +225,7 @@ impl Place for Pinned {
     }
 }
 
-/// Addresses in the pages themselves: no table at all once a reference is swizzled.
+/// References that are replaced by addresses in the pages themselves: no table is needed once a reference is swizzled.
 pub(super) struct Swizzled {
     frames: Frames,
     numbers: Vec<u32>,
@@ -268,7 +268,7 @@ impl Place for Swizzled {
     }
 }
 
-/// The map: the hardware translates.
+/// The mapped file: the hardware translates.
 pub(super) struct Mapped(MappedPages);
 
 impl Mapped {

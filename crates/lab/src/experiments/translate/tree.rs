@@ -47,7 +47,7 @@ impl Cycle {
         Ok(cycle)
     }
 
-    /// The start of one of several threads: they are spread over the cycle.
+    /// Returns the start of one of several threads: the threads are spread over the cycle.
     pub(super) fn start(&self, thread: u32, threads: u32) -> Step {
         self.step(self.order.len() * thread as usize / threads.max(1) as usize)
     }
@@ -60,7 +60,7 @@ impl Cycle {
     }
 }
 
-/// Goes from page to page until the time is over.
+/// Follows references from page to page until the time is over.
 pub(super) fn follow<P: Place>(worker: &mut Worker<'_>, place: &P, start: Step) -> Result<()> {
     let mut at = start;
     worker.start();

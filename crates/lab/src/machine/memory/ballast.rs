@@ -21,7 +21,7 @@ const CAP_IPC_LOCK: u64 = 1 << 14;
 /// Memory withheld from all other processes until this guard is dropped.
 #[derive(Debug)]
 pub struct Ballast {
-    /// Closing it ends the holder.
+    /// A pipe to the process that holds the memory; closing it ends that process.
     pipe: Option<UnixStream>,
     holder: libc::pid_t,
     held_bytes: u64,
@@ -60,17 +60,17 @@ impl Ballast {
         if has_ipc_lock() { u64::MAX } else { limit }
     }
 
-    /// Whether the holder still lives: when memory runs out the kernel takes it first.
+    /// Returns whether the process that holds the memory still lives: when memory runs out the kernel kills it first.
     pub fn is_held(&self) -> bool {
         system::process_start(self.holder()).is_some()
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes held.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// Process id of the holder.
+    /// Returns the process id of the process that holds the memory.
     pub fn holder(&self) -> u32 {
         self.holder.unsigned_abs()
     }

@@ -313,7 +313,7 @@ fn limit_of(folder: &Path, method: MemoryMethod) -> Option<Enclosing> {
     Some(Enclosing { limit_bytes, available_bytes: limit_bytes.saturating_sub(used) })
 }
 
-/// The value of a line `name value`.
+/// Returns the value in the line `name value` of a text.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
