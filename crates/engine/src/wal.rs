@@ -159,7 +159,7 @@ struct LogState {
     durable_commit: CommitSeq,
     /// The last group that is durable together with all groups before it.
     durable_sequence: u64,
-    /// The last of those durable groups that has a part of a record.
+    /// The last durable group that contains a fragment of a record.
     content_sequence: u64,
     /// The last group that a durable group, or the superblock, records as durable; and its end on the scale of
     /// `LogPosition`.

@@ -123,6 +123,8 @@ impl MappedFile {
         unsafe { Self::map_near(std::ptr::null_mut(), file, protection, range) }
     }
 
+    /// Maps a file at the address `hint` if that range is free, else elsewhere.
+    ///
     /// # Safety
     /// As for [`map`](Self::map); `hint` is never dereferenced.
     unsafe fn map_near(

@@ -64,7 +64,7 @@ pub struct Method {
 /// How the writes of a method become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// By a call after them, or never: the experiment decides.
+    /// Writes become durable by a later sync call, or never: the experiment decides.
     AfterSync,
     /// Each by itself.
     EachWrite,

@@ -43,7 +43,7 @@ pub enum Advice {
 pub enum Sure {
     /// No recommendation.
     Nothing,
-    /// One rule, two repeats, or a noisy machine.
+    /// Little confidence: one rule, two repeats, or a noisy machine.
     Little,
     /// The deciding rules were measured here and confirmed; other rules were not measured.
     Fairly,

@@ -192,7 +192,7 @@ fn dropped_copies_leave_no_trace() {
     assert_eq!(commit(&pool, 2, &[], &[1], &[]).unwrap(), [PageId(1)], "the id is free again");
 }
 
-/// Every commit's pages as they should be, and a pool far smaller than them.
+/// A pool that holds a small part of the pages, and the expected pages of each commit.
 struct Model {
     commits: BTreeMap<u64, BTreeMap<PageId, u64>>,
     latest: BTreeMap<PageId, u64>,

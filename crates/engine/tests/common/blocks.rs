@@ -27,7 +27,8 @@ pub(crate) fn largest_table(world: &SimWorld) -> (u64, u8) {
     (table, top)
 }
 
-/// Breaks some pages of this kind and level, all their versions, one in `step` and at least one. A node must be one of the table.
+/// Damages all versions of one in `step` pages of this kind and level, at least of one page. Nodes are damaged only if
+/// they belong to the table.
 pub(crate) fn damage(world: &SimWorld, kind: u8, level: u8, table: u64, step: usize) {
     let of_kind =
         |page: &&(u64, u8, u8, u64, usize)| (page.1, page.2) == (kind, level) && (kind != 1 || page.3 == table);

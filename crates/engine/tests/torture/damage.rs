@@ -24,7 +24,7 @@ struct Patient {
     before: Model,
     /// The last commit's range in the log: damage there cannot be distinguished from a torn end.
     last_group: Range<u64>,
-    /// Both files before the last two checkpoints.
+    /// Copies of both files from before each of the last two checkpoints.
     older: [FileSnapshot; 2],
     /// Blocks of the data file that are not empty.
     blocks: Vec<u64>,

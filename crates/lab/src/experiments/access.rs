@@ -56,15 +56,15 @@ use blocking::Way;
 use candidates::Candidate;
 use closed::Overwrite;
 
-/// Random reads.
+/// The variant with random reads.
 pub const READ: &str = "read";
 /// Random overwrites with a sync after every few.
 pub const OVERWRITE: &str = "overwrite";
-/// One write, one sync.
+/// The variant that syncs after every write.
 pub const SYNC_COST: &str = "sync-cost";
-/// Reads at a fixed rate.
+/// The variant with reads at a fixed rate.
 pub const OPEN_LOOP: &str = "open-loop";
-/// A ring set up in different ways.
+/// The variant that compares ways to set up a ring.
 pub const RING_SETUP: &str = "ring-setup";
 
 /// Share of an open-loop trial that measures the method's closed-loop rate.

@@ -48,15 +48,15 @@ impl Bound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It holds wherever it was measured.
+    /// The claim holds wherever it was measured.
     Held,
-    /// It holds in some places and not in others.
+    /// The claim holds in some places and not in others.
     InPart,
-    /// It does not hold.
+    /// The claim does not hold.
     DidNotHold,
-    /// The spread crosses the bound, or there was one run.
+    /// The spread crosses the bound, or there was only one run.
     Undecided,
-    /// These records have no figures that decide it.
+    /// The records have no figures that decide the claim.
     NotMeasured,
 }
 

@@ -168,9 +168,9 @@ impl Workload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Against mmap.
+    /// The evidence is against mmap.
     Against,
-    /// For mmap.
+    /// The evidence favours mmap.
     For,
     /// Neither: no difference that matters, or none that the repeats confirm.
     Neither,
@@ -192,7 +192,7 @@ impl Side {
 pub struct Reason {
     /// The paper's rule, in short: `safe updates`.
     pub rule: &'static str,
-    /// The side that it supports.
+    /// The side that the reason supports.
     pub side: Side,
     /// The figures with their spread.
     pub text: String,

@@ -42,7 +42,7 @@ enum Message {
 pub enum Launcher {
     /// In a child process for each trial: this program, called as `nofault lab trial`.
     Child(PathBuf),
-    /// In this process, without a memory limit. For tests.
+    /// Trials run in this process, without a memory limit. For tests.
     InProcess,
 }
 

@@ -30,7 +30,7 @@ pub struct Plan {
     pub trials: Vec<TrialSpec>,
     /// The measurements that are left out, and why.
     pub left_out: Vec<Skip>,
-    /// The same for people: the heading of each line, and its text.
+    /// The plan in words: the heading and the text of each line.
     #[serde(skip)]
     pub(super) lines: Vec<(&'static str, String)>,
 }

@@ -201,7 +201,7 @@ pub(crate) struct Series {
     /// Distinguishes series of one colour: 0 is a solid line.
     pub(crate) dash: usize,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Where memory became full, on the x axis.
+    /// Position on the x axis at which memory became full.
     pub(crate) full_at: Option<f64>,
 }
 

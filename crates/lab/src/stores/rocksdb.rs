@@ -21,7 +21,7 @@ const INSTALLED: bool = option_env!("ROCKSDB_LIB_DIR").is_some();
 pub(crate) enum Reads {
     /// Read calls through the page cache.
     Buffered,
-    /// Maps.
+    /// Through memory maps of the files.
     Mapped,
     /// Read calls past the page cache; flushes and compactions as well.
     Direct,

@@ -32,7 +32,7 @@ fn results(lines: &[Line<'_, '_>]) -> Figure {
     }
 }
 
-/// What the records say beside the figures.
+/// Builds the table of settings and notes that the records hold besides the figures.
 fn behind(lines: &[Line<'_, '_>]) -> Option<Figure> {
     let mut table = Table::new(&["work", "costs and sizes"]);
     for line in lines.iter().filter(|line| line.quantity.name.is_empty()) {

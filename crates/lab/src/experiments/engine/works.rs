@@ -53,7 +53,7 @@ pub(super) struct Row {
     pub(super) variant: &'static str,
     pub(super) title: &'static str,
     pub(super) data: Scope,
-    /// Threads of the databases, and requests in flight of each.
+    /// Number of threads that use each database.
     pub(super) threads: u32,
     pub(super) depth: u32,
     /// The amount of work is fixed: the trial ends with it, not after a time.

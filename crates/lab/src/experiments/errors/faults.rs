@@ -58,7 +58,7 @@ struct Scene {
 #[derive(Debug, Default)]
 struct FaultResult {
     asked: u64,
-    /// The answers while the fault is there.
+    /// The subject's answers while the fault is present.
     during: Answers,
     ending: Option<Reply>,
     /// After the repair: in the process that met the fault, and in one that opened the store anew.

@@ -192,13 +192,13 @@ fn found_twice(place: usize, piece_at: usize) -> bool {
 /// The reply of a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// It answered.
+    /// The subject answered.
     Answers(Answers),
-    /// A signal killed it.
+    /// A signal killed the subject.
     Killed(i32),
-    /// It ended by itself, with this message.
+    /// The subject ended by itself, with this message.
     Ended(String),
-    /// It did not answer in time, and was killed.
+    /// The subject did not answer in time, and was killed.
     Hung,
 }
 

@@ -6,9 +6,9 @@ use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
 use crate::summary::{Group, Metric, Spread, Summary};
 
-/// From this share of the direct rate on, the map counts as bound by the device.
+/// Share of the direct rate from which on the map counts as bound by the device.
 const DEVICE_BOUND: f64 = 0.9;
-/// From this share of a core on, kswapd counts as saturated.
+/// Percentage of a core from which on kswapd counts as saturated.
 const KSWAPD_BOUND: f64 = 80.0;
 
 /// The rules of `eviction`.

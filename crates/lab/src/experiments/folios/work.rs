@@ -35,8 +35,8 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// Writes the file in calls of `folio_bytes`, which lie on multiples of it, and waits until the device has it: what is
-    /// measured meets no write-back.
+    /// Writes the file in calls of `folio_bytes`, aligned to that size, and waits until the
+    /// device has stored it, so that no write-back disturbs the measurement.
     pub(super) fn make(folder: &Path, file_bytes: u64, folio_bytes: u64, seed: u64) -> Result<Self> {
         let failed = |error: std::io::Error| LabError::system("make a file to be cached", &error);
         let file = data::nameless(folder)?;

@@ -10,7 +10,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 /// Set in a table's word when the page is in memory; a pool must check it before it uses a frame.
 const RESIDENT: u64 = 1 << 63;
-/// Set in a reference that is an id, not an address.
+/// Bit of a reference: set when it is an id, not an address.
 const UNSWIZZLED: u64 = 1;
 /// Number of locks of the pinning table.
 const SHARDS: usize = 64;
