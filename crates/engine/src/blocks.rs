@@ -69,7 +69,6 @@ impl BlockReader {
     /// Reads as [`BlockReader::try_read`] does, and fails when one of the reads fails.
     ///
     /// # Errors
-    ///
     /// The error of the first read that failed.
     pub(crate) fn read(&mut self, len_bytes: usize, offsets: &[u64]) -> Result<Vec<IoBuf>> {
         self.try_read(len_bytes, offsets)?.into_iter().collect()

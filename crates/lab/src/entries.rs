@@ -3,7 +3,7 @@
 
 /// Bytes of a key.
 pub(crate) const KEY_BYTES: usize = 16;
-/// A key.
+/// The key of an entry: bytes that sort like the number of the entry.
 pub(crate) type Key = [u8; KEY_BYTES];
 
 /// A set of entries: number, value size and seed.

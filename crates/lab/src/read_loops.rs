@@ -27,9 +27,9 @@ use crate::workload::{Layout, Order};
 /// The blocks that a trial reads, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
-    /// Uniformly at random.
+    /// Blocks uniformly at random.
     Random,
-    /// Front to back; each thread takes the next part of so many bytes.
+    /// Blocks front to back; each thread takes the next part of `part_bytes` bytes.
     Scan {
         /// Bytes of a thread's part.
         part_bytes: u64,

@@ -220,9 +220,9 @@ impl fmt::Display for CacheState {
 /// A trial's specification and its results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// The specification.
+    /// The specification of the trial.
     pub spec: TrialSpec,
-    /// The results.
+    /// The results of the trial.
     pub outcome: Outcome,
 }
 

@@ -168,7 +168,6 @@ impl Frames {
     /// Allocates memory for `count` frames at once.
     ///
     /// # Errors
-    ///
     /// `NoSpace` when the system has no memory.
     pub(crate) fn new(count: usize, page_bytes: usize) -> Result<Self> {
         let memory = IoBuf::zeroed(count * page_bytes, PageKind::Huge)

@@ -69,7 +69,6 @@ impl<S: Store> Catalog<S> {
     /// Looks up the table of this name.
     ///
     /// # Errors
-    ///
     /// `NotFound`; the errors of reading the catalog.
     pub(super) async fn table(&self, name: &[u8]) -> Result<Tree> {
         if let Some(tree) = self.tables.known(name) {
@@ -91,7 +90,6 @@ impl<S: Store> Catalog<S> {
     /// Lists the tables that `snapshot` contains.
     ///
     /// # Errors
-    ///
     /// Errors other than damage.
     pub(super) async fn list(&self, snapshot: &S::Snapshot) -> Result<TableList> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
@@ -109,7 +107,6 @@ impl<S: Store> Catalog<S> {
     /// Reads all of the catalog that is readable.
     ///
     /// # Errors
-    ///
     /// Errors other than damage.
     pub(super) async fn read(&self, snapshot: &S::Snapshot) -> Result<Entries> {
         let mut entries = Entries::default();

@@ -106,7 +106,6 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
     /// Commits one change that depends on no read, durably.
     ///
     /// # Errors
-    ///
     /// As [`Committer::commit`].
     pub(super) async fn commit_op(self: &Arc<Self>, op: Op) -> Result<()> {
         Ok(self.commit(Commit::blind(vec![op], Durability::Sync)).await?)

@@ -20,7 +20,6 @@ impl Loads {
     /// Fails on a thread that holds the commit section for a load, because a commit there would wait for itself.
     ///
     /// # Errors
-    ///
     /// `InvalidCall` on such a thread.
     pub(super) fn refuse_inside(&self) -> Result<()> {
         let loading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +47,6 @@ impl Drop for Loading<'_> {
 /// Fails for a value that is too long.
 ///
 /// # Errors
-///
 /// `InvalidCall` for such a value.
 pub(super) fn refuse_too_long(value: &[u8]) -> Result<()> {
     if value.len() as u64 <= VALUE_BYTES_MAX {

@@ -60,7 +60,6 @@ impl<S: Store, L: CommitLog> LogWaits<S, L> {
     /// Waits until the log is durable up to `position` and a later group or superblock states so.
     ///
     /// # Errors
-    ///
     /// `Poisoned` after a failure of the log.
     pub(super) async fn stated(&self, position: LogPosition) -> Result<()> {
         ready_sent(&mut self.log.stated(position)).await

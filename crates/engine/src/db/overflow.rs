@@ -21,7 +21,6 @@ pub(super) fn bytes_at_once<S: Store>(loader: &Loader<S>) -> u64 {
 /// Returns the bytes of a value that was found in a leaf, as of a snapshot.
 ///
 /// # Errors
-///
 /// The errors of reading its pages.
 pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, found: FoundValue) -> Result<Vec<u8>> {
     match found {
@@ -33,7 +32,6 @@ pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, 
 /// Returns long values as of a snapshot, in the order of `values`.
 ///
 /// # Errors
-///
 /// The errors of reading their pages.
 pub(super) async fn values<S: Store>(
     loader: &Loader<S>,
@@ -51,7 +49,6 @@ pub(super) async fn values<S: Store>(
 /// Returns the pages of a long value as of a snapshot.
 ///
 /// # Errors
-///
 /// The errors of reading them.
 pub(super) async fn pages_in<S: Store>(
     loader: &Loader<S>,

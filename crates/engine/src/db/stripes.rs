@@ -28,7 +28,6 @@ pub(super) trait Places {
     /// Creates a folder if it does not exist, and returns its absolute path.
     ///
     /// # Errors
-    ///
     /// The error of the system.
     fn make(&self, path: &Path) -> nofault_io::error::Result<PathBuf>;
 

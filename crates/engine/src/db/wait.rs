@@ -53,7 +53,6 @@ impl<T, F: Future<Output = T>> Call<T, F> {
 /// Waits until a ticket of the store is ready.
 ///
 /// # Errors
-///
 /// The error of the ticket.
 pub(crate) async fn ready<S: Store>(store: &S, ticket: &mut S::Ticket) -> Result<()> {
     BatchedRead { store, ticket, sent_before: None, submitted: false }.await

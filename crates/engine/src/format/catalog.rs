@@ -33,7 +33,6 @@ pub(crate) fn encode_table(table: TableId, root: PageId) -> Vec<u8> {
 /// Decodes the catalog value of a table.
 ///
 /// # Errors
-///
 /// `Corrupt` when the bytes describe no table.
 pub(crate) fn decode_table(name: &[u8], value: &[u8]) -> Result<(TableId, PageId)> {
     let parts = value.split_first_chunk::<8>();

@@ -172,7 +172,6 @@ impl<'a> Node<'a> {
     /// Opens the node in page `page`.
     ///
     /// # Errors
-    ///
     /// `Corrupt` when the page contains no node, or the node's header contradicts itself.
     #[inline]
     pub(crate) fn open(page: PageId, body: &'a [u8]) -> Result<Self> {
@@ -244,7 +243,6 @@ impl<'a> Node<'a> {
     /// Returns key `index` in full.
     ///
     /// # Errors
-    ///
     /// As [`Node::rest`].
     pub(crate) fn key(&self, index: usize) -> Result<Vec<u8>> {
         let (head, tail) = self.rest(index)?;
@@ -266,7 +264,6 @@ impl<'a> Node<'a> {
     /// Returns the value of key `index` of a leaf.
     ///
     /// # Errors
-    ///
     /// `Corrupt` when the slot or cell points outside the node.
     #[inline]
     pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>> {
@@ -335,7 +332,6 @@ impl<'a> Node<'a> {
     /// Searches `key`: returns its index, or the index at which it would be inserted.
     ///
     /// # Errors
-    ///
     /// `Corrupt` when a slot on the way points outside the node.
     #[inline]
     pub(crate) fn search(&self, key: &[u8]) -> Result<std::result::Result<usize, usize>> {

@@ -129,7 +129,6 @@ pub(crate) fn replace(page: PageId, body: &mut [u8], index: usize, payload: &[u8
 /// Replaces child `index` of an inner node by another page.
 ///
 /// # Errors
-///
 /// `Corrupt` when there is no such child.
 #[cfg(feature = "mmap")]
 pub(crate) fn set_child(page: PageId, body: &mut [u8], index: usize, child: PageId) -> Result<()> {
@@ -179,7 +178,6 @@ impl Cells {
     /// Copies all cells of a node.
     ///
     /// # Errors
-    ///
     /// `Corrupt` when a cell points outside the node.
     pub(crate) fn of(node: &Node<'_>) -> Result<Self> {
         let mut cells = Self::default();
@@ -190,7 +188,6 @@ impl Cells {
     /// Appends all cells of the next node in key order.
     ///
     /// # Errors
-    ///
     /// `Corrupt` when a cell points outside the node.
     pub(crate) fn append(&mut self, node: &Node<'_>) -> Result<()> {
         for index in 0..node.count() {

@@ -42,9 +42,9 @@ const GRACE: Duration = Duration::from_secs(20);
 /// The I/O engine that fio uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// `pread` on threads.
+    /// fio calls `pread`, on threads.
     Psync,
-    /// io_uring.
+    /// fio uses io_uring.
     Uring,
 }
 

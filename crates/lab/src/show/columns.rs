@@ -47,7 +47,7 @@ pub(crate) fn chosen<'g, 'a>(groups: Vec<&'g Group<'a>>) -> Vec<&'g Group<'a>> {
 
 /// Headings of the columns of rates and of their CPU.
 pub(crate) struct Heads {
-    /// The rate: `reads/s`.
+    /// Heading of the rate column: `reads/s`.
     pub(crate) rate: &'static str,
     /// The metric in the CPU column.
     pub(crate) cpu_metric: Metric,

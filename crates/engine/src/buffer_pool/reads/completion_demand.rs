@@ -38,7 +38,6 @@ impl CompletionDemand {
     /// Creates the record without users.
     ///
     /// # Errors
-    ///
     /// `NoSpace` when the process has no descriptors left.
     pub(super) fn new(ready_fd: Option<OwnedFd>) -> Result<Self> {
         Ok(Self {

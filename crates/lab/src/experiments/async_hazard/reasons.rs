@@ -7,7 +7,7 @@ use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason};
 use crate::record::CacheState;
 use crate::summary::{Group, Metric, is_plain};
 
-/// The evidence of the records on the rules of the verdict.
+/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Stalls, stalls)];
 
 /// Reasons from the lateness of a timer beside tasks that wait for cold data.

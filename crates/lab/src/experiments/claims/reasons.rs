@@ -7,7 +7,7 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason, threads};
 use crate::summary::{Group, Metric};
 
-/// The evidence of the records on the rules of the verdict.
+/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, cached)];
 
 /// Reasons from reads of cached data in the smallest units.

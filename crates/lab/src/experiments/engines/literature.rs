@@ -4,7 +4,7 @@ use crate::format::Unit;
 use crate::literature::{LiteratureTable, REDB, row};
 use crate::summary::Metric;
 
-/// The figures, shown beside the reader's.
+/// Published figures that the report shows beside the reader's own.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &REDB,
     variant: "commit",

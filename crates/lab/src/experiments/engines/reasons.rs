@@ -7,7 +7,7 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{CHOICE, Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::summary::Metric;
 
-/// The evidence of the records on the rules of the verdict.
+/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, databases)];
 
 /// (4) Reasons from databases that run with a map and without: reads of data larger than memory.

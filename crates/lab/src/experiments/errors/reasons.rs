@@ -7,7 +7,7 @@ use crate::judge::claim::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, proof};
 use crate::summary::{Family, Group};
 
-/// The evidence of the records on the rules of the verdict.
+/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Errors, errors)];
 
 /// (3) Reasons from errors and wrong answers.

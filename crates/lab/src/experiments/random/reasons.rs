@@ -6,7 +6,7 @@ use crate::judge::claim::{Records, explicit, mapped};
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, nearest, reason, threads, throughput};
 use crate::summary::{Group, Metric};
 
-/// The evidence of the records on the rules of the verdict.
+/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
 pub(super) static EVIDENCE: &[Evidence] =
     &[Evidence::second_best(Rule::Stalls, stalls), Evidence::of(Rule::Throughput, rates)];
 

@@ -6,7 +6,7 @@ use crate::judge::claim::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, nearest, proof, reason, threads};
 use crate::summary::{Family, Group, Metric};
 
-/// The evidence of the records on the rules of the verdict.
+/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Updates, updates)];
 
 /// (1) Reasons from updates that are safe in transactions.

@@ -5,7 +5,7 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, throughput};
 use crate::summary::Metric;
 
-/// The evidence of the records on the rules of the verdict.
+/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, rates)];
 
 fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {

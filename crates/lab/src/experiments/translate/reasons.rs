@@ -7,7 +7,7 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::summary::{Family, Group, Metric};
 
-/// The evidence of the records on the rules of the verdict.
+/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, lookups)];
 
 /// Reasons from lookups in the largest working set.
