@@ -51,8 +51,7 @@ fn time(spread: Spread) -> String {
     shown(spread, Unit::Seconds)
 }
 
-/// Compares the CPU time of a fault on one thread and on all CPUs. CPU time, because threads that wait on one CPU count
-/// as well.
+/// Compares the CPU time of a fault on one thread and on all CPUs. Wall time would also contain waits for a CPU.
 fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let threads = most(groups);
     for (method, what) in [
