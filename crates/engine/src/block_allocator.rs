@@ -412,15 +412,15 @@ impl BlockAllocator {
         freed + set_aside.len()
     }
 
-    /// Keeps a block from being reused until [`BlockAllocator::let_go`] was called as often as this.
+    /// Keeps a block from being reused until [`BlockAllocator::unhold`] was called as often as this.
     pub(crate) fn hold(&mut self, block: BlockId) {
         *self.held.entry(block).or_insert(0) += 1;
     }
 
     /// Ends one hold of a block that [`BlockAllocator::hold`] began.
-    pub(crate) fn let_go(&mut self, block: BlockId) {
+    pub(crate) fn unhold(&mut self, block: BlockId) {
         let Some(holders) = self.held.get_mut(&block) else {
-            debug_assert!(false, "let go of {block:?}, which no reader holds");
+            debug_assert!(false, "the hold of {block:?} ends, which no reader holds");
             return;
         };
         *holders -= 1;

@@ -100,7 +100,7 @@ fn check_window<T>(
             if place(item) == Some(at) {
                 held.push((item, at));
             } else {
-                pool.metadata().lock().allocator.let_go(at.block);
+                pool.metadata().lock().allocator.unhold(at.block);
             }
         }
     }
@@ -127,7 +127,7 @@ fn check_window<T>(
         held.len() as u64
     });
     for (_, at) in &held {
-        pool.metadata().lock().allocator.let_go(at.block);
+        pool.metadata().lock().allocator.unhold(at.block);
     }
     checked
 }

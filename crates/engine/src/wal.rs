@@ -365,7 +365,7 @@ impl Log {
     ///
     /// # Errors
     /// `Poisoned` after a failed write.
-    pub(crate) fn settle(&self) -> Result<()> {
+    pub(crate) fn flush_acknowledged(&self) -> Result<()> {
         let appended = self.0.lock().appended;
         pages::Ticket::wait(&mut self.stated(LogPosition(appended)))
     }

@@ -30,7 +30,7 @@ fn settings(cache_bytes: usize, background_threads: bool) -> Settings {
 }
 
 /// Returns true for success and false for `NoSpace`; fails on any other error.
-fn went(what: &str, result: Result<()>) -> bool {
+fn had_space(what: &str, result: Result<()>) -> bool {
     match result {
         Ok(()) => true,
         Err(error) => {
@@ -59,7 +59,7 @@ fn fill(what: &str, db: &Db, table: &Table, model: &mut Model, random: &mut fast
             rows.push((key, value));
         }
         let durability = if random.u8(0..3) == 0 { Durability::Deferred } else { Durability::Sync };
-        if went(what, db.write(batch, durability)) {
+        if had_space(what, db.write(batch, durability)) {
             model.extend(rows);
         } else {
             refused += 1;

@@ -105,7 +105,7 @@ impl Method {
         Self { durability: Durability::EachWrite, ..self }
     }
 
-    /// The method with requests in flight instead of threads.
+    /// Returns the method with its parallelism counted in requests in flight instead of threads.
     pub const fn by_depth(self) -> Self {
         Self { axis: Axis::Depth, ..self }
     }

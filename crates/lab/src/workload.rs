@@ -144,7 +144,7 @@ pub fn first_word(page: &[u8]) -> u64 {
 /// The order in which one thread reads blocks. Never ends.
 #[derive(Debug, Clone)]
 pub enum Order {
-    /// Uniformly at random.
+    /// Each block of the data is as likely as any other, independently of the blocks before.
     Random(RandomOrder),
     /// Front to back, one part at a time, shared with the other threads of the scan; wraps around.
     Scan(ScanOrder),

@@ -69,9 +69,9 @@ fn a_held_block_outlives_its_checkpoints_until_the_last_holder_lets_go() {
     allocator.release(BlockId(3));
     allocator.checkpoint_begins();
     allocator.checkpoint_durable();
-    allocator.let_go(BlockId(3));
+    allocator.unhold(BlockId(3));
     assert!(allocator.is_used(BlockId(3)));
-    allocator.let_go(BlockId(3));
+    allocator.unhold(BlockId(3));
     assert!(!allocator.is_used(BlockId(3)));
 }
 

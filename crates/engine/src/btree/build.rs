@@ -31,7 +31,7 @@ pub(crate) struct Builder {
     /// The page of values being filled and its bytes in use. Only within a portion: later it may not be in memory.
     values: Option<(PageId, usize)>,
     /// Pages for the next leaves of this portion, the first at the end.
-    for_leaves: Vec<PageId>,
+    reserved_leaves: Vec<PageId>,
     /// Number of leaves of this portion that refer to pages of values.
     leaves_beside: usize,
     /// Expected number of such leaves in the next portion: the most of any portion, because some end early for lack of
@@ -59,7 +59,7 @@ impl Builder {
             portion: Vec::new(),
             last: None,
             values: None,
-            for_leaves: Vec::new(),
+            reserved_leaves: Vec::new(),
             leaves_beside: 0,
             leaves_expected: 0,
         }
@@ -74,16 +74,16 @@ impl Builder {
         copies.reserve(count + self.frames_max())?;
         self.leaves_expected = count;
         for _ in 0..count {
-            let near = self.for_leaves.last().copied().or(self.last);
-            self.for_leaves.push(copies.allocate(near.unwrap_or(self.tree.root))?.0);
+            let near = self.reserved_leaves.last().copied().or(self.last);
+            self.reserved_leaves.push(copies.allocate(near.unwrap_or(self.tree.root))?.0);
         }
-        self.for_leaves.reverse();
+        self.reserved_leaves.reverse();
         Ok(())
     }
 
     /// Ends a portion. Call it before the page copies are published.
     pub(crate) fn end_portion<E: PageCopies>(&mut self, copies: &mut E) {
-        self.for_leaves.drain(..).for_each(|page| copies.free(page));
+        self.reserved_leaves.drain(..).for_each(|page| copies.free(page));
     }
 
     /// Returns whether this entry goes into the current page of values. A portion should not end before it, since the
@@ -232,7 +232,7 @@ impl Builder {
         // such pages.
         let is_beside = level == 0 && self.values.is_some();
         self.leaves_beside += usize::from(is_beside);
-        let reserved = if is_beside && into.is_none() { self.for_leaves.pop() } else { None };
+        let reserved = if is_beside && into.is_none() { self.reserved_leaves.pop() } else { None };
         let (id, body) = match into.or(reserved) {
             Some(id) => (id, copies.edit(id)?),
             None => copies.allocate(self.last.unwrap_or(self.tree.root))?,

@@ -73,12 +73,12 @@ impl Waiter {
         state.last_read = page;
     }
 
-    /// How many reads it waits for.
+    /// Returns the number of reads that the waiter waits for.
     pub(crate) fn reads_left(&self) -> usize {
         self.lock().reads_left
     }
 
-    /// The page it waits for, if it is one page and nothing else.
+    /// Returns the page that the waiter waits for, if it waits for one page and nothing else.
     pub(crate) fn only_read(&self) -> Option<PageId> {
         let state = self.lock();
         (state.reads_left == 1 && state.frames_wanted == 0 && state.pinned.is_none()).then_some(state.last_read)
@@ -89,7 +89,7 @@ impl Waiter {
         state.frames_wanted = state.frames_wanted.max(frames);
     }
 
-    /// How many frames it still waits for; zero when it has been dropped.
+    /// Returns the number of frames that the waiter still waits for; zero after its ticket was dropped.
     pub(crate) fn frames_missing(&self) -> usize {
         let state = self.lock();
         if state.gone || state.frames_granted { 0 } else { state.frames_wanted }

@@ -104,7 +104,7 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         if let Err(stopped) = load.fill(&mut section, entries).await {
             load.take_back(&mut section)?;
             // Neither in the log nor in a checkpoint: there is nothing that could fail.
-            section.give_up();
+            section.abandon();
             drop(section);
             match stopped {
                 StopCause::Failed(error) => return Err(error),
@@ -113,7 +113,7 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         }
         load.make_durable(&mut section, checkpoint).await?;
         // It is, so it may be seen without waiting for anything.
-        section.settle(Durability::Deferred, position);
+        section.take_effect(Durability::Deferred, position);
         Ok(load.count)
     })
 }
@@ -244,7 +244,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             } else {
                 self.pages().for_each(|page| emptied.free(page));
                 core.store.publish(emptied, section.seq());
-                section.give_up();
+                section.abandon();
             }
         }
         made

@@ -171,7 +171,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
             let mut section = self.commits.occupy(turn)?;
             match section.edit_and_append(|copies| step.apply(copies)) {
                 Ok(position) => {
-                    section.settle_unseen(Durability::Deferred, position);
+                    section.take_effect_unseen(Durability::Deferred, position);
                     drop(section);
                     // Visible from then on, so the next step sees the tree that this one left.
                     self.waits.durable(position).await?;

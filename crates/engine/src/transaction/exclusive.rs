@@ -99,19 +99,19 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     }
 
     /// Abandons the commit after all pages that it published were freed again.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn abandon(&mut self) {
         self.stage = Stage::Begun;
     }
 
     /// Lets a commit take effect: its pages, which no record describes, are published completely. The section stays
     /// held. Open transactions will conflict: the keys that they might have missed are not known.
-    pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
-        self.settle_unseen(durability, position);
+    pub(crate) fn take_effect(&mut self, durability: Durability, position: LogPosition) {
+        self.take_effect_unseen(durability, position);
         self.commits.lock().window.forget_before(self.seq);
     }
 
     /// Completes the commit as [`Self::finish`] does, when it published only pages that no transaction can have read.
-    pub(crate) fn settle_unseen(&mut self, durability: Durability, position: LogPosition) {
+    pub(crate) fn take_effect_unseen(&mut self, durability: Durability, position: LogPosition) {
         self.stage = Stage::Finished;
         self.commits.note(&mut self.commits.lock(), durability, CommitReceipt { seq: self.seq, position });
         self.commits.clear_up_after(durability);

@@ -64,7 +64,7 @@ fn run(core: &Weak<LogCore>, stop: &AtomicBool) {
         if stop.load(Ordering::SeqCst) {
             // Writes the last deferred commits. A caller that must know whether this worked calls `sync` before: the
             // log is closed now, even if this fails.
-            let _ = Log(core).settle();
+            let _ = Log(core).flush_acknowledged();
             return;
         }
         let pause = core.lock().writer_duties.watches.then_some(IDLE);

@@ -29,7 +29,7 @@ fn prepared() -> (TestCore<MemoryStore>, Tree, Tree) {
 fn forge(core: &TestCore<MemoryStore>, change: impl FnOnce(&mut MemoryCopies) -> Attempt<()>) {
     let mut section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
     let position = section.edit_and_append(change).unwrap();
-    section.settle_unseen(Durability::Deferred, position);
+    section.take_effect_unseen(Durability::Deferred, position);
 }
 
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRef {

@@ -195,7 +195,7 @@ fn a_checkpoint_beside_a_group_that_is_being_written_begins_at_one_that_is_durab
         let made = checkpointer.checkpoint();
         tell.send((made, seen.restart(1))).unwrap();
     });
-    numbers.opened.log.settle().unwrap();
+    numbers.opened.log.flush_acknowledged().unwrap();
     let (made, cut) = told.try_recv().expect("a closing group is written");
     assert_eq!(made.unwrap(), CommitSeq(1), "{world}");
     let after = Numbers::open(&cut).unwrap_or_else(|error| panic!("{error}: {world}"));

@@ -136,7 +136,8 @@ impl LogFile {
         Ok(completion.op.kind)
     }
 
-    /// Sees to it that these bytes of a slot, which lie within the segment, are in the window. Answers where in it they begin.
+    /// Loads bytes of a slot, which must lie within the segment, into the window if they are not there. Returns the position in the window
+    /// at which they begin.
     fn load(&mut self, slot: usize, at: u64, len_bytes: usize) -> Result<usize> {
         let mut goes_on = false;
         if let Some(loaded) = self.loaded.filter(|loaded| loaded.slot == slot && at >= loaded.from) {

@@ -48,19 +48,19 @@ fn damage_to_any_group_is_noticed_once_the_log_has_been_settled() {
             log.append(CommitSeq(commit), &[&bytes], Some(Durability::Deferred)).unwrap();
             whole.push((CommitSeq(commit), bytes));
         }
-        log.settle().unwrap();
+        log.flush_acknowledged().unwrap();
         let stats = log.stats();
         assert_eq!(stats.closing_groups_written, 1, "{stats:?}");
         let errors = flip_bits_everywhere(&world, options, anchor, &whole);
         // All but the closing group: without it no commit is lost.
         assert_eq!(errors as u64, (stats.groups_written + 1) * 8);
         // Settled is settled.
-        log.settle().unwrap();
+        log.flush_acknowledged().unwrap();
         assert_eq!(log.stats(), stats);
         drop(log);
         // The next opening finds it so.
         let (log, _) = reopen_on(&*disk(&world).unwrap(), options, anchor, 0).unwrap();
-        log.settle().unwrap();
+        log.flush_acknowledged().unwrap();
         assert_eq!(log.stats().closing_groups_written, 0);
     }
 }
@@ -94,7 +94,7 @@ fn a_segment_whose_beginning_is_as_it_was_long_ago_does_not_end_the_log() {
         next(&log);
     }
     let last = (0..3).map(|_| next(&log)).last().unwrap();
-    log.settle().unwrap();
+    log.flush_acknowledged().unwrap();
     drop(log);
     assert_eq!(reopen(&world, anchor, after).unwrap().1.len() as u64, last - after);
     let (at, header) = begun(&world).unwrap();
@@ -157,7 +157,7 @@ fn a_power_cut_in_a_closing_group_is_an_end_like_any_other() {
                 log.durable(position).wait()?;
                 *acknowledged = commit;
                 if commit % 3 == seed % 3 {
-                    log.settle()?;
+                    log.flush_acknowledged()?;
                     *settled = commit;
                 }
             }
@@ -180,7 +180,7 @@ fn a_power_cut_in_a_closing_group_is_an_end_like_any_other() {
             let next = seen.len() as u64 + 1;
             let position = append(&log, next, b"next").unwrap();
             log.durable(position).wait().unwrap();
-            log.settle().unwrap();
+            log.flush_acknowledged().unwrap();
             drop(log);
             let last = after.restart(event + 1);
             assert_eq!(reopen(&last, anchor, 0).unwrap().1.len() as u64, next, "{last}");
@@ -230,7 +230,7 @@ fn threads_and_tasks_may_settle_while_others_commit() {
                 });
             }
         });
-        log.settle().unwrap();
+        log.flush_acknowledged().unwrap();
         assert_eq!(log.stats().records_durable, 900);
         assert!(log.0.lock().is_stated());
         drop(writer);

@@ -29,7 +29,7 @@ pub(super) trait Place: Sync {
     }
     /// Calls `look` with a page; `None` when it is not in memory, where a pool would have to wait.
     fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R>;
-    /// Bytes of the tables that find the pages.
+    /// Returns the memory, in bytes, of the tables that lead from a reference to its page.
     fn table_bytes(&self) -> usize;
 }
 
