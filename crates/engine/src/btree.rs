@@ -16,6 +16,8 @@ pub(crate) mod write;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use crate::error::Error;
 use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::format::{PageId, TableId};
@@ -184,7 +186,7 @@ impl Chunk {
     }
 
     /// Allocates at once about as much memory as these entries need.
-    fn take_memory(&mut self, node: &Node<'_>, indexes: std::ops::Range<usize>, most: Portion, page_bytes: usize) {
+    fn take_memory(&mut self, node: &Node<'_>, indexes: Range<usize>, most: Portion, page_bytes: usize) {
         let is_outside = matches!(node.cell(indexes.start), Ok(Cell::Packed(_)));
         let beside_leaf = if is_outside { most.bytes.min(MEMORY_AT_ONCE) } else { 0 };
         self.bytes.reserve(beside_leaf + page_bytes);
@@ -441,6 +443,13 @@ fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut
     }
 }
 
+/// Returns the cells of a leaf whose keys lie in the range, by index.
+fn cells_in(node: &Node<'_>, range: &KeyRange) -> Attempt<Range<usize>> {
+    let (Ok(first) | Err(first)) = node.search(&range.start)?;
+    let (Ok(past) | Err(past)) = range.end.as_ref().map_or(Ok(Err(node.count())), |end| node.search(end))?;
+    Ok(first..past)
+}
+
 fn copy_forward<P: Pages>(
     pages: &P,
     node: &Node<'_>,
@@ -448,14 +457,7 @@ fn copy_forward<P: Pages>(
     most: Portion,
     chunk: &mut Chunk,
 ) -> Attempt<Option<KeyRange>> {
-    let (Ok(first) | Err(first)) = node.search(&range.start)?;
-    let past = match &range.end {
-        Some(end) => {
-            let (Ok(past) | Err(past)) = node.search(end)?;
-            past
-        }
-        None => node.count(),
-    };
+    let Range { start: first, end: past } = cells_in(node, range)?;
     if first < past {
         chunk.take_memory(node, first..past, most, pages.page_bytes());
     }
@@ -489,14 +491,7 @@ fn copy_reverse<P: Pages>(
     most: Portion,
     chunk: &mut Chunk,
 ) -> Attempt<Option<KeyRange>> {
-    let (Ok(first) | Err(first)) = node.search(&range.start)?;
-    let past = match &range.end {
-        Some(end) => {
-            let (Ok(past) | Err(past)) = node.search(end)?;
-            past
-        }
-        None => node.count(),
-    };
+    let Range { start: first, end: past } = cells_in(node, range)?;
     if first < past {
         chunk.take_memory(node, first..past, most, pages.page_bytes());
     }
