@@ -17,7 +17,9 @@ use crate::judge::Finding;
 use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::{self, Counterparts, LiteratureRow, LiteratureTable};
+use crate::measure::Measurement;
 use crate::methods::{self, Family, Method};
+use crate::read_loops;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick, TrialSpec};
 use crate::show::columns::{self, Sheet};
@@ -386,6 +388,23 @@ pub(crate) struct Context<'a> {
     pub(crate) cancel: &'a AtomicBool,
     /// Called with each tick as it ends, for live progress.
     pub(crate) on_tick: &'a mut dyn FnMut(&Tick),
+}
+
+impl<'a> Context<'a> {
+    /// Returns the plan of a measurement that lasts the trial's time from its first operation on, and watches no memory limit.
+    ///
+    /// # Errors
+    /// When the trial has no such time among its parameters.
+    pub(crate) fn timed(&self, spec: &TrialSpec) -> Result<Measurement<'a>> {
+        Ok(Measurement {
+            duration: read_loops::duration_of(spec)?,
+            tick: read_loops::tick_of(spec),
+            watch: self.watch,
+            memory_bytes: None,
+            fill_first: false,
+            cancel: self.cancel,
+        })
+    }
 }
 
 /// One way to make memory full, on one kind of target.

@@ -26,6 +26,7 @@ use nofault::{Batch, Durability};
 
 use crate::entries::{Data, Key};
 use crate::error::Result;
+use crate::measure::Worker;
 
 /// The engine's id as a method.
 pub(crate) const ENGINE: &str = "nofault";
@@ -138,6 +139,19 @@ pub(crate) trait Store: Sync {
 
     /// A sentence on the differences between this store and the engine that could not be removed.
     fn unequal(&self) -> &'static str;
+}
+
+/// Fills an empty store with the entries of `data`, in order, as the timed work of a trial: each entry is counted, and none
+/// follows once the trial was cancelled. All are durable when this returns.
+pub(crate) fn fill_counted(worker: &mut Worker<'_>, store: &dyn Store, data: Data) -> Result<()> {
+    worker.start();
+    let mut entries = data.entries();
+    let mut counted = std::iter::from_fn(|| {
+        let entry = if worker.running() { entries.next() } else { None }?;
+        worker.done(1, data.entry_bytes());
+        Some(entry)
+    });
+    store.fill(&mut counted)
 }
 
 /// Callback that checks a value; an error says that it is wrong.

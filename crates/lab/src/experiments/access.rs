@@ -371,14 +371,7 @@ fn measured_one<'a>(
 }
 
 fn measured(spec: &TrialSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -> Result<Outcome> {
-    let plan = Measurement {
-        duration: read_loops::duration_of(spec)?,
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        memory_bytes: read_loops::memory_limit_of(spec),
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    let plan = Measurement { memory_bytes: read_loops::memory_limit_of(spec), ..context.timed(spec)? };
     measure::run(&plan, works, &mut *context.on_tick)
 }
 

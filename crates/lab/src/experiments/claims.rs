@@ -40,7 +40,7 @@ use crate::experiment::{
     Available, Context, Description, Experiment, Limited, Needs, Plan, Section, SmallFiles, Targeted,
 };
 use crate::measure::{self, Measurement, Work};
-use crate::read_loops::{self, Pattern};
+use crate::read_loops::Pattern;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
@@ -277,14 +277,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
 
 /// Runs the workers for the trial's time.
 fn run_timed(spec: &TrialSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) -> Result<Outcome> {
-    let plan = Measurement {
-        duration: read_loops::duration_of(spec)?,
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    let plan = context.timed(spec)?;
     measure::run(&plan, works, context.on_tick)
 }
 

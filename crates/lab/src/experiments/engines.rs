@@ -325,7 +325,7 @@ fn load(spec: &TrialSpec, context: &mut Context<'_>, store: &dyn Store, data: Da
         fill_first: false,
         cancel: context.cancel,
     };
-    let works: Vec<Work<'_>> = vec![Box::new(move |worker: &mut Worker<'_>| work::load(worker, store, data))];
+    let works: Vec<Work<'_>> = vec![Box::new(move |worker: &mut Worker<'_>| stores::fill_counted(worker, store, data))];
     let mut outcome = measure::run(&plan, works, &mut *context.on_tick)?;
     // A fixed amount of work has no steady part.
     outcome.steady = None;

@@ -210,14 +210,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
 
 /// The measuring loop of a trial.
 fn measurement<'a>(spec: &TrialSpec, context: &Context<'a>) -> Result<Measurement<'a>> {
-    Ok(Measurement {
-        duration: read_loops::duration_of(spec)?,
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        memory_bytes: read_loops::memory_limit_of(spec),
-        fill_first: false,
-        cancel: context.cancel,
-    })
+    Ok(Measurement { memory_bytes: read_loops::memory_limit_of(spec), ..context.timed(spec)? })
 }
 
 /// Parses a number among the parameters.

@@ -35,7 +35,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
-use crate::measure::{self, Measurement, Work, Worker};
+use crate::measure::{self, Work, Worker};
 use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
@@ -209,14 +209,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn measured<P: Place>(spec: &TrialSpec, context: &mut Context<'_>, mut place: P) -> Result<Outcome> {
-    let plan = Measurement {
-        duration: read_loops::duration_of(spec)?,
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    let plan = context.timed(spec)?;
     let threads = spec.params.threads.max(1);
     let before = places::huge_bytes();
     let mut outcome = match spec.variant.as_str() {

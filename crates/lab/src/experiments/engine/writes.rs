@@ -13,7 +13,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes as shown;
 use crate::measure::{Work, Worker};
 use crate::record::Outcome;
-use crate::stores::{Engine, Start, Store};
+use crate::stores::{Engine, Start, Store, fill_counted};
 
 /// Entries of a batch.
 const BATCH: u64 = 1000;
@@ -29,16 +29,7 @@ const LOG_UNIT_BYTES: f64 = (256_u64 << 20) as f64;
 pub(super) fn load(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let store = trial.open(&trial.place.clear()?, Start::New)?;
     let (filled, data) = (&*store, trial.data);
-    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
-        worker.start();
-        let mut entries = data.entries();
-        let mut counted = std::iter::from_fn(|| {
-            let entry = if worker.running() { entries.next() } else { None }?;
-            worker.done(1, data.entry_bytes());
-            Some(entry)
-        });
-        filled.fill(&mut counted)
-    });
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| fill_counted(worker, filled, data));
     let mut outcome = trial.measure(vec![work])?;
     trial.describe(&*store, &mut outcome)?;
     if outcome.partial {

@@ -18,18 +18,6 @@ const COMMITS_PER_CHECK: u64 = 16;
 /// Loaded entries that are checked afterwards.
 const LOADED_CHECKS: u64 = 500;
 
-/// Fills the store with all entries, in order.
-pub(super) fn load(worker: &mut Worker<'_>, store: &dyn Store, data: Data) -> Result<()> {
-    worker.start();
-    let mut entries = data.entries();
-    let mut counted = std::iter::from_fn(|| {
-        let entry = if worker.running() { entries.next() } else { None }?;
-        worker.done(1, data.entry_bytes());
-        Some(entry)
-    });
-    store.fill(&mut counted)
-}
-
 /// Checks some of the loaded entries.
 pub(super) fn check_loaded(store: &dyn Store, data: Data) -> Result<Checks> {
     let mut checks = Checks::default();

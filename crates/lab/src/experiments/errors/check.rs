@@ -13,7 +13,7 @@ use nofault_io::mapped::{Advice, MappedFile, Protection};
 use super::pages::checksum;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
-use crate::measure::{self, Measurement, Work, Worker};
+use crate::measure::{self, Work, Worker};
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, first_word};
@@ -44,14 +44,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
             "errors: working_set must be a number of bytes, a page at least",
         ));
     }
-    let plan = Measurement {
-        duration: read_loops::duration_of(spec)?,
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    let plan = context.timed(spec)?;
     let path = layout.paths[0].clone();
     let first = layout.place(0).offset_bytes;
     let (frames, sums, loading) = load(&path, &layout, first, count)?;

@@ -12,7 +12,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::Context;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::tag;
-use crate::measure::{self, Measurement, Work, Worker};
+use crate::measure::{self, Work, Worker};
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
@@ -208,14 +208,7 @@ fn take_away(worker: &mut Worker<'_>, pages: &Pages, map: &MappedFile, batch: us
 }
 
 fn measured(spec: &TrialSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -> Result<Outcome> {
-    let plan = Measurement {
-        duration: read_loops::duration_of(spec)?,
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    let plan = context.timed(spec)?;
     let mut outcome = measure::run(&plan, works, context.on_tick)?;
     outcome.cache_method = "a file in memory, written before the clock started".into();
     Ok(outcome)

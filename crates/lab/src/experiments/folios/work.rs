@@ -15,7 +15,7 @@ use crate::experiment::Context;
 use crate::format::bytes;
 use crate::machine::content::tag;
 use crate::machine::data;
-use crate::measure::{self, Measurement, Work, Worker};
+use crate::measure::{self, Work, Worker};
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
@@ -121,14 +121,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         methods::CALLS => Box::new(move |worker: &mut Worker<'_>| read_all(worker, cached)),
         _ => return Err(read_loops::unknown(spec)),
     };
-    let plan = Measurement {
-        duration: read_loops::duration_of(spec)?,
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    let plan = context.timed(spec)?;
     let mut outcome = measure::run(&plan, vec![work], context.on_tick)?;
     outcome.cache_method = format!("written in calls of {}, then synced", bytes(folio_bytes));
     let seconds = outcome.figures.remove(TOUCHED_S).unwrap_or(0.0);

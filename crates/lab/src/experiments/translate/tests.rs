@@ -6,6 +6,7 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::config::Preset;
+use crate::measure::Measurement;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
