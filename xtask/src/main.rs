@@ -10,9 +10,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Longest time of any step. The tests, the longest step, take a quarter of it on two cores; a step that exceeds it
-/// hangs.
-const STEP_MAX: Duration = Duration::from_secs(20 * 60);
+/// The times after which a running step is reported and stopped. The tests, the longest step, take a quarter of the
+/// first on two idle cores, and more than all of it beside two busy loops: a slow machine is not a hang.
+const STEP_LIMITS: Limits = Limits { report: Duration::from_secs(20 * 60), stop: Duration::from_secs(80 * 60) };
+
+/// How long a child process may run.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// After this the command lines of the child and its descendants are printed once.
+    report: Duration,
+    /// After this they are printed again and killed.
+    stop: Duration,
+}
 
 const HELP: &str = "\
 cargo xtask <command>
@@ -117,10 +126,10 @@ fn for_minutes(target: &str, name: &str, minutes: f64) -> Result<()> {
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-    cargo_within(Some(STEP_MAX), arguments, environment)
+    cargo_within(Some(STEP_LIMITS), arguments, environment)
 }
 
-fn cargo_within(limit: Option<Duration>, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+fn cargo_within(limits: Option<Limits>, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     step(&format!("cargo {}", arguments.join(" ")), || {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let child = Command::new(program)
@@ -129,31 +138,36 @@ fn cargo_within(limit: Option<Duration>, arguments: &[&str], environment: &[(&st
             .current_dir(root())
             .spawn()
             .context("cargo could not be started")?;
-        if !wait(child, limit)?.success() {
+        if !wait(child, limits)?.success() {
             bail!("cargo {} failed", arguments.join(" "));
         }
         Ok(())
     })
 }
 
-/// Waits for a child. After its time limit it is killed with all its descendants, and their command lines are printed:
-/// a hanging test is the one that the output calls running.
-fn wait(mut child: Child, limit: Option<Duration>) -> Result<ExitStatus> {
-    let Some(limit) = limit else { return child.wait().context("cargo cannot be waited for") };
+/// Waits for a child. A child that runs too long is killed with all its descendants, and their command lines are
+/// printed: a hanging test is the one that the output calls running.
+fn wait(mut child: Child, limits: Option<Limits>) -> Result<ExitStatus> {
+    let Some(limits) = limits else { return child.wait().context("cargo cannot be waited for") };
     let started = Instant::now();
+    let mut is_reported = false;
     loop {
         if let Some(status) = child.try_wait().context("cargo cannot be waited for")? {
             return Ok(status);
         }
-        if started.elapsed() > limit {
+        let must_stop = started.elapsed() > limits.stop;
+        if must_stop || (!is_reported && started.elapsed() > limits.report) {
+            is_reported = true;
             let family = descendants(child.id());
             for (pid, command) in &family {
-                eprintln!("xtask: still running after {} min: {pid} {command}", limit.as_secs() / 60);
+                eprintln!("xtask: still running after {} min: {pid} {command}", started.elapsed().as_secs() / 60);
             }
-            let pids = family.iter().map(|(pid, _)| pid.to_string());
-            let _ = Command::new("kill").arg("-9").args(pids).status();
-            let _ = child.wait();
-            bail!("this hangs");
+            if must_stop {
+                let pids = family.iter().map(|(pid, _)| pid.to_string());
+                let _ = Command::new("kill").arg("-9").args(pids).status();
+                let _ = child.wait();
+                bail!("this hangs");
+            }
         }
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -197,13 +211,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hangs_is_ended_with_all_it_started() {
+    fn a_child_that_hangs_is_killed_with_its_descendants() {
         let child = Command::new("sh").args(["-c", "sleep 300 & sleep 301 & wait"]).spawn().unwrap();
         let pid = child.id();
         std::thread::sleep(Duration::from_millis(200));
         let family = descendants(pid);
         assert!(family.iter().any(|(_, command)| command.starts_with("sleep 301")), "{family:?}");
-        assert_eq!(wait(child, Some(Duration::from_millis(1))).unwrap_err().to_string(), "this hangs");
+        let at_once = Limits { report: Duration::ZERO, stop: Duration::from_millis(1) };
+        assert_eq!(wait(child, Some(at_once)).unwrap_err().to_string(), "this hangs");
         let is_alive = |pid: u32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
@@ -213,7 +228,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(!family.iter().any(|(pid, _)| is_alive(*pid)), "left running: {family:?}");
-        let quick = Command::new("true").spawn().unwrap();
-        assert!(wait(quick, Some(Duration::from_secs(60))).unwrap().success());
+        let slow = Command::new("sleep").arg("0.3").spawn().unwrap();
+        let reported = Limits { report: Duration::ZERO, stop: Duration::from_secs(60) };
+        assert!(wait(slow, Some(reported)).unwrap().success(), "a report does not stop a child");
     }
 }

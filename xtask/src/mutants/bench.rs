@@ -137,7 +137,7 @@ impl Bench {
             }
             command.stdin(Stdio::null()).stdout(output).stderr(errors);
             let child = command.spawn().with_context(|| format!("start {}", path.display()))?;
-            let Ok(status) = crate::wait(child, Some(self.limit)) else {
+            let Ok(status) = crate::wait(child, Some(crate::Limits { report: self.limit, stop: self.limit })) else {
                 return Ok(Outcome::Hung { by: program.to_string(), seconds: seconds() });
             };
             let text = String::from_utf8_lossy(&fs::read(&log).context("read the log of a test run")?).into_owned();
