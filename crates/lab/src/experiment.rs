@@ -1,9 +1,9 @@
-//! The interface of an experiment. A type that implements [`Experiment`] in a folder of its own and has its line in the
+//! The interface of an experiment. A type that implements [`Experiment`] in a folder of its own and is named in the
 //! registry ([`crate::experiments`]) is run, reported, compared and judged; no other module names it.
 //!
-//! Planning happens once, in the parent; executing happens in a child process of its own for each trial, inside the
-//! memory limit, with cold page tables, so that no trial inherits anything from the one before. The [`TrialSpec`] is the
-//! child's only input. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
+//! The runner's process plans once. Each trial is executed in a child process of its own, inside the memory limit and
+//! with cold page tables, so that no trial inherits anything from an earlier one. The [`TrialSpec`] is the child's only
+//! input. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -26,49 +26,54 @@ use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Summary};
 
-/// The part of an experiment that is data. An experiment gives the fields in which it differs from [`Description::of`].
+/// The part of an experiment that is data, beside the [`Experiment`] trait, which has its code. An experiment gives the
+/// fields in which it differs from [`Description::of`].
 pub(crate) struct Description {
-    /// Its name on the command line and in records.
+    /// The experiment's name on the command line and in records.
     pub(crate) id: ExperimentId,
-    /// Its parameters: presets, checks and flags.
+    /// The experiment's parameters: presets, checks and flags.
     pub(crate) params: &'static dyn Parameters,
-    /// The question that it answers, in one line.
+    /// The question that the experiment answers, in one line.
     pub(crate) question: &'static str,
-    /// How it is measured, in words.
+    /// How the experiment measures, in words.
     pub(crate) procedure: &'static str,
-    /// Conditions under which the answer would differ: ideas for further measurements.
+    /// Conditions under which the experiment's answer would differ: ideas for further measurements.
     pub(crate) change: &'static [&'static str],
-    /// The rank of its key figures, for a reader with little time: the lowest first.
+    /// The rank of the experiment's key figures in a summary for a reader with little time: the lowest comes first.
     pub(crate) rank: u32,
-    /// Whether it is part of a quick run that names no experiments. When named, it runs in a short form even if not.
+    /// Whether the experiment is part of a quick run that names no experiments. An experiment outside it still runs in
+    /// its short form when a quick run names it.
     pub(crate) in_quick: bool,
-    /// The methods that only this experiment has; shared ones are in [`crate::methods`].
+    /// The methods that only this experiment has; methods shared by several are in [`crate::methods`].
     pub(crate) methods: &'static [Method],
-    /// Adds the findings that follow from the figures.
+    /// Adds the findings that follow from the experiment's figures.
     pub(crate) findings: fn(&Summary<'_>, &mut Vec<Finding>),
-    /// The claims of others that its records decide.
+    /// The published claims that the experiment's records decide.
     pub(crate) claims: &'static [Claim],
-    /// Its parts in claims that several experiments decide together, by the claims' ids.
+    /// For claims that several experiments decide together: the id of each, and the function that finds this
+    /// experiment's part of the evidence.
     pub(crate) contributions: &'static [(&'static str, Contribute)],
-    /// The evidence of its records on the rules of the verdict.
+    /// The evidence that the experiment's records give for rules of the verdict.
     pub(crate) evidence: &'static [Evidence],
-    /// Figures that must not rise from one result to the next at any rate, each with a name for what it counts.
+    /// Figures that count losses (of commits, for example), each with the words for the things lost. A comparison of
+    /// two results reports every increase, however small.
     pub(crate) losses: &'static [(&'static str, &'static str)],
-    /// Whether all its trials make their warm state themselves; see [`Experiment::warms_itself`].
+    /// Whether all trials of the experiment make their warm state themselves; see [`Experiment::warms_itself`].
     pub(crate) warms_itself: bool,
-    /// Returns the flag that makes a trial need less memory, for machines without a limit that could be raised.
+    /// Returns the flag that makes a trial on a target need less memory, for machines on which the limit of a trial
+    /// cannot be raised.
     pub(crate) less_memory: fn(&Target) -> Option<&'static str>,
-    /// The flag that raises the limit of a trial.
+    /// Returns the flag that raises the memory limit of a trial on a target.
     pub(crate) more_memory: fn(&Target) -> &'static str,
-    /// Published figures on the same question.
+    /// Published figures on the experiment's question.
     pub(crate) literature: &'static [LiteratureTable],
 }
 
-/// Finds an experiment's part in a claim.
+/// Finds an experiment's part of the evidence for a claim that several experiments decide together.
 pub(crate) type Contribute = for<'s> fn(&'s Records<'s>) -> Contribution<'s>;
 
 impl Description {
-    /// An experiment that decides nothing and has no methods of its own: the base of all descriptions.
+    /// An experiment without findings, claims, literature and methods of its own: the base of all descriptions.
     pub(crate) const fn of(id: ExperimentId, params: &'static dyn Parameters) -> Self {
         Self {
             id,
@@ -94,23 +99,24 @@ impl Description {
 
 /// A question, its measurement on this machine, and the interpretation of its figures.
 ///
-/// The first methods are the measurement, the others read records. Default methods are overridden by experiments that
-/// differ.
+/// The methods up to [`Experiment::warms_itself`] plan and measure; the later ones read records. An experiment
+/// overrides the default methods in which it differs.
 pub(crate) trait Experiment: Sync {
-    /// Everything about it that is data.
+    /// The part of the experiment that is data.
     fn description(&self) -> &'static Description;
 
-    /// Its name on the command line and in records.
+    /// The experiment's name on the command line and in records.
     fn id(&self) -> ExperimentId {
         self.description().id
     }
 
-    /// The command that runs it alone. Such an experiment is part of a run of the lab only when it is named.
+    /// The command that runs the experiment alone. An experiment with such a command is part of a run of the lab only
+    /// when the user names it.
     fn command(&self) -> Option<Command> {
         None
     }
 
-    /// The resources that the runner must prepare before its first trial.
+    /// The resources that the runner must prepare before the experiment's first trial.
     fn needs(&self, config: &Config) -> Needs;
 
     /// Plans the trials from the configuration and the available resources.
@@ -122,13 +128,13 @@ pub(crate) trait Experiment: Sync {
     /// When files cannot be opened or the system refuses the method's way of reading.
     fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome>;
 
-    /// Planned seconds before the clock of a trial starts, where it makes or warms data of its own.
+    /// Planned seconds that a trial spends before its clock starts: on making or warming data of its own.
     fn preparation_s(&self, _spec: &TrialSpec) -> f64 {
         0.0
     }
 
-    /// Whether a trial makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
-    /// and data that is made in memory has no file at all.
+    /// Whether a trial makes its warm state itself, so that the runner need not read its files into the page cache: a
+    /// trial of the engine's pool fills the pool, and data that is made in memory has no file at all.
     fn warms_itself(&self, spec: &TrialSpec) -> bool {
         let description = self.description();
         let of_pool = |method: &Method| method.family == Family::Pool;
@@ -145,7 +151,7 @@ pub(crate) trait Experiment: Sync {
         false
     }
 
-    /// The report's tables before its charts.
+    /// The report's tables that stand before the experiment's charts.
     fn overview(&self, _summary: &Summary<'_>) -> Vec<Figure> {
         Vec::new()
     }
@@ -153,12 +159,12 @@ pub(crate) trait Experiment: Sync {
     /// The report's charts for one variant on one target. A chart that the records cannot fill is left out.
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure>;
 
-    /// The terminal's tables for one target.
+    /// The experiment's tables in the terminal, for one target.
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         vec![columns::operations(place.summary, self.id(), place.target, &place.variants)]
     }
 
-    /// The groups that are shown beside a row of one of the literature's tables.
+    /// The groups of trials that the report shows beside a row of a table of published figures.
     fn counterparts<'g, 'a>(
         &self,
         table: &LiteratureTable,
@@ -169,36 +175,36 @@ pub(crate) trait Experiment: Sync {
     }
 }
 
-/// The flag that raises the limit of trials on a target, for an experiment that reads the data file and RAM-backed
-/// devices, which have a limit of their own.
+/// The flag that raises the memory limit of trials on a target. For experiments that read the data file and RAM-backed
+/// devices: trials on such devices have a limit of their own.
 pub(crate) fn limit_flag(target: &Target) -> &'static str {
     if target.kind().is_ram_backed() { "--set ram_memory_bytes=BYTES" } else { "--memory" }
 }
 
-/// A command that runs one experiment alone, under a name of its own.
+/// A command of the program that runs one experiment alone, under a name of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
-    /// Its name, after that of the program.
+    /// The command's name, as it is written after the program's name.
     pub name: &'static str,
-    /// The parts that can be measured alone, each with a description.
+    /// The parts of the experiment that the user can measure alone, each as name and description.
     pub parts: fn() -> Vec<(&'static str, &'static str)>,
 }
 
 /// One variant of an experiment on one target: a section of the report.
 #[derive(Debug)]
 pub(crate) struct Section<'g, 'a> {
-    /// The variant.
+    /// The variant, as records name it.
     pub(crate) variant: &'g str,
-    /// The target's label.
+    /// The target's label, as records name it.
     pub(crate) target: &'g str,
-    /// Variant and target in words.
+    /// Heading of the section: variant and target in words.
     pub(crate) title: String,
-    /// The groups, in the order in which they were first measured.
+    /// The variant's groups of trials on the target, in the order in which they were first measured.
     pub(crate) groups: Vec<&'g Group<'a>>,
 }
 
 impl<'g, 'a> Section<'g, 'a> {
-    /// Returns the groups, mapped ones first and fio last.
+    /// Returns the groups sorted by the family of their methods: maps first, fio last.
     pub(crate) fn by_family(&self) -> Vec<&'g Group<'a>> {
         let mut groups = self.groups.clone();
         groups.sort_by_key(|group| group.family());
@@ -206,60 +212,61 @@ impl<'g, 'a> Section<'g, 'a> {
     }
 }
 
-/// One target of an experiment, for the terminal.
+/// One target of an experiment, as the terminal's tables need it.
 #[derive(Debug)]
 pub(crate) struct Targeted<'g, 'a> {
-    /// All records.
+    /// All records of the run.
     pub(crate) file: &'g RecordFile,
-    /// The records, grouped.
+    /// The same records as groups of equal trials.
     pub(crate) summary: &'g Summary<'a>,
-    /// The target's label.
+    /// The target's label, as records name it.
     pub(crate) target: &'g str,
     /// The variants measured on the target, in the order of their measurement.
     pub(crate) variants: Vec<&'g str>,
 }
 
-/// The resources of this machine for the experiments, prepared by the runner.
+/// The resources of this machine that the runner has prepared for the experiments.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Available {
     /// The data file on the file system of `Config::dir`.
     pub(crate) file: Target,
-    /// RAM-backed devices; empty where there are none.
+    /// RAM-backed devices; empty where none can be made.
     pub(crate) ram: Vec<Target>,
-    /// Raw devices that may be read.
+    /// Raw devices that the user has given for reading.
     pub(crate) devices: Vec<Target>,
     /// Files or devices to stripe over on the user's storage; the first is the data file itself.
     pub(crate) stripe: Vec<Target>,
-    /// The small files, all in one target.
+    /// The small files, all of them in one target.
     pub(crate) small_files: Target,
-    /// The engine's database with the content of the data file; `None` where it is left out.
+    /// The engine's database with the content of the data file; `None` where the run leaves it out.
     pub(crate) pool: Option<Target>,
-    /// Limit for trials on the file and on raw devices.
+    /// Memory limit of trials on the data file and on raw devices.
     pub(crate) memory: MemoryLimit,
-    /// Limit for trials on RAM-backed devices.
+    /// Memory limit of trials on RAM-backed devices.
     pub(crate) ram_memory: MemoryLimit,
-    /// The resources of the experiments whose trials make databases.
+    /// The resources of the experiments whose trials make databases, one entry for each experiment.
     pub(crate) stores: Vec<StoresPlace>,
-    /// Version of fio where it is installed.
+    /// Version of fio; `None` where fio is not installed.
     pub(crate) fio: Option<String>,
     /// The lab's folder, in which trials make their own files.
     pub(crate) folder: PathBuf,
-    /// The ways to make memory full.
+    /// The ways to fill memory, so that the kernel must reclaim pages.
     pub(crate) reclaim: Vec<Reclaim>,
-    /// Memory that is free for the trials now; `None` where it is not known.
+    /// Bytes of memory that are free for the trials now; `None` where the amount is not known.
     pub(crate) memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
     pub(crate) root: bool,
 }
 
 impl Available {
-    /// The folder in which one store of an experiment at a time has its database; empty where none was prepared.
+    /// The folder for the databases that an experiment's trials make, one store's at a time; empty where none was
+    /// prepared.
     pub(crate) fn stores_folder(&self, experiment: ExperimentId) -> String {
         let place = self.stores.iter().find(|place| place.experiment == experiment);
         place.map_or(String::new(), |place| place.folder.display().to_string())
     }
 
-    /// The limit for an experiment's trials of stores with data larger than memory.
+    /// The memory limit of an experiment's trials that make databases larger than memory.
     ///
     /// # Errors
     /// The reason why memory cannot be limited.
@@ -271,118 +278,120 @@ impl Available {
     }
 }
 
-/// The resources that an experiment needs, as it is configured.
+/// The resources that an experiment needs under the configuration of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Needs {
-    /// The large data file.
+    /// Whether the experiment reads the large data file.
     pub(crate) file: bool,
-    /// The trials that read data larger than memory.
+    /// How many of the trials read data larger than memory, and so need a memory limit.
     pub(crate) limited: Limited,
-    /// Small files, all in one target.
+    /// The small files that the experiment reads.
     pub(crate) small_files: SmallFiles,
-    /// The engine's database, where it takes part.
+    /// The bytes that the engine's database must hold for the experiment.
     pub(crate) pool: PoolBytes,
-    /// RAM-backed devices, where there can be some.
+    /// Number of RAM-backed devices that the experiment uses, where they can be made.
     pub(crate) ram_devices: u32,
-    /// Whether its trials stripe over the further folders and devices of the configuration.
+    /// Whether the experiment's trials stripe over the further folders and devices of the configuration.
     pub(crate) stripe: bool,
-    /// Room for databases that its trials make themselves, one at a time.
+    /// Space for databases that the experiment's trials make themselves, one at a time.
     pub(crate) stores: Option<Stores>,
-    /// Ways to make memory full.
+    /// Memory that the trials under reclaim need; `None` for an experiment without such trials.
     pub(crate) reclaim: Option<ReclaimBytes>,
 }
 
-/// The part of the trials that read data larger than memory.
+/// How many of an experiment's trials read data larger than memory, and so need a memory limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Limited {
-    /// No trial does.
+    /// No trial reads data larger than memory.
     #[default]
     Nothing,
-    /// Some trials do: the others are measured even where memory cannot be limited.
+    /// Some trials read data larger than memory; the others are measured even where memory cannot be limited.
     Some,
-    /// All trials do: the experiment is left out where memory cannot be limited.
+    /// All trials read data larger than memory: the experiment is left out where memory cannot be limited.
     All,
 }
 
-/// Small files of one target.
+/// The small files that an experiment reads, all of them in one target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum SmallFiles {
-    /// None.
+    /// No small files.
     #[default]
     Nothing,
     /// The given number of files, of the given size.
     Own {
         /// Number of files.
         count: u32,
-        /// Bytes of each.
+        /// Bytes of each file.
         file_bytes: u64,
     },
     /// The files of another experiment, as they are.
     Shared,
 }
 
-/// The amount of the engine's database that an experiment reads.
+/// The bytes that the engine's database must hold for an experiment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum PoolBytes {
-    /// Nothing.
+    /// The experiment does not read the engine's database.
     #[default]
     Nothing,
-    /// As much as the data file has, under the same limit of memory.
+    /// As many bytes as the data file, under the same memory limit.
     OfFile,
     /// The given number of bytes.
     Bytes(u64),
 }
 
-/// Databases that trials make themselves.
+/// The sizes of the databases that an experiment's trials make themselves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stores {
-    /// Data of the trials with data larger than memory.
+    /// Bytes of data in the trials whose data is larger than memory.
     pub(crate) data_bytes: u64,
-    /// Memory of these trials.
+    /// Bytes of memory for the trials whose data is larger than memory.
     pub(crate) memory_bytes: u64,
-    /// The most data of any trial.
+    /// Bytes of data in the trial that has most.
     pub(crate) data_bytes_max: u64,
 }
 
-/// The resources of an experiment whose trials make databases.
+/// The folder and the memory limit of one experiment whose trials make databases.
 #[derive(Debug, Clone)]
 pub(crate) struct StoresPlace {
-    /// The experiment.
+    /// The experiment whose trials make databases here.
     pub(crate) experiment: ExperimentId,
     /// The folder in which one store at a time has its database.
     pub(crate) folder: PathBuf,
-    /// The limit of the trials with data larger than memory, or why there is none.
+    /// Memory limit of the trials with data larger than memory, or the reason why memory cannot be limited.
     pub(crate) memory: std::result::Result<MemoryLimit, String>,
 }
 
-/// Memory that each way of reclaim leaves to the trial.
+/// Bytes of memory that each way of reclaim leaves to the trial.
 #[derive(Debug, Clone)]
 pub(crate) struct ReclaimBytes {
-    /// Memory that a cgroup leaves to the trial.
+    /// Bytes of memory that the cgroup leaves to the trial, which then reclaims by itself.
     pub(crate) cgroup: u64,
-    /// Memory that the ballast leaves to the trial, or the reason why there is no ballast.
+    /// Bytes of memory that the ballast leaves to the trial, so that kswapd reclaims; or the reason why no ballast is
+    /// possible.
     pub(crate) kswapd: std::result::Result<u64, String>,
 }
 
-/// The trials of one repeat, in any order (the runner interleaves and repeats them), and the skipped ones with their
-/// reasons.
+/// The trials of one repeat, in any order (the runner interleaves and repeats them), and the trials that are skipped,
+/// with the reasons.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plan {
-    /// Trials, all with `repeat` 0.
+    /// The trials to repeat, all with `repeat` 0.
     pub(crate) trials: Vec<TrialSpec>,
-    /// Trials with outcomes that do not depend on chance: measured once, before the others.
+    /// Trials with outcomes that do not depend on chance: they are measured once, before the others.
     pub(crate) once: Vec<TrialSpec>,
-    /// How often to measure `trials`; `None` takes `Config::repeats`.
+    /// How often the runner measures `trials`; `None` takes `Config::repeats`.
     pub(crate) repeats: Option<u32>,
-    /// Consecutive trials of one method and target build on each other: they keep their order in every round.
+    /// Whether consecutive trials of one method and target build on each other and must keep their order in every
+    /// round.
     pub(crate) together: bool,
-    /// The measurements that are impossible here.
+    /// The measurements that this machine or configuration does not permit.
     pub(crate) skips: Vec<Skip>,
 }
 
 /// The environment in which a trial is executed.
 pub(crate) struct Context<'a> {
-    /// Counters to read, the target's devices and the trial's cgroup among them.
+    /// The counters to read around the trial; they include those of the target's devices and of the trial's cgroup.
     pub(crate) watch: &'a Watch,
     /// Set when the user stops the run.
     pub(crate) cancel: &'a AtomicBool,
@@ -391,10 +400,11 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Returns the plan of a measurement that lasts the trial's time from its first operation on, and watches no memory limit.
+    /// Returns the plan of a measurement that takes the trial's planned time from its first operation on and watches no
+    /// memory limit.
     ///
     /// # Errors
-    /// When the trial has no such time among its parameters.
+    /// `Usage` when the trial's planned time is no valid length of time.
     pub(crate) fn timed(&self, spec: &TrialSpec) -> Result<Measurement<'a>> {
         Ok(Measurement {
             duration: read_loops::duration_of(spec)?,
@@ -407,13 +417,13 @@ impl<'a> Context<'a> {
     }
 }
 
-/// One way to make memory full, on one kind of target.
+/// One way to fill memory on one kind of target, so that the kernel must reclaim pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reclaim {
-    /// `cgroup` or `kswapd`.
+    /// The way of reclaim: `cgroup` (the faulting thread reclaims) or `kswapd`.
     pub(crate) by: &'static str,
-    /// Whether it is for the RAM-backed device or for the file.
+    /// Whether the limit is for trials on the RAM-backed device; otherwise for trials on the file.
     pub(crate) on_ram: bool,
-    /// The limit, or the reason why there is none.
+    /// The memory limit that causes the reclaim, or the reason why it is not possible.
     pub(crate) limit: std::result::Result<MemoryLimit, String>,
 }

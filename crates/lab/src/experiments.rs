@@ -1,5 +1,5 @@
-//! The registry of the experiments: a line for each. Everything else about an experiment stands in its folder;
-//! experiments do not import each other, and code shared by two of them is in a module below.
+//! The registry of the experiments, with one line for each. Everything else about an experiment stands in its own
+//! folder; experiments do not import each other, and code shared by two of them is in a module below.
 
 pub mod access;
 pub mod async_hazard;
@@ -44,7 +44,7 @@ pub(crate) fn find(id: ExperimentId) -> Option<&'static dyn Experiment> {
     ALL.into_iter().find(|experiment| experiment.id() == id)
 }
 
-/// The experiment of a trial, to be planned or executed.
+/// Returns the experiment of a trial that is to be planned or executed.
 ///
 /// # Errors
 /// `Usage` for a name that is not in the registry.
@@ -62,7 +62,7 @@ pub(crate) fn place(id: ExperimentId) -> usize {
     ALL.iter().position(|experiment| experiment.id() == id).unwrap_or(ALL.len())
 }
 
-/// The experiment of a name that a user wrote.
+/// Returns the id of the experiment whose name a user wrote.
 ///
 /// # Errors
 /// A sentence that lists the known experiments.
@@ -73,7 +73,8 @@ pub fn parse(name: &str) -> std::result::Result<ExperimentId, String> {
     })
 }
 
-/// The experiment that a command of this name runs alone, and the command.
+/// Returns the command of this name and the id of the experiment that it runs alone; `None` when no experiment has such
+/// a command.
 pub fn of_command(name: &str) -> Option<(ExperimentId, Command)> {
     ALL.into_iter().find_map(|experiment| {
         let command = experiment.command().filter(|command| command.name == name)?;
@@ -81,23 +82,24 @@ pub fn of_command(name: &str) -> Option<(ExperimentId, Command)> {
     })
 }
 
-/// Whether any of these experiments is about maps: all are but those with a command of their own.
+/// Whether any of these experiments is about memory maps: every experiment is, except those with a command of their
+/// own.
 pub fn are_about_maps(ids: &[ExperimentId]) -> bool {
     ids.iter().any(|id| find(*id).is_none_or(|experiment| experiment.command().is_none()))
 }
 
-/// A method of an experiment, by its id; `None` for one of a newer nofault.
+/// Finds a method of an experiment by its id; `None` for a method of a newer nofault.
 pub(crate) fn method(experiment: ExperimentId, id: &str) -> Option<&'static Method> {
     methods::find(find(experiment).map_or(&[], |experiment| experiment.description().methods), id)
 }
 
-/// A method's name for people.
+/// Returns a method's title for tables and charts.
 pub(crate) fn method_title(experiment: ExperimentId, id: &str) -> String {
     methods::title(method(experiment, id), id)
 }
 
 impl<'a> Summary<'a> {
-    /// Groups a file's trials; each is judged by its experiment's own rules.
+    /// Groups the trials of a record file; each group is judged by the rules of its experiment.
     pub fn of(file: &'a RecordFile) -> Self {
         Self::judged(file, |spec| {
             let basis = find(spec.experiment).map(|experiment| experiment.basis(spec));

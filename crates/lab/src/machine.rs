@@ -1,5 +1,5 @@
-//! Describes the machine and prepares it for a run: enforces memory limits, empties page caches, makes data that can be
-//! verified and devices of RAM, and reports how the machine itself distorts figures. Runs no experiment.
+//! Describes the machine and prepares it for a run: enforces memory limits, empties page caches, makes verifiable data
+//! and RAM-backed devices, and reports how the machine itself distorts figures. Runs no experiment.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | [`leftovers`] | stale resources of a killed lab, recorded so that the next start removes them |
 //! | [`system`] | small readers of /proc and /sys that the other modules share |
 //!
-//! Kept true by all of it: a file, folder or device is written, resized or removed only when it carries the lab's
+//! Kept true by all modules: a file, folder or device is written, resized or removed only when it carries the lab's
 //! marker, and each resource is removed when its guard is dropped, or else by the next start.
 
 pub mod cache;
@@ -37,8 +37,8 @@ pub mod survey;
 pub mod system;
 pub mod workdir;
 
-/// Removes the stale resources of this user's killed labs: cgroups, devices of RAM, a changed read-ahead, mounts. To be
-/// called at every start. Returns a sentence for each removal and for each failure.
+/// Removes the stale resources of this user's killed labs: cgroups, RAM-backed devices, a changed read-ahead, mounts.
+/// To be called at every start of the lab. Returns a sentence for each removal and for each failure.
 pub fn remove_leftovers() -> Vec<String> {
     let messages = [
         memory::remove_leftovers(),

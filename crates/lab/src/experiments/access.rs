@@ -5,9 +5,10 @@
 //! - `read`: a map, calls through the page cache, direct calls, and a ring in batches (submit B, wait for B, as the
 //!   source does);
 //! - `overwrite`: the same ways, whole blocks, with a sync every few writes, or each write durable by itself. `op` is
-//!   the time of the write, `sync` that of the sync; filling the buffer counts in the rate (half a microsecond for
-//!   every method), not in `op`;
-//! - `sync-cost`: one block made durable each time. `op` is the whole, `sync` the call that makes it durable;
+//!   the time of the write, and `sync` the time of the sync. Filling the buffer takes half a microsecond for every
+//!   method; it counts in the rate, not in `op`;
+//! - `sync-cost`: one block made durable each time. `op` is the time of write and sync together, `sync` the time of the
+//!   call that makes the block durable;
 //! - `open-loop`: reads at a fixed rate, so that coordinated omission shows;
 //! - `ring-setup`: the effect of registered buffers, DEFER_TASKRUN and SQPOLL on a ring.
 //!
@@ -56,29 +57,30 @@ use blocking::Way;
 use candidates::Candidate;
 use closed::Overwrite;
 
-/// The variant with random reads.
+/// The variant that reads random blocks.
 pub const READ: &str = "read";
-/// Random overwrites with a sync after every few.
+/// The variant that overwrites random blocks, with a sync after every few writes.
 pub const OVERWRITE: &str = "overwrite";
-/// The variant that syncs after every write.
+/// The variant that measures the cost of a sync: every write is made durable before the next.
 pub const SYNC_COST: &str = "sync-cost";
-/// The variant with reads at a fixed rate.
+/// The variant that reads at a fixed rate.
 pub const OPEN_LOOP: &str = "open-loop";
-/// The variant that compares ways to set up a ring.
+/// The variant that compares ways to set up an io_uring ring.
 pub const RING_SETUP: &str = "ring-setup";
 
-/// Share of an open-loop trial that measures the method's closed-loop rate.
+/// Share of an open-loop trial's time that goes into measuring the method's closed-loop rate.
 const CALIBRATION_SHARE: f64 = 0.25;
 const CALIBRATION_SEED: u64 = 0x6361_6c69_6272_6174;
-/// A fixed rate counts as kept when this share of its requests was started.
+/// An open-loop trial kept its fixed rate when it started this share of the scheduled requests.
 const RATE_KEPT_SHARE: f64 = 0.98;
 
 const MAP_RANDOM: Way = Way::Map(Advice::Random);
-/// Buffered calls with the same advice as the map, so that read-ahead does not decide.
+/// Buffered read and write calls with the same advice as the map, so that read-ahead makes no difference between the
+/// two.
 const BUFFERED: Way = Way::Calls(Means::BufferedRandom);
 const DIRECT: Way = Way::Calls(Means::Direct);
 
-/// The methods of each variant, by their ids, and how each reaches a block.
+/// The methods: variant, id, and the way in which the method reaches a block.
 const METHODS: [(&str, &str, Way); 21] = [
     (READ, "mmap", MAP_RANDOM),
     (READ, "mmap-normal", Way::Map(Advice::Normal)),
@@ -104,7 +106,8 @@ const METHODS: [(&str, &str, Way); 21] = [
 ];
 const FDATASYNC_CLEAN: &str = "fdatasync-clean";
 
-/// The way in which a method reaches a block, and whether each of its writes is durable.
+/// Returns the way in which a method of a variant reaches a block, and whether each of its writes is durable by itself;
+/// `None` for an unknown method.
 fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
     let (.., way) = METHODS.iter().find(|(v, c, _)| (*v, *c) == (variant, id))?;
     Some((*way, is_durable(id)))
@@ -163,7 +166,7 @@ impl Experiment for Access {
         let (groups, title) = (section.by_family(), &section.title);
         let mut figures = Vec::new();
         if section.variant == OPEN_LOOP {
-            // The rate is given: only the times can differ.
+            // The rate is fixed, so only the latencies can differ.
             figures.extend(latencies(&groups, title, "open_loop", "request, from when it was due"));
             figures.extend(latencies(&groups, title, "op", "request, from when it was started"));
             return figures;
@@ -177,7 +180,7 @@ impl Experiment for Access {
 }
 
 /// Plans the trials: all variants on the file and on the RAM device, only reads on raw devices. The quick preset takes
-/// only the plainest trials that answer the question.
+/// only the simplest trials that answer the question.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let mut places = vec![(&available.file, available.memory, candidates::on_file(config))];
@@ -238,8 +241,8 @@ fn trial(config: &Config, target: &Target, memory: MemoryLimit, candidate: Candi
 /// Measures one trial.
 ///
 /// # Errors
-/// `Usage` for unknown methods and parameters, and for writes to a target that is only read; the error of the
-/// target's checks, of opening, reading, writing or syncing; `Unsupported` for a call that this file system or kernel
+/// `Usage` for unknown methods and parameters, and for writes to a target that may only be read; the error of checking
+/// the target, or of opening, reading, writing or syncing it; `Unsupported` for a call that this file system or kernel
 /// refuses.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let usage = |what: String| LabError::new(LabErrorKind::Usage, format!("access: {what}"));
@@ -272,7 +275,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads in a closed loop: ways that wait for each block use the methods shared with `random`, a ring reads in
+/// Measures reads in a closed loop. Methods that wait for each block use the loop shared with `random`; a ring reads in
 /// batches.
 fn reads(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     match way {
@@ -322,10 +325,10 @@ fn overwrites(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, how:
     Ok(with_warning(outcome, missing))
 }
 
-/// Measures the method's closed-loop rate, then reads at a share of it.
+/// Measures the method's closed-loop rate, then reads at a fixed rate that is a share of it.
 fn open_loop(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     let share = number(spec, "rate_share", 1e-3..=10.0)?;
-    // Other blocks than the measured ones, which would then be in memory already.
+    // The calibration reads other blocks, because the measured blocks would then be in memory already.
     let seed = spec.seed ^ CALIBRATION_SEED;
     let calibration = TrialSpec { seed, duration_s: spec.duration_s * CALIBRATION_SHARE, ..spec.clone() };
     let mut quiet = Context { watch: context.watch, cancel: context.cancel, on_tick: &mut |_| {} };
@@ -353,7 +356,7 @@ fn open_loop(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: 
     let (scheduled, started) = (figure("reads_scheduled"), figure("reads_started"));
     if started < scheduled * RATE_KEPT_SHARE {
         outcome.warnings.push(format!(
-            "the rate of {rate:.0}/s {}: {started:.0} of {scheduled:.0} reads were started; those that never were have no \
+            "the rate of {rate:.0}/s {}: {started:.0} of {scheduled:.0} reads were started; the others have no \
              latency here, so open_loop is a lower bound",
             WarningKind::RateNotKept.words()
         ));
@@ -361,7 +364,7 @@ fn open_loop(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: 
     Ok(outcome)
 }
 
-/// Runs one worker for the trial's time.
+/// Runs one worker for the trial's planned time.
 fn measured_one<'a>(
     spec: &TrialSpec,
     context: &mut Context<'_>,
@@ -375,7 +378,7 @@ fn measured(spec: &TrialSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -
     measure::run(&plan, works, &mut *context.on_tick)
 }
 
-/// Parses a number among the parameters.
+/// Parses a number among the trial's extra parameters.
 fn number(spec: &TrialSpec, name: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().ok().filter(|value| range.contains(value)).ok_or_else(|| {
@@ -384,7 +387,8 @@ fn number(spec: &TrialSpec, name: &str, range: std::ops::RangeInclusive<f64>) ->
     })
 }
 
-/// Adds standard deviation and largest value beside each latency: the mean of syncs says little without them.
+/// Adds the standard deviation and the largest value of each latency to the figures: a mean says little about syncs
+/// without them.
 fn add_spread(outcome: &mut Outcome) {
     for (name, latency) in &outcome.latency {
         if let Some(histogram) = latency.histogram() {

@@ -2,9 +2,9 @@
 //! 2024).
 //!
 //! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one
-//! thread} x {map, read calls}; besides them the map with a yield after each touch (the kindest reading of "async
-//! mmap") and direct reads on a ring whose descriptor the executor itself polls, and the engine's own async reads. A
-//! trial is one run, one dot of the strip plot.
+//! thread} x {map, read calls}. Three more ways are added: the map with a yield after each touch (the most favourable
+//! form of "async mmap"), direct reads on a ring whose descriptor the executor itself polls, and the engine's own async
+//! reads. A trial is one run and gives one dot of the strip plot.
 //!
 //! Two variants of the work:
 //! - `random-touch`, the default: a seeded sequence of 4 KiB touches, the same in every file. Read-ahead cannot hide
@@ -13,8 +13,8 @@
 //!   little without the device's `read_ahead_kb`.
 //!
 //! On the executor's thread a timer of 1 ms fires beside the tasks; its lateness is the delay that a user of the
-//! executor sees. It is a kernel timer that counts expirations, so a tick that the executor did not run in time still
-//! counts, as late as it was.
+//! executor sees. The kernel's timer counts expirations, so a tick that the executor ran too late still counts with its
+//! full lateness.
 
 mod figures;
 mod findings;
@@ -47,17 +47,17 @@ use crate::summary::{Basis, Metric};
 
 use work::{Job, Means};
 
-/// The variant whose touches are random.
+/// The variant that touches pages in random order.
 pub const RANDOM_TOUCH: &str = "random-touch";
-/// The source's variant.
+/// The variant of the published measurement: a sequential sum of the files.
 pub const SEQUENTIAL: &str = "sequential";
 
-/// Planned time of a touch of a cold page, one after the other.
+/// Planned time of touching one cold page, when touches follow each other, in seconds.
 const PLANNED_TOUCH_S: f64 = 60e-6;
-/// Planned rate of a cold sequential pass.
+/// Planned rate of a sequential pass over cold files, in bytes a second.
 const PLANNED_BYTES_PER_S: f64 = 1.2e9;
 
-/// The methods: id, distribution of the work, and way of reading.
+/// The methods: id, distribution of the work over tasks and threads, and way of reading.
 const METHODS: [(&str, Spread, Means); 9] = [
     ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
     ("async-mmap-yield", Spread::Tasks { yields: true }, Means::Map),
@@ -70,21 +70,21 @@ const METHODS: [(&str, Spread, Means); 9] = [
     ("single-read", Spread::Single, Means::Read),
 ];
 
-/// The distribution of the files over tasks and threads.
+/// How the files are distributed over tasks and threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spread {
-    /// A task a file on one single-threaded executor.
+    /// One task for each file, all on one single-threaded executor.
     Tasks {
         /// Whether a task yields after each touch.
         yields: bool,
     },
-    /// A task a file on one single-threaded executor, reading through a ring.
+    /// One task for each file on one single-threaded executor; the tasks read through one ring.
     Ring,
-    /// A task a file on one single-threaded executor, reading through the engine's pool.
+    /// One task for each file on one single-threaded executor; the tasks read through the engine's pool.
     Pool,
-    /// A thread a file.
+    /// One thread for each file.
     Threads,
-    /// One thread, one file after another.
+    /// One thread that reads one file after another.
     Single,
 }
 
@@ -118,7 +118,7 @@ impl Experiment for AsyncHazard {
         Needs {
             small_files: SmallFiles::Own { count: own.files, file_bytes: own.file_bytes },
             pool: PoolBytes::Bytes(own.data_bytes()),
-            // The only trials there are the ones of the source's open questions.
+            // The only trials there belong to the source's open questions.
             ram_devices: u32::from(own.open_questions),
             ..Needs::default()
         }
@@ -198,8 +198,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// Plans the engine's own async reads. The sum of every 512th byte needs a file's layout, which a database does not
-/// have.
+/// Plans the engine's own async reads. The sequential variant is left out: its sum of every 512th byte needs a file's
+/// layout, which a database does not have.
 fn plan_pool(config: &Config, available: &Available, variant: &str, cache: CacheState, plan: &mut Plan) {
     let reason = match &available.pool {
         Some(_) if variant == SEQUENTIAL => {
@@ -221,7 +221,8 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
     }
 }
 
-/// Plans the source's open questions: each option alone, on the one configuration that shows the hazard.
+/// Plans trials for the open questions of the published measurement: each option alone, on the one configuration that
+/// shows the hazard.
 fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) {
     let cold = CacheState::Cold;
     let skip = |target: &str, method: &str, reason: &str| Skip {
@@ -294,7 +295,7 @@ fn trial(
     }
 }
 
-/// Planned time of a trial, for an ordinary disk. The work is of fixed size, so the real time differs.
+/// Planned seconds of a trial on an ordinary disk. The amount of work is fixed, so the real time differs.
 fn planned_s(own: &params::Params, variant: &str, method: &str, cache: CacheState) -> f64 {
     let files = f64::from(own.files);
     let whole_s = if variant == RANDOM_TOUCH {
@@ -338,7 +339,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
             .collect(),
     };
     let plan = Measurement {
-        // Only a bound, against a device that hangs: the trial ends with its work.
+        // Only a bound for the case that the device hangs: the trial ends when its work is done.
         duration: Duration::from_secs(3600),
         tick: Duration::from_secs(1),
         watch: context.watch,

@@ -1,5 +1,5 @@
-//! The claims for and against mmap that no other experiment decides: small trials, one question each. They are only
-//! measured here; [`crate::claims`] judges the claims.
+//! The claims for and against mmap that no other experiment decides: small trials, one question each. This module only
+//! measures; [`crate::claims`] judges the claims.
 //!
 //! | variant | comparison |
 //! |---|---|
@@ -65,11 +65,11 @@ pub const MAP_COMMIT: &str = "map-commit";
 /// The variant in which a database is updated while a reader holds a snapshot.
 pub const LONG_READER: &str = "long-reader";
 
-/// Bytes that one call of `map-calls` maps or reads.
+/// Bytes that each call of `map-calls` maps or reads.
 const CALL_BYTES: u64 = 1 << 20;
-/// Steps that a file grows by, in bytes.
+/// Steps in bytes by which the file of `file-growth` grows.
 const GROWTH_STEPS: [u64; 3] = [PAGE_BYTES as u64, 1 << 20, 64 << 20];
-/// Planned time of a trial of `long-reader`, in seconds for a million updates.
+/// Planned seconds of a trial of `long-reader` for each million updates.
 const READER_S_PER_MILLION: f64 = 30.0;
 
 /// The experiment's name on the command line and in records.
@@ -119,12 +119,13 @@ impl Experiment for Claims {
     }
 
     fn tables(&self, _: &Targeted<'_, '_>) -> Vec<Sheet> {
-        // Its trials differ in kind: instead of a table the claims themselves are listed.
+        // The trials differ in kind, so the terminal lists the claims instead of a table.
         Vec::new()
     }
 }
 
-/// Plans the trials. Cached ones use one of the small files of `async`, the uncached ones the large file.
+/// Plans the trials. Trials on cached data use one of the small files of `async`; uncached trials use the large data
+/// file.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let Some(path) = available.small_files.paths.first() else {
@@ -204,7 +205,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// Adds the size of a read to the parameters, which distinguishes these trials.
+/// Adds the size of a read to the extra parameters, so that trials with different sizes differ in their parameters.
 fn in_units(mut params: Params) -> Params {
     params.extra.insert("unit".into(), crate::format::bytes(params.block_bytes).replace(' ', ""));
     params
@@ -214,7 +215,7 @@ fn skip(method: &str, reason: String) -> Skip {
     Skip { experiment: ID, target: String::new(), method: method.into(), reason }
 }
 
-/// Thread counts of `map-calls`: one, and the ones of the configuration.
+/// Returns the thread counts of `map-calls`: one, and the counts of the configuration.
 fn map_threads(claims: &params::Params) -> Vec<u32> {
     let cpus = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
     let named = claims.map_threads.iter().map(|threads| if *threads == 0 { cpus.max(2) } else { *threads });
@@ -224,7 +225,7 @@ fn map_threads(claims: &params::Params) -> Vec<u32> {
     all
 }
 
-/// Plans random reads and scans of the large file, with as much memory as `random` has.
+/// Plans random reads and scans of the large file, with the same memory limit as `random`.
 fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut Plan) {
     if available.file.paths.is_empty() || available.memory.method == MemoryMethod::None {
         plan.skips.push(skip("", format!("{UNCACHED_READ}: memory cannot be limited here")));
@@ -275,16 +276,16 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs the workers for the trial's time.
+/// Runs the workers for the trial's planned time.
 fn run_timed(spec: &TrialSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) -> Result<Outcome> {
     let plan = context.timed(spec)?;
     measure::run(&plan, works, context.on_tick)
 }
 
-/// Runs work of a fixed size to its end.
+/// Runs a work of fixed size to its end.
 fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
     let plan = Measurement {
-        // Only a bound, against a device that hangs: the trial ends with its work.
+        // Only a bound for the case that the device hangs: the trial ends when its work is done.
         duration: Duration::from_secs(3600),
         tick: Duration::from_secs(1),
         watch: context.watch,
@@ -297,7 +298,7 @@ fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The path of the trial's file.
+/// Returns the path of the trial's only file.
 fn only_path<'a>(spec: &TrialSpec, layout: &'a Layout) -> Result<&'a Path> {
     match layout.paths.as_slice() {
         [path] => Ok(path),
@@ -308,13 +309,13 @@ fn only_path<'a>(spec: &TrialSpec, layout: &'a Layout) -> Result<&'a Path> {
     }
 }
 
-/// The folder of the trial's file, in which the trial makes its own files.
+/// Returns the folder of the trial's file, in which the trial makes its own files.
 fn folder_of(spec: &TrialSpec) -> PathBuf {
     let folder = spec.target.paths.first().and_then(|path| Path::new(path).parent());
     folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// Parses a number among the extra parameters.
+/// Parses a number among the trial's extra parameters.
 fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map_or("", String::as_str);
     text.parse()

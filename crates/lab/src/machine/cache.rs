@@ -11,26 +11,26 @@ use nofault_io::counters::cachestat;
 use super::system::{self, fail, human_bytes};
 use crate::error::Result;
 
-/// How a cache state was made, and the result of the check afterwards.
+/// How the page cache was emptied or filled, and the result of the check afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
-    /// The method in words, for the record.
+    /// The way in which the cache was emptied or filled, in words for the record.
     pub method: String,
-    /// Bytes of the paths in the page cache afterwards; `None` where the kernel gives no count.
+    /// Bytes of the files that are in the page cache afterwards; `None` where the kernel gives no count.
     pub resident_bytes: Option<u64>,
 }
 
 /// A way to empty the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
-    /// Writes to `drop_caches`, for the whole machine (root), besides advice for each file.
+    /// Writes to `drop_caches`, which needs root and acts on the whole machine, and also gives the advice of `Advise`.
     Drop,
-    /// Gives the advice `POSIX_FADV_DONTNEED` for each file: any user can.
+    /// Gives the advice `POSIX_FADV_DONTNEED` for each file, which needs no rights.
     Advise,
 }
 
 impl Means {
-    /// Returns the best way that the rights allow.
+    /// Returns the most thorough means that the rights of this process allow.
     pub fn best() -> Self {
         if system::is_root() { Self::Drop } else { Self::Advise }
     }
@@ -46,7 +46,7 @@ pub fn files_of(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Empties the page cache of the files or devices (for a folder: of all files in it): writes dirty pages out, drops
-/// clean ones, checks.
+/// clean ones, and counts the pages that stay.
 ///
 /// # Errors
 /// When a path cannot be opened or synced. Pages that stay are no error: the result counts them.
@@ -70,7 +70,7 @@ pub fn make_cold(paths: &[&Path], means: Means) -> Result<Prepared> {
 
 /// Reads the files through the page cache, from the start, until all is read or `limit_bytes` are. To be called by the
 /// process that is under the memory limit: a page is charged to its first reader. The files stay open with the result:
-/// the page cache of a block device ends when the last one closes it.
+/// the kernel drops the page cache of a block device when its last descriptor is closed.
 ///
 /// # Errors
 /// When a path cannot be read.
@@ -78,7 +78,7 @@ pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<(Prepared, Vec<Fil
     let mut buffer = vec![0; 1 << 20];
     let mut read_bytes = 0u64;
     let mut held = Vec::new();
-    // A share of each, rather than all of the first: every path must be warm alike.
+    // A share of each path, rather than all of the first: every path must be equally warm.
     let share = limit_bytes.div_ceil(paths.len().max(1) as u64);
     for path in paths {
         let mut file = File::open(path).map_err(|error| fail("open", path, &error))?;
@@ -100,8 +100,8 @@ pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<(Prepared, Vec<Fil
     Ok((checked(format!("{} read through the page cache", human_bytes(read_bytes)), paths), held))
 }
 
-/// Bytes of a file, of all files in a folder, or of a block device in the page cache. `None` where the kernel gives no count (a foreign file, or neither
-/// cachestat nor mincore).
+/// Bytes of a file, of all files in a folder, or of a block device in the page cache. `None` where the kernel gives no
+/// count: a file of another user, or a kernel with neither cachestat nor mincore.
 pub fn residency(path: &Path) -> Option<u64> {
     if path.is_dir() {
         return files_of(path).iter().map(|file| residency(file)).sum();
@@ -144,7 +144,7 @@ mod tests {
         assert!(cold.method.contains("0 bytes resident"), "{}", cold.method);
         let some = make_warm(&[&path], MIB).unwrap().0;
         assert!(some.method.starts_with("1 MiB read"), "{}", some.method);
-        // Any process on the machine may drop caches meanwhile, as the test below does.
+        // Any process on the machine may drop caches during this test, as the test below does.
         let warm = || make_warm(&[&path], 100 * MIB).unwrap().0;
         assert!((0..10).any(|_| warm().resident_bytes == Some(8 * MIB)), "{}", warm().method);
     }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(files_of(&folder.path().join("one")), [folder.path().join("one")]);
         let cold = make_cold(&[folder.path()], Means::Advise).unwrap();
         let resident = residency(folder.path());
-        // Any process on the machine may read them meanwhile, and a file system may keep them.
+        // Any process on the machine may read the files during this test, and a file system may keep them cached.
         println!("{}; now {resident:?}", cold.method);
         assert!(resident.is_none_or(|bytes| bytes <= 2 * MIB));
     }

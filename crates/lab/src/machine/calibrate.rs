@@ -2,7 +2,7 @@
 //! another CPU's TLB, a page of a mapped file that is made and evicted without a device. The report shows them beside
 //! the results, because virtual machines differ in them by an order of magnitude. Half a second in all.
 //!
-//! Each figure is a median or the best of several rounds, so that a busy machine does not enter it.
+//! Each figure is a median or the best of several rounds, so that other load on the machine hardly changes it.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -14,40 +14,41 @@ use nofault_io::mapped::{self, MappedFile, Protection};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 const PAGE_BYTES: usize = 4096;
-/// Bytes touched for the first time: enough that a hypervisor which hands memory out lazily cannot have all of it at
-/// hand.
+/// Bytes touched for the first time: enough that a hypervisor which hands memory out lazily cannot have all of it
+/// ready.
 const FRESH_BYTES: usize = 128 << 20;
-/// Bytes of the mapped file, which is all hole: small enough to stay in memory, large enough that the cost of
-/// operations on many pages at once is spread as usual.
+/// Bytes of the mapped file, which is one hole: small enough to stay in memory, and large enough to spread the cost of
+/// an operation on many pages over as many pages as usual.
 const HOLE_BYTES: usize = 32 << 20;
 
-/// Costs in nanoseconds. `None` where the kernel refused the operation.
+/// Costs of this machine's primitives, in nanoseconds. `None` where the kernel refused the operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Costs {
     /// Reading the clock once.
     pub clock_ns: f64,
-    /// Smallest step of the clock that was seen.
+    /// Smallest difference seen between two successive readings of the clock.
     pub clock_step_ns: f64,
     /// A system call without work (getppid).
     pub syscall_ns: f64,
-    /// A fault that maps a page without making one (the zero page), per page.
+    /// A read fault of anonymous memory, per page: the kernel maps the shared zero page and allocates none.
     pub minor_fault_ns: Option<f64>,
     /// First touch of memory that this process did not use just before, per 4 KiB.
     pub first_touch_ns: Option<f64>,
     /// First touch of memory that was freed just before, per 4 KiB.
     pub touch_again_ns: Option<f64>,
-    /// `madvise(MADV_DONTNEED)` of one page, alone on the address space.
+    /// `madvise(MADV_DONTNEED)` of one page while the process has no other running thread.
     pub unmap_ns: Option<f64>,
     /// `unmap_ns` while a second thread runs on another CPU, so that its TLB must be flushed.
     pub unmap_shared_ns: Option<f64>,
-    /// A fault in a mapped file, advised RANDOM, without a read: a page is made, put into the page cache and mapped.
+    /// A fault in a mapped file, advised RANDOM, without I/O: the kernel allocates a page, adds it to the page cache
+    /// and maps it.
     pub file_fault_ns: Option<f64>,
-    /// Eviction of such a page, one of many at a time: out of the map, the TLBs and the page cache.
+    /// Eviction of a mapped file's page, as one of many: removal from the page table, the TLBs and the page cache.
     pub file_evict_ns: Option<f64>,
 }
 
 impl Costs {
-    /// Measures all costs. The mapped file is an unnamed file in `folder`, all hole: no I/O.
+    /// Measures all costs. The mapped file is an unnamed file in `folder`, one hole, so that no I/O happens.
     pub fn measure(folder: &Path) -> Self {
         let (clock_ns, clock_step_ns) = clock();
         let touch = first_touch();
@@ -67,7 +68,7 @@ impl Costs {
         }
     }
 
-    /// Whether the hypervisor seems to hand memory out only at its first touch.
+    /// Whether the hypervisor seems to allocate memory only at the guest's first touch.
     pub fn memory_is_lazy(&self) -> bool {
         matches!((self.first_touch_ns, self.touch_again_ns), (Some(first), Some(again)) if first > 2.0 * again + 500.0)
     }
@@ -158,7 +159,7 @@ fn first_touch() -> Option<(f64, f64)> {
     Some((first, again))
 }
 
-/// Nanoseconds of dropping a page: alone, and while another thread keeps the address space loaded on another CPU.
+/// Nanoseconds of dropping a page: without another thread, and while another thread of the process runs on another CPU.
 fn unmap() -> Option<(f64, Option<f64>)> {
     let memory = Pages::map(PAGE_BYTES)?;
     let round = || {
@@ -197,7 +198,7 @@ fn unmap() -> Option<(f64, Option<f64>)> {
     Some((alone, shared))
 }
 
-/// Nanoseconds of a fault and of an eviction of a mapped file's page, without a device. The best of three rounds.
+/// Nanoseconds of a fault of a mapped file's page and of its eviction, without I/O. The best of three rounds.
 fn file_pages(folder: &Path) -> Option<(f64, f64)> {
     let file = super::data::nameless(folder).ok()?;
     file.set_len(HOLE_BYTES as u64).ok()?;
@@ -213,7 +214,7 @@ fn file_pages(folder: &Path) -> Option<(f64, f64)> {
         let started = Instant::now();
         map.advise(mapped::Advice::PageOut, 0..HOLE_BYTES).ok()?;
         let evict = started.elapsed().as_nanos() as f64 / pages;
-        // When the kernel ignored the advice, the figure would be wrong: none is given.
+        // When the kernel ignores the advice the figure is wrong, so none is returned.
         let left = map.residency(0..HOLE_BYTES).ok()?;
         (left < HOLE_BYTES as u64 / 10).then_some((fault, evict))
     };

@@ -1,6 +1,6 @@
-//! The bytes that the lab reads: incompressible, and made from (seed, block index) alone, so that any reader can tell
-//! whether it got the block it asked for. Block 0 of a file or device is a [`Header`], the lab's marker; data block `i`
-//! follows at [`block_offset`]`(i)`.
+//! The bytes that the lab reads: incompressible, and made from (seed, block index) alone, so that a reader of any block
+//! can verify it. Block 0 of a file or device is a [`Header`], the lab's marker; data block `i` follows at
+//! [`block_offset`]`(i)`.
 //!
 //! The first and the last 8 bytes of a data block are its [`tag`]: two loads find a block from the wrong place, a torn
 //! one, or one that never arrived; [`check_block_fully`] compares every byte.
@@ -34,7 +34,7 @@ fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Word `position` of a block; the tag at both ends.
+/// Word number `position` of a block's content; the first and the last word are the tag.
 #[inline]
 fn word(tag: u64, position: u64) -> u64 {
     match position {
@@ -45,7 +45,7 @@ fn word(tag: u64, position: u64) -> u64 {
 
 const WORD_LAST: u64 = (BLOCK_BYTES / 8 - 1) as u64;
 
-/// Writes data block `index` into `block`. About half a microsecond.
+/// Writes the content of data block `index` into `block`. Takes about half a microsecond.
 ///
 /// # Panics
 /// When `block` is not [`BLOCK_BYTES`] long.
@@ -57,30 +57,31 @@ pub fn fill_block(block: &mut [u8], seed: u64, index: u64) {
     }
 }
 
-/// Whether `block` starts and ends as data block `index` must. A few nanoseconds.
+/// Whether the first and the last word of `block` are right for data block `index`. Takes a few nanoseconds.
 #[inline]
 pub fn check_block(block: &[u8], seed: u64, index: u64) -> bool {
     let expected = tag(seed, index).to_le_bytes();
     block.len() == BLOCK_BYTES && block.first_chunk() == Some(&expected) && block.last_chunk() == Some(&expected)
 }
 
-/// Whether every byte of `block` is as data block `index` must be. About half a microsecond.
+/// Whether every byte of `block` is right for data block `index`. Takes about half a microsecond.
 pub fn check_block_fully(block: &[u8], seed: u64, index: u64) -> bool {
     let tag = tag(seed, index);
     let matches = |(position, bytes): (usize, &[u8])| bytes == word(tag, position as u64).to_le_bytes();
     block.len() == BLOCK_BYTES && block.chunks_exact(8).enumerate().all(matches)
 }
 
-/// Block 0: the lab's marker, and a description of the data that follows.
+/// Block 0 of a file or device: the lab's marker, and a description of the data that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Seed of the content.
     pub seed: u64,
-    /// Bytes of data after this block; a multiple of [`BLOCK_BYTES`].
+    /// Bytes of data after block 0; a multiple of [`BLOCK_BYTES`].
     pub data_bytes: u64,
-    /// Time of its creation, in milliseconds since 1970 UTC.
+    /// Time of the header's creation, in milliseconds since 1970 UTC.
     pub created_unix_ms: u64,
-    /// Whether all data was written. False while it is being made, and for good when the lab was killed meanwhile.
+    /// Whether all data was written. False while the file is being made, and for good when the lab was killed before
+    /// its end.
     pub complete: bool,
 }
 
@@ -126,7 +127,7 @@ impl Header {
     }
 }
 
-/// Checksum of the header: detects damage, not a forgery.
+/// Checksum of the header's bytes: detects damage, not forgery.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(GOLDEN, |sum, byte| mix(sum ^ u64::from(*byte)))
 }

@@ -27,16 +27,15 @@ pub const EXTENSION: &str = "data";
 
 /// Bytes of one write while a file is made.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// Threads that go through a file: two keep a device busy while one of them makes the next bytes.
+/// Threads that write or read a file in chunks: two keep the device busy while the third computes the next bytes.
 const WORKERS: usize = 3;
-/// Blocks that are verified before a file is used again.
+/// Number of blocks that are verified before an existing file is used again.
 const SAMPLES: u64 = 64;
 
-/// Callback for the progress of a file being made: called with the data bytes written so far and the bytes to be
-/// written.
+/// Callback for the progress of a file that is being made: gets the bytes written so far and the bytes to write.
 pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
-/// The content that a data file is to have.
+/// The content that a data file must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataSpec {
     /// Seed of the content.
@@ -46,7 +45,7 @@ pub struct DataSpec {
 }
 
 impl DataSpec {
-    /// Checks that the content is possible: at least one block, and a whole number of them.
+    /// Checks that the content can be made: at least one block, and a whole number of blocks.
     ///
     /// # Errors
     /// `Usage` when it is not.
@@ -64,12 +63,12 @@ impl DataSpec {
 }
 
 /// Makes sure that `path` is a file with the wanted content, and returns the target that reads it. An existing file is
-/// reused: its header and some blocks are verified, then only the missing part is written.
+/// reused: the lab verifies its header and some blocks, then writes only the missing part.
 ///
 /// # Errors
-/// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the
-/// disk fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or another error of the
-/// system.
+/// `Damaged` for a file without the lab's marker; `NoSpace` when less than a tenth of the disk would stay free or the
+/// disk fills up during the writing; `Interrupted`. After the last two the file is gone. `NoPermission`, or another
+/// error of the system.
 pub fn ensure_file(path: &Path, wanted: DataSpec, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
     wanted.check()?;
     let old = inspect(path)?;
@@ -86,7 +85,7 @@ pub fn ensure_file(path: &Path, wanted: DataSpec, progress: &Progress<'_>, cance
     Ok(target("file", &[path], wanted))
 }
 
-/// Writes the file from data byte `keep_bytes` on. On failure the file is removed.
+/// Writes the file's content from data byte `keep_bytes` on. Removes the file on failure.
 fn make(
     path: &Path,
     is_new: bool,
@@ -105,12 +104,12 @@ fn make(
     })
 }
 
-/// The paths of several files of one name: `name-0.data`, `name-1.data`, …
+/// Returns the paths of `count` files with a common name: `name-0.data`, `name-1.data`, …
 pub fn file_names(folder: &Path, name: &str, count: u32) -> Vec<PathBuf> {
     (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect()
 }
 
-/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content, and returns one
+/// Makes sure that `folder` holds the files `name-0.data`, `name-1.data`, …, all with the same content, and returns one
 /// target over all of them.
 ///
 /// # Errors
@@ -133,7 +132,7 @@ pub fn ensure_files(
     Ok(target(name, &paths, wanted))
 }
 
-/// The target over paths that hold the wanted content.
+/// Builds the target over paths that hold the wanted content.
 pub fn target(label: &str, paths: &[&Path], wanted: DataSpec) -> Target {
     Target {
         label: label.to_owned(),
@@ -166,8 +165,8 @@ pub fn inspect(path: &Path) -> Result<Option<Header>> {
     Ok(Some(header))
 }
 
-/// Reads the header of an open file or device. The outer error is the system's; the inner one says that the header is
-/// not the lab's.
+/// Reads the header of an open file or device. The outer error is the system's; the inner error says that the block is
+/// not a header of the lab.
 pub(super) fn read_header(file: &File, path: &Path) -> Result<std::result::Result<Header, LabError>> {
     // Through an aligned buffer, as the file may be open with O_DIRECT.
     let mut block = buffer(BLOCK_BYTES)?;
@@ -216,8 +215,8 @@ pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses when the file would leave less than a tenth of the disk free. Bytes that the file already occupies count as
-/// available to it.
+/// Refuses a file that would leave less than a tenth of the disk free. The space that the file already occupies counts
+/// as free.
 ///
 /// # Errors
 /// `NoSpace` with the figures, or the system's error.
@@ -278,7 +277,7 @@ pub fn nameless(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Opens for writing, direct where the file system allows, with an incomplete marker in place.
+/// Opens a data file for writing, past the page cache where the file system allows, and writes an incomplete marker.
 fn open_marked(path: &Path, create: bool, wanted: DataSpec) -> Result<File> {
     let file = open_direct(path, create)?;
     if let Err(error) = write_header(&file, path, wanted, false) {
@@ -290,7 +289,7 @@ fn open_marked(path: &Path, create: bool, wanted: DataSpec) -> Result<File> {
     Ok(file)
 }
 
-/// Opens for reading and writing, past the page cache where the file system allows.
+/// Opens a file for reading and writing, past the page cache where the file system allows.
 pub(super) fn open_direct(path: &Path, create: bool) -> Result<File> {
     let open = |flags: i32, create: bool| {
         let mut options = OpenOptions::new();
@@ -356,8 +355,8 @@ pub(super) fn write_content(
 
 /// Reads a file once, front to back, past the page cache where the file system allows, and discards the data.
 ///
-/// Below the kernel there are caches that the lab cannot empty: a host's page cache, an array's, a drive's. Data read
-/// before may come from them, so of two files that are compared each must have been read.
+/// Below the kernel there are caches that the lab cannot empty: a host's page cache, an array's, a drive's. They may
+/// serve data that was read before, so before two files are compared both must have been read once.
 ///
 /// # Errors
 /// `Interrupted`, or the system's error.
@@ -376,7 +375,7 @@ pub fn read_through(path: &Path, progress: &Progress<'_>, cancel: &AtomicBool) -
     Ok(())
 }
 
-/// Calls a function for each chunk of `range` on a few threads, each with a buffer of its own. Ends with the first
+/// Calls a function for each chunk of `range` on a few threads, each with a buffer of its own. Stops at the first
 /// error.
 fn in_chunks(
     range: Range<u64>,
@@ -420,7 +419,7 @@ fn in_chunks(
     first_error.into_inner().ok().flatten().map_or(Ok(()), Err)
 }
 
-/// Memory for direct reads and writes.
+/// Allocates aligned memory for direct reads and writes.
 pub(super) fn buffer(len_bytes: usize) -> Result<IoBuf> {
     let pages = if len_bytes >= 2 << 20 { PageKind::Huge } else { PageKind::Small };
     IoBuf::zeroed(len_bytes, pages).map_err(LabError::from)

@@ -15,13 +15,14 @@ use super::system::{self, fail, human_bytes, read_number, read_text};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
 
-/// Bytes at the start of a device in which signatures are looked for.
+/// Bytes at the start of a device that are searched for signatures.
 const HEAD_BYTES: usize = 256 << 10;
 
-/// Size of a block device in bytes, after making sure that it is not in use.
+/// Returns the size of a block device in bytes, after making sure that the device is not in use.
 ///
 /// # Errors
-/// `Usage` when the path is no block device; `Busy` when it is in use, with the kind of user.
+/// `Usage` when the path is no block device; `Busy` when the device is mounted, swapped to, or held otherwise; the
+/// message names the use.
 pub fn check_unused(path: &Path) -> Result<u64> {
     let meta = fs::metadata(path).map_err(|error| fail("look at", path, &error))?;
     if !meta.file_type().is_block_device() {
@@ -59,7 +60,7 @@ pub fn check_unused(path: &Path) -> Result<u64> {
             return busy("is used as swap".into());
         }
     }
-    // An exclusive open finds every claim inside the kernel.
+    // An exclusive open fails when any user inside the kernel has claimed the device.
     match OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path) {
         Ok(_) => {}
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return busy("is in use".into()),
@@ -69,8 +70,8 @@ pub fn check_unused(path: &Path) -> Result<u64> {
     Ok(sectors.saturating_mul(512))
 }
 
-/// The target that reads a device. Its content is verifiable when it carries the marker; without, it is taken only
-/// with `unmarked`, and then nothing can be verified.
+/// Returns the target that reads a device. Its content can be verified when it carries the lab's marker; a device
+/// without the marker is accepted only with `unmarked`, and nothing of it can be verified.
 ///
 /// # Errors
 /// As [`check_unused`]; `Damaged` when the marker is absent or its data was never finished.
@@ -99,8 +100,8 @@ pub fn target(path: &Path, unmarked: bool) -> Result<Target> {
     Ok(Target { label: "device".into(), paths, data_bytes, content_seed })
 }
 
-/// Fills a device with the lab's marker and content. Everything on it is lost, so the caller repeats the path in
-/// `confirm`. Zero `data_bytes` fill the whole device.
+/// Fills a device with the lab's marker and content, which destroys all data on it; for this reason the caller repeats
+/// the path in `confirm`. Zero `data_bytes` fill the whole device.
 ///
 /// # Errors
 /// As [`check_unused`]; `Usage` when `confirm` is not the path or the data does not fit, `Busy` when the device carries
@@ -143,7 +144,7 @@ pub fn prepare_device(
     Ok(Target { label: "device".into(), ..data::target("device", &[path], wanted) })
 }
 
-/// Opens a device for itself alone, past the page cache.
+/// Opens a device exclusively, past the page cache.
 pub(super) fn open(path: &Path, write: bool) -> Result<File> {
     let flags = libc::O_EXCL | libc::O_CLOEXEC | libc::O_DIRECT;
     // udev may hold a new device open for a moment.
@@ -158,7 +159,8 @@ pub(super) fn open(path: &Path, write: bool) -> Result<File> {
     Err(LabError::new(LabErrorKind::Busy, message))
 }
 
-/// Names the file system, partition table or other format whose signature a device carries, if any.
+/// Returns the name of the file system, partition table or other format whose signature a device carries; `None`
+/// without one.
 fn signature(file: &File, path: &Path, size_bytes: u64) -> Result<Option<&'static str>> {
     let head_bytes = HEAD_BYTES.min(usize::try_from(size_bytes).unwrap_or(usize::MAX)) / BLOCK_BYTES * BLOCK_BYTES;
     let tail_at = size_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64 - head_bytes as u64;
@@ -170,7 +172,7 @@ fn signature(file: &File, path: &Path, size_bytes: u64) -> Result<Option<&'stati
     Ok(signature_of(&read(0)?, &read(tail_at)?))
 }
 
-/// Looks for signatures at the start of a device and, for formats that put theirs at the end, in its last bytes.
+/// Looks for signatures in the first bytes of a device and, for formats with a signature at the end, in its last bytes.
 fn signature_of(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     let at = |offset: usize, magic: &[u8]| head.get(offset..offset + magic.len()) == Some(magic);
     let any = |offsets: &[usize], magic: &[u8]| offsets.iter().any(|offset| at(*offset, magic));

@@ -29,11 +29,11 @@ use crate::config::MemoryChoice;
 use crate::error::{LabError, LabErrorKind, Result};
 
 const PROBE_DATA: DataSpec = DataSpec { seed: 0x0d0c, data_bytes: 256 << 20 };
-/// Length of each probe of the device.
+/// Length of each short measurement of the device.
 const TRIAL_TIME: Duration = Duration::from_millis(500);
 const SYNCS: usize = 40;
 
-/// Whether a feature is fully, partly or not available.
+/// Verdict of a check: whether a feature is fully, partly or not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -60,13 +60,13 @@ impl fmt::Display for Verdict {
 pub struct Finding {
     /// Short name of the check: `clock`, `memory limit`, `io_uring`.
     pub topic: &'static str,
-    /// The verdict: in full, in part or not at all.
+    /// Whether the feature is available in full, in part or not at all.
     pub verdict: Verdict,
     /// The result in words, with units.
     pub found: String,
-    /// The remedy; empty where none is needed.
+    /// The remedy, in words; empty where none is needed.
     pub next: String,
-    /// The figure behind it, where there is one, in the unit its name says.
+    /// The measured figure as name and value, in the unit that the name says; `None` for a check without a figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<(&'static str, f64)>,
 }
@@ -74,14 +74,14 @@ pub struct Finding {
 /// The results of all checks on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DoctorReport {
-    /// The folder that was tried.
+    /// The folder whose storage was checked.
     pub dir: String,
     /// The results, in the order of the printed report.
     pub findings: Vec<Finding>,
 }
 
 impl DoctorReport {
-    /// The result for a topic.
+    /// Finds the result of the check with this short name.
     pub fn finding(&self, topic: &str) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.topic == topic)
     }
@@ -96,7 +96,7 @@ impl DoctorReport {
         }
     }
 
-    /// Adds the result of a check that answers yes or a reason why not.
+    /// Adds the result of a check of an ability that this machine has or, for a stated reason, has not.
     fn ability(&mut self, topic: &'static str, ability: &Ability, otherwise: Verdict, next: &str) {
         match ability {
             Ability::Yes => self.add(topic, Verdict::Ok, "works", ""),
@@ -118,7 +118,7 @@ impl fmt::Display for DoctorReport {
     }
 }
 
-/// Checks every ability that the lab needs. Never fails: a check that cannot be made is a finding.
+/// Checks every ability that the lab needs. Never fails: a check that cannot be made is reported as a finding.
 pub fn doctor(dir: &Path) -> DoctorReport {
     let mut report = DoctorReport { dir: dir.display().to_string(), findings: Vec::new() };
     rights(&mut report);
@@ -150,7 +150,7 @@ pub fn doctor(dir: &Path) -> DoctorReport {
             "install it, as with `apt install fio`",
         ),
     }
-    // The biases that a run prints, stores and allows for.
+    // The sources of bias that a run also prints, stores and allows for.
     for bias in survey::survey(dir).biases {
         let (found, next) = bias.split_once(". ").unwrap_or((bias.as_str(), "every report names it"));
         report.add("bias", Verdict::Limited, found.trim_end_matches('.'), next);
@@ -158,8 +158,8 @@ pub fn doctor(dir: &Path) -> DoctorReport {
     report
 }
 
-/// Checks the bound on locked memory: rings pin their buffers, some methods lock their mapping, a ballast locks
-/// nearly all memory.
+/// Checks the bound on locked memory (RLIMIT_MEMLOCK): rings pin their buffers, some methods lock their mapping, and a
+/// ballast locks nearly all memory.
 fn locked_memory(report: &mut DoctorReport) {
     match memory::lock_bytes_max() {
         u64::MAX => report.add("locked memory", Verdict::Ok, "not limited", ""),
@@ -235,7 +235,7 @@ fn kernel(report: &mut DoctorReport, probe: &Probe) {
     report.ability("cachestat", &probe.cachestat, Verdict::Limited, "mincore serves instead, where the file is ours");
 }
 
-/// Measures the storage with a file of its own.
+/// Measures the folder's storage with short reads and syncs of a temporary file.
 fn storage(report: &mut DoctorReport, folder: &WorkDir) {
     let path = folder.data_file("doctor");
     if let Err(error) = data::ensure_file(&path, PROBE_DATA, &|_, _| (), &AtomicBool::new(false)) {
@@ -322,7 +322,7 @@ fn read_rate(path: &Path, block_bytes: usize, depth: usize) -> Result<(f64, &'st
     let mut queue = disk.queue(&QueueOptions { depth_max: depth, single_thread: true, registered })?;
     let places = PROBE_DATA.data_bytes / block_bytes as u64;
     let mut random = fastrand::Rng::with_seed(1);
-    // The token is the first data block that the read covers.
+    // The token of a read is the number of the first data block that it covers.
     let mut read = |buffer: IoBuf| {
         let index = random.u64(0..places) * (block_bytes / BLOCK_BYTES) as u64;
         Op::new(index, content::block_offset(index), OpKind::Read(buffer))

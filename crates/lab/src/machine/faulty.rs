@@ -1,5 +1,5 @@
-//! A file system of the lab's own (FUSE) whose reads fail on demand: it passes one flat folder through and answers EIO
-//! for the ranges it is given, as a dying disk would, but at a chosen place and time.
+//! A file system of the lab's own (FUSE) whose reads fail on demand: it passes one flat folder through and answers
+//! reads of given ranges with EIO, as a dying disk would, but at a chosen place and time.
 //!
 //! Kept true by:
 //! 1. The process that serves the file system never touches the mount itself. Its request would wait for its own
@@ -30,13 +30,13 @@ use super::leftovers::{self, Entry};
 use super::system::{self, fail};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// The mount's source in mountinfo.
+/// The source that the lab's mounts have in mountinfo.
 const SOURCE: &str = "nofault-lab";
 const KIND: &str = "fuse";
-/// Lifetime of attributes that the kernel caches: none, because sizes change below it.
+/// How long the kernel may cache file attributes: not at all, because the sizes of the underlying files change.
 const TTL: Duration = Duration::ZERO;
 
-/// A mounted folder with failing reads. Unmounted when dropped.
+/// A mounted FUSE file system in which the reads of chosen ranges fail. Unmounted when dropped.
 #[derive(Debug)]
 pub struct FaultyFs {
     point: PathBuf,
@@ -45,14 +45,14 @@ pub struct FaultyFs {
     entry: Option<Entry>,
 }
 
-/// The ranges whose reads fail, and a count of the failures.
+/// The file ranges whose reads fail, and a count of the failed reads.
 #[derive(Debug, Default)]
 struct Rules {
     ranges: Mutex<Vec<(String, Range<u64>)>>,
     failed: AtomicU64,
 }
 
-/// Checks that such a file system can be mounted here. Mounts nothing.
+/// Checks that a FUSE file system with failing reads can be mounted here. Mounts nothing.
 ///
 /// # Errors
 /// `Unsupported` without FUSE in the kernel; `NoPermission` for a user without rights and without `fusermount3`.
@@ -69,7 +69,7 @@ pub fn check() -> Result<()> {
 }
 
 impl FaultyFs {
-    /// Mounts `folder` at `point`, which must be an empty folder. No read fails yet.
+    /// Mounts a view of `folder` at `point`, which must be an empty folder. No read fails until [`Self::fail_reads`].
     ///
     /// # Errors
     /// As [`check`], or the system's error; in containers mounting is often forbidden.
@@ -91,7 +91,7 @@ impl FaultyFs {
         }
     }
 
-    /// Returns the mount point, for other processes: this process must not touch it.
+    /// Returns the mount point, for other processes: this process serves the mount and must not access it.
     pub fn point(&self) -> &Path {
         &self.point
     }
@@ -114,7 +114,7 @@ impl FaultyFs {
 
 impl Drop for FaultyFs {
     fn drop(&mut self) {
-        // A lazy unmount: a process with an open file keeps it until it ends.
+        // A lazy unmount: a process that has a file open keeps it until the process ends.
         let gone = unmount(&self.point);
         drop(self.session.take());
         if let (Ok(()), Some(entry)) = (gone, self.entry.take()) {
@@ -142,7 +142,7 @@ fn unmount(point: &Path) -> Result<()> {
     }
 }
 
-/// Unmounts the file systems that killed labs left.
+/// Unmounts the file systems that killed labs left mounted.
 ///
 /// # Errors
 /// As [`leftovers::sweep`].
@@ -155,7 +155,8 @@ impl Rules {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a read fails. It fails as a whole, because a short answer would mean the end of the file.
+    /// Returns whether a read of a file's byte range fails. A read that touches a failing range fails as a whole,
+    /// because a short read would mean the end of the file.
     fn fails(&self, name: &str, read: &Range<u64>) -> bool {
         let hit =
             self.ranges().iter().any(|(file, range)| file == name && range.start < read.end && read.start < range.end);
@@ -164,7 +165,7 @@ impl Rules {
     }
 }
 
-/// The FUSE server: passes the names of one flat folder through.
+/// The FUSE server: passes the files of one flat folder through.
 struct Served {
     folder: PathBuf,
     rules: Arc<Rules>,
@@ -196,7 +197,7 @@ impl Served {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The path of a name in the root folder.
+    /// Returns a file's name and its path in the served folder; an error for a file in any other folder.
     fn place(&self, parent: INodeNo, name: &OsStr) -> Answer<(String, PathBuf)> {
         match name.to_str() {
             Some(name) if parent == INodeNo::ROOT && !name.contains('/') => Ok((name.into(), self.folder.join(name))),
@@ -404,7 +405,7 @@ impl Filesystem for Served {
     ) {
         let written = self.file(handle).and_then(|(_, file)| file.write_all_at(data, offset).map_err(|e| errno(&e)));
         match written {
-            // The kernel never asks for more than 32 bits can count.
+            // The kernel never requests more bytes than 32 bits can count.
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(error),
         }

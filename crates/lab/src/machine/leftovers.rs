@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::system::{self, fail};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// The entry of one resource. [`Entry::forget`] it once the resource is gone; dropped otherwise it stays for the next
-/// start.
+/// The recorded entry of one resource that outlives a crash. Call [`Entry::forget`] once the resource is gone; an entry
+/// that is only dropped stays recorded for the next start.
 #[derive(Debug)]
 pub struct Entry {
     path: PathBuf,
@@ -42,7 +42,7 @@ impl Entry {
         }
     }
 
-    /// Removes the entry, because the resource is gone.
+    /// Removes the entry, because its resource is gone.
     pub fn forget(self) {
         let _ = fs::remove_file(&self.path);
         // The folder is removed with its last entry; one with other entries stays.
@@ -77,7 +77,7 @@ pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<V
             }
         }
     }
-    // A folder that was made only to look into it is removed again; one with entries stays.
+    // An empty folder, made only for this search, is removed again.
     let _ = fs::remove_dir(&folder);
     Ok(messages)
 }

@@ -15,56 +15,57 @@ use crate::config::MemoryChoice;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::{MemoryLimit, MemoryMethod};
 
-/// Smallest limit: with less a process has no room for its own stacks and buffers.
+/// Smallest memory limit in bytes: below it a process has no room for its own stacks and buffers.
 const LIMIT_BYTES_MIN: u64 = 16 << 20;
-/// A ballast leaves at least a 32nd of RAM, within these bounds: every process of the machine has to live in it, and where
-/// they cannot the kernel takes the ballast.
+/// Bounds of the memory that a ballast leaves, which is a 32nd of RAM: every process of the machine must run in it, and
+/// the kernel kills the ballast's holder when they cannot.
 const BALLAST_LEAVES_MIN: std::ops::RangeInclusive<u64> = 384 << 20..=1 << 30;
 
-/// The chosen way to limit memory, with the reasons against better ones.
+/// The chosen way to limit memory, with the reasons why better ways are not possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The limit, as the records store it.
+    /// The memory limit, in the form that records store.
     pub limit: MemoryLimit,
-    /// The data that the limit needs: more than was asked only where the data has to be larger than RAM.
+    /// Bytes of data that the limit needs: more than requested only where the data must be larger than RAM.
     pub data_bytes: u64,
-    /// Why better means are not possible here, and the effects of the chosen one that a reader of the report must know.
+    /// Reasons why better means are not possible here, and effects of the chosen means that a reader of the report must
+    /// know.
     pub notes: Vec<String>,
 }
 
 /// The memory limit that a run requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requirement {
-    /// The means that the user chose, or automatic choice.
+    /// The means of limiting memory that the user chose, or automatic choice.
     pub choice: MemoryChoice,
-    /// Memory that page cache and processes may use together.
+    /// Bytes of memory that page cache and processes may use together.
     pub memory_bytes: u64,
-    /// The data that must not fit.
+    /// Bytes of the data that must not fit into that memory.
     pub data_bytes: u64,
-    /// Largest size to which the data may be enlarged when no other means works; not more than `data_bytes` where the
-    /// size is fixed.
+    /// Largest size in bytes to which the data may be enlarged when no other means works; equal to `data_bytes` where
+    /// the size is fixed.
     pub data_bytes_max: u64,
 }
 
-/// Memory and rights of a machine. Passed in as data so that the decision can be tested for machines other than this
-/// one.
+/// Memory and rights of a machine, on which the choice of the limit depends. A value of its own, so that tests can
+/// decide for other machines than theirs.
 #[derive(Debug, Clone)]
 struct Facts {
     /// The kind of cgroup that can be made, or the reason why none can.
     cgroup: Result<MemoryMethod>,
     /// Bytes that may be locked (RLIMIT_MEMLOCK); `u64::MAX` without a bound.
     lock_bytes_max: u64,
-    /// Swap of the machine: it takes touched memory of a ballast, never locked memory.
+    /// Bytes of swap: the kernel can swap out touched memory of a ballast, never locked memory.
     swap_bytes: u64,
-    /// Memory that this process could still get.
+    /// Bytes of memory that this process could still get.
     available_bytes: u64,
-    /// RAM, or the limit of the container around this process.
+    /// Bytes of RAM, or the limit of the container around this process.
     total_bytes: u64,
 }
 
 impl Facts {
-    /// Reads the facts of this machine. Where a cgroup may be chosen, one is really made and removed again; the rest is
-    /// only looked up.
+    /// Reads the memory and rights of this machine. Where a cgroup may be chosen, the function really makes one and
+    /// removes it again; it only looks up the rest.
     fn here(required: &Requirement) -> Self {
         let wants_cgroup = matches!(required.choice, MemoryChoice::Auto | MemoryChoice::Cgroup);
         let cgroup = match wants_cgroup {
@@ -81,7 +82,7 @@ impl Facts {
     }
 }
 
-/// Picks the best means to limit memory as wished.
+/// Picks the best means for the required memory limit.
 ///
 /// # Errors
 /// `Usage` when the data would fit in the memory; `NoPermission` when no means is possible, with the reason for each
@@ -133,8 +134,8 @@ fn by_cgroup(required: &Requirement, facts: &Facts) -> Result<Plan> {
     Ok(Plan { limit, data_bytes: required.data_bytes, notes: Vec::new() })
 }
 
-/// Plans a ballast, locked where that is allowed. Without swap the kernel cannot evict anonymous memory, so there it
-/// need not be locked.
+/// Plans a limit by ballast, locked where that is allowed. Without swap the kernel cannot evict anonymous memory, so
+/// that the ballast need not be locked.
 fn by_ballast(required: &Requirement, facts: &Facts) -> Result<Plan> {
     let least = (facts.total_bytes / 32).clamp(*BALLAST_LEAVES_MIN.start(), *BALLAST_LEAVES_MIN.end());
     let bytes = required.memory_bytes.max(least);
@@ -195,7 +196,7 @@ fn by_large_file(required: &Requirement, facts: &Facts) -> Result<Plan> {
     Err(LabError::new(LabErrorKind::NoSpace, message))
 }
 
-/// Refuses a limit that is not below the memory available now: it would limit nothing.
+/// Refuses a limit that is not below the memory available now: it would have no effect.
 fn check_available(bytes: u64, facts: &Facts) -> Result<()> {
     if bytes < facts.available_bytes {
         return Ok(());
@@ -208,35 +209,35 @@ fn check_available(bytes: u64, facts: &Facts) -> Result<()> {
     Err(LabError::new(LabErrorKind::Usage, message))
 }
 
-/// Memory that new processes can get now, page cache that can be dropped included: the machine's, or the rest of the
-/// limit of the container around this process.
+/// Bytes of memory that new processes can get now, droppable page cache included: the machine's, or the remainder of
+/// the limit of the container around this process.
 fn available_bytes() -> u64 {
     let machine = meminfo_bytes("MemAvailable").unwrap_or(0);
     cgroup::enclosing().map_or(machine, |around| machine.min(around.available_bytes))
 }
 
-/// RAM, or the limit of the container around this process.
+/// Bytes of RAM, or the limit of the container around this process.
 fn total_bytes() -> u64 {
     let machine = meminfo_bytes("MemTotal").unwrap_or(u64::MAX);
     cgroup::enclosing().map_or(machine, |around| machine.min(around.limit_bytes))
 }
 
-/// A limit in place. It ends when this guard is dropped.
+/// A memory limit in force. It ends when this guard is dropped.
 #[derive(Debug)]
 pub enum Limit {
     /// No limit is needed, because the data is larger than RAM.
     Nothing,
-    /// A group that the working process joins.
+    /// A memory cgroup that the trial's process joins.
     Cgroup(CgroupGuard),
-    /// Locked or touched memory; limits every process of the machine.
+    /// Memory that is locked or touched, so that less is left to every process of the machine.
     Ballast(Ballast),
 }
 
 impl Limit {
-    /// Puts a limit in place until the guard is dropped.
+    /// Puts a memory limit in force until the guard is dropped.
     ///
     /// # Errors
-    /// As [`choose`], when things have changed since.
+    /// As [`choose`], when the machine has changed since the choice.
     pub fn enforce(limit: MemoryLimit) -> Result<Self> {
         Ok(match limit.method {
             MemoryMethod::None | MemoryMethod::LargeFile => Self::Nothing,
@@ -248,7 +249,7 @@ impl Limit {
     /// Makes sure that the limit still holds; the figures of a trial that ran after its limit ended are invalid.
     ///
     /// # Errors
-    /// `NoSpace` when the kernel has ended the ballast's holder, because memory ran out.
+    /// `NoSpace` when the kernel has killed the process that holds the ballast, because memory ran out.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Ballast(ballast) if !ballast.is_held() => {
@@ -270,7 +271,7 @@ impl Limit {
         }
     }
 
-    /// The cgroup, where the limit is one: for counters.
+    /// The cgroup whose counters a trial reads; `None` for other means of limiting memory.
     pub fn cgroup(&self) -> Option<&CgroupGuard> {
         match self {
             Self::Cgroup(guard) => Some(guard),
@@ -279,7 +280,7 @@ impl Limit {
     }
 }
 
-/// Bytes that this process may lock; `u64::MAX` without a bound.
+/// Bytes of memory that this process may lock; `u64::MAX` without a bound.
 pub fn lock_bytes_max() -> u64 {
     Ballast::lock_bytes_max()
 }

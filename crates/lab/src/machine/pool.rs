@@ -21,11 +21,11 @@ use super::system::{fail, unix_ms};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
 
-/// Bytes of a value: the largest of which four fit into a page beside keys, slots and headers.
+/// Bytes of a value: the largest size of which four values fit into a page beside keys, slots and headers.
 pub const VALUE_BYTES: usize = 976;
-/// Values that together hold one block's content.
+/// Number of values that together hold the content of one block.
 pub const ENTRIES_PER_BLOCK: u64 = 4;
-/// The table of the values.
+/// Name of the table that holds the values.
 pub const TABLE: &str = "blocks";
 /// Name of the database's folder inside the working folder.
 const FOLDER: &str = "pool.db";
@@ -34,24 +34,24 @@ const DATABASE: &str = "db";
 const DATA_FILE: &str = "data";
 /// The marker's file name, in [`FOLDER`].
 const MARKER: &str = "nofault-lab.marker";
-/// Memory and log of the engine while the database is made; readers choose their own.
+/// Bytes of the engine's cache and log while the lab makes the database; the methods that read it choose their own.
 const MAKING_CACHE_BYTES: usize = 128 << 20;
 const LOG_BYTES: u64 = 16 << 20;
 
-/// The key of part `part` of a block; keys sort in the order of the blocks.
+/// Returns the key of part `part` of a block; keys sort in the order of the blocks.
 #[inline]
 pub fn key(block: u64, part: u64) -> [u8; 8] {
     (block * ENTRIES_PER_BLOCK + part).to_be_bytes()
 }
 
-/// Whether a value belongs to this block: checks its first and its last word. A few nanoseconds.
+/// Whether a value belongs to this block, judged by its first and its last word. Takes a few nanoseconds.
 #[inline]
 pub fn is_right(value: &[u8], seed: u64, block: u64) -> bool {
     let expected = content::tag(seed, block).to_le_bytes();
     value.len() == VALUE_BYTES && value.first_chunk() == Some(&expected) && value.last_chunk() == Some(&expected)
 }
 
-/// The entries of a block, in order.
+/// Returns the entries of a block, in the order of their keys.
 fn entries(seed: u64, block: u64) -> impl Iterator<Item = ([u8; 8], Vec<u8>)> {
     let mut whole = vec![0; BLOCK_BYTES];
     content::fill_block(&mut whole, seed, block);
@@ -65,7 +65,7 @@ fn entries(seed: u64, block: u64) -> impl Iterator<Item = ([u8; 8], Vec<u8>)> {
     })
 }
 
-/// The target for the database of a working folder.
+/// Builds the target for the database in a working folder.
 pub fn target(folder: &Path, wanted: DataSpec) -> Target {
     super::data::target("file", &[&folder.join(FOLDER).join(DATABASE).join(DATA_FILE)], wanted)
 }
@@ -75,7 +75,7 @@ pub fn settings(cache_bytes: usize) -> Settings {
     Settings { page_bytes: BLOCK_BYTES, cache_bytes, log_bytes: LOG_BYTES, ..Settings::default() }
 }
 
-/// The engine's folder of a target made by [`target`].
+/// Returns the engine's folder in a target made by [`target`].
 ///
 /// # Errors
 /// `Usage` for a target that names no file in a folder.
@@ -85,7 +85,7 @@ pub fn database_of(target: &Target) -> Result<&Path> {
     })
 }
 
-/// A finished database. Removed when dropped.
+/// A complete database with the lab's data. Its files are removed when this guard is dropped.
 #[derive(Debug)]
 pub struct PoolData {
     folder: PathBuf,

@@ -15,10 +15,10 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
 
 const CONTROL: &str = "/sys/class/zram-control";
-/// Memory that must stay available besides the devices.
+/// Bytes of memory that must stay available besides the devices.
 const MARGIN_BYTES: u64 = 512 << 20;
 
-/// A device of RAM, filled with the lab's content. Removed when dropped.
+/// A RAM-backed block device, filled with the lab's content. Removed when dropped.
 #[derive(Debug)]
 pub struct RamDevice {
     name: String,
@@ -26,7 +26,7 @@ pub struct RamDevice {
     entry: Option<Entry>,
 }
 
-/// Checks that `count` devices of `data_bytes` each can be made here. Makes none.
+/// Checks that `count` RAM-backed devices of `data_bytes` each can be made here. Makes none.
 ///
 /// # Errors
 /// `NoPermission`, `Unsupported` or `NoSpace`, with the remedy.
@@ -55,7 +55,8 @@ pub fn check(count: u32, data_bytes: u64) -> Result<()> {
 }
 
 impl RamDevice {
-    /// Makes a device and fills it. About half a second a GiB and core.
+    /// Makes a RAM-backed device and fills it with the lab's content. Takes about half a second for each GiB on one
+    /// core.
     ///
     /// # Errors
     /// As [`check`]; `Interrupted`; or the system's error. No device stays behind after an error.
@@ -69,7 +70,7 @@ impl RamDevice {
         Ok(device)
     }
 
-    /// Makes several with the same content, for stripes.
+    /// Makes several RAM-backed devices with the same content, for striping.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -90,7 +91,7 @@ impl RamDevice {
             .collect()
     }
 
-    /// The device file.
+    /// Returns the path of the device file.
     pub fn path(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
@@ -100,7 +101,7 @@ impl RamDevice {
         data::target("ram", &[&self.path()], self.wanted)
     }
 
-    /// Makes an empty device of the right size.
+    /// Makes an unfilled device of the right size.
     fn add(wanted: DataSpec) -> Result<Self> {
         let control = Path::new(CONTROL).join("hot_add");
         // Reading this file makes a device and answers its number.
@@ -133,7 +134,7 @@ impl Drop for RamDevice {
     }
 }
 
-/// Removes devices whose lab no longer lives. Returns a sentence for each removal and each failure.
+/// Removes the RAM-backed devices of labs that have ended. Returns a sentence for each removal and each failure.
 ///
 /// # Errors
 /// When the list of leftovers cannot be read.
@@ -142,10 +143,10 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
         let name = noted.split(' ').next().unwrap_or_default();
         let is_zram = name.strip_prefix("zram").is_some_and(|number| number.parse::<u32>().is_ok());
         if !is_zram || !Path::new("/sys/block").join(name).exists() {
-            // Gone already.
+            // The device is gone already.
             return Ok(());
         }
-        // The number may belong to a foreign device since.
+        // The kernel may have given the device's number to a foreign device since.
         match identity(name) == noted && (noted.contains(' ') || carries_marker(name)) {
             true => remove(name),
             false => Ok(()),
@@ -169,7 +170,7 @@ fn carries_marker(name: &str) -> bool {
 fn remove(name: &str) -> Result<()> {
     let control = Path::new(CONTROL).join("hot_remove");
     let number = name.trim_start_matches("zram");
-    // A reader that was just killed, or udev, may still have it open.
+    // A reader that was just killed, or udev, may still have the device open.
     for wait_ms in [0, 10, 50, 100, 200, 400, 800] {
         std::thread::sleep(std::time::Duration::from_millis(wait_ms));
         match std::fs::write(&control, number) {
@@ -190,7 +191,7 @@ mod tests {
 
     const WANTED: DataSpec = DataSpec { seed: 4, data_bytes: 8 << 20 };
 
-    /// A device, or the reason why there is none here.
+    /// Makes a RAM-backed device; `None`, after printing the reason, where none can be made.
     fn ram() -> Option<RamDevice> {
         if let Err(error) = check(1, WANTED.data_bytes) {
             eprintln!("skipped: {error}");
@@ -199,8 +200,8 @@ mod tests {
         Some(RamDevice::create(WANTED, &|_, _| (), &AtomicBool::new(false)).unwrap())
     }
 
-    /// Whether it is still the same device: another test may get the name as soon as it is free, never the sequence
-    /// number.
+    /// Whether the device of this name is still the same one: another test may get the name as soon as it is free, but
+    /// never the sequence number.
     fn is_there(name: &str, before: &str) -> bool {
         Path::new("/sys/block").join(name).exists() && identity(name) == before
     }
@@ -228,7 +229,7 @@ mod tests {
         let Some(device) = ram() else { return };
         let path = device.path();
         let read_bytes = 4 << 20;
-        // Any process on the machine may drop caches meanwhile.
+        // Any process on the machine may drop caches during this test.
         let stays = (0..10).any(|_| {
             let (warm, _held) = cache::make_warm(&[&path], read_bytes).unwrap();
             warm.resident_bytes.is_none_or(|bytes| bytes >= read_bytes)
@@ -247,7 +248,7 @@ mod tests {
         let messages = remove_leftovers().unwrap();
         assert!(messages.iter().any(|line| line.contains("removed zram")), "{messages:?}");
         assert!(!is_there(&name, &before));
-        // The same number, noted by a dead lab, but another device by now.
+        // The recorded number is the same, but the kernel has given it to another device.
         leftovers::record_as("zram", &dead, &format!("{} diskseq=1", alive.name));
         remove_leftovers().unwrap();
         assert!(alive.path().exists());

@@ -1,4 +1,5 @@
-//! Sets a device's read-ahead for the trials that ask for it (root), and restores it, after a crash at the next start.
+//! Sets a device's read-ahead for the trials that vary it, which needs root, and restores it: after a crash, at the
+//! next start.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 const KIND: &str = "read-ahead";
 
-/// A changed read-ahead. Dropping it restores the old value.
+/// A changed read-ahead of some devices. Dropping the guard restores the old values.
 #[derive(Debug)]
 pub struct ReadAhead {
     changed: Vec<(PathBuf, u64, Entry)>,
@@ -73,7 +74,7 @@ pub fn restore_leftovers() -> Result<Vec<String>> {
     })
 }
 
-/// The read-ahead setting of a device; a partition uses its disk's.
+/// Returns the path of a device's read-ahead setting in sysfs; a partition uses that of its disk.
 fn setting_of(sysfs: &Path) -> Option<PathBuf> {
     let own = std::fs::canonicalize(sysfs).ok()?;
     let folders = [own.clone(), own.parent()?.to_path_buf()];

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use super::system::fail;
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// Extension of the folders' names.
+/// Extension of the names of these folders.
 const EXTENSION: &str = "scratch";
 const MARKER: &str = "nofault-lab.marker";
 const MARKER_TEXT: &str = "nofault lab made this folder and removes it\n";
 
-/// A folder of the lab's own, for one trial.
+/// A folder of the lab's own for the files of one trial. Removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -42,12 +42,12 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the folder, and reports a failure.
+    /// Removes the folder and returns a failure, which dropping the guard would hide.
     ///
     /// # Errors
     /// The system's error; the folder is then removed by the next lab.
@@ -69,8 +69,8 @@ fn is_ours(path: &Path) -> bool {
     named && fs::read_to_string(path.join(MARKER)).is_ok_and(|text| text == MARKER_TEXT)
 }
 
-/// Removes the folders that killed labs left in `parent`, and returns a sentence for each. Only for the holder of the
-/// working folder's lock: no other lab works there then.
+/// Removes the folders that killed labs left in `parent`, and returns a sentence for each. The caller must hold the
+/// lock of the working folder, so that no other lab works there.
 ///
 /// # Errors
 /// The system's error when the folder cannot be listed or an entry not removed.
@@ -78,7 +78,7 @@ pub(super) fn sweep(parent: &Path) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(parent).map_err(|error| fail("list", parent, &error))?.flatten() {
         let path = entry.path();
-        // No links: the folder that a link leads to is not the lab's.
+        // Links are skipped: the folder that a link leads to is not the lab's.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_ours(&path) {
             fs::remove_dir_all(&path).map_err(|error| fail("remove", &path, &error))?;
             removed.push(format!("removed {}, which a killed lab left", path.display()));

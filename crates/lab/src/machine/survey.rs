@@ -13,39 +13,39 @@ use super::calibrate::Costs;
 use super::system::{self, human_bytes, meminfo_bytes, read_number, read_text};
 use crate::record::MachineInfo;
 
-/// Linux's own default read-ahead, which most machines have.
+/// Linux's default read-ahead in KiB, which most machines have.
 const READ_AHEAD_KB_USUAL: u64 = 128;
-/// How long the idle machine is watched.
+/// How long the survey watches the idle machine for stolen CPU time and device traffic.
 const WATCH: Duration = Duration::from_millis(300);
 
 /// A machine and its sources of bias.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
-    /// The machine.
+    /// The description of the machine.
     pub machine: MachineInfo,
-    /// Its biases, each with the lab's countermeasure.
+    /// The machine's sources of bias, each as a sentence with the lab's countermeasure.
     pub biases: Vec<String>,
 }
 
-/// The machine, seen from the folder (or device) that is to be measured.
+/// Describes the machine, seen from the folder (or device) that is to be measured.
 pub fn describe(path: &Path) -> MachineInfo {
     survey(path).machine
 }
 
 /// Describes the machine and its biases, seen from the folder (or device) that is to be measured. Never fails: a value
-/// that the kernel does not give stays empty.
+/// that the kernel does not provide stays empty.
 pub fn survey(path: &Path) -> Survey {
     let seen = Observations::look(path);
     Survey { machine: seen.machine(), biases: seen.biases() }
 }
 
-/// Path of fio, if it is installed.
+/// Finds the path of fio; `None` where fio is not installed.
 pub fn find_fio() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join("fio")).find(|file| file.is_file())
 }
 
-/// All raw observations; description and biases follow from them alone.
+/// All raw observations of the machine; its description and its biases are derived from them alone.
 #[derive(Debug, Default)]
 struct Observations {
     cpu: String,
@@ -77,7 +77,7 @@ impl Observations {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let probe = Probe::of(path);
         let device = BlockDevice::under(path).ok();
-        // Before the calibration, which is a load of its own.
+        // Watch before the calibration, which is a load of its own.
         let load = read_text("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok());
         let (steal_percent, foreign_io_bytes_per_s) = watch(device.as_ref());
         let facts = probe.device.as_ref().ok();
@@ -241,8 +241,8 @@ impl Observations {
     }
 }
 
-/// Watches the machine for a moment: percent of CPU time stolen, and the traffic on the device, while the lab does
-/// nothing.
+/// Watches the machine for [`WATCH`] while the lab does nothing. Returns the percentage of CPU time stolen and the
+/// traffic of the device in bytes a second.
 fn watch(device: Option<&BlockDevice>) -> (Option<f64>, Option<f64>) {
     let sectors = || -> Option<u64> {
         let stat = read_text(device?.sysfs().join("stat"))?;
@@ -273,7 +273,7 @@ fn cpu_model() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// The hypervisor's name, where there is one and it can be found out.
+/// Returns the name of the hypervisor; `None` on a machine without one, or when its name cannot be found.
 fn hypervisor() -> Option<String> {
     if let Some(kind) = read_text("/sys/hypervisor/type") {
         return Some(kind);
@@ -293,10 +293,10 @@ fn hypervisor() -> Option<String> {
     }
 }
 
-/// The hypervisor's own name from CPUID: `KVMKVMKVM`, `Microsoft Hv`, `VMwareVMware`.
+/// Returns the hypervisor's name as CPUID reports it: `KVMKVMKVM`, `Microsoft Hv`, `VMwareVMware`.
 #[cfg(target_arch = "x86_64")]
 fn cpuid_name() -> Option<String> {
-    /// Leaf at which hypervisors introduce themselves.
+    /// CPUID leaf in which a hypervisor reports its name.
     const HYPERVISOR_LEAF: u32 = 0x4000_0000;
     let answer = std::arch::x86_64::__cpuid(HYPERVISOR_LEAF);
     let bytes: Vec<u8> = [answer.ebx, answer.ecx, answer.edx].into_iter().flat_map(u32::to_le_bytes).collect();
@@ -305,13 +305,14 @@ fn cpuid_name() -> Option<String> {
     Some(name).filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_graphic() || letter == ' '))
 }
 
-/// Returns `None`: other processors have no instruction for it.
+/// Returns `None`: other processors have no instruction that names the hypervisor.
 #[cfg(not(target_arch = "x86_64"))]
 fn cpuid_name() -> Option<String> {
     None
 }
 
-/// The running DAMON daemons that page memory out, by name; users other than root learn only that there is one.
+/// Returns the names of the running DAMON daemons that page memory out; users other than root only learn whether a
+/// daemon runs.
 fn damon_pageout(folder: &Path) -> Vec<String> {
     if fs::read_dir(folder).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
         let runs = Watch::new().has_kdamond();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::LabError;
 
-/// The error of doing `action` to `path`, with the next step where there is one.
+/// Builds the error of doing `action` to `path`, with the next step where one is known.
 pub(super) fn fail(action: &str, path: &Path, error: &std::io::Error) -> LabError {
     let next = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; run as a user who may, or choose another place",
@@ -22,17 +22,17 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Content of a small kernel file, trimmed.
+/// Reads a small kernel file and trims its text.
 pub fn read_text(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Content of a small kernel file that holds one number.
+/// Reads a small kernel file that holds one number.
 pub fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     read_text(path)?.parse().ok()
 }
 
-/// A line of /proc/meminfo, in bytes: `MemAvailable`, `MemTotal`, `SwapTotal`.
+/// Reads a line of /proc/meminfo and returns its value in bytes: `MemAvailable`, `MemTotal`, `SwapTotal`.
 pub fn meminfo_bytes(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -40,8 +40,8 @@ pub fn meminfo_bytes(name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// When a process started, in clock ticks after boot: with its id, a name that is never used twice. `None` when there
-/// is no such process (or only its zombie).
+/// Returns when a process started, in clock ticks after boot. Process id and start time together identify a process for
+/// ever. `None` when there is no such process (or only its zombie).
 pub fn process_start(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command may hold anything, also spaces and parentheses: fields are counted from the last one.
@@ -81,24 +81,24 @@ pub fn is_alive(name: &str) -> bool {
     }
 }
 
-/// One mount, from /proc/self/mountinfo.
+/// One mount, as /proc/self/mountinfo lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// `major:minor` of its device.
+    /// `major:minor` number of the mounted device.
     pub device_number: String,
-    /// The folder inside that file system which is mounted.
+    /// The folder inside the mounted file system that appears at the mount point.
     pub root: String,
     /// The mount point.
     pub point: PathBuf,
-    /// Type of file system.
+    /// Type of the file system: `ext4`, `cgroup2`.
     pub kind: String,
-    /// Device or other source.
+    /// Device or other source of the mount.
     pub source: String,
-    /// Options of the file system itself: the controllers of a cgroup hierarchy.
+    /// Options of the file system itself; for a cgroup hierarchy they name its controllers.
     pub options: String,
 }
 
-/// All mounts that this process sees, in order: a later one covers an earlier one at the same point.
+/// Returns all mounts that this process sees, in order: a later mount covers an earlier one at the same point.
 pub fn mounts() -> Vec<Mount> {
     parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
@@ -127,13 +127,13 @@ fn unescape(text: &str) -> String {
         .fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
 }
 
-/// Milliseconds since 1970 UTC.
+/// Returns the current time in milliseconds since 1970 UTC.
 pub fn unix_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A size for people: `1.5 GiB`, `64 MiB`, `512 bytes`.
+/// Formats a size for people: `1.5 GiB`, `64 MiB`, `512 bytes`.
 pub fn human_bytes(bytes: u64) -> String {
     let steps = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     for (unit, name) in steps {

@@ -15,8 +15,8 @@ use super::workdir::WorkDir;
 const VICTIM: &str = "NOFAULT_TEST_VICTIM_FOLDER";
 const WANTED: DataSpec = DataSpec { seed: 8, data_bytes: 4 << 20 };
 
-/// Not a test of its own: the process that the test below kills. Takes every resource that it may, prints its name, and
-/// waits.
+/// The process that the test below kills. It takes every resource that it may, prints their names, and waits. Not a
+/// test of its own.
 #[test]
 fn victim_that_holds_everything() {
     let Ok(folder) = std::env::var(VICTIM) else { return };
@@ -67,7 +67,7 @@ fn a_killed_lab_leaves_nothing_after_the_next_start() {
         system::process_start(holder).is_none()
     });
     assert!(gone, "the ballast's holder {holder} outlived the lab");
-    // Another test's sweep may have been first.
+    // The sweep of another test may have removed it first.
     let messages = super::remove_leftovers();
     let is_left = |(path, before): (&PathBuf, &Option<String>)| path.exists() && sequence(path) == *before;
     assert!(!held.iter().zip(&sequences).any(is_left), "{held:?}: {messages:?}");

@@ -1,7 +1,8 @@
 //! The lab's one folder: taken for one lab at a time, written to only under the lab's own names, left as it was found.
 //!
-//! Kept true by: the lock is the kernel's (flock), so it ends with the process, however that ends; only files named
-//! `*.data` that carry the lab's marker are removed, and the folder itself only when the lab made it and it is empty.
+//! Kept true by: the lock is the kernel's (flock), so it ends with the process, even when the process is killed; only
+//! files named `*.data` that carry the lab's marker are removed, and the folder itself only when the lab made it and it
+//! is empty.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -15,7 +16,8 @@ use crate::error::{LabError, LabErrorKind, Result};
 const LOCK: &str = "nofault-lab.lock";
 const LOCK_TEXT: &str = "nofault lab works in this folder; process ";
 
-/// The folder, locked for this process. Dropping it removes the data files (unless they are to be kept) and the lock.
+/// The lab's working folder, locked for this process. Dropping the guard removes the lock, and the data files unless
+/// they are to be kept.
 #[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,
@@ -26,8 +28,9 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Takes a folder, making it where it is missing; removes unfinished data files that a killed lab left in it. With
-    /// `keep` the data files stay when the folder is released, for the next run.
+    /// Locks the folder at `path` for this process, making the folder where it is missing, and removes unfinished data
+    /// files that a killed lab left in it. With `keep` the data files stay when the folder is released, for the next
+    /// run.
     ///
     /// # Errors
     /// `Busy` when another lab works there (its process is named), `NoPermission` when it cannot be written, `Damaged`
@@ -53,12 +56,12 @@ impl WorkDir {
         Ok(folder)
     }
 
-    /// The folder, as an absolute path.
+    /// Returns the absolute path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Path of the data file of this name.
+    /// Returns the path of the data file with this name.
     pub fn data_file(&self, name: &str) -> PathBuf {
         self.path.join(format!("{name}.{}", data::EXTENSION))
     }
@@ -68,7 +71,7 @@ impl WorkDir {
         self.keep = keep;
     }
 
-    /// A sentence for each thing of earlier labs that was found and removed.
+    /// Returns a sentence for each file or folder of earlier labs that was found and removed.
     pub fn cleaned(&self) -> &[String] {
         &self.cleaned
     }
@@ -76,7 +79,7 @@ impl WorkDir {
     /// Releases the folder, and reports a file that could not be removed.
     ///
     /// # Errors
-    /// The first file that could not be removed; the others are.
+    /// The error of the first file that could not be removed; all others are removed.
     pub fn close(mut self) -> Result<()> {
         let result = self.remove_data();
         self.keep = true;
@@ -94,14 +97,14 @@ impl WorkDir {
         result
     }
 
-    /// The lab's data files here: path, whether complete, bytes.
+    /// Lists the lab's data files in the folder: path, whether complete, bytes of data.
     fn data_files(&self) -> Result<Vec<(PathBuf, bool, u64)>> {
         let entries = fs::read_dir(&self.path).map_err(|error| fail("list", &self.path, &error))?;
         let files = entries
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|extension| extension == data::EXTENSION));
-        // A file whose marker cannot be read is not the lab's.
+        // A file without a readable marker is not the lab's.
         let ours = files.filter_map(|path| data::inspect(&path).ok().flatten().map(|header| (path, header)));
         Ok(ours.map(|(path, header)| (path, header.complete, header.data_bytes)).collect())
     }
@@ -150,7 +153,7 @@ fn take_lock(folder: &Path) -> Result<File> {
             }
             Err(TryLockError::Error(error)) => return Err(fail("lock", &path, &error)),
         }
-        // Its last holder may have removed it between our opening and our locking.
+        // The last holder of the lock may have removed the file after this process opened and before it locked it.
         let held = file.metadata().map_err(|error| fail("look at", &path, &error))?;
         if fs::metadata(&path).is_ok_and(|named| (named.dev(), named.ino()) == (held.dev(), held.ino())) {
             let written = file.set_len(0).and_then(|()| {

@@ -1,5 +1,5 @@
-//! The ring, as the source uses it: submit a batch of blocks, wait for all of them. All of its I/O bypasses the page
-//! cache.
+//! The ring, as the published measurement uses it: submit a batch of blocks, wait for all of them. All of its I/O
+//! bypasses the page cache.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,23 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::workload::Layout;
 
-/// The set-ups that are compared: the values of `flags=`.
+/// The ring set-ups that `ring-setup` compares: the values of its parameter `flags`.
 pub(super) const SETUPS: [&str; 5] = ["plain", "defer", "registered", "registered+defer", "registered+sqpoll"];
-/// How long the kernel's polling thread spins without work before it sleeps.
+/// How long the kernel's polling thread (SQPOLL) spins without work before it sleeps.
 const SQPOLL_IDLE_MS: u32 = 10;
 
-/// The set-up of a ring.
+/// The features with which an io_uring ring is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setup {
     pub(super) registered: bool,
     pub(super) defer: bool,
     pub(super) sqpoll: bool,
-    /// Whether the set-up was requested by name: then no part of it may be missing.
+    /// Whether the set-up was requested by name: then a feature that the kernel refuses is an error.
     exact: bool,
 }
 
 impl Setup {
-    /// The set-up of a `flags=` value; without one, every flag that helps.
+    /// Returns the set-up that a value of the parameter `flags` names; without a value, all features that usually help.
     ///
     /// # Errors
     /// `Usage` for an unknown flag.
@@ -63,7 +63,7 @@ impl Setup {
     }
 }
 
-/// A ring over one file or device, and the buffers that travel through it.
+/// A ring over one file or device, and the buffers for its operations.
 pub(super) struct Ring {
     pub(super) queue: UringQueue,
     pub(super) buffers: Vec<IoBuf>,
@@ -71,11 +71,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Opens a ring for `depth` blocks in flight, on the thread that will use it. With `polled`, its descriptor becomes
-    /// readable on completions without the ring being entered, which excludes DEFER_TASKRUN.
+    /// Opens a ring for `depth` blocks in flight, on the thread that will use it. With `polled`, the ring's descriptor
+    /// becomes readable when an operation completes, without a call that enters the ring; this excludes DEFER_TASKRUN.
     ///
     /// # Errors
-    /// The error of opening; `Unsupported` when the kernel refuses a set-up that was asked for by name.
+    /// The error of opening; `Unsupported` when the kernel refuses a feature of a set-up that was requested by name.
     pub(super) fn open(layout: &Layout, depth: u32, setup: Setup, write: bool, polled: bool) -> Result<Self> {
         let path = layout.paths.first().cloned().unwrap_or_default();
         let disk = UringDisk::open(&path, &FileOptions { direct: DirectIo::Require, write, create: false })?;
@@ -90,13 +90,14 @@ impl Ring {
         Ok(Self { queue, buffers, done: Vec::with_capacity(depth as usize) })
     }
 
-    /// The features that the ring has to do without.
+    /// Returns the features that the kernel refused, in words; `None` when the ring has all of its set-up.
     pub(super) fn missing(&self) -> Option<String> {
         missing(self.queue.notes())
     }
 
-    /// Reads a batch of positions; `see` is called with each position and its bytes. Returns the time from the first
-    /// submission until all had come back, which is the time that each of them took for the caller.
+    /// Reads the blocks at a batch of positions; `see` is called with each position and its bytes. Returns the time
+    /// from the first submission until the last completion, which for the caller is the latency of every block of the
+    /// batch.
     ///
     /// # Errors
     /// The first operation's error.
@@ -117,7 +118,8 @@ impl Ring {
         Ok(elapsed)
     }
 
-    /// Overwrites a batch of positions with their expected content. Filling the buffers is not part of the time.
+    /// Overwrites a batch of positions with their expected content. Returns the time without the filling of the
+    /// buffers.
     ///
     /// # Errors
     /// The first operation's error.
@@ -153,7 +155,7 @@ impl Ring {
         }
     }
 
-    /// Pushes an operation into the ring.
+    /// Pushes an operation into the ring's submission queue.
     ///
     /// # Errors
     /// The reason of a refusal.
@@ -172,7 +174,7 @@ fn no_buffer() -> LabError {
     LabError::new(LabErrorKind::System, "the ring kept a buffer")
 }
 
-/// Extracts the missing features from a ring's notes.
+/// Extracts the features that the kernel refused from a ring's notes.
 fn missing(notes: &[String]) -> Option<String> {
     let lacks = |note: &&String| {
         note.as_str() != "ring without flags" && (note.contains("without") || note.contains("not registered"))

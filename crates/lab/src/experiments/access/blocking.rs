@@ -1,5 +1,5 @@
-//! One block at a time, by a map or by calls: reads for the open loop (the closed loop is the methods' own), and writes
-//! with their syncs.
+//! Reads and writes one block at a time, by a map or by calls: reads for the open loop (closed loops of reads use
+//! `read_loops`), and writes with their syncs.
 
 use std::fs::{File, OpenOptions};
 use std::io::IoSlice;
@@ -16,18 +16,18 @@ use crate::read_loops::map::Maps;
 use crate::read_loops::sync::{Files, Means};
 use crate::workload::{Layout, Place, first_word};
 
-/// The way to reach a block.
+/// The way in which a method reaches a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// A shared map with this advice.
+    /// A shared map with this madvise advice.
     Map(Advice),
-    /// System calls.
+    /// Read and write calls.
     Calls(Means),
     /// A ring with operations that bypass the page cache.
     Ring,
 }
 
-/// A file that is read one block at a time.
+/// A file that a trial reads one block at a time.
 pub(super) enum Source {
     /// A map whose pages are touched.
     Map(Maps),
@@ -36,10 +36,10 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Opens the one file of a layout.
+    /// Opens the only file of a layout for reading.
     ///
     /// # Errors
-    /// The error of opening or mapping; `Usage` for a ring, which does not wait for each block.
+    /// The error of opening or mapping; `Usage` for a ring, which reads in batches.
     pub(super) fn open(layout: &Layout, way: Way) -> Result<Self> {
         match way {
             Way::Map(advice) => Ok(Self::Map(Maps::open(layout, advice)?)),
@@ -50,7 +50,7 @@ impl Source {
         }
     }
 
-    /// Reads a block; returns whether it was right, or `None` for unknown content.
+    /// Reads a block; returns whether its content was right, or `None` where the expected content is unknown.
     ///
     /// # Errors
     /// The system's error.
@@ -88,7 +88,8 @@ impl Source {
     }
 }
 
-/// A file that is overwritten one block at a time. Only for targets that [`super::gate::check_writable`] has accepted.
+/// A file that a trial overwrites one block at a time. Only for targets that [`super::gate::check_writable`] has
+/// accepted.
 pub(super) struct Writer {
     open: Open,
     path: PathBuf,
@@ -102,7 +103,7 @@ enum Open {
 }
 
 impl Writer {
-    /// Opens the one file of a layout for writing.
+    /// Opens the only file of a layout for writing.
     ///
     /// # Errors
     /// The error of opening or mapping; `Unsupported` where the file system refuses direct I/O.
@@ -128,12 +129,13 @@ impl Writer {
         Ok(Self { open, path, buffer: IoBuf::zeroed(BLOCK_BYTES, PageKind::Small)?, content_seed })
     }
 
-    /// Fills the buffer with the content of a block: the same work for all methods, and not timed.
+    /// Fills the buffer with the content of the block at an offset: the same work for all methods, which is not timed.
     pub(super) fn prepare(&mut self, offset_bytes: u64) {
         fill(&mut self.buffer, self.content_seed, offset_bytes);
     }
 
-    /// Overwrites a block from the prepared buffer. With `durable` the write survives a power cut once it has returned.
+    /// Overwrites a block from the prepared buffer. With `durable` the write survives a power cut once the call has
+    /// returned.
     ///
     /// # Errors
     /// The system's error; a short write is an error.
@@ -157,7 +159,8 @@ impl Writer {
         }
     }
 
-    /// Makes earlier writes durable: `msync` of one block or of the whole map, `fdatasync` for calls.
+    /// Makes earlier writes durable: a map calls `msync` on the block at offset `only`, or on the whole map for `None`;
+    /// calls use `fdatasync`.
     ///
     /// # Errors
     /// The system's error.
@@ -177,12 +180,12 @@ impl Writer {
     }
 }
 
-/// Fills a buffer with the expected content of a position.
+/// Fills a buffer with the expected content of the block at an offset.
 pub(super) fn fill(buffer: &mut [u8], content_seed: u64, offset_bytes: u64) {
     content::fill_block(buffer, content_seed, index_at(offset_bytes));
 }
 
-/// Number of the data block at a position behind the header.
+/// Returns the number of the data block at an offset in the file, which begins with the lab's header block.
 pub(super) fn index_at(offset_bytes: u64) -> u64 {
     (offset_bytes / BLOCK_BYTES as u64).saturating_sub(1)
 }

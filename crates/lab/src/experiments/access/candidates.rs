@@ -1,5 +1,5 @@
-//! The trials that can be measured on each kind of target, the ones among them for the quick preset, and the
-//! requirements of each.
+//! The trials that can be measured on each kind of target, the requirements of each, and the selection for the quick
+//! preset.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{METHODS, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, is_durab
 use crate::config::Config;
 use crate::read_loops::sync::Means;
 
-/// Batches at which ring set-ups are compared.
+/// Batch sizes at which the ring set-ups are compared.
 const SETUP_BATCHES: [u32; 3] = [1, 32, 128];
 
 /// A trial that would be measured if the machine and the preset allow it.
@@ -22,14 +22,14 @@ pub(super) struct Candidate {
     pub(super) method: &'static str,
     pub(super) depth: u32,
     pub(super) extra: BTreeMap<String, String>,
-    /// Length, as a share of `access.cell_s`.
+    /// Length of the trial, as a share of `access.cell_s`.
     pub(super) share_of_trial: f64,
-    /// Whether the quick preset takes it.
+    /// Whether the quick preset measures the trial.
     pub(super) quick: bool,
 }
 
 impl Candidate {
-    /// Variant, method and batch, for a person.
+    /// Names the trial for people: variant, method and batch size.
     pub(super) fn name(&self) -> String {
         match self.depth {
             1 => format!("{} {}", self.variant, self.method),
@@ -37,7 +37,7 @@ impl Candidate {
         }
     }
 
-    /// Why it cannot be measured here; `None` when it can.
+    /// Returns why the trial cannot be measured here; `None` when it can.
     pub(super) fn refusal(&self, probe: &Probe) -> Option<String> {
         let (way, durable) = way_of(self.variant, self.method)?;
         let mut needs: Vec<&Ability> = Vec::new();
@@ -64,7 +64,7 @@ impl Candidate {
     }
 }
 
-/// Returns all trials that are wanted on the file.
+/// Returns all trials to measure on the data file.
 pub(super) fn on_file(config: &Config) -> Vec<Candidate> {
     let quick = |variant: &str, method: &str, deepest: bool| match variant {
         READ => method != "mmap-normal",
@@ -86,20 +86,21 @@ pub(super) fn on_file(config: &Config) -> Vec<Candidate> {
     all
 }
 
-/// All trials but ring set-ups, for the RAM device: rings pass its requests to worker threads, which hides the effect of
-/// a set-up.
+/// Returns the trials to measure on the RAM device: all except ring set-ups. A ring passes requests for this device to
+/// worker threads, which hides the effect of its set-up.
 pub(super) fn on_ram(config: &Config) -> Vec<Candidate> {
     all(config, |variant, method, _| variant == READ && ["mmap", "pread-direct"].contains(&method))
 }
 
-/// Returns the trials that are wanted on a raw device: only reads.
+/// Returns the trials to measure on a raw device: only reads.
 pub(super) fn on_device(config: &Config) -> Vec<Candidate> {
     let quick =
         |_: &str, method: &str, deepest: bool| deepest && ["mmap", "pread-direct", "uring-direct"].contains(&method);
     all(config, quick).into_iter().filter(|candidate| candidate.variant == READ).collect()
 }
 
-/// Every method with its parameters. `quick` is called with variant, method, and whether it is the deepest batch.
+/// Returns every method of every variant with its parameters. `quick` decides on the quick preset from variant, method,
+/// and whether the batch is the deepest.
 fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Candidate> {
     let access: Params = config.params();
     let mut batches = access.batches.clone();
@@ -141,7 +142,8 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Candida
     candidates
 }
 
-/// The shallowest, a middle one and the deepest of sorted batches: durable writes do not need the whole sweep.
+/// Returns the shallowest, a middle and the deepest of sorted batch sizes, because durable writes do not need the whole
+/// sweep.
 fn few(batches: &[u32]) -> Vec<u32> {
     let mut few: Vec<u32> =
         [batches.first(), batches.get(batches.len() / 2), batches.last()].into_iter().flatten().copied().collect();
@@ -149,7 +151,7 @@ fn few(batches: &[u32]) -> Vec<u32> {
     few
 }
 
-/// Why polled completions (IOPOLL) are not measured.
+/// Returns why polled completions (IOPOLL) are not measured, for the record.
 pub(super) fn no_iopoll(probe: &Probe) -> String {
     let why = match &probe.device {
         Ok(facts) if facts.io_poll == Some(true) => {

@@ -1,5 +1,5 @@
-//! The closed loop: the next block, or batch, is requested when the last has come back. Batched reads, overwrites,
-//! syncs; reads that wait for each block use the shared methods.
+//! The closed loop: a worker requests the next block, or batch, when the last has arrived. Contains batched reads,
+//! overwrites and syncs; reads that wait for each block use `read_loops`.
 //!
 //! Kept true by: blocks are checked while their reads are timed; overwritten blocks are read back past the page cache
 //! after the clock has stopped, and compared byte by byte.
@@ -17,26 +17,26 @@ use crate::read_loops::sync::Means;
 use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, SAMPLE_COUNT, first_word};
 
-/// Blocks that are checked before any is overwritten.
+/// Number of blocks whose content is checked before any block is overwritten.
 const BLOCKS_BEFORE: u32 = 64;
-/// Number of blocks that are read back, both of the first ones and of the latest.
+/// Number of the first overwritten blocks that are read back, and also of the latest.
 const READ_BACK: usize = SAMPLE_COUNT as usize;
 
-/// The manner in which a method overwrites.
+/// How a method overwrites blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overwrite {
     pub(super) way: Way,
-    /// Each write is durable by itself (RWF_DSYNC), so no sync follows.
+    /// Whether each write is durable by itself (RWF_DSYNC), so that no sync follows.
     pub(super) durable: bool,
-    /// Writes between two syncs.
+    /// Number of writes between two syncs.
     pub(super) writes_per_sync: u64,
     /// Seed of the written content.
     pub(super) content_seed: u64,
-    /// Whether the figure is a single write made durable: `op` then is both together.
+    /// Whether each write is made durable before the next: `op` is then the time of write and sync together.
     pub(super) one_each: bool,
 }
 
-/// Records the check of a block.
+/// Counts a block, and the result of its check where its content could be checked.
 pub(super) fn note(worker: &mut Worker<'_>, right: Option<bool>) {
     worker.done(1, BLOCK_BYTES as u64);
     if let Some(right) = right {
@@ -44,7 +44,7 @@ pub(super) fn note(worker: &mut Worker<'_>, right: Option<bool>) {
     }
 }
 
-/// Positions in the seeded order, without end.
+/// Endless sequence of block positions in the trial's seeded random order.
 pub(super) struct Positions<'a> {
     layout: &'a Layout,
     order: Order,
@@ -60,7 +60,7 @@ impl<'a> Positions<'a> {
     }
 }
 
-/// Reads batch after batch through a ring. Returns the features that the ring had to do without.
+/// Reads batch after batch through a ring. Returns the features that the kernel refused for the ring.
 ///
 /// # Errors
 /// The error of opening or reading.
@@ -84,7 +84,7 @@ pub(super) fn read_batches(
     Ok(ring.missing())
 }
 
-/// Sums the sample through a ring, after the clock has stopped.
+/// Reads the sample of blocks that all methods sum through a ring, after the clock has stopped.
 ///
 /// # Errors
 /// The error of reading.
@@ -137,8 +137,8 @@ pub(super) fn overwrite(
     Ok(written)
 }
 
-/// Overwrites batch after batch through a ring. Returns the number of overwrites, and the features that the ring had to
-/// do without.
+/// Overwrites batch after batch through a ring. Returns the number of overwrites, and the features that the kernel
+/// refused for the ring.
 ///
 /// # Errors
 /// As [`overwrite`].
@@ -175,7 +175,7 @@ pub(super) fn overwrite_batches(
     Ok((written, ring.missing()))
 }
 
-/// Syncs a file without changes: the least time of any sync.
+/// Measures the sync of a file without changes, which is the least time that any sync takes.
 ///
 /// # Errors
 /// The error of opening or syncing.
@@ -193,7 +193,7 @@ pub(super) fn sync_clean(worker: &mut Worker<'_>, layout: &Layout, how: Overwrit
     Ok(())
 }
 
-/// The overwritten positions that are read back: the first and the latest.
+/// The overwritten positions that are to be read back: the first and the latest.
 struct History {
     noted: Vec<u64>,
     count: usize,
@@ -202,7 +202,8 @@ struct History {
 }
 
 impl History {
-    /// Starts a history. First checks on the device that the first blocks to be overwritten have the expected content.
+    /// Starts a history. First reads the blocks that will be overwritten first and checks that each has the expected
+    /// content.
     fn of(spec: &TrialSpec, layout: &Layout, content_seed: u64) -> Result<Self> {
         let reader = match Source::open(layout, Way::Calls(Means::Direct)) {
             // Only a file system in memory refuses direct I/O; there a buffered read shows the stored bytes.
@@ -226,7 +227,7 @@ impl History {
         Ok(history)
     }
 
-    /// Compares every byte of a block.
+    /// Whether every byte of the block at an offset is as expected.
     fn is_whole(&mut self, layout: &Layout, offset_bytes: u64) -> Result<bool> {
         let block = self.reader.block(layout, offset_bytes)?;
         Ok(content::check_block_fully(block, self.content_seed, index_at(offset_bytes)))
@@ -241,7 +242,7 @@ impl History {
         self.count += 1;
     }
 
-    /// Compares the overwritten blocks, and sums the sample that all methods sum.
+    /// Compares the overwritten blocks with their expected content, and sums the sample of blocks that all methods sum.
     fn read_back(
         &mut self,
         worker: &mut Worker<'_>,

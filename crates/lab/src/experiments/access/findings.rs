@@ -7,7 +7,7 @@ use crate::format::{Unit, digits};
 use crate::judge::{Finding, Kind, best, compare, compare_by, keys, on, shown};
 use crate::summary::{Family, Group, Metric, Summary};
 
-/// The rules of `access`.
+/// Adds the findings that the records of `access` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
@@ -25,7 +25,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// The kind of operation, as a word in a sentence.
+/// Names a variant's kind of operation, as a word in a sentence.
 fn work(variant: &str) -> &'static str {
     match variant {
         SYNC_COST => "durable writes",
@@ -65,7 +65,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
 fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Finding>) {
     let rings = || groups.iter().copied().filter(|group| group.family() == Family::Ring);
     let Some(batched) = best(rings().filter(|group| group.spec.params.depth > 1), Metric::OpsPerS) else { return };
-    // Against the best rate with one request at a time, of any method.
+    // Batches are compared with the best rate of any method with one request at a time.
     let Some(alone) = best(groups.iter().copied().filter(|group| group.spec.params.depth <= 1), Metric::OpsPerS) else {
         return;
     };
@@ -131,9 +131,9 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
     });
 }
 
-/// Coordinated omission: the same method at a fixed rate, timed from the moment when each request was due. A loop
-/// that could not keep its rate, or that took its rate from a disturbed calibration, measured another situation: it is
-/// reported as a doubt.
+/// Coordinated omission: the same method at a fixed rate, timed from the moment when each request was due. An open loop
+/// that could not keep its rate, or that took its rate from a disturbed calibration, measured another situation, so the
+/// finding reports a doubt.
 fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let due = Metric::Latency("open_loop", 990);
     let mut disturbed: Vec<(&Group<'_>, String)> = Vec::new();
@@ -192,7 +192,8 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
     });
 }
 
-/// The closed loop of the same method on the same target: variant `read` with plain parameters.
+/// Finds the closed loop of an open loop's method on the same target: variant `read` with the same threads, depth and
+/// block size.
 fn closed_loop_of<'g, 'a>(open: &Group<'_>, summary: &'g Summary<'a>) -> Option<&'g Group<'a>> {
     summary.of_experiment(ID).find(|group| {
         let (a, b) = (group.spec, open.spec);
@@ -205,7 +206,7 @@ fn closed_loop_of<'g, 'a>(open: &Group<'_>, summary: &'g Summary<'a>) -> Option<
     })
 }
 
-/// Why an open loop's latencies do not show its method; `None` when they do.
+/// Returns why the latencies of an open loop do not show its method; `None` when they do.
 fn why_disturbed(open: &Group<'_>, closed: Option<&Group<'_>>) -> Option<String> {
     let figure = |name: &str| open.good.iter().filter_map(|trial| trial.outcome.figures.get(name).copied()).collect();
     let (scheduled, started): (Vec<f64>, Vec<f64>) = (figure("reads_scheduled"), figure("reads_started"));

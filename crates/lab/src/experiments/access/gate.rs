@@ -15,16 +15,16 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::{data, device};
 use crate::record::{Target, TargetKind};
 
-/// Free bytes that are required. Overwriting needs no space, except on file systems that copy on write, which would
-/// otherwise stop in the middle.
+/// Free bytes that the file system must have. Overwriting in place needs no space, but a file system that copies on
+/// write would otherwise run out of space during the trial.
 const SPARE_BYTES_MIN: u64 = 64 << 20;
 
 /// Makes sure that the target may be overwritten, and returns the seed of its content. Writes nothing.
 ///
 /// # Errors
-/// `Usage` for a target that is read-only by its nature (a raw device, unknown content), `Damaged` without the marker
-/// or with another content than the trial's, `NoPermission` for a write-protected file, `NoSpace` on a full disk, `Busy`
-/// for a device in use.
+/// `Usage` for a target that is only ever read (a raw device, unknown content); `Damaged` without the marker or with
+/// another content than the trial's; `NoPermission` for a write-protected file; `NoSpace` on a full disk; `Busy` for a
+/// device in use.
 pub(super) fn check_writable(target: &Target) -> Result<u64> {
     let [at] = target.paths.as_slice() else {
         let message = format!("{} paths are not overwritten: it works on one file or device", target.paths.len());
@@ -58,7 +58,7 @@ pub(super) fn check_writable(target: &Target) -> Result<u64> {
         let why = "it holds another content than this trial was planned with; let the lab make it anew";
         return refuse(LabErrorKind::Damaged, why);
     }
-    // Root could write to a write-protected file: the permission bits are respected all the same.
+    // Root could write to a write-protected file; the lab respects the permission bits even so.
     if meta.permissions().mode() & 0o222 == 0 {
         return refuse(LabErrorKind::NoPermission, "it is write-protected; `chmod u+w` allows it");
     }
@@ -83,7 +83,7 @@ fn check_spare(path: &Path) -> Result<()> {
     refuse_full(path, stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Refuses when less than [`SPARE_BYTES_MIN`] is free: a file system that copies on write could not take the
+/// Refuses a file system with less than [`SPARE_BYTES_MIN`] free: one that copies on write could not take the
 /// overwrites.
 pub(super) fn refuse_full(path: &Path, free_bytes: u64) -> Result<()> {
     if free_bytes >= SPARE_BYTES_MIN {

@@ -6,7 +6,7 @@ use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Decision, Records, Test, at_least, is};
 use crate::summary::{Family, Metric};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `access` decide.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "batching-decides",
@@ -52,7 +52,7 @@ fn one_at_a_time(family: Family) -> bool {
     matches!(family, Family::Mapped | Family::Buffered | Family::Direct)
 }
 
-/// Decides by the time of one synchronous direct read.
+/// Decides a claim about one thread by the time of one synchronous direct read.
 fn one_thread(records: &Records<'_>) -> Decision {
     let groups = records.summary.at(ID, "read", "file");
     let metric = Metric::Latency("op", 500);

@@ -4,7 +4,7 @@ use crate::format::Unit;
 use crate::literature::{LiteratureTable, NVME, row};
 use crate::summary::Metric;
 
-/// Published figures that the report shows beside the reader's own.
+/// Tables of published figures, which the report shows beside the figures of this machine.
 pub(super) static TABLES: &[LiteratureTable] = &[
     LiteratureTable {
         source: &NVME,
@@ -45,7 +45,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
     },
 ];
 
-/// Why parts of the NVMe study's table contradict themselves: arithmetic that every reader can repeat.
+/// Remarks on the parts of the NVMe study's table that contradict themselves: arithmetic that every reader can repeat.
 static NVME_REMARKS: &[&str] = &[
     "Not reproducible: the table contradicts itself.",
     "Its latencies are no measurements: each is one second divided by the rate (780 K/s → 1.28 µs, 1.6 M/s → 0.625 µs).",

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `access` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("pwrite-buffered", "pwrite buffered", Family::Buffered),
     Method::new("pwrite-direct", "pwrite O_DIRECT", Family::Direct),

@@ -1,4 +1,4 @@
-//! The open loop: blocks are requested at a fixed rate, whether or not the earlier ones have come back.
+//! The open loop: a worker requests blocks at a fixed rate, whether or not earlier blocks have arrived.
 //!
 //! A closed loop requests the next block when the last one has arrived: a stall of 10 ms costs one sample. Here every
 //! request that should have started meanwhile is late as well, and `open_loop` counts from the moment when each
@@ -20,12 +20,12 @@ use crate::measure::Worker;
 use crate::record::TrialSpec;
 use crate::workload::{Layout, Place};
 
-/// Time before a deadline that is spent spinning, as no sleep is exact to the microsecond.
+/// How long before a deadline the thread spins instead of sleeping, because no sleep is exact to the microsecond.
 const AWAKE: Duration = Duration::from_micros(60);
 /// Longest sleep before checking whether the trial has ended.
 const NAP_MAX: Duration = Duration::from_millis(20);
 
-/// The times at which blocks are due.
+/// The times at which requests are due at a fixed rate.
 struct Schedule {
     started: Instant,
     interval_s: f64,
@@ -40,12 +40,12 @@ impl Schedule {
         Self { started: Instant::now(), interval_s: 1.0 / rate_per_s, next: 0 }
     }
 
-    /// The time at which the next block is due.
+    /// Returns the time at which the next request is due.
     fn due(&self) -> Instant {
         self.started + Duration::from_secs_f64(self.next as f64 * self.interval_s)
     }
 
-    /// Waits until the next block is due; false when the trial ended before.
+    /// Waits until the next request is due; returns false when the trial ended before that.
     fn wait(&self, worker: &Worker<'_>) -> bool {
         let due = self.due();
         while worker.running() {
@@ -61,7 +61,7 @@ impl Schedule {
         false
     }
 
-    /// Records the number of requests that should have started and did not.
+    /// Records the number of requests that were due and the number that were started.
     fn close(&self, worker: &mut Worker<'_>) {
         let should = (self.started.elapsed().as_secs_f64() / self.interval_s) as u64;
         worker.figure("reads_scheduled", should as f64);
@@ -69,7 +69,7 @@ impl Schedule {
     }
 }
 
-/// Reads at a fixed rate, waiting for each block: one that takes long delays the later ones.
+/// Reads at a fixed rate and waits for each block, so that a slow read delays the later reads.
 ///
 /// # Errors
 /// The error of opening or reading.
@@ -101,7 +101,7 @@ pub(super) fn blocking(
     Ok(())
 }
 
-/// A read in flight.
+/// When a read in flight was due and when it began.
 #[derive(Clone, Copy)]
 struct Flight {
     due: Instant,
@@ -148,19 +148,19 @@ pub(super) fn ring(
         }
     }
     schedule.close(worker);
-    // Reads still in flight count: without them the slowest would be left out.
+    // Reads still in flight count, because otherwise the slowest reads would be missing.
     flights.land(worker, layout, &mut ring, depth)?;
     sum_sample_by_ring(worker, spec, &mut ring)
 }
 
-/// The reads in flight by slot, and the free slots.
+/// The reads in flight, by their slot, and the free slots.
 struct Flights {
     of_slot: Vec<Option<Flight>>,
     free: Vec<usize>,
 }
 
 impl Flights {
-    /// Takes finished reads, at least `wait_for` of them; returns their number.
+    /// Takes completed reads, at least `wait_for` of them, and records their latencies; returns their number.
     fn land(&mut self, worker: &mut Worker<'_>, layout: &Layout, ring: &mut Ring, wait_for: usize) -> Result<usize> {
         ring.queue.reap(wait_for, &mut ring.done)?;
         let ended = Instant::now();

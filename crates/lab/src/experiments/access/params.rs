@@ -10,15 +10,15 @@ use crate::config::{self, ExperimentId, Preset};
 /// Parameters of `access`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial.
+    /// Length of a trial, in seconds.
     pub(crate) cell_s: f64,
     /// Batch sizes of the ring method.
     pub(crate) batches: Vec<u32>,
-    /// Overwrites between two syncs.
+    /// Number of overwrites between two syncs.
     pub(crate) writes_per_sync: u32,
     /// Rates of the open-loop trials, as shares of the closed-loop rate of the same method.
     pub(crate) open_loop_shares: Vec<f64>,
-    /// Also ring set-ups: registered buffers, DEFER_TASKRUN, SQPOLL.
+    /// Whether ring set-ups are measured too: registered buffers, DEFER_TASKRUN, SQPOLL.
     pub(crate) ring_setups: bool,
 }
 

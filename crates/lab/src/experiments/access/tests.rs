@@ -22,7 +22,7 @@ fn file(folder: &Path, name: &str) -> Target {
     data::target(name, &[&path], wanted)
 }
 
-/// A file for each kind of target: they differ only in labels and rights.
+/// Makes a file for each kind of target: the targets differ only in labels and rights.
 fn available(folder: &Path) -> Available {
     Available {
         file: file(folder, "file"),
@@ -69,13 +69,13 @@ fn every_planned_trial_sees_the_same_data_and_leaves_the_files_whole() {
     let mut sums = BTreeMap::new();
     for mut spec in plan.trials {
         if spec.variant == OPEN_LOOP {
-            // Long enough that the calibration's part of it has at least one read.
+            // The trial is long enough that its calibration makes at least one read.
             spec.duration_s = 0.4;
         }
         let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         let key = spec.key();
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
-        // Of touches in memory only one in sixteen is timed.
+        // Only one in sixteen touches in memory is timed.
         assert!(
             outcome.latency["op"].count + 16 > outcome.ops && outcome.figures.contains_key("op_stddev_ns"),
             "{key}"
@@ -94,7 +94,7 @@ fn every_planned_trial_sees_the_same_data_and_leaves_the_files_whole() {
 }
 
 #[test]
-fn the_standard_plan_covers_every_method_or_says_why_not() {
+fn the_standard_plan_has_every_method_or_a_reason_for_leaving_it_out() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     let plan = plan(&config(Preset::Standard), &available);
@@ -119,7 +119,7 @@ fn the_standard_plan_covers_every_method_or_says_why_not() {
 }
 
 #[test]
-fn the_quick_plan_stays_within_its_share_of_the_time_and_names_what_it_leaves_out() {
+fn the_quick_plan_stays_within_its_share_of_the_time_and_names_each_omitted_trial() {
     let folder = tempfile::tempdir().unwrap();
     let config = Config::preset(Preset::Quick);
     let available = Available { devices: Vec::new(), ..available(folder.path()) };
@@ -140,7 +140,7 @@ fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
     for method in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
-        // Half of the method's rate, and ten times as much: the second cannot be kept.
+        // Half of the method's rate can be kept, ten times the rate cannot.
         for share in ["0.5", "10"] {
             let mut spec = first(&plan, OPEN_LOOP, method);
             spec.duration_s = 0.4;
@@ -183,7 +183,7 @@ fn syncs_come_as_often_as_asked_and_have_a_distribution_of_their_own() {
     }
 }
 
-/// Tries every way to write on a file that must not be written, and checks that its content stays. Returns the kind of
+/// Runs every writing method on a file that must not be written, and checks that its content stays. Returns the kind of
 /// the refusal.
 fn refused(available: &Available, spoil: impl Fn(&mut TrialSpec)) -> LabErrorKind {
     let before = std::fs::read(&available.file.paths[0]).unwrap();
@@ -242,7 +242,7 @@ fn a_damaged_file_is_found_before_it_is_written() {
 }
 
 #[test]
-fn a_block_device_that_is_not_the_labs_is_refused_unopened() {
+fn a_foreign_block_device_is_refused_unopened() {
     let Some(disk) = std::fs::read_dir("/sys/block").ok().and_then(|mut all| all.next()?.ok()) else {
         return println!("left out: no block device here");
     };
@@ -278,7 +278,7 @@ fn a_ram_device_of_the_lab_is_overwritten_only_under_its_own_label() {
 }
 
 #[test]
-fn a_full_disk_is_refused_with_what_is_needed() {
+fn a_full_disk_is_refused_with_the_bytes_that_are_needed() {
     let error = gate::refuse_full(Path::new("here"), 1 << 20).unwrap_err();
     assert!(error.kind() == LabErrorKind::NoSpace && error.to_string().contains("64 MiB"), "{error}");
     gate::refuse_full(Path::new("here"), 1 << 30).unwrap();
@@ -313,7 +313,7 @@ fn wrong_blocks_are_counted() {
 }
 
 #[test]
-fn nonsense_is_refused_by_name() {
+fn an_unknown_method_or_parameter_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
     let with = |variant: &str, method: &str, change: &dyn Fn(&mut TrialSpec)| {
@@ -346,7 +346,8 @@ fn the_user_can_stop_every_variant() {
     }
 }
 
-/// Caches below this machine keep blocks that were read: a block that an earlier trial has read is not cold.
+/// Trials and repeats read different blocks, because caches below this machine keep blocks: a block that an earlier
+/// trial has read is not cold.
 #[test]
 fn each_trial_and_each_repeat_goes_to_other_blocks() {
     let folder = tempfile::tempdir().unwrap();

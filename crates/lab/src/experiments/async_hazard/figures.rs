@@ -6,7 +6,7 @@ use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Legend, Table, bar_row, tone};
 use crate::summary::{Group, Metric};
 
-/// A strip plot with one dot a run, cold and warm, as in the async post.
+/// Draws a strip plot with one dot for each run, cold and warm, as in the post "Async hazard".
 pub(super) fn strips(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let metric = Metric::Seconds;
     let mut rows: Vec<Row> = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn strips(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     })
 }
 
-/// A plot of the timer's largest lateness in each run.
+/// Plots the largest lateness of the 1 ms timer in each run.
 pub(super) fn lateness(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let metric = Metric::Latency("ticker", 1000);
     let cold: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.cache == CacheState::Cold).collect();

@@ -8,7 +8,7 @@ use crate::judge::{Finding, KeyFigure, Kind, compare, on, shown};
 use crate::record::CacheState;
 use crate::summary::{Family, Group, Metric, Summary, is_plain};
 
-/// The rules of `async`.
+/// Adds the findings that the records of `async` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
@@ -35,7 +35,7 @@ fn is_async(method: &str) -> bool {
     matches!(spread_of(method), Some((Spread::Tasks { .. } | Spread::Ring | Spread::Pool, _)))
 }
 
-/// Whether the group uses one thread without an executor.
+/// Whether the group's method uses one thread without an executor.
 fn is_one_thread(group: &Group<'_>) -> bool {
     !is_async(&group.spec.method) && group.spec.params.threads <= 1
 }
@@ -103,7 +103,8 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     }
 }
 
-/// How late a 1 ms timer fires on the same executor: its 99th percentile, as the largest value of a run is one event.
+/// Reports how late a 1 ms timer fires on the executor of the tasks: its 99th percentile, because the largest value of
+/// a run is a single event.
 fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
     let (metric, latest) = (Metric::Latency("ticker", 990), Metric::Latency("ticker", 1000));
     let asynchronous = |group: &&&Group<'_>| is_async(&group.spec.method) && group.spread(metric).is_some();
@@ -137,7 +138,7 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     });
 }
 
-/// Compares the engine's tasks with tasks over a map, on the same executor.
+/// Compares tasks that read through the engine with tasks over a map, on the same executor.
 fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().find(|group| group.spec.method == id);
     let (Some(pool), Some(map)) = (find("async-pool"), find("async-mmap")) else { return };

@@ -5,7 +5,7 @@ use crate::judge::claim::{Claim, at_least};
 use crate::record::CacheState;
 use crate::summary::{Group, Metric, is_plain};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `async` decide.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
     id: "one-fault-stalls-all",
     hypothesis: "One page fault stalls every task of a single-threaded executor: async over a map is no better than one thread.",

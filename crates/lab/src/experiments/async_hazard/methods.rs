@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `async` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("async-mmap", "async mmap", Family::Mapped),
     Method::new("async-mmap-yield", "async mmap, yielding", Family::Mapped),

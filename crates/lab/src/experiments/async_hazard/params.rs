@@ -10,17 +10,18 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `async`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Files, each read by one task.
+    /// Number of files, each read by one task.
     pub(crate) files: u32,
     /// Bytes of a file.
     pub(crate) file_bytes: u64,
-    /// Random 4 KiB touches in each file.
+    /// Number of random 4 KiB touches in each file.
     pub(crate) touches: u32,
-    /// Runs of each configuration: one dot each in the strip plot.
+    /// Number of runs of each configuration: one dot each in the strip plot.
     pub(crate) runs: u32,
-    /// Also the source's sequential sum.
+    /// Whether the published measurement's sequential sum is measured too.
     pub(crate) sequential: bool,
-    /// Also the source's open questions: madvise options, read-ahead, prefetch instructions, device kinds.
+    /// Whether the published measurement's open questions are measured too: madvise options, read-ahead, prefetch
+    /// instructions, device kinds.
     pub(crate) open_questions: bool,
 }
 
@@ -31,7 +32,7 @@ impl Params {
     }
 }
 
-/// The setting without which flags for the open questions have no effect.
+/// The setting without which flags for the open questions have no effect, as error messages name it.
 const ASKED: &str = "--set async.open_questions=true beside it";
 
 impl config::Params for Params {

@@ -13,7 +13,7 @@ use crate::measure::Worker;
 use crate::read_loops::pool::Pool;
 use crate::record::{CacheState, TrialSpec};
 
-/// Opens the database of a trial; for a warm trial, first reads all blocks that will be touched.
+/// Opens the database of a trial. For a warm trial, first reads all blocks that the jobs will touch.
 pub(super) fn open(spec: &TrialSpec, jobs: &[Job]) -> Result<Pool> {
     let pool = Pool::open(spec)?;
     if spec.cache == CacheState::Warm {
@@ -43,8 +43,8 @@ async fn touch(mut job: Job, table: nofault::Table, notes: Rc<Notes>) -> Result<
             bytes: BLOCK_BYTES as u64,
             verified: 1,
             wrong: u64::from(!right),
-            // Blocks are numbered through all files, so the sum differs from the other methods': it is verified
-            // above, but not compared.
+            // The blocks of all files are numbered consecutively, so the sum differs from the other methods'. The
+            // blocks are verified above; the sums are not compared.
             sum: 0,
             elapsed: started.elapsed(),
         });

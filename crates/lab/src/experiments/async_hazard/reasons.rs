@@ -7,10 +7,11 @@ use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason};
 use crate::record::CacheState;
 use crate::summary::{Group, Metric, is_plain};
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `async` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Stalls, stalls)];
 
-/// Reasons from the lateness of a timer beside tasks that wait for cold data.
+/// Finds reasons in the lateness of a timer beside tasks that wait for cold data.
 fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let tasks: Vec<&Group<'_>> = records
         .of(ID)

@@ -1,5 +1,5 @@
-//! The files as tasks that read through one ring. The executor itself polls the ring's descriptor: no thread hop on the
-//! way.
+//! Runs a task for each file; the tasks read through one ring. The executor itself polls the ring's descriptor, so no
+//! other thread takes part.
 //!
 //! A read is pushed at its first poll; one flush, scheduled behind the tasks that are ready, submits all pushed reads.
 
@@ -23,7 +23,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::Worker;
 
-/// Runs all jobs as tasks over one ring a file or device.
+/// Runs all jobs as tasks, with one ring for each file or device.
 pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>) -> Result<()> {
     on_executor(worker, move |notes| {
         let mut reactors: HashMap<PathBuf, Result<Rc<Reactor>>> = HashMap::new();
@@ -63,7 +63,7 @@ async fn read_all(mut job: Job, notes: &Notes, reactor: &Reactor) -> Result<()> 
     Ok(())
 }
 
-/// A ring and the channels of its waiting tasks, all on one thread.
+/// A ring, and the channels on which tasks wait for their completions, all on one thread.
 struct Reactor {
     ready: AsyncFd<OwnedFd>,
     queue: RefCell<Box<dyn Queue>>,
@@ -92,7 +92,7 @@ impl Reactor {
             next_token: Cell::new(0),
             flush_planned: Cell::new(false),
         });
-        // Ends with the executor, which drops its tasks.
+        // The task ends when the executor is dropped with its tasks.
         let own = Rc::clone(&reactor);
         tokio::task::spawn_local(async move {
             while let Ok(mut ready) = own.ready.readable().await {
@@ -104,7 +104,7 @@ impl Reactor {
         Ok(reactor)
     }
 
-    /// Fills the buffer from `position`.
+    /// Reads from `position` of the file until the buffer is full.
     async fn read(&self, buffer: IoBuf, position: u64) -> Result<IoBuf> {
         let token = self.next_token.get();
         self.next_token.set(token + 1);

@@ -4,7 +4,7 @@ use crate::record::CacheState;
 use crate::show::columns::{Column, measured, ratio};
 use crate::summary::{Group, Metric, is_plain};
 
-/// Cold and warm side by side, against the tasks that await reads.
+/// Builds the columns: cold and warm side by side, each method compared with the tasks that await reads.
 pub(super) fn columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
     let metric = Metric::Seconds;
     let mut labels: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! The files as tasks of one single-threaded executor, and the 1 ms ticker beside them.
+//! Runs a task for each file on one single-threaded executor, with the 1 ms ticker beside the tasks.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::machine::content::BLOCK_BYTES;
 use crate::measure::Worker;
 use crate::ticker::Ticker;
 
-/// Runs all jobs as tasks; ends when the last is done.
+/// Runs all jobs as tasks; returns when the last task is done.
 pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields: bool) -> Result<()> {
     on_executor(worker, move |notes| {
         jobs.into_iter().map(move |job| {
@@ -31,8 +31,8 @@ pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields:
     })
 }
 
-/// The results of the tasks for their worker, kept until they end, because a task cannot borrow the worker across an
-/// `await`.
+/// Results of finished steps, stored until they are passed to the worker, because a task cannot borrow the worker
+/// across an `await`.
 #[derive(Default)]
 pub(super) struct Notes {
     done: RefCell<Vec<StepResult>>,
@@ -40,7 +40,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Keeps the result of a step.
+    /// Stores the result of a step.
     pub(super) fn keep(&self, done: StepResult) {
         self.done.borrow_mut().push(done);
     }
@@ -51,7 +51,8 @@ impl Notes {
     }
 }
 
-/// Runs the ticker and the tasks of `make` on a single-threaded executor, from the barrier to the last task's end.
+/// Runs the ticker and the tasks of `make` on a single-threaded executor, from the common start of all workers until
+/// the last task's end.
 pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<Item = T>>(
     worker: &mut Worker<'_>,
     make: impl FnOnce(Rc<Notes>) -> I,
@@ -88,7 +89,8 @@ pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<
     Ok(())
 }
 
-/// Touches pages of a map: the source's "async mmap". A touch blocks the thread, also inside an async function.
+/// Touches pages of a map: the published measurement's "async mmap". A touch blocks the thread, also inside an async
+/// function.
 async fn touch_map(mut job: Job, notes: &Notes, yields: bool) -> Result<()> {
     while let Some(done) = job.step()? {
         notes.keep(done);
@@ -102,7 +104,7 @@ async fn touch_map(mut job: Job, notes: &Notes, yields: bool) -> Result<()> {
     Ok(())
 }
 
-/// Reads each page with `pread` on the runtime's blocking pool, as tokio's own file type does.
+/// Reads each page with `pread` on tokio's blocking thread pool, as tokio's own file type does.
 async fn read_touches(mut job: Job, notes: &Notes) -> Result<()> {
     let file = job.file().ok_or_else(|| LabError::new(LabErrorKind::Usage, "async: the file was not opened"))?;
     let mut buffer = vec![0; BLOCK_BYTES];
@@ -125,7 +127,7 @@ async fn read_touches(mut job: Job, notes: &Notes) -> Result<()> {
     Ok(())
 }
 
-/// Reads through `tokio::fs` with a buffer of 64 KiB: the source's "async read".
+/// Reads through `tokio::fs` with a buffer of 64 KiB: the published measurement's "async read".
 async fn read_stream(mut job: Job, notes: &Notes) -> Result<()> {
     let failed = |error: &std::io::Error| LabError::system(format!("read {}", job.path.display()), error);
     let mut file = tokio::fs::File::open(&job.path).await.map_err(|error| failed(&error))?;

@@ -51,7 +51,7 @@ fn every_planned_configuration_reads_the_same_bytes() {
 }
 
 #[test]
-fn the_engines_tasks_read_what_they_must_cold_and_warm() {
+fn the_engines_tasks_read_the_expected_data_cold_and_warm() {
     let folder = tempfile::tempdir().unwrap();
     let wanted = DataSpec { seed: SEED, data_bytes: 3 * BLOCKS * 4096 };
     let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
@@ -72,7 +72,7 @@ fn the_engines_tasks_read_what_they_must_cold_and_warm() {
 }
 
 #[test]
-fn a_block_that_is_not_what_it_must_be_is_counted() {
+fn a_block_with_wrong_content_is_counted() {
     use std::os::unix::fs::FileExt;
     let folder = tempfile::tempdir().unwrap();
     let target = files(folder.path());
@@ -114,7 +114,7 @@ fn one_device_serves_all_tasks_with_a_part_each() {
 }
 
 #[test]
-fn every_kind_of_device_is_asked_and_read_ahead_only_by_who_may_set_it() {
+fn open_questions_cover_every_kind_of_device_and_vary_read_ahead_only_with_the_right_to_set_it() {
     let (folder, mut config) = (tempfile::tempdir().unwrap(), config());
     config.read_ahead_kb = vec![128];
     let device = |label: &str| Target { label: label.into(), ..files(folder.path()) };
@@ -133,7 +133,7 @@ fn every_kind_of_device_is_asked_and_read_ahead_only_by_who_may_set_it() {
 }
 
 #[test]
-fn nonsense_is_refused_by_name() {
+fn an_unknown_method_or_parameter_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { small_files: files(folder.path()), ..Available::default() };
     let good = plan(&config(), &available).trials.remove(0);

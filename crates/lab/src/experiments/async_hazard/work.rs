@@ -16,17 +16,17 @@ use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
 use crate::record::TrialSpec;
 
-/// Bytes a step of the sequential sum covers: the source's read buffer.
+/// Bytes that one step of the sequential sum covers: the size of the published measurement's read buffer.
 pub(super) const STRETCH_BYTES: u64 = 64 << 10;
-/// Distance in bytes between the bytes that the source sums.
+/// Distance in bytes between the bytes that the published measurement sums.
 const SUM_STRIDE: usize = 512;
-/// Touches ahead at which a prefetch instruction is issued.
+/// Number of touches by which a prefetch instruction precedes its page's touch.
 const PREFETCH_AHEAD: usize = 8;
 
 /// The way in which a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Means {
-    /// A shared map.
+    /// A shared map of the file.
     Map,
     /// Read calls.
     Read,
@@ -43,20 +43,20 @@ pub(super) struct Job {
     buffer: Vec<u8>,
 }
 
-/// The expected content of a job's blocks.
+/// The expected content of the blocks that a job reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Content {
     pub(super) seed: Option<u64>,
-    /// First data block of this job: jobs on one device have a range each.
+    /// First data block of the job's range: jobs on one device have a range each.
     pub(super) first_block: u64,
 }
 
-/// The order in which blocks are read.
+/// The order in which a job reads its blocks.
 #[derive(Debug, Clone)]
 pub(super) enum Order {
-    /// These blocks of the file, one at a time.
+    /// These blocks of the file, one at a time, in this order.
     Touches(Arc<[u64]>),
-    /// All blocks, by stretches.
+    /// All blocks from front to back, in steps of [`STRETCH_BYTES`].
     Sequential { blocks: u64 },
 }
 
@@ -65,7 +65,7 @@ enum Source {
     Read(Arc<File>),
 }
 
-/// The result of a step.
+/// Counts, sum and time of one step of a job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepResult {
     pub(super) ops: u64,
@@ -77,7 +77,7 @@ pub(super) struct StepResult {
 }
 
 impl StepResult {
-    /// Records the result.
+    /// Adds the step's counts, time and sum to the worker's.
     pub(super) fn note(self, worker: &mut Worker<'_>) {
         worker.done(self.ops, self.bytes);
         worker.latency("op", self.elapsed);
@@ -89,7 +89,8 @@ impl StepResult {
 }
 
 impl Job {
-    /// The jobs of a trial: one a file, or one a part of a device. Files are opened and mapped when `means` is given.
+    /// Builds the jobs of a trial: one for each file, or one for each part of a device. Opens and maps the files when
+    /// `means` is given.
     pub(super) fn of(spec: &TrialSpec, means: Option<Means>) -> Result<Vec<Self>> {
         let usage = |what: String| LabError::new(LabErrorKind::Usage, what);
         let number = |name: &str| -> Result<Option<u64>> {
@@ -104,8 +105,8 @@ impl Job {
         }
         let order = match number("touches")? {
             Some(touches) => {
-                // The same in every file and for every method, so that their sums can be compared; a different one
-                // in each repeat.
+                // The order is the same in every file and for every method, so that their sums can be compared; it
+                // differs between repeats.
                 let mut random = fastrand::Rng::with_seed(spec.seed ^ mix(u64::from(spec.repeat) + 1));
                 Order::Touches((0..touches).map(|_| random.u64(0..blocks)).collect())
             }
@@ -123,7 +124,7 @@ impl Job {
         jobs.collect()
     }
 
-    /// Reads the next piece and blocks until it has it. `None` at the end.
+    /// Reads the job's next piece, blocking the thread until the piece is there. `None` at the end.
     pub(super) fn step(&mut self) -> Result<Option<StepResult>> {
         let started = Instant::now();
         let Some(range) = self.next_range() else { return Ok(None) };
@@ -145,7 +146,7 @@ impl Job {
         Ok(Some(StepResult { elapsed: started.elapsed(), ..done }))
     }
 
-    /// The next blocks to read, as numbers within the job.
+    /// Returns the next blocks to read, numbered within the job; `None` at the end.
     pub(super) fn next_range(&mut self) -> Option<Range<u64>> {
         let at = self.next;
         self.next += 1;
@@ -159,7 +160,7 @@ impl Job {
         }
     }
 
-    /// The opened file of a job that reads by calls.
+    /// Returns the opened file of a job that reads by calls.
     pub(super) fn file(&self) -> Option<Arc<File>> {
         match &self.source {
             Some(Source::Read(file)) => Some(Arc::clone(file)),
@@ -167,13 +168,13 @@ impl Job {
         }
     }
 
-    /// Position in the file of a block of this job.
+    /// Returns the position in the file of a block of this job, in bytes.
     pub(super) fn position(&self, block: u64) -> u64 {
         content::block_offset(self.content.first_block + block)
     }
 
-    /// Issues a prefetch instruction for a later touch. Such an instruction cannot start a read: the CPU ignores it for
-    /// a page that is not mapped. Its effect is one of the open questions.
+    /// Issues a prefetch instruction for a later touch. The instruction cannot start a read, because the CPU ignores it
+    /// for a page that is not mapped. Its effect is one of the published measurement's open questions.
     fn prefetch_ahead(&self) {
         let (Order::Touches(blocks), Some(Source::Map(map))) = (&self.order, self.source.as_ref()) else { return };
         if let Some(block) = blocks.get(self.next + PREFETCH_AHEAD) {
@@ -186,7 +187,7 @@ impl Job {
 }
 
 impl Content {
-    /// Checks blocks that were read, and sums the bytes that the variant sums.
+    /// Checks the blocks in `bytes`, of which `first` is the first, and sums the bytes that the variant sums.
     pub(super) fn check(&self, bytes: &[u8], first: u64, order: &Order) -> StepResult {
         let mut done =
             StepResult { ops: 1, bytes: bytes.len() as u64, verified: 0, wrong: 0, sum: 0, elapsed: Duration::ZERO };
@@ -241,7 +242,7 @@ impl Source {
     }
 }
 
-/// Fills `buffer` from the file; a file that ends early is an error.
+/// Fills `buffer` from `position` of the file; a file that ends early is an error.
 pub(super) fn read_exact(file: &File, buffer: &mut [u8], position: u64, path: &std::path::Path) -> Result<()> {
     file.read_exact_at(buffer, position).map_err(|error| {
         LabError::system(format!("read {} bytes at {position} of {}", buffer.len(), path.display()), &error)

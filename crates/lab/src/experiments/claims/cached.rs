@@ -1,5 +1,5 @@
-//! Data that is in the page cache, read front to back in units of one size. Every method sums one word of each cache
-//! line, in place or in a buffer of its own, so that all touch every line.
+//! Reads data that is in the page cache from front to back, in units of one size. Every method sums one word of each
+//! cache line, in place or in a buffer of its own, so that all touch every line.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -17,18 +17,18 @@ use crate::read_loops::{Pattern, unknown};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, Order};
 
-/// The methods: in place through a map, copied out of a map, by system calls.
+/// The methods: reading in place through a map, copying out of a map, and `pread`.
 pub(super) const METHODS: [&str; 3] = ["mmap-in-place", "mmap-copy", "pread-buffered"];
 
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Measures one method.
+/// Measures one method of `cached-read`.
 pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let path = only_path(spec, layout)?;
     let order = Pattern::Scan { part_bytes: u64::MAX }.orders(layout, spec).into_iter().next();
     let order = order.ok_or_else(|| unknown(spec))?;
     let mut buffer = IoBuf::zeroed(layout.block_bytes as usize, PageKind::Huge)?;
-    // The pages of the buffer are faulted in now, not by the first reads.
+    // The buffer's pages are faulted in here, so that the first timed reads do not fault.
     buffer.fill(0);
     if spec.method == "pread-buffered" {
         let files = Files::open(layout, Means::Buffered)?;
@@ -67,7 +67,7 @@ pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'
     run_timed(spec, vec![work], context)
 }
 
-/// Reads unit after unit; `each` reads the unit at an offset and returns whether it is right.
+/// Reads unit after unit; `each` reads the unit at an offset and returns whether its content is right.
 fn scan(
     worker: &mut Worker<'_>,
     layout: &Layout,
@@ -89,7 +89,7 @@ fn scan(
     Ok(())
 }
 
-/// The sum of one word of each cache line.
+/// Sums the first word of each cache line.
 fn sum(bytes: &[u8]) -> u64 {
     let lines = bytes.chunks_exact(CACHE_LINE_BYTES);
     lines.fold(0, |sum, line| sum.wrapping_add(line.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))))

@@ -1,5 +1,6 @@
-//! Threads that map a part of a cached file, look at it, and unmap it, as an engine does that maps files for a query, against
-//! `pread` of the same part into a buffer that each thread keeps. The kernel changes an address space for one thread at a time.
+//! Threads that map a part of a cached file, read it, and unmap it, as an engine does that maps files for a query. They
+//! are compared with `pread` of the same part into a buffer that each thread keeps. The kernel changes an address space
+//! for one thread at a time.
 
 use std::fs::File;
 use std::time::Instant;
@@ -16,11 +17,11 @@ use crate::read_loops::{Pattern, unknown};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, Order, PAGE_BYTES};
 
-/// The methods: map and touch every page; map and touch one page, which costs little more than the calls themselves;
-/// read.
+/// The methods: map a part and touch every page; map it and touch one page, which costs little more than the calls
+/// themselves; read it by `pread`.
 pub(super) const METHODS: [&str; 3] = ["mmap-call", "mmap-call-one-page", "pread-buffered"];
 
-/// Measures one method.
+/// Measures one method of `map-calls`.
 pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let path = only_path(spec, layout)?;
     let open = || File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error));

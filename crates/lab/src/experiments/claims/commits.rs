@@ -1,6 +1,6 @@
-//! Durable changes of pages: stored in a writable map and synced with msync, as LMDB does under MDB_WRITEMAP, or
-//! written with `pwrite` and synced with fdatasync, as it does by default. The file has no name, so a killed trial
-//! leaves none behind.
+//! Makes changes of pages durable in two ways: stored in a writable map and synced with msync, as LMDB does under
+//! MDB_WRITEMAP, or written with `pwrite` and synced with fdatasync, as LMDB does by default. The file has no name, so
+//! a killed trial leaves none behind.
 
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -16,13 +16,14 @@ use crate::read_loops::unknown;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{PAGE_BYTES, first_word};
 
-/// The methods, by their way of writing.
+/// The methods: stores into a writable map with msync, and `pwrite` with fdatasync.
 pub(super) const METHODS: [&str; 2] = ["mmap-commit", "pwrite-fdatasync"];
 
-/// Pages of the file: 64 MiB.
+/// Number of pages of the file: 64 MiB.
 const PAGES: u64 = 16 << 10;
 
-/// Measures one method: `op` is a commit, `sync` the call that makes it durable.
+/// Measures one method of `map-commit`: `op` is the time of a commit, `sync` the time of the call that makes it
+/// durable.
 pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let count = number(spec, "commit_pages")?;
     if !(1..=PAGES).contains(&count) {
@@ -36,7 +37,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     };
     let file = nameless(&folder_of(spec))?;
     let failed = |what: &'static str| move |error: std::io::Error| LabError::system(what, &error);
-    // Written and synced once, so that the timed writes change allocated blocks.
+    // The file is written and synced once, so that the timed writes change allocated blocks.
     for start in (0..PAGES).step_by(256) {
         file.write_all_at(&vec![0; 256 * PAGE_BYTES], start * PAGE_BYTES as u64).map_err(failed("fill a file"))?;
     }

@@ -6,7 +6,7 @@ use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Table, bar_row, rates, tone};
 use crate::summary::{Group, Metric, Spread};
 
-/// The figures of one variant.
+/// Draws the figures of one variant.
 pub(super) fn figures(groups: &[&Group<'_>], variant: &str, place: &str) -> Vec<Figure> {
     match variant {
         CACHED_READ => rates(groups, place, Metric::BytesPerS, "bytes per second").into_iter().collect(),
@@ -16,7 +16,7 @@ pub(super) fn figures(groups: &[&Group<'_>], variant: &str, place: &str) -> Vec<
     }
 }
 
-/// How long each mapping anew took.
+/// Draws a chart of the time of each remapping of a private map.
 fn times(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let metric = Metric::Latency("op", 500);
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
@@ -45,7 +45,7 @@ fn times(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     })
 }
 
-/// A chart of the growth of each store.
+/// Draws a chart of each store's growth under updates.
 fn growth(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let share = |group: &Group<'_>| {
         let grown = group.good.iter().filter_map(|trial| {

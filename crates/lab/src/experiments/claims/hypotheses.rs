@@ -8,7 +8,7 @@ use crate::judge::claim::{
 };
 use crate::summary::{Group, Metric, Spread};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `claims` decide.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "cached-2x-faster",
@@ -92,7 +92,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Compares a map with read calls on cached data, by size.
+/// Decides by comparing a map with read calls on cached data, at each unit size.
 fn cached(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::CACHED_READ);
     let metric = Metric::BytesPerS;
@@ -116,7 +116,7 @@ fn cached(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Compares the gain in rate from more threads for mapping calls with the gain for read calls.
+/// Decides by comparing the gain in rate that mapping calls have from more threads with the gain of read calls.
 fn calls(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::MAP_CALLS);
     let metric = Metric::OpsPerS;
@@ -153,7 +153,7 @@ fn calls(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Decides whether the time to map anew grows with the number of copies.
+/// Decides by whether the time of mapping a private view anew grows with the number of copied pages.
 fn remap(records: &Records<'_>) -> Decision {
     let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, ID, super::PRIVATE_REMAP)
         .into_iter()
@@ -189,7 +189,7 @@ fn remap(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Each group of method `one`, with the group of method `other` that has the same parameters.
+/// Returns each group of method `one` with the group of method `other` that has the same parameters.
 fn pairs<'a>(
     groups: &'a [&'a Group<'a>],
     one: &'a str,
@@ -201,7 +201,7 @@ fn pairs<'a>(
     })
 }
 
-/// Compares uncached buffered reads with direct ones.
+/// Decides by comparing uncached buffered reads with direct reads.
 fn dontcache(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::UNCACHED_READ);
     let mut places = Places::default();
@@ -216,7 +216,7 @@ fn dontcache(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims --preset standard` measures it where the kernel has RWF_DONTCACHE (6.14)")
 }
 
-/// Compares commits through a map with write calls.
+/// Decides by comparing commits through a writable map with commits by write calls.
 fn writable(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::MAP_COMMIT);
     let mut places = Places::default();
@@ -230,7 +230,7 @@ fn writable(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims --preset standard` measures it")
 }
 
-/// Decides by the growth of each store that a held reader causes.
+/// Decides by the growth of each store while a reader is held.
 fn readers(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::LONG_READER);
     let mut places = Places::default();

@@ -1,9 +1,11 @@
 //! Many small maps or one large one, and files that grow in small steps or in large ones.
 //!
-//! - `many-maps`: a round maps the whole cached file, by one call or by a thousand for a thousandth each, looks at a random page of
-//!   each thousandth, and unmaps; an operation is a page looked at. Faults are the same for both.
-//! - `file-growth`: pages are appended by `pwrite` to a file that is read through one map of all of it. When the file is full it is made
-//!   a step longer and mapped anew; each page is then looked at through the map. The file has no name.
+//! - `many-maps`: a round maps the whole cached file by one call, or by a thousand calls for a thousandth each. It then
+//!   reads a random page of each thousandth, and unmaps. An operation is a page read; the faults are the same for both
+//!   methods.
+//! - `file-growth`: pages are appended by `pwrite` to a file that is read through one map of all of it. When the file
+//!   is full it is made a step longer and mapped anew; each page is then looked at through the map. The file has no
+//!   name.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,21 +20,21 @@ use crate::read_loops::unknown;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES};
 
-/// The methods: one call for the whole file, and a call for each part.
+/// The methods of `many-maps`: one call for the whole file, or one call for each part.
 pub(super) const METHODS: [&str; 2] = ["one-map", "thousand-maps"];
-/// Parts of the file, of each of which a round touches one page; fewer where the file has fewer pages.
+/// Number of parts of the file; a round touches one page of each. A file with fewer pages has fewer parts.
 const PARTS: u64 = 1000;
 
-/// The method that appends.
+/// The method of `file-growth`: appends to a file that is mapped.
 pub(super) const GROWING: &str = "grow-mapped";
-/// Length at which a file is complete and the next begins.
+/// Length in bytes at which a growing file is complete and the next file begins.
 const GROWN_BYTES: u64 = 64 << 20;
 
-/// Measures `many-maps`.
+/// Measures the variant `many-maps`.
 pub(super) fn many(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let path = only_path(spec, layout)?;
     let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
-    // One file in blocks of a page: its data follows the lab's header without a gap.
+    // The layout is one file with blocks of a page, so its data follows the lab's header without a gap.
     let (first_bytes, pages) = (layout.place(0).offset_bytes, layout.block_count());
     let parts = PARTS.min(pages).max(1);
     let part_pages = pages / parts;
@@ -65,7 +67,7 @@ pub(super) fn many(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>)
     run_timed(spec, vec![work], context)
 }
 
-/// Measures `file-growth`.
+/// Measures the variant `file-growth`.
 pub(super) fn growth(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     if spec.method != GROWING {
         return Err(unknown(spec));
@@ -87,7 +89,7 @@ pub(super) fn growth(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outc
     run_timed(spec, vec![work], context)
 }
 
-/// Fills one file.
+/// Appends to one file, page after page, until it has its full length.
 fn append(worker: &mut Worker<'_>, file: &File, step_bytes: u64) -> Result<()> {
     let failed = |what: &'static str| move |error: std::io::Error| LabError::system(what, &error);
     let mut page = vec![0; PAGE_BYTES];
@@ -96,7 +98,7 @@ fn append(worker: &mut Worker<'_>, file: &File, step_bytes: u64) -> Result<()> {
         if end == len_bytes {
             len_bytes += step_bytes;
             file.set_len(len_bytes).map_err(failed("make a file longer"))?;
-            // The old map is dropped first, as address space is not measured.
+            // The old map is dropped first, because use of address space is not measured.
             drop(map.take());
             map = Some(RawMap::map(file, 0, len_bytes as usize, false)?);
         }

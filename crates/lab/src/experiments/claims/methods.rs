@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `claims` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-in-place", "mmap, in place", Family::Mapped),
     Method::new("mmap-copy", "mmap, copied out", Family::Mapped),

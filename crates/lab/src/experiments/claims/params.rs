@@ -10,26 +10,27 @@ use crate::config::{self, ExperimentId, Preset};
 /// Parameters of `claims`, for the small trials of this experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial.
+    /// Length of a trial, in seconds.
     pub(crate) cell_s: f64,
-    /// Bytes of one read of cached data, from the smallest that is claimed to the largest.
+    /// Bytes of one read of cached data, from the smallest unit in published claims to the largest.
     pub(crate) unit_bytes: Vec<u64>,
-    /// Threads that map and unmap at the same time, besides one; 0 stands for one a CPU.
+    /// Thread counts of `map-calls`, besides one; 0 stands for one thread for each CPU.
     pub(crate) map_threads: Vec<u32>,
-    /// Pages copied in a private map before it is mapped anew.
+    /// Numbers of pages that are copied in a private map before it is mapped anew.
     pub(crate) copied_pages: Vec<u32>,
-    /// Also the trials that take longer: uncached buffered reads, commits through a map, growth under a reader.
+    /// Whether the trials that take longer are measured too: uncached buffered reads, commits through a map, growth
+    /// under a reader.
     pub(crate) thorough: bool,
-    /// Pages changed in one durable commit.
+    /// Numbers of pages that are changed in one durable commit.
     pub(crate) commit_pages: Vec<u32>,
-    /// Updates while a reader is held.
+    /// Number of updates while a reader is held.
     pub(crate) reader_updates: u64,
     /// Number of keys that the updates are spread over.
     pub(crate) reader_keys: u64,
 }
 
 impl Params {
-    /// The trials for a first answer.
+    /// The parameters of the quick preset: the trials for a first answer.
     fn quick() -> Self {
         Self {
             cell_s: 0.2,
@@ -43,7 +44,7 @@ impl Params {
         }
     }
 
-    /// All trials.
+    /// The parameters of the standard preset: all trials.
     fn standard() -> Self {
         Self {
             cell_s: 0.5,
@@ -57,7 +58,7 @@ impl Params {
         }
     }
 
-    /// Longer trials, and further unit sizes in between.
+    /// The parameters of the paper preset: longer trials, and further unit sizes in between.
     fn paper() -> Self {
         Self {
             cell_s: 10.0,
@@ -68,7 +69,7 @@ impl Params {
     }
 }
 
-/// The setting without which flags for the thorough trials have no effect.
+/// The setting without which flags for the longer trials have no effect, as error messages name it.
 const THOROUGH: &str = "--set claims.thorough=true beside it";
 
 impl config::Params for Params {

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::error::{LabError, Result};
 use crate::workload::PAGE_BYTES;
 
-/// A part of a file in memory. Unmapped on drop.
+/// A mapped part of a file. Unmapped when dropped.
 pub(super) struct RawMap<'a> {
     start: NonNull<u8>,
     len_bytes: usize,
@@ -41,7 +41,7 @@ impl<'a> RawMap<'a> {
         self.len_bytes / PAGE_BYTES
     }
 
-    /// The first word of a page.
+    /// Returns the first word of a page.
     pub(super) fn word(&self, page: usize) -> u64 {
         assert!(page < self.page_count(), "page {page} of {}", self.page_count());
         // SAFETY: inside the mapping and aligned to a page; the lab holds the file, so the page is there.

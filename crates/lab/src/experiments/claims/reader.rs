@@ -1,6 +1,6 @@
-//! Growth of a database under updates: once without readers, once with one that stays from before the first update to
-//! after the last. "Readers are free" says that this makes no difference. Growth counts the file, and for the engine,
-//! which keeps some old versions in memory, the memory as well.
+//! Measures the growth of a database under updates: once without readers, and once with a reader that stays from before
+//! the first update until after the last. The claim "readers are free" says that this makes no difference. Growth
+//! counts the file, and for the engine, which keeps some old versions in memory, the memory as well.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -18,25 +18,25 @@ use crate::read_loops::unknown;
 use crate::record::{Outcome, TrialSpec};
 use crate::stores::{self, ENGINE, Engine, Room, Start, Store};
 
-/// The stores that share pages between versions, so that a reader keeps some from being freed; compiled in or not. The
-/// file of `shadow` is one, as LMDB's.
+/// The stores whose versions share pages, so that a reader keeps old pages from being freed; some may be missing from
+/// this build. `shadow` keeps all in one file, as LMDB does.
 pub(super) const STORES: [&str; 4] = [ENGINE, SHADOW, "lmdb", "redb"];
-/// LMDB's design over the engine's tree: always compiled in.
+/// The store that has LMDB's design over the engine's tree: always compiled in.
 const SHADOW: &str = "shadow";
 
-/// Updates in one durable commit, the same for all.
+/// Number of updates in one durable commit, the same for all stores.
 const COMMIT_UPDATES: u64 = 500;
 const VALUE_BYTES: usize = 100;
-/// Cache of each store: more than any store needs for so little data.
+/// Cache of each store in bytes: more than any store needs for so little data.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Why a store cannot be measured in this build; `None` where it can.
+/// Returns why a store cannot be measured in this build; `None` where it can.
 pub(super) fn not_built(id: &str) -> Option<String> {
     stores::kind_of(id).filter(|kind| !kind.is_built()).map(stores::Kind::not_built)
 }
 
-/// Measures one store. Figures: `used_before_bytes`, `used_after_bytes`, `grown_bytes`, `memory_bytes` (old versions in memory;
-/// part of the growth).
+/// Measures the growth of one store under updates. Figures: `used_before_bytes`, `used_after_bytes`, `grown_bytes`, and
+/// `memory_bytes` (old versions in memory, which are part of the growth).
 pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     if !STORES.contains(&spec.method.as_str()) || not_built(&spec.method).is_some() {
         return Err(unknown(spec));
@@ -82,7 +82,7 @@ fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     let before_bytes = engine.used_bytes();
     let snapshot = held.then(|| engine.db.snapshot());
     update(worker, data, updates, |entries| engine.write(entries, true))?;
-    // Twice: blocks freed by the first are known to be free after the second.
+    // Twice, because blocks freed by the first checkpoint can be used only after the second.
     engine.settle()?;
     engine.settle()?;
     let grown =
@@ -99,7 +99,7 @@ fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
 }
 
 fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Growth> {
-    // Address space, as for LMDB: with a reader every update may cost a copy of each level of the tree.
+    // The size is address space, as for LMDB: with a reader every update may cost a copy of each level of the tree.
     let map_bytes = (data.user_bytes() * 8 + (4 << 30)).next_multiple_of(1 << 20);
     let settings = mmap::Settings { map_bytes, ..mmap::Settings::new(mmap::Protocol::Shadow(mmap::WriteBack::Call)) };
     // SAFETY: the folder is the trial's own, so no other process opens its files.
@@ -128,7 +128,7 @@ fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
 }
 
 fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Growth> {
-    // Address space for LMDB: every update may cost a copy of each level of the tree.
+    // The size is address space for LMDB: every update may cost a copy of each level of the tree.
     let data_bytes = data.user_bytes() * 8 + (4 << 30);
     let room = Room { cache_bytes: CACHE_BYTES, write_bytes: CACHE_BYTES / 8, data_bytes, threads: 4 };
     let opened = stores::open(id, folder, room, Start::New);
@@ -182,14 +182,14 @@ fn update(
     Ok(())
 }
 
-/// Whether a value is the one from before the first update.
+/// Whether a value is the value from before the first update.
 fn is_first(data: Data, number: u64, value: Option<&[u8]>) -> bool {
     let mut first = Vec::new();
     data.fill(number, 0, &mut first);
     value == Some(&first)
 }
 
-/// Bytes that the files of a folder take on the disk.
+/// Returns the bytes that the files of a folder occupy on the disk.
 fn file_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.blocks() * 512).sum()

@@ -7,13 +7,14 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason, threads};
 use crate::summary::{Group, Metric};
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `claims` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, cached)];
 
-/// Reasons from reads of cached data in the smallest units.
+/// Finds reasons in reads of cached data in the smallest units.
 fn cached(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    // No access waits for a device, so more threads than CPUs do as much as one a CPU.
+    // No access waits for a device, so more threads than CPUs do as much work as one thread for each CPU.
     let wanted = workload.threads.map(|count| count.min(records.file.run.machine.cpu_count.max(1)));
     let cached: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == CACHED_READ).collect();
     let least = cached.iter().map(|group| group.spec.params.block_bytes).min().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A private view of a file with changed pages, mapped anew to drop the copies, as MongoDB's MMAPv1 did every two
+//! Maps a private view of a file with changed pages anew, which drops the copies, as MongoDB's MMAPv1 did every two
 //! seconds with all its threads waiting.
 
 use std::fs::File;
@@ -12,8 +12,8 @@ use crate::measure::{Work, Worker};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES};
 
-/// Measures the method: `op` is mapping anew, `touch_again` the first touch of all the pages that were copies,
-/// `copy` making them.
+/// Measures the variant `private-remap`: `op` is the time of mapping anew, `touch_again` the time of the first touches
+/// of all pages that were copies, `copy` the time of making the copies.
 pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     if spec.method != "mmap-private" {
         return Err(crate::read_loops::unknown(spec));
@@ -30,7 +30,7 @@ pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'
     let file = &file;
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
         let mut map = RawMap::map(file, PAGE_BYTES as u64, pages * PAGE_BYTES, true)?;
-        // Spread over the whole view, as updates are.
+        // The changed pages are spread over the whole view, as updates are.
         let at = |number: usize| number * pages / copied;
         worker.start();
         while worker.running() {

@@ -83,7 +83,7 @@ fn a_private_map_drops_its_copies_when_it_is_mapped_anew() {
 }
 
 #[test]
-fn a_first_answer_leaves_out_what_takes_long_and_says_so() {
+fn the_quick_preset_leaves_out_long_trials_and_records_them_as_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&Config::preset(Preset::Quick), &available(folder.path()));
     assert!(plan.trials.iter().all(|trial| ![UNCACHED_READ, MAP_COMMIT].contains(&trial.variant.as_str())));
@@ -91,7 +91,7 @@ fn a_first_answer_leaves_out_what_takes_long_and_says_so() {
 }
 
 #[test]
-fn what_is_unknown_or_makes_no_sense_is_refused() {
+fn unknown_variants_and_impossible_parameters_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let trials = plan(&config(), &available(folder.path())).trials;
     for variant in [

@@ -1,4 +1,4 @@
-//! Stories of raw devices, on devices of RAM that the tests make.
+//! Tests of raw devices, on RAM-backed devices that the tests make.
 
 use super::*;
 use crate::machine::ram::{self, RamDevice};

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use super::*;
 
-/// A mounted folder with one file of eight pages; `None`, with the reason, where that cannot be.
+/// Mounts a folder with one file of eight pages; `None`, after printing the reason, where mounting is not possible.
 fn mounted() -> Option<(tempfile::TempDir, FaultyFs)> {
     let outer = tempfile::tempdir().unwrap();
     let (base, point) = (outer.path().join("base"), outer.path().join("point"));

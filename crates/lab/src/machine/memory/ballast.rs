@@ -1,6 +1,6 @@
 //! Memory that is held so that only a given amount is left to all other processes and kswapd has to reclaim, as on the
 //! paper's machine. It is locked where that is allowed. Elsewhere it is only touched: without swap the kernel can
-//! reclaim neither.
+//! reclaim touched memory as little as locked memory.
 //!
 //! A small process of its own holds the memory. It raises its oom_score_adj, so that the kernel kills it first when
 //! memory runs out after all. When the lab ends, for any reason, the process reads the end of its pipe and exits, which
@@ -14,25 +14,25 @@ use std::os::unix::net::UnixStream;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::system::{self, human_bytes};
 
-/// Bytes taken at a time; a multiple of a huge page.
+/// Bytes by which the ballast grows at a time; a multiple of a huge page.
 const STEP_BYTES: u64 = 64 << 20;
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
 /// Memory withheld from all other processes until this guard is dropped.
 #[derive(Debug)]
 pub struct Ballast {
-    /// A pipe to the process that holds the memory; closing it ends that process.
+    /// A pipe to the process that holds the memory; closing the pipe ends that process.
     pipe: Option<UnixStream>,
     holder: libc::pid_t,
     held_bytes: u64,
-    /// Bytes that may be locked; memory beyond that is only touched.
+    /// Bytes of memory that may be locked; memory beyond that is only touched.
     lock_bytes_max: u64,
 }
 
 impl Ballast {
-    /// Takes memory until only `bytes` are available to all other processes, give or take a few steps of 64 MiB: all of
-    /// it locked where this process may lock as much, else all of it touched. Takes about a second for 10 GB, much
-    /// longer where a hypervisor hands memory out lazily.
+    /// Takes memory until only `bytes` are available to all other processes, give or take a few steps of 64 MiB. All of
+    /// the memory is locked where this process may lock that much, otherwise all of it is only touched. Takes about a
+    /// second for 10 GB, and much longer where a hypervisor allocates memory only at its first touch.
     ///
     /// # Errors
     /// `Usage` when less than `bytes` are available already, `NoSpace` when the kernel refuses.
@@ -54,7 +54,7 @@ impl Ballast {
         Ok(ballast)
     }
 
-    /// Bytes that this process may lock; `u64::MAX` without a bound.
+    /// Bytes of memory that this process may lock; `u64::MAX` without a bound.
     pub fn lock_bytes_max() -> u64 {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current.unwrap_or(u64::MAX);
         if has_ipc_lock() { u64::MAX } else { limit }
@@ -65,7 +65,7 @@ impl Ballast {
         system::process_start(self.holder()).is_some()
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the bytes of memory that the ballast holds.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
@@ -146,8 +146,8 @@ impl Drop for Ballast {
     }
 }
 
-/// The holder process: takes the memory that each message asks for (bytes, then whether to lock), answers an errno, and
-/// exits when the pipe ends.
+/// The holder process: takes the memory that each message asks for (bytes, then whether to lock), answers each with 0
+/// or an errno, and exits when the pipe ends.
 ///
 /// # Safety
 /// Only in a freshly forked child, with the descriptor open. It must not allocate, lock or panic.
@@ -187,7 +187,7 @@ unsafe fn hold(pipe: libc::c_int) -> ! {
     }
 }
 
-/// Maps memory that is never unmapped, and locks or touches all of it: 0, or the errno.
+/// Maps memory that is never unmapped, and locks or touches all of it. Returns 0, or the errno.
 ///
 /// # Safety
 /// As [`hold`].

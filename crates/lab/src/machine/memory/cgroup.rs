@@ -18,7 +18,7 @@ use crate::record::{MemoryLimit, MemoryMethod};
 
 const PREFIX: &str = "nofault-lab-";
 
-/// A cgroup with a memory limit. Dropping it removes the group; processes still in it are moved out first.
+/// A cgroup with a memory limit. Dropping the guard removes the cgroup, after moving the processes in it out.
 #[derive(Debug)]
 pub struct CgroupGuard {
     path: PathBuf,
@@ -26,26 +26,26 @@ pub struct CgroupGuard {
     entry: Option<Entry>,
 }
 
-/// Memory use of a group now, and its events so far.
+/// Memory use of a cgroup now, and its memory events since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes in use: page cache, anonymous memory, kernel memory.
+    /// Bytes in use by the cgroup: page cache, anonymous memory, kernel memory.
     pub usage_bytes: u64,
-    /// Bytes of page cache.
+    /// Bytes of page cache that are charged to the cgroup.
     pub cached_bytes: u64,
-    /// Bytes of anonymous memory.
+    /// Bytes of anonymous memory that are charged to the cgroup.
     pub anonymous_bytes: u64,
-    /// How often the limit was hit (v2: `max` events; v1: failcnt).
+    /// How often memory use hit the limit (version 2: `max` events; version 1: failcnt).
     pub limit_hits: u64,
-    /// How many processes the kernel killed for memory.
+    /// Number of the cgroup's processes that the kernel killed because memory ran out.
     pub oom_kills: u64,
-    /// Pages that reclaim scanned; `None` on version 1, which does not count them by group.
+    /// Number of pages that reclaim scanned; `None` on version 1, which does not count them by cgroup.
     pub pages_scanned: Option<u64>,
-    /// Pages that reclaim took back; `None` on version 1.
+    /// Number of pages that reclaim freed; `None` on version 1, which does not count them by cgroup.
     pub pages_reclaimed: Option<u64>,
 }
 
-/// A place where a group may be made.
+/// A parent cgroup below which a new cgroup may be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     parent: PathBuf,
@@ -53,7 +53,7 @@ struct Place {
 }
 
 impl CgroupGuard {
-    /// Makes a group that may use `bytes`, and no swap.
+    /// Makes a cgroup that may use `bytes` of memory, and no swap.
     ///
     /// # Errors
     /// `Unsupported` where there is no memory controller, `NoPermission` where no group may be made, with each place
@@ -91,7 +91,7 @@ impl CgroupGuard {
             entry.forget();
             return Err(LabError::system(format!("cannot create {}", path.display()), &error));
         }
-        // From here on dropping the guard removes the group.
+        // From here on, dropping the guard removes the cgroup.
         let limit = MemoryLimit { method: place.method, bytes };
         let guard = Self { path, limit, entry: Some(entry) };
         guard.set_limits(bytes)?;
@@ -104,8 +104,8 @@ impl CgroupGuard {
             _ => "memory.limit_in_bytes",
         };
         self.write(file, &bytes.to_string())?;
-        // Swapping the process out would measure the swap device. Where swap is not accounted for the files are absent,
-        // and the attempt is all that can be done.
+        // Swapping the process out would measure the swap device. Where the kernel does not account for swap the files
+        // are absent, so a failure is ignored.
         match self.limit.method {
             MemoryMethod::CgroupV2 => drop(self.write("memory.swap.max", "0")),
             _ => {
@@ -130,17 +130,17 @@ impl CgroupGuard {
         }
     }
 
-    /// The folder of the group.
+    /// The folder of the cgroup in the cgroup file system.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The limit, for records.
+    /// The limit in the form that records store.
     pub fn limit(&self) -> MemoryLimit {
         self.limit
     }
 
-    /// Moves a process into the group. Memory it already uses stays charged where it was.
+    /// Moves a process into the cgroup. Memory that the process already uses stays charged to its former cgroup.
     ///
     /// # Errors
     /// `NotFound` when the process is gone, `NoPermission` when it may not be moved.
@@ -148,7 +148,7 @@ impl CgroupGuard {
         self.write("cgroup.procs", &pid.to_string())
     }
 
-    /// Reads the group's memory use and events. Two to four small reads, some ten microseconds.
+    /// Reads the cgroup's memory use and events by two to four small reads, which take some ten microseconds.
     ///
     /// # Errors
     /// When the group is gone.
@@ -204,7 +204,7 @@ impl Drop for CgroupGuard {
     }
 }
 
-/// Removes groups whose lab no longer lives. Returns a sentence for each removal and each failure.
+/// Removes the cgroups of labs that have ended. Returns a sentence for each removal and each failure.
 ///
 /// # Errors
 /// When the list of leftovers cannot be read.
@@ -243,9 +243,9 @@ fn remove_group(path: &Path) -> Result<()> {
     Err(LabError::new(LabErrorKind::Busy, format!("{} still has processes in it", path.display())))
 }
 
-/// Moves the processes of a group to its parent, or, where the parent may hold none, to this process's group (`own`).
-/// Processes that neither accepts are killed where the kernel can do that (5.14): they belong to a lab that gave its
-/// group up.
+/// Moves the processes of a cgroup to its parent, or, where the parent may hold no processes, to this process's cgroup
+/// (`own`). Processes that neither accepts are killed where the kernel can do that (5.14): their lab has given the
+/// cgroup up.
 fn empty(path: &Path, own: Option<&Path>) {
     let refuges = path.parent().into_iter().chain(own);
     for pid in read_text(path.join("cgroup.procs")).unwrap_or_default().lines() {
@@ -257,7 +257,7 @@ fn empty(path: &Path, own: Option<&Path>) {
     }
 }
 
-/// Makes sure that the children of a version 2 group get the memory controller.
+/// Makes sure that the children of a version 2 cgroup get the memory controller.
 fn hand_memory_down(parent: &Path) -> Result<()> {
     let has = |file: &str| {
         read_text(parent.join(file)).is_some_and(|text| text.split_whitespace().any(|name| name == "memory"))
@@ -284,15 +284,15 @@ fn cannot_hand_down(parent: &Path, control: &Path, error: &std::io::Error) -> La
     fail("write", control, error)
 }
 
-/// The tightest limit that holds for this process already: a container's, a service's.
+/// The tightest memory limit that already holds for this process, such as the limit of a container or a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Enclosing {
     pub(super) limit_bytes: u64,
-    /// Bytes that may still be used under it; page cache that can be dropped counts as free.
+    /// Bytes of memory that may still be used under the limit; page cache that can be dropped counts as free.
     pub(super) available_bytes: u64,
 }
 
-/// Finds the tightest memory limit around this process; `None` where there is none, or none that this process can see.
+/// Finds the tightest memory limit around this process; `None` where there is none, or this process cannot see it.
 pub(super) fn enclosing() -> Option<Enclosing> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let places = places(&own, &system::mounts());
@@ -313,13 +313,13 @@ fn limit_of(folder: &Path, method: MemoryMethod) -> Option<Enclosing> {
     Some(Enclosing { limit_bytes, available_bytes: limit_bytes.saturating_sub(used) })
 }
 
-/// Returns the value in the line `name value` of a text.
+/// Returns the number in the line `name number` of a kernel file's text.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// The places where a group may be made, best first: version 2 from the own group upwards, then version 1 in the own
-/// group.
+/// The parent cgroups below which a new cgroup may be made, best first: in version 2 this process's own cgroup and its
+/// ancestors, then the own cgroup of version 1.
 fn places(own: &str, mounts: &[Mount]) -> Vec<Place> {
     let mut places = Vec::new();
     for line in own.lines() {
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(found, [place]);
     }
 
-    /// Makes a folder with the same files as a kernel's group.
+    /// Makes a folder with the same files as a cgroup of the kernel.
     fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         files.iter().for_each(|(file, text)| fs::write(folder.path().join(file), text).unwrap());
@@ -439,7 +439,7 @@ mod tests {
         guard.add_pid(4711).unwrap();
         let set = ["memory.max", "memory.swap.max", "cgroup.procs"].map(|file| text(&folder, file));
         assert_eq!(set, ["33554432", "0", "4711"]);
-        // A group that does not keep its limit must not be measured under.
+        // No trial may be measured in a group that does not keep its limit.
         fs::remove_file(folder.path().join("memory.max")).unwrap();
         std::os::unix::fs::symlink("/dev/null", folder.path().join("memory.max")).unwrap();
         assert_eq!(guard.set_limits(32 << 20).unwrap_err().kind(), LabErrorKind::Unsupported);

@@ -1,4 +1,4 @@
-//! Stories of the memory limits, on the machine that runs them.
+//! Tests of the memory limits, on the machine that runs them.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,7 +8,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A group, or the reason why there is none here.
+/// Makes a cgroup; `None`, after printing the reason, where none can be made.
 fn group(bytes: u64) -> Option<CgroupGuard> {
     CgroupGuard::create(bytes).inspect_err(|error| eprintln!("skipped: {error}")).ok()
 }
@@ -22,7 +22,7 @@ fn page_cache_of_a_process_in_the_group_stays_below_the_limit() {
     (0..96).for_each(|_| file.write_all(&vec![1; MIB as usize]).unwrap());
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    // It waits for a line, so that it is in the group before it reads.
+    // The process waits for a line of input, so that it is in the group before it reads.
     let script = format!("read line; cat '{}' > /dev/null; echo done; read line", path.display());
     let mut child =
         Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
