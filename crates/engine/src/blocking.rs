@@ -1,5 +1,5 @@
-//! The same database for threads: every call waits on the calling thread, which submits and reaps its own reads. Each call
-//! is the one of the same name in [`crate::db`], run to its end by `driver::block_on`.
+//! The database with blocking calls, for threads: a call waits on the calling thread, which submits and reaps its own
+//! reads. Each call runs the future of the call of the same name in [`crate::db`] to its end with `driver::block_on`.
 //!
 //! ```
 //! use nofault::{Durability, blocking::Db, settings::Settings};
@@ -125,7 +125,8 @@ impl Db {
         db::Db::open_in(directory, settings).map(Self)
     }
 
-    /// The same database for tasks. It must have been opened with background threads.
+    /// Returns the handle with `async` calls for the same database, for tasks of an executor. The database must have
+    /// been opened with background threads ([`Settings::background_threads`]).
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -177,7 +178,7 @@ impl Db {
         block_on(self.0.drop_table(name))
     }
 
-    /// A table by its name. See [`db::Db::table`].
+    /// Opens a table by its name. See [`db::Db::table`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -247,7 +248,7 @@ impl Db {
         block_on(self.0.write(batch, durability))
     }
 
-    /// A snapshot of the newest visible commit. It lasts as long as the returned value lives.
+    /// Takes a snapshot of the newest visible commit. It lasts as long as the returned value lives.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -385,7 +386,8 @@ impl Db {
         block_on(self.0.checkpoint())
     }
 
-    /// Puts pages back together that random writes have scattered; `go_on` hears of it and may end it. See [`db::Db::compact`].
+    /// Moves pages that random writes have scattered next to each other again; `go_on` gets the progress and may end
+    /// the compaction. See [`db::Db::compact`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -433,7 +435,7 @@ impl Db {
         block_on(self.0.verify())
     }
 
-    /// Writes a copy as a new database. See [`db::Db::backup`].
+    /// Writes a copy of the database as a new database in `folder`. See [`db::Db::backup`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -472,7 +474,7 @@ impl Db {
         self.0.stats()
     }
 
-    /// The snapshots alive, oldest first.
+    /// The live snapshots, oldest first.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -492,7 +494,7 @@ impl Db {
         self.0.readers()
     }
 
-    /// Bytes of a page of this database.
+    /// Size of a page of this database, in bytes.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -505,7 +507,7 @@ impl Db {
         self.0.page_bytes()
     }
 
-    /// Longest key.
+    /// Length of the longest key that a table takes, in bytes.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

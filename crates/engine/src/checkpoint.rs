@@ -40,16 +40,16 @@ use crate::reread::RepeatedReads;
 use crate::sync::notifier::Notifier;
 use crate::wal::Log;
 
-/// Nodes written at a time: a few large operations side by side.
+/// Number of page-table nodes that a checkpoint writes at a time: a few large operations side by side.
 const BATCH: usize = 512;
-/// Pages looked at, and written, at a time.
+/// Number of changed pages that a checkpoint examines, and writes if they are dirty, at a time.
 const PAGES_AT_ONCE: usize = 2048;
 
 /// Makes checkpoints of one database.
 pub(crate) struct Checkpointer {
     pool: BufferPool,
     log: Log,
-    /// The superblock in force. Held during a checkpoint: one at a time.
+    /// The superblock in force. The lock is held during a checkpoint, so there is one at a time.
     current: Mutex<Superblock>,
     made: AtomicU64,
 }
@@ -65,12 +65,13 @@ impl Checkpointer {
     /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock failed.
     pub(crate) fn checkpoint(&self) -> Result<CommitSeq> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        // Matters most after a failed sync: the writes that it covered are lost, and a second sync would not report them.
+        // This check matters most after a failed sync: the writes that it covered are lost, and a second sync would not
+        // report them.
         self.log.check()?;
         let snapshot = self.pool.essential_snapshot();
         let commit = snapshot.seq();
         if commit < current.commit {
-            // Would be a step back: the pages on disk are of a later commit by now.
+            // A checkpoint of `commit` would be a step back: the pages on disk are of a later commit by now.
             return Ok(current.commit);
         }
         self.make(&mut current, commit, Some(snapshot))?;
@@ -98,8 +99,9 @@ impl Checkpointer {
         self.log.shrink();
     }
 
-    /// Makes a checkpoint of `commit`, which is published to its last page and not visible yet. The caller holds the commit section,
-    /// and all before it is visible and durable: so the newest version of each page is the one as of `commit`, and stays so. Blocks.
+    /// Makes a checkpoint of `commit`, which is published to its last page and not visible yet. The caller holds the
+    /// commit section, and every earlier commit is visible and durable. So the newest version of each page is its
+    /// version as of `commit`, and stays the newest. Blocks.
     ///
     /// # Errors
     /// As [`Checkpointer::checkpoint`]. Unless it is `Poisoned`, the caller may take the commit back.
@@ -109,7 +111,8 @@ impl Checkpointer {
         self.make(&mut current, commit, None)
     }
 
-    /// Steps 2 to 6. Each page keeps its version as of `commit` until `registered` is dropped, or without it by itself.
+    /// Executes steps 2 to 6 of a checkpoint of `commit` (see the module). Each page keeps its version as of `commit`
+    /// until `registered` is dropped; without `registered` the caller ensures that.
     fn make(&self, current: &mut Superblock, commit: CommitSeq, registered: Option<Snapshot>) -> Result<()> {
         if self.log.durable_commit() < commit {
             self.log.flush()?;
@@ -128,8 +131,8 @@ impl Checkpointer {
         let next = write_table(&self.pool, next)?;
         self.switch(&next)?;
         *current = next;
-        // Forgets them only now: after a failure the next checkpoint, which may be of an earlier commit, must look at all of them
-        // again, or it would name pages that do not exist as of that commit.
+        // The list of changed pages is emptied only now: after a failure the next checkpoint, which may be of an
+        // earlier commit, must examine all of them again, or it would name pages that do not exist as of that commit.
         self.pool.metadata().forget_changed(commit);
         drop(registered);
         self.pool.reclaim();
@@ -201,10 +204,11 @@ impl Checkpointer {
         self.log.wants_checkpoint() || (blocks.0 > 4096 && blocks.0 > blocks.1 / 4)
     }
 
-    /// Brings the page table of the checkpoint to commit `commit`, and writes the pages that are only in memory. Takes a part of
-    /// the changed pages at a time, in order: pages that commits add meanwhile do no harm, before or after the current position.
+    /// Brings the checkpoint's page table to the state of `commit`, and writes the pages that are only in memory. Takes
+    /// a part of the changed pages at a time, in order of their numbers: pages that commits add to the list meanwhile
+    /// do no harm, before or after the current position.
     fn write_pages(&self, commit: CommitSeq) -> Result<()> {
-        // Pages with later numbers are new since then.
+        // Pages with numbers from `end` on were allocated by later commits.
         let (mut next, end) = (Some(PageId(0)), self.pool.metadata().pages_end());
         let mut lot: Vec<PageId> = Vec::new();
         loop {
@@ -240,7 +244,8 @@ impl Checkpointer {
         }
     }
 
-    /// Steps 4 and 5.
+    /// Executes steps 4 and 5 of a checkpoint (see the module): syncs the data file, then writes both superblocks.
+    /// After a failure the log is poisoned.
     fn switch(&self, next: &Superblock) -> Result<()> {
         let poison = |error: Error| {
             self.log.poison(&error);
@@ -364,12 +369,13 @@ impl Background {
                     if outcome.is_ok() {
                         checkpointer.log.checkpoint_made(begun);
                     } else if let Err(error) = outcome {
-                        // The waiters for log room receive the error and decide. An immediate retry would only burn CPU time.
+                        // The commits that wait for log space receive the error and decide. An immediate retry would
+                        // only burn CPU time.
                         checkpointer.log.checkpoint_failed(&error);
                         std::thread::sleep(Duration::from_millis(100));
                     }
                 }
-                // Also does so when it was blocked by another thread the last time.
+                // Done in each round, because another thread may have kept the log from shrinking in the last one.
                 checkpointer.shrink_log();
             }
         };

@@ -226,7 +226,7 @@ impl Db {
         Ok(Table { db: self.clone(), tree, name: name.into() })
     }
 
-    /// The names of all tables, sorted.
+    /// Returns the names of all tables, sorted.
     ///
     /// # Errors
     /// `Corrupt` or `Io` when a page of the catalog cannot be read: [`Db::list_tables`] returns the names in the others.
@@ -256,7 +256,7 @@ impl Db {
         Ok(self.core.committer.commit_writes(batch.writes, None, durability, None).await?)
     }
 
-    /// A snapshot of the newest visible commit. It lasts as long as the returned value lives. No I/O.
+    /// Takes a snapshot of the newest visible commit. It lasts as long as the returned value lives. No I/O.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { db: self.clone(), pages: Arc::new(self.core.store.snapshot()) }
     }
@@ -381,13 +381,13 @@ impl Db {
         self.core.store.readers()
     }
 
-    /// Completions of reads for the caller's own poller, instead of a thread of the database. `None` where the disk has no
-    /// descriptor to poll: then the thread goes on.
+    /// Returns a handle with which the caller's own poller takes the completions of reads, instead of a thread of the
+    /// database. `None` where the disk has no descriptor to poll: then that thread goes on taking them.
     pub fn completions(&self) -> Option<Completions> {
         completions::completions(self)
     }
 
-    /// Bytes of a page of this database.
+    /// Size of a page of this database, in bytes.
     pub fn page_bytes(&self) -> usize {
         self.core.store.page_bytes()
     }

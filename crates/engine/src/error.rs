@@ -60,8 +60,7 @@ pub enum ErrorKind {
     NoPermission,
     /// The disk or a quota is full, or memory ran out. Reads go on. Free some space, then repeat.
     NoSpace,
-    /// This kernel, file system or version of nofault does not support the call; the message names a requirement that
-    /// would.
+    /// This kernel, file system or version of nofault does not support the call; the message says what is required.
     Unsupported,
     /// Bytes on disk differ from the bytes that were written there, or a file of the database is missing. The message
     /// names page and position, or the file. Put the file back; run `verify`, restore from a backup. Calls that do not

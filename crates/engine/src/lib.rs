@@ -32,21 +32,16 @@
 //! Implemented: everything in [`db`] and [`blocking`], on real files (io_uring or a thread pool) and on the simulated
 //! disk. Not implemented: compaction in the background, and encryption (bytes are reserved for it).
 //!
-//! | module | purpose |
-//! |---|---|
-//! | [`db`], [`blocking`] | the database as applications use it |
-//! | `recovery`, `checkpoint`, `verify` | opening after a crash, bounding the time that it takes, checking the blocks on disk |
-//! | `mmap` (feature) | the same tree over a mapped file, made safe in the ways that databases do it: for comparison |
-//! | `transaction` | commits: validation, order, visibility |
-//! | `btree` | the B+tree, which never waits |
-//! | `buffer_pool`, `block_allocator`, `wal` | pages in memory and on disk, blocks, the log |
-//! | `pages` | the contract between the users of pages (tree, commits) and the stores that keep them |
-//! | `driver` | runs the future of a blocking call on the calling thread |
-//! | `sync`, `background`, `blocks` | waiting in order and waking, threads of its own, reading past the pool |
-//! | `budget` | how much work one poll, or one hold of a lock, may do |
-//! | `format` | the on-disk structures, as types |
-//! | `fuzzing` | the entry points of the fuzzer; not built otherwise |
-//! | [`settings`], [`error`] | the options of a database, and the errors of its calls |
+//! | module | purpose | |---|---| | [`db`], [`blocking`] | the database as applications use it | | `recovery`,
+//! `checkpoint`, `verify` | opening after a crash, bounding the time that it takes, checking the blocks on disk | |
+//! `mmap` (feature) | the same tree over a mapped file, made safe in the ways that databases do it: for comparison | |
+//! `transaction` | commits: validation, order, visibility | | `btree` | the B+tree, which never waits | |
+//! `buffer_pool`, `block_allocator`, `wal` | pages in memory and on disk, blocks, the log | | `pages` | the contract
+//! between the users of pages (tree, commits) and the stores that keep them | | `driver` | runs the future of a
+//! blocking call on the calling thread | | `sync`, `background`, `blocks` | waiting in order and waking, the database's
+//! own threads, reading past the pool | | `budget` | how much work one poll, or one hold of a lock, may do | | `format`
+//! | the on-disk structures, as types | | `fuzzing` | the entry points of the fuzzer; not built otherwise | |
+//! [`settings`], [`error`] | the options of a database, and the errors of its calls |
 
 mod background;
 mod block_allocator;

@@ -59,7 +59,7 @@ use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, PageCopies, Pages, Wait};
 
-/// The table that values are kept in.
+/// The id of the one table of a mapped store.
 const TABLE: TableId = TableId(1);
 /// Entries that a range takes out of the map at a time.
 const CHUNK_ENTRIES: usize = 256;
@@ -80,7 +80,7 @@ pub enum Protocol {
     OsCow,
     /// Copies in user memory: a commit copies a page before it changes it.
     UserCow(WriteBack),
-    /// We make the copies, and nothing is overwritten but the meta pages; a table says where pages lie. A map for reading only.
+    /// Copies in user memory. Only meta pages are overwritten; a table says where pages lie. The map is read-only.
     MappedLog,
     /// Shadow paging: no page in use is overwritten, and there is no log.
     Shadow(WriteBack),
@@ -187,9 +187,9 @@ pub struct Stats {
     pub waiting_pages: u64,
     /// `OsCow`: pages of which the system holds a private copy.
     pub private_pages: u64,
-    /// `OsCow`: how often the private map was dropped, and the longest that commits waited for it.
+    /// `OsCow`: how often the private map was dropped.
     pub remaps: u64,
-    /// See `remaps`.
+    /// `OsCow`: longest time that commits waited while the private map was dropped, in nanoseconds.
     pub remap_ns_max: u64,
     /// Bytes the data file takes on disk.
     pub file_bytes: u64,

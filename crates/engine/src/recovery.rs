@@ -44,7 +44,7 @@ mod tests;
 pub(crate) use self::memory::{read_set_bytes, recent_commits_bytes, replay_bytes, spent_bytes};
 use self::superblocks::{CurrentSuperblock, Slot, WholeSuperblock, choose};
 
-/// Nodes read at a time.
+/// Number of page-table nodes that are read at a time.
 const NODES_AT_A_TIME: usize = 64;
 
 /// The purpose of a new database.
@@ -111,9 +111,9 @@ pub(crate) struct Creation {
     pub(crate) file_id: u64,
     /// The purpose of the database.
     pub(crate) purpose: Purpose,
-    /// The list of its folders, if it is striped.
+    /// The text of the list of folders, if the database is to be striped.
     pub(crate) stripes: Option<String>,
-    /// A lock to be held as long as the database is locked, if given.
+    /// A lock that was taken before the creation, if any: it is held as long as the database is locked.
     pub(crate) signed: Option<Box<dyn FileLock>>,
 }
 
@@ -237,7 +237,7 @@ pub(crate) fn open(
     let mut reader = DataReader::open(&disk)?;
     let in_force = reader.superblock()?;
     if !is_new {
-        // Now that it is known to be a database: the file with the name is written.
+        // The folder is known to hold a database by now, so the lock file with the name of this process may be written.
         let failed = |error| Error::from_io("open the database", error);
         locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
     }
@@ -256,7 +256,8 @@ pub(crate) fn open(
         sequence: superblock.log_anchor_sequence,
         checksum: superblock.log_anchor_checksum,
     };
-    // First to know that all of it is whole and where it ends; then, as the caller asks, for records.
+    // The log is read twice: first to learn whether all of it is whole, and where it ends; then, as the caller asks for
+    // them, for its records.
     let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
     let log = Log::open_to_grow(&*log_disk, &open_file(LOG)?, options, recovered)?;
     // A process that created or moved the files may have ended before their names were durable. Nothing is acknowledged until they are.
@@ -275,7 +276,7 @@ fn unusable(directory: &dyn Directory, name: &str, error: nofault_io::error::Err
     match error.kind() {
         Io::NotFound => {
             names::contents_of(directory).and_then(|contents| names::refuse_missing(&contents)).err().unwrap_or_else(
-                // It is a part in another folder.
+                // The missing file is a part in another folder.
                 || {
                     Error::new(
                         ErrorKind::Corrupt,
@@ -368,7 +369,7 @@ impl DataReader {
         })
     }
 
-    /// Reads a slot.
+    /// Reads superblock slot `slot`, which lies at `offset`.
     ///
     /// # Errors
     /// When the device cannot be read at all.
@@ -420,7 +421,7 @@ impl DataReader {
         }
         while let Some((NodeId { level, .. }, _)) = nodes.first().copied() {
             let mut below = Vec::new();
-            // How many a node of this level may name in all: nodes of the level below, or pages.
+            // Number of nodes of the level below, or of pages, that the nodes of this level may name in all.
             let named = match level.checked_sub(1) {
                 Some(level) => nodes_on_level(superblock.page_count, level, page_bytes),
                 None => superblock.page_count,

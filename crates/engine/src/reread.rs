@@ -51,7 +51,8 @@ impl RepeatedReads {
         outcome
     }
 
-    /// For a caller that repeats by itself: to be called before each read but the first, which is number 0. Blocks before the last.
+    /// Pauses before the last read of a caller that repeats reads by itself. To be called before each read but the
+    /// first, which is number 0. Blocks.
     pub(crate) fn pause_before(self, attempt: u32) {
         if attempt == READS - 1 && !self.pause.is_zero() {
             std::thread::sleep(self.pause);

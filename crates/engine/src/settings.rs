@@ -41,7 +41,7 @@ pub struct Settings {
     /// missing; a file in the database's own folder lists them. Used at creation only. There is no redundancy: data on
     /// a lost device is lost.
     pub stripe_folders: Vec<std::path::PathBuf>,
-    /// How many reads may be under way at the device at a time.
+    /// Number of reads that may be in flight at the device at a time.
     pub reads_in_flight_max: usize,
     /// Whether background threads may be started. Without them the callers that wait do all work on their own threads:
     /// that suffices for the blocking calls and makes tests repeatable. The async calls need the threads.

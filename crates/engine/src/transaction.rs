@@ -225,7 +225,8 @@ struct Section {
 }
 
 impl<S: Store, L: CommitLog> Commits<S, L> {
-    /// Starts after commit `last`, with which `visibility` was created too, and with so much memory for recent commits.
+    /// Creates the state of a store and log whose newest commit is `last`; `visibility` was created with the same
+    /// commit. The list of recent commits takes up to `recent_bytes_max` bytes of memory.
     pub(crate) fn new(
         store: Arc<S>,
         log: Arc<L>,
@@ -398,14 +399,15 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             || size.record_bytes > self.log.fragment_bytes_max()
     }
 
-    /// Takes the section for as long as the answer lives, to change nothing that a transaction can have read. `turn` is a permit of
-    /// [`Commits::turn`].
+    /// Occupies the section for as long as the returned value lives, to change nothing that a transaction can have
+    /// read. `turn` is a permit of [`Commits::turn`].
     pub(crate) fn occupy(self: &Arc<Self>, turn: Permit) -> Result<Exclusive<S, L>> {
         let section = self.enter().map_err(Refusal::into_error)?;
         Ok(Exclusive::new(self, section, turn))
     }
 
-    /// Takes the section to change keys. `None` while another than `own` claims something: wait for precedence, without the turn.
+    /// Occupies the section to change keys. `None` while a claim other than `own` stands: the caller then waits for
+    /// precedence, without the turn.
     pub(crate) fn occupy_for(self: &Arc<Self>, turn: Permit, own: Option<ClaimId>) -> Result<Option<Exclusive<S, L>>> {
         let section = self.enter().map_err(Refusal::into_error)?;
         if self.precedence.stands_for_another(own) {
@@ -418,7 +420,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     /// Stops all further commits.
     pub(crate) fn poison(&self, why: &Error) {
         let message = format!("commits are refused since an earlier failure; reopen the database: {why}");
-        // The first reason is the one to tell.
+        // The first failure is reported, also after later ones.
         let error = self.poisoned.get_or_init(|| Error::new(ErrorKind::Poisoned, message));
         // No checkpoint can pass a commit that is never visible, so this is the only report to the callers that wait
         // for a checkpoint.
@@ -536,7 +538,7 @@ fn apply<E: PageCopies + Versions>(
                 None if value.len() <= inline_value_bytes_max(copies.page_bytes()) => Cell::Inline(value),
                 None => {
                     let mut writer = Writer::new(value);
-                    // All of it at once: a value that is too long for one set of copies comes with `at`.
+                    // The whole value is written at once: a value too long for one set of copies comes with `at`.
                     let written = writer.write(copies, tree.root, usize::MAX)?;
                     let missing = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
                     Cell::Overflow(written.ok_or_else(missing)?)
@@ -564,7 +566,7 @@ fn apply<E: PageCopies + Versions>(
         }
     };
     if let Some(ReplacedValue::Long(value)) = old {
-        // Put there after `gather` looked: gather again.
+        // The value was written after `gather`: gather again.
         let again = || Wait::Miss(crate::pages::Missing { page: value.root, at: seq });
         let pages = context.pages_of(copies, &value)?.ok_or_else(again)?;
         let own = own_pages(copies, pages);

@@ -53,7 +53,7 @@ pub(crate) fn verify_blocks(
     let page_count = pool.metadata().lock().map.page_count();
     let mut next = PageId(0);
     loop {
-        // Those that exist: their numbers may be few and far apart.
+        // Only pages that exist: their numbers may be few and far apart.
         let window: Vec<PageId> = {
             let metadata = pool.metadata().lock();
             metadata.map.pages_from(next).map(|(page, _)| page).take(BLOCKS_AT_A_TIME).collect()

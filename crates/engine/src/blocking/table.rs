@@ -1,4 +1,4 @@
-//! A table, for threads.
+//! Tables with blocking calls, for threads.
 
 use std::ops::RangeBounds;
 

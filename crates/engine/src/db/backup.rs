@@ -16,9 +16,10 @@ use crate::error::Result;
 use crate::recovery::{self, Purpose};
 use crate::settings::Settings;
 
-/// Memory for writing a backup.
+/// Memory of the pool that writes a backup, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
-/// Decides how large a segment of the copy's log is: two are written with zeroes when it is created, and a bulk load needs no more.
+/// Log size of the copy, in bytes. It determines the size of a log segment: two segments are written with zeroes at
+/// creation, and a bulk load needs no more.
 const LOG_BYTES: u64 = 16 << 20;
 
 /// Copies a snapshot of the database into a new database. Blocks.
@@ -26,7 +27,7 @@ pub(super) fn backup(db: &Db, path: &Path) -> Result<()> {
     let snapshot = essential_snapshot(db);
     let settings =
         Settings { page_bytes: db.page_bytes(), cache_bytes: CACHE_BYTES, log_bytes: LOG_BYTES, ..Settings::default() };
-    // `_signed` is held until the copy has its name, or is gone.
+    // `_signed` is held until the copy has its name, or is removed.
     let NewDirectory { directory, signed: _signed, .. } = open::new_directory(path, &settings)?;
     copy(&snapshot, &directory, &settings)
 }

@@ -25,7 +25,7 @@ use super::{Db, Table};
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     pub(super) writes: WriteSet,
-    /// The databases to which its tables belong: a batch with more than one is refused.
+    /// The databases to which the tables of the batch belong: a batch with more than one is refused.
     pub(super) db: Vec<Db>,
 }
 
@@ -45,12 +45,12 @@ impl Batch {
         self.set(table.as_ref(), key.as_ref(), None)
     }
 
-    /// The number of keys that it changes.
+    /// Returns the number of keys that the batch changes.
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Whether it changes nothing.
+    /// Returns whether the batch changes nothing.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }

@@ -1,4 +1,5 @@
-//! Converts the bounds that a caller gives into the range of the tree: from a first key on, below an end.
+//! Converts the bounds that a caller gives into a key range of the tree: a first key, which is included, and an end,
+//! which is not.
 
 use std::ops::{Bound, RangeBounds};
 

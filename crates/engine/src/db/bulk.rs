@@ -4,8 +4,8 @@
 //! can become durable before this one. There is no record of it in the log: it is durable when recovery starts from it, and visible after
 //! that. A crash before leaves the table empty.
 //!
-//! The caller's iterator runs while the section is held, so a call of it that waits for the section would wait for
-//! itself: such a call is refused (`loads`).
+//! The caller's iterator runs while the section is held, so a call in the iterator that waits for the section would
+//! never return: such a call is refused (`loads`).
 //!
 //! A load that is stopped before that is taken back: its pages are freed in its own commit, which never becomes
 //! visible. Taking back reads and writes nothing and needs no frame, as a failed disk may be the reason.
@@ -38,13 +38,13 @@ const RESUME_FREE_PAGES: usize = 256;
 
 /// The reason why a portion of a load ended.
 enum Step {
-    /// There is more to do at once.
+    /// The portion is full: the next one begins at once.
     More,
-    /// There is more to do after this wait.
+    /// The next portion begins after this wait.
     Wait(Wait),
     /// The load is abandoned.
     Stopped(StopCause),
-    /// The root is written.
+    /// The load is complete: its last node, the root, has been written.
     Done,
 }
 
@@ -112,13 +112,13 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
             }
         }
         load.make_durable(&mut section, checkpoint).await?;
-        // It is, so it may be seen without waiting for anything.
+        // The load is durable by now, so it becomes visible without another wait.
         section.take_effect(Durability::Deferred, position);
         Ok(load.count)
     })
 }
 
-/// A load under way.
+/// A bulk load in progress.
 struct BulkLoad<'c, S: Store, L: CommitLog> {
     core: &'c Core<S, L>,
     tree: Tree,
@@ -184,7 +184,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                         builder.push(copies, key, cell)?;
                         *count += 1;
                         at = None;
-                        // They may come from a database, and wait for frames, or for permits, there.
+                        // The caller's iterator may read a database, and wait there for frames or for permits.
                         pins.release();
                         match copies.unpinned(|| next_of(&mut entries)) {
                             Ok(entry) => next = entry,
@@ -267,6 +267,6 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
 
 /// Takes the caller's next entry. A panic of the iterator is caught, so that half-published pages can be freed first.
 fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, StopCause> {
-    // Nothing of ours is changed inside, and the caller's iterator is not used again.
+    // The closure changes no state of the load, and the caller's iterator is not used again.
     catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(StopCause::Panicked)
 }

@@ -1,4 +1,5 @@
-//! Reads the catalog, the table of tables, past pages of it that are damaged: the tables named in the others are there all the same.
+//! Reads the catalog, the table of tables, and skips its damaged pages: the tables named in the intact pages can still
+//! be opened.
 
 use std::sync::Arc;
 
@@ -32,8 +33,8 @@ use crate::transaction::{CATALOG, table_of};
 pub struct TableList {
     /// Names of tables, sorted: all of them, unless something is damaged.
     pub names: Vec<String>,
-    /// One error for each page or entry of the catalog that cannot be read: it names the page and where that is. Tables named there cannot
-    /// be opened.
+    /// One error for each page or entry of the catalog that cannot be read, with the page and its position. Tables
+    /// named there cannot be opened.
     pub damage: Vec<Error>,
 }
 
@@ -134,7 +135,7 @@ impl<S: Store> Catalog<S> {
                 Err(error) if is_damage(&error) => entries.damage.push(in_catalog(error)),
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    // Leaves come next: those that are in no memory are read side by side.
+                    // The leaves come next: leaves that are not in memory are read side by side.
                     let children: Vec<_> = todo[before..].iter().rev().map(|child| child.page).collect();
                     self.loader.prefetch(&children, snapshot.seq());
                 }

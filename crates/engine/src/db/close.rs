@@ -13,8 +13,8 @@ pub(super) fn close(db: Db) -> Result<()> {
         let what = "a database cannot be closed by its own thread, in a waker that it has called: do it elsewhere";
         return Err(Error::new(ErrorKind::InvalidCall, what));
     }
-    // Saved before the last handle is known: when another is left, the outcome of this save is all that the call
-    // can report.
+    // A checkpoint is made before it is known whether this is the last handle: when another is left, the outcome of
+    // this save is all that the call can report.
     let saved = db.owner.save().or_else(|_| block_on(db.sync()));
     let Db { core, owner } = db;
     drop(core);

@@ -1,5 +1,5 @@
 //! Keeps the list of the databases that this process has open, so that opening a database that is being closed waits
-//! for that.
+//! until it is closed.
 //!
 //! A database is closed when its last handle has gone and the large commits that outlive their callers have ended.
 //! Between these two moments no handle is left through which the database could be closed: an opening would be refused
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl State {
-    /// Returns whether no handle is left. None can be made from then on.
+    /// Returns whether no handle is left. No handle can be made from then on.
     fn is_closing(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| owner.strong_count() <= self.outliving)
     }
@@ -112,7 +112,8 @@ struct Outliving {
 
 impl Drop for Outliving {
     fn drop(&mut self) {
-        // This may close the database. Before it counts as gone: in between the count would say that a handle is left.
+        // Dropping the owner may close the database. It comes before the decrement: the other way round an opening
+        // would conclude in between that a handle is left.
         drop(self.owner.take());
         change(self.id, self.number, |state| state.outliving -= 1);
     }
@@ -126,8 +127,8 @@ fn change(id: Option<FileId>, number: u64, change: impl FnOnce(&mut State)) {
     CHANGED.notify_all();
 }
 
-/// Opens a database with `open`, again whenever it was refused because this process was about to close it. Blocks until
-/// then, except on a thread of a database, for which the closing may have to wait.
+/// Opens a database with `open`, and tries again whenever that was refused because this process was about to close the
+/// database. Blocks until it is closed, except on a thread of a database, for which the closing may have to wait.
 ///
 /// # Errors
 /// The error of `open`.
@@ -141,14 +142,15 @@ pub(super) fn once_closed<T>(data: &Path, open: impl Fn() -> Result<T>) -> Resul
         let Ok(file) = std::fs::symlink_metadata(data) else { return Err(refused) };
         match wait_closed((file.dev(), file.ino())) {
             Some(closed) if closed => was_open = true,
-            // It may have been closed between the two looks at it.
+            // The database may have been closed between `open` and `wait_closed`.
             None if was_open => was_open = false,
             _ => return Err(refused),
         }
     }
 }
 
-/// Waits for as long as the file is about to be closed. `None` when this process does not have it open, false when it has a handle.
+/// Waits until this process has closed the database of this file, if it is about to. Returns true after the closing,
+/// false when a handle is left, and `None` when this process does not have the file open.
 fn wait_closed(id: FileId) -> Option<bool> {
     let mut openings = openings();
     let number = openings.of_files.get(&id)?.number;

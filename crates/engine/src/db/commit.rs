@@ -1,9 +1,10 @@
-//! Commits: sizes them, and takes each one of two ways to the log. `transaction` states the guarantee of each step.
+//! Commits: determines the size of each, and takes one of two ways to the log. `transaction` states the guarantee of
+//! each step.
 //!
-//! A commit of ordinary size finds its pages (`commit_pages`), enters the section for one hold of its lock, appends to the
-//! log and leaves; if something is missing after all it waits and tries again. A large one, or one that others keep
-//! pushing back, occupies the section (`large`): in a task a thread of its own does that, and ends even when the future is
-//! dropped.
+//! A commit of ordinary size finds its pages (`commit_pages`), enters the section for one hold of its lock, appends to
+//! the log and leaves; if something is missing after all it waits and tries again. A large commit, or one whose
+//! attempts keep failing because of other commits, occupies the section (`large`): in a task a thread of its own does
+//! that, and completes the commit even when the future is dropped.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,9 +31,9 @@ use crate::transaction::precedence::{Claim, ClaimId, ClaimScope};
 use crate::transaction::reads::ReadSet;
 use crate::transaction::{Commit, CommitContext, CommitReceipt, Op, Refusal, Size, encode};
 
-/// Most inner nodes that an ordinary commit changes, in nearly all cases.
+/// Number of inner nodes for which an ordinary commit reserves blocks: it nearly never changes more.
 const INNER_PAGES: usize = 4;
-/// Attempts of an ordinary commit before it takes the section for itself.
+/// Attempts of an ordinary commit before it occupies the section as a large commit does.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
 /// Budget steps of taking one change out of a write set.
@@ -69,7 +70,8 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
-    /// Commits a write set unless something in `reads` was changed. Otherwise as [`Committer::commit`].
+    /// Commits a write set, as [`Committer::commit`] commits its operations, unless something in `reads` was changed
+    /// since the commit given with it.
     pub(super) async fn commit_writes(
         self: &Arc<Self>,
         writes: WriteSet,
@@ -92,8 +94,9 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         self.commit_sized(Commit { ops, reads, durability, context: CommitContext::default(), claim }, size).await
     }
 
-    /// Commits `ops`, few of them, in order of table and key and each key once, if nothing in `reads` was changed. Returns when
-    /// `durability` is satisfied and readers see it. Dropped before the end, it has happened completely or not at all.
+    /// Commits the operations of `commit`, unless data that its transaction read was changed. They are few, in order of
+    /// table and key, and each key occurs once. Returns when the commit is visible and as durable as it asks. If the
+    /// future is dropped before, the commit happens completely or not at all.
     pub(super) async fn commit(self: &Arc<Self>, commit: Commit) -> CommitResult<()> {
         let mut size = Size::default();
         for op in &commit.ops {
@@ -156,7 +159,8 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         let record = encode(&commit.ops);
         let pages: usize = commit.ops.iter().map(|op| op.frames(self.page_bytes())).sum();
         let (pages, kind) = (pages + INNER_PAGES, reservation_kind(&commit.ops));
-        // Blocks of the data file. A commit that waits for others reserves none: the commit before it may need them.
+        // The reserved blocks of the data file. A commit that waits for other commits has none: the commit before it
+        // may need them.
         let mut reservation = None;
         let mut pins = PinBudget::default();
         let (mut turn, mut precedence) = (None, None);
@@ -174,14 +178,14 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
             }
             match self.pages.commits.commit(&commit, &record) {
                 Ok(committed) => {
-                    // Others need not wait until it is durable.
+                    // Commits that wait for the end of the claim need not wait until this commit is durable.
                     commit.claim.into_iter().for_each(|claim| self.pages.commits.precedence().end(claim));
                     return Ok(committed);
                 }
                 Err(Refusal::Conflict(position)) => return Err(conflict(position, commit)),
                 Err(Refusal::Claimed) => {
                     (pins, reservation) = (PinBudget::default(), None);
-                    // Precedence comes before the turn, for all that take both.
+                    // Every commit that takes both permits takes precedence before the turn.
                     drop(turn.take());
                     precedence = Some(self.pages.commits.precedence().wait().await);
                 }
@@ -203,8 +207,8 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         self.commit_large(commit, precedence).await
     }
 
-    /// Commits with the section to itself. In a task a thread does the work and finishes it even when the
-    /// future is dropped. `precedence` is the permit that the commit has, if any.
+    /// Executes a commit that occupies the commit section. In a task a thread of its own does the work and finishes it
+    /// even when the future is dropped. `precedence` is the permit for precedence that the commit has, if any.
     async fn commit_large(
         self: &Arc<Self>,
         commit: Commit,
@@ -216,7 +220,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
                 precedence = Some(self.pages.commits.precedence().wait().await);
             }
             let turn = self.pages.commits.turn().acquire(1).await;
-            // Its own claim may have lapsed meanwhile, and another stand.
+            // The claim of this commit may have lapsed meanwhile, and another claim may be in force.
             if let Some(section) = self.pages.commits.occupy_for(turn, commit.claim)? {
                 break section;
             }
@@ -232,7 +236,8 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
                 // ticket leaves the write to the log.
                 drop(committer.large.log.durable(committed.position));
             }
-            // The guard last: this may be all that is left of the database, and then it gives the lock back.
+            // The guard is dropped last: it may be all that keeps the database open, and then its drop releases the
+            // file lock.
             drop(committer);
             drop(guard);
             committed

@@ -39,10 +39,11 @@ const LOOKS_MAX: usize = 4;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pace {
-    /// Uses a quarter of the time: after each megabyte it rests three times as long as that took. For databases in use.
+    /// Uses a quarter of the device's time: after each megabyte the compaction pauses three times as long as the move
+    /// took. For databases in use.
     #[default]
     Gentle,
-    /// Uses all of the time: for a database without other users.
+    /// Never pauses: for a database without other users.
     Full,
 }
 
@@ -86,7 +87,7 @@ impl Compaction {
     }
 }
 
-/// Asks the compaction to end when it is dropped; the future of the caller holds it.
+/// Asks the compaction to end when this is dropped; the future of the caller owns it.
 #[derive(Debug, Default)]
 pub(super) struct CancelOnDrop(CancelFlag);
 
@@ -137,7 +138,7 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
         match run.table(&name) {
             Ok(true) => run.found.tables += 1,
             Ok(false) => break,
-            // Dropped meanwhile.
+            // The table was dropped meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -169,8 +170,9 @@ impl CompactionRun<'_> {
         &self.db.core
     }
 
-    /// The pages of the parent that the keys from `start` on begin in. `None` when the table changes so fast that no snapshot of it
-    /// lives long enough.
+    /// Looks up the parent of the leaf in which the keys from `start` on begin. Returns its leaves, the pages of values
+    /// that they refer to, and the key at which the next parent begins. `None` when the table changes so fast that no
+    /// snapshot lives long enough.
     #[expect(clippy::type_complexity, reason = "two lists and where the next begin, for one caller")]
     fn look(&self, tree: Tree, start: &[u8]) -> Result<Option<(Vec<PageId>, Vec<PageId>, Option<Vec<u8>>)>> {
         for _ in 0..LOOKS_MAX {
@@ -222,8 +224,8 @@ impl CompactionRun<'_> {
         block_on(self.core().reader.loader.attempt(look))
     }
 
-    /// Moves the pages of each list that is long enough, and with `all` (the end of a table) the rest. False when the
-    /// caller asked to end.
+    /// Moves the pages of each list that is long enough, and with `all` (the end of a table) the rest. Returns false
+    /// when the compaction was cancelled.
     fn move_lists(&mut self, all: bool) -> Result<bool> {
         let most = self.relocator.pages_at_once();
         for values in [false, true] {

@@ -221,7 +221,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
                 let way = self.reader.loader.attempt(look).await?;
                 let Some(path) = way else { return Err(error) };
                 let foreign = self.is_foreign(tree, page).await?.then_some(page);
-                // Freed as if it were a leaf, without the pages below it.
+                // The damaged page is freed as if it were a leaf, without the pages below it.
                 let (leaves, pages, shared) = (vec![page], Vec::new(), Vec::new());
                 return Ok(Step { tree, path, leaves, foreign, pages, shared, damaged: 1 });
             }
@@ -230,7 +230,8 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         self.reader.loader.prefetch(&last, seq);
         let (mut leaves, mut foreign, mut pages) = (Vec::new(), None, Vec::new());
         let mut referred: BTreeMap<PageId, u16> = BTreeMap::new();
-        // From the last one on: they go from the end. A damaged one ends the step, so that few pages of values are shared.
+        // From the last leaf on, because leaves are freed from the end of the tree. A damaged leaf ends the step, so
+        // that few pages of values are shared.
         while damaged == 0
             && pages.len() + referred.len() < PAGES_AT_ONCE
             && let Some(leaf) = last.pop()
@@ -295,7 +296,7 @@ impl Step {
         for (page, left) in &self.shared {
             packed::set_live(copies.edit(*page)?, *left);
         }
-        // How many of the last children of the node go.
+        // Number of children to be removed from the end of the node.
         let mut gone = self.leaves.len();
         for (depth, page) in self.path.iter().copied().enumerate().rev() {
             let children = Node::open(page, &copies.page(page)?)?.count() + 1;

@@ -35,7 +35,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         self.pages.loader.store()
     }
 
-    /// Commits in `section`. `_precedence` is held until the commit ends.
+    /// Executes a commit that occupies the commit section with `section`. `_precedence` is held until the commit ends.
     pub(super) async fn commit(
         &self,
         mut section: Exclusive<S, L>,
@@ -50,7 +50,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
             }
         };
         self.refuse_wrong_tables(&ops).await?;
-        // Until all is applied: a disk that is full by then must not stop that half-way.
+        // Held until all changes are applied: a disk that becomes full must not stop the commit half-way.
         let _reservation =
             self.reservations.reserve(self.reservations.pages_of_large(&ops), reservation_kind(&ops)).await?;
         self.look_through(&ops, &mut context).await?;
@@ -71,12 +71,14 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         }
         for op in &ops {
             if let Op::DropTable { tree, name } = op {
-                // Before the commit is visible, so that no reader reports the reused pages of the table as damage.
+                // Noted before the commit is visible, so that no reader reports the reused pages of the table as
+                // damage.
                 self.pages.tables.dropped(*tree, name, section.seq());
             }
         }
         if let Err(error) = self.apply_all(&mut section, &ops, &mut context).await {
-            // Not the error itself: that would say that nothing happened, and opening again finishes this commit.
+            // The error itself is not returned: it would say that nothing happened, but the next opening finishes this
+            // commit.
             let what = format!(
                 "commit {} is in the log, but applying it failed ({error}); reads go on, reopen the database to finish it",
                 section.seq()
@@ -104,7 +106,8 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                     return Err(Error::new(ErrorKind::NotFound, format!("there is no table {text:?} any more")));
                 }
                 Op::DropTable { tree, .. } => {
-                    // Its root moves when the record is in the log, and each time that is replayed: it must be there to be moved.
+                    // The table's root is moved after the record has been appended, and in each replay of the record:
+                    // the root must be readable.
                     let look = || self.store().latest_published().page(tree.root).map(|_| ());
                     self.pages.loader.attempt(look).await?;
                 }
@@ -142,10 +145,11 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         let (mut rest, page_bytes) = (ops, self.store().page_bytes());
         let portion_max = (self.store().copy_frames_max() / 8).max(1);
         let mut portion = portion_max;
-        // Where the long value of the next op was written: once, however often its turn comes.
+        // The reference to the long value of the next op, once it is written: it is written only once, however often
+        // its portion begins again.
         let mut at = None;
-        // Where all pages are in memory, a search for missing ones costs as much as the changes themselves. No other
-        // commit can change anything now, so a portion that misses a page is just begun again.
+        // While all pages are in memory, a search for missing ones costs as much as the changes themselves. No other
+        // commit can change anything now, so a portion that misses a page simply begins again.
         let mut look_first = false;
         while !rest.is_empty() {
             if at.is_none() && is_long(&rest[0], page_bytes) {

@@ -1,4 +1,4 @@
-//! Gives an operation the pages that it needs: the store, and the permits for the pages that operations pin.
+//! Loads the pages that an operation needs, with permits for the pages that operations pin.
 //!
 //! An attempt looks pages up and never waits. When it misses some, the loader waits for them and makes the attempt
 //! again, from its beginning. `wait` says how that differs between a task and a blocking call.
@@ -19,7 +19,8 @@ use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, Missing, Store, Wait};
 use crate::sync::semaphore::Permit;
 
-/// Pages that an attempt of a blocking call reads by itself before it requests them: more than a tree is high, in most.
+/// Number of missed pages that a blocking call reads on its own thread, before it requests further ones with a ticket:
+/// more than most trees have levels.
 const READ_ALONE_MAX: usize = 8;
 
 /// Loads pages for operations: the store of a database, and the permits for pins.
@@ -51,8 +52,8 @@ impl<S: Store> Loader<S> {
         self.admission.ahead_max()
     }
 
-    /// Takes permits for `count` pages, or for all that exist if there are fewer, if they are free. For an operation
-    /// that holds other permits.
+    /// Takes permits for `count` pages, or for all if there are fewer; `None` if that many are not free now. For an
+    /// operation that holds other permits and must not wait.
     pub(super) fn try_pins(&self, count: usize) -> Option<Permit> {
         self.admission.try_pins(count)
     }
@@ -71,7 +72,8 @@ impl<S: Store> Loader<S> {
         self.attempt_within(&mut PinBudget::default(), attempt).await
     }
 
-    /// [`Loader::attempt`] as a step of an operation that has pins already: they are released when this waits.
+    /// As [`Loader::attempt`], for a step of an operation that has pins already: they are released before the call
+    /// waits.
     ///
     /// # Errors
     /// As [`Loader::attempt`].

@@ -11,15 +11,15 @@ use crate::transaction::{CommitReceipt, Commits};
 /// Time within which a commit has usually published the record that it appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
 
-/// Frees log space for so many bytes on the calling thread, with a checkpoint if necessary. Returns false when the
-/// caller should try again.
+/// A function that frees log space for so many bytes on the calling thread, with a checkpoint if necessary. It returns
+/// false when the caller should try again.
 pub(super) type MakeLogSpace = Box<dyn Fn(usize) -> Result<bool> + Send + Sync>;
 
 /// Waits for free space and for durability of the log of a database.
 pub(crate) struct LogWaits<S: Store, L: CommitLog> {
     log: Arc<L>,
     commits: Arc<Commits<S, L>>,
-    /// Frees log space on the calling thread, where no background thread does. Blocks.
+    /// The function that frees log space, in a database without background threads. It blocks.
     make_space: OnceLock<MakeLogSpace>,
 }
 
@@ -73,8 +73,8 @@ impl<S: Store, L: CommitLog> LogWaits<S, L> {
         let Some(make_space) = self.make_space.get() else {
             return ready_sent(&mut self.log.await_space(len_bytes)).await;
         };
-        // Not with a ticket of the log: only a checkpoint wakes its waiters, and without threads no other caller may be
-        // there to make one.
+        // Polled, without a ticket of the log: only a checkpoint completes such a ticket, and without background
+        // threads there may be no other caller to make one.
         while !make_space(len_bytes)? {
             self.commits.check_poison()?;
             std::thread::sleep(OTHERS_PUBLISH_WITHIN);

@@ -23,11 +23,11 @@ use crate::driver::is_blocking;
 use crate::error::{Error, Result};
 use crate::pages::{Snapshot as _, Store, Wait};
 
-/// Attempts for a group of keys before its keys are left to the end: more than most trees have levels.
+/// Attempts to look up a group of keys before they are left to the end of the call: more than most trees have levels.
 const ROUNDS_MAX: usize = 8;
 
-/// Keys that are looked up between two moments at which other tasks run: less than a millisecond of work where all is in memory, and
-/// several windows of reads where nothing is.
+/// Number of keys that are looked up before the call yields to other tasks: less than a millisecond of work where all
+/// pages are in memory, and several windows of reads where none is.
 const KEYS_AT_ONCE: usize = 1024;
 
 fn slices<K: AsRef<[u8]>>(keys: &[K]) -> Vec<&[u8]> {
@@ -110,7 +110,7 @@ struct Lookups<'a, S: Store> {
     snapshot: &'a S::Snapshot,
     tree: Tree,
     keys: &'a [&'a [u8]],
-    /// How far the lookup of each key has come: the snapshot does not change, so the lookup goes on there.
+    /// The resume position of the lookup of each key. The snapshot does not change, so each attempt continues there.
     positions: Vec<Position>,
     found: Vec<Option<FoundValue>>,
 }

@@ -33,21 +33,21 @@ pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
 /// The folder in which a database is to be created.
 pub(super) struct NewDirectory {
     pub(super) directory: Arc<dyn Directory>,
-    /// The list of its folders, if it is striped.
+    /// The text of the list of folders, if the database is to be striped.
     pub(super) stripes: Option<String>,
-    /// A lock that keeps other processes from creating a database there.
+    /// A lock that keeps other processes from creating a database in the same folder.
     pub(super) signed: Box<dyn FileLock>,
 }
 
-/// The directory of a database that is to be created in a folder of this machine. Nothing is changed where there is one, or anything
-/// else that is not left by an unfinished creation.
+/// Prepares the directory for a database that is to be created in a folder of this machine. Changes nothing where the
+/// folder holds a database, or any file other than those that an unfinished creation leaves.
 pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<NewDirectory> {
     let failed = |error| Error::from_io(format_args!("create a database in {}", path.display()), error);
     make_folder(path).map_err(|error| Error::from_io("create the folder", error))?;
     let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
     refuse_occupied(&folder)?;
     let signed: Box<dyn FileLock> = Box::new(folder.lock_by_name(LOCK).map_err(failed)?);
-    // Another one may have created a database there before it gave the lock back.
+    // Another creation may have completed here before it released the lock.
     refuse_occupied(&folder)?;
     let main: Arc<dyn Directory> = Arc::new(folder);
     stripes::remove_unfinished_parts(&*main, &ThisMachine)?;

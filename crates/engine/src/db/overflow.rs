@@ -103,7 +103,7 @@ async fn read<S: Store, P: Pages>(
     view: impl Fn() -> P,
 ) -> Result<()> {
     let window = loader.window();
-    // The readers before this one have come to their end.
+    // All readers before index `done` have reached the ends of their values.
     let mut done = 0;
     loop {
         let mut waits: Vec<Wait> = Vec::new();

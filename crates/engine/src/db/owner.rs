@@ -19,9 +19,9 @@ use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, WalWriter};
 
 /// The parts of a database besides its core: threads, the lock, access to its files. Its threads end when it is
-/// dropped, before the lock is given back. All that may still write keeps it: handles, and large commits that outlive
-/// theirs. None of its own threads keeps it, as it waits for them; but a waker that one of them calls may drop the last
-/// object that does.
+/// dropped, before the lock is given back. Handles keep it alive, and so do large commits that outlive their handles:
+/// everything that may still write. Its own threads do not, because its drop waits for them; but a waker that one of
+/// them calls may drop the last handle.
 pub(super) struct Owner {
     checkpointer: Arc<Checkpointer>,
     disk: Arc<dyn Disk>,
@@ -115,8 +115,8 @@ impl Owner {
         self.checkpointer.checkpoint_at(commit)
     }
 
-    /// Frees the pages of dropped tables: wakes the thread that does so, or without threads does it here. Errors are
-    /// not reported: the next drop or opening tries again, and only disk space depends on it.
+    /// Frees the pages of dropped tables: wakes the thread that does so; without background threads the caller frees
+    /// them. Errors are not reported: the next drop or opening tries again, and only disk space depends on it.
     pub(super) fn free_dropped(&self, dropped: &DroppedTables<BufferPool, Log>) {
         if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
             return threads.freeing.wake();

@@ -1,4 +1,5 @@
-//! How many pages operations may pin while they wait, and the ones that an operation keeps from one attempt to the next.
+//! Bounds the number of pages that operations pin while they wait, and keeps the pins of an operation from one attempt
+//! to the next.
 //!
 //! A page is pinned by a ticket, and a ticket owns a permit for each page that it pins: [`Store::request`] takes the permits and asks
 //! for no more pages than there are. All permits together are [`Store::pins_max`], so pinned pages always leave frames for reads.
@@ -10,8 +11,8 @@
 //!    [`IDLE_ROUNDS_BEFORE_RESERVE`] of them the operation takes the reserve: permits that one operation at a time has to itself. With
 //!    them it keeps its pages from round to round, the oldest leaving when there is no permit for the next.
 //! 3. The reserve is given back when all of it is in use and the operation has come to new pages since it took it.
-//! 4. An attempt that needs more pages at once than the reserve has permits is told so ([`PinBudget::is_exceeded`]): it must be
-//!    made smaller.
+//! 4. When an attempt needs more pages at once than the reserve has permits, [`PinBudget::is_exceeded`] returns true:
+//!    the attempt must be made smaller.
 //! 5. Pins are released before an operation waits for anything else than its pages: the commit turn, free log space, user code.
 
 #[cfg(test)]
@@ -33,7 +34,7 @@ const IDLE_ROUNDS_BEFORE_RESERVE: usize = 16;
 const IDLE_ROUNDS_MAX: usize = 10_000;
 /// Number of first rounds in which an operation does not record its pages: nearly every operation ends within them.
 const ROUNDS_NOT_NOTED: usize = 8;
-/// Most pages that an operation records, for each permit of the reserve and in any case.
+/// Most pages that an operation records: `NOTED_MIN`, and this many more for each permit of the reserve.
 const NOTED_PER_PERMIT: usize = 4;
 const NOTED_MIN: usize = 4096;
 /// Pages that one operation may ask for at a time, where the pool is large enough: more than are under way at the device, so
@@ -66,8 +67,8 @@ impl Admission {
         (self.shared.permits() / 2).min(self.reserve.permits()).clamp(1, WINDOW_MAX)
     }
 
-    /// Permits for so many pages, or for all that are shared, if they can be had at once: for an operation that has others and must not
-    /// wait for these.
+    /// Takes permits for `count` pages, or all shared permits if there are fewer; `None` if that many are not free now.
+    /// For an operation that holds other permits and must not wait.
     pub(crate) fn try_pins(&self, count: usize) -> Option<Permit> {
         self.shared.try_acquire(count)
     }
@@ -140,8 +141,8 @@ impl<T> PinBudget<T> {
         self.reserve = None;
     }
 
-    /// Whether the operation needs more pages in one attempt than it can ever pin: it had the reserve, and had to let go of pages without
-    /// having come to new ones.
+    /// Returns whether the operation needs more pages in one attempt than it can ever pin: it had the reserve, and had
+    /// to unpin pages without having reached new ones.
     pub(super) fn is_exceeded(&self) -> bool {
         self.exceeded
     }
@@ -183,7 +184,7 @@ impl<T> PinBudget<T> {
                     drop(oldest);
                     self.exceeded = true;
                 }
-                // The owner before has gone, and its last ticket is just about to.
+                // The previous owner has released the reserve, and its last ticket is about to be dropped.
                 None => return Ok(admission.reserve.acquire(waits.len()).await),
             }
         }
@@ -195,7 +196,7 @@ impl<T> PinBudget<T> {
             return;
         }
         if self.asked.len() >= NOTED_MIN + admission.reserve.permits() * NOTED_PER_PERMIT {
-            // No attempt needs so many pages at once: the operation has got on.
+            // No attempt needs so many pages at once: the operation has made progress.
             self.asked.clear();
         }
         let mut is_idle = true;

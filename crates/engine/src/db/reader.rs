@@ -20,22 +20,22 @@ const SNAPSHOTS_MAX: usize = 8;
 /// The answer of a lookup.
 pub(super) type GetResult = Result<Option<Vec<u8>>>;
 
-/// How far a lookup of the newest value had come when it missed a page, and in which commit. It goes on there if that one is the
-/// newest still, which is nearly always so.
+/// The place in the tree where a lookup of the newest value missed a page, and the commit that it read. The lookup
+/// continues there if that commit is still the newest visible one, as it nearly always is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResumePosition {
     position: Position,
     commit: CommitSeq,
 }
 
-/// Whether a table was created after this snapshot, which has nothing of it then, not even a root. A table's id is the number of the
-/// commit that created it.
+/// Returns whether a table was created after this snapshot: then the snapshot has no page of the table, not even its
+/// root. A table's id is the number of the commit that created it.
 pub(super) fn is_younger(tree: Tree, snapshot: &impl Snapshot) -> bool {
     tree.table.0 > snapshot.seq().0
 }
 
-/// Whether a read that took its own snapshot should take another: its snapshot was invalidated, and the caller holds
-/// none that could be too old.
+/// Returns whether a read that took its own snapshot should take another one, because its snapshot was invalidated.
+/// Counts the snapshots in `taken`, and returns false after [`SNAPSHOTS_MAX`].
 pub(super) fn takes_another(error: &Error, taken: &mut usize) -> bool {
     *taken += 1;
     error.kind() == ErrorKind::SnapshotTooOld && *taken < SNAPSHOTS_MAX
@@ -54,8 +54,8 @@ impl<S: Store> Clone for Reader<S> {
 }
 
 impl<S: Store> Reader<S> {
-    /// One look for the newest visible value of a key: all there is to do when the pages are in memory. `resume` goes from one look
-    /// to the next.
+    /// Makes one attempt to look up the newest visible value of a key; when the pages are in memory, it is the only
+    /// one. `resume` passes the position that was reached from one attempt to the next.
     #[inline]
     fn look(&self, tree: Tree, key: &[u8], resume: &mut Option<ResumePosition>) -> Attempt<Option<FoundValue>> {
         self.look_with(tree, key, resume, |held| held.map(FoundValue::from))
@@ -116,8 +116,8 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// Shows the newest visible value of a key to `look`, which is taken out when it has been called. `None` when nothing
-    /// could be shown yet because the value is long.
+    /// Calls `look` with the newest visible value of a key, and leaves `None` in its place. Returns `None`, without the
+    /// call, when the value is long and has yet to be read.
     fn show<R>(
         &self,
         tree: Tree,
@@ -187,8 +187,8 @@ impl<S: Store> Reader<S> {
         found.map_err(|error| self.explain_latest(tree, error))
     }
 
-    /// Explains an error that a view of the newest visible commit met. That commit may be an older one than the newest now, which
-    /// says no less of tables that were dropped.
+    /// Returns the error that a caller gets for `error`, which occurred in a view of the newest visible commit. A later
+    /// commit may be visible by now; that does no harm, because it knows of every table that was dropped before.
     fn explain_latest(&self, tree: Tree, error: Error) -> Error {
         self.tables.explain(tree, self.loader.store().visible(), error)
     }

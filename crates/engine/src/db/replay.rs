@@ -225,7 +225,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             Err(error) if self.hidden.is_none() => return Err(error),
             _ => {
                 self.leave_alone(&record)?;
-                // The next one's number follows it.
+                // The number of the next commit follows this number.
                 self.last = Some(seq);
                 return Ok(());
             }

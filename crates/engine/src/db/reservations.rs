@@ -13,8 +13,8 @@ use crate::transaction::{Commits, Op};
 
 /// Pages of a large commit that its operations and bytes do not account for: the way from the roots, and the page where each portion ends.
 const LARGE_EXTRA_PAGES: u64 = 64;
-/// Checkpoints that are made to free blocks before the commit is refused: blocks that readers held during the first are free
-/// after the second.
+/// Number of checkpoints that are made to free blocks before a commit is refused: blocks that readers held during the
+/// first are free after the second.
 const CHECKPOINTS: usize = 2;
 
 /// A function that makes a checkpoint. Blocks.
@@ -61,8 +61,9 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Pages that a commit changes, or more: each operation one that is there, as far as there are so many, and new ones for its bytes,
-    /// in pages that may be no more than a third full.
+    /// Returns an upper bound of the number of pages that a large commit changes: an existing page for each operation,
+    /// as long as there are so many, and new pages for the bytes of keys and values, which may fill a page to no more
+    /// than a third.
     pub(super) fn pages_of_large(&self, ops: &[Op]) -> usize {
         let page_bytes = self.store.page_bytes();
         let (mut long_pages, mut bytes) = (0, 0);

@@ -17,8 +17,8 @@ const LOSSES_BEFORE_CLAIM: u32 = 3;
 /// Runs that a transaction loses before it claims everything, because each run read something outside its claim.
 const LOSSES_BEFORE_ALL: u32 = 6;
 
-/// Runs `work` in a transaction, which it gives back with its result, and commits that; again for as long as the commit
-/// conflicts.
+/// Runs `work` in a transaction, which `work` gives back with its result, and commits the transaction; repeats both for
+/// as long as the commit conflicts.
 ///
 /// # Errors
 /// The error of `work`, or the error of the commit other than a conflict.
@@ -81,7 +81,7 @@ impl Retries {
             Err(CommitError::Conflict(position, reads)) => {
                 self.losses += 1;
                 self.reads = reads;
-                // Before it waits: others need not.
+                // The claim ends before this wait: other commits need not wait for it.
                 self.claim = None;
                 core.waits.durable(position).await.map(|()| false)
             }

@@ -1,8 +1,8 @@
 //! Scans a range of a table: entries come leaf by leaf, and later leaves are requested early.
 //!
-//! The scan learns how far ahead to read, as PostgreSQL's read stream does: a wait doubles the distance, and a leaf
-//! that was in memory already takes one off. So a scan in memory requests nothing, and a cold one soon keeps the device
-//! busy.
+//! The distance by which the scan reads ahead adapts, as in PostgreSQL's read stream: a wait doubles the distance, and
+//! a leaf that was in memory already reduces it by one. So a scan in memory requests nothing, and a cold one soon keeps
+//! the device busy.
 //!
 //! Leaves that the scan has used are replaced by new requests in small parts, so that the device always has nearly the
 //! whole distance before it. The reads of a long scan are submitted and completed by another thread (`Store::begin_range_scan`):
@@ -23,22 +23,25 @@ use crate::pages::{Missing, Snapshot, Store, Wait};
 
 /// Bytes that read-ahead requests together, if its distance is at least twice as long: one large read.
 const ASKED_AT_ONCE_BYTES: usize = 256 << 10;
-/// One part in so many of the distance is requested together, if that is more than `ASKED_AT_ONCE_BYTES`.
+/// The part of the distance that is requested together (one eighth), if that is more than `ASKED_AT_ONCE_BYTES`.
 const ASKED_AT_ONCE_SHARE: usize = 8;
-/// Read-ahead from which the completion thread takes the completions of a scan; it stops doing so at half of this.
+/// Number of bytes of read-ahead from which the completion thread takes the completions of a scan; it stops doing so at
+/// half of this.
 const BESIDE_FROM_BYTES: usize = 512 << 10;
 /// Number of pages of values that a scan waits for together at first.
 const VALUES_AT_ONCE_FIRST: usize = 8;
 /// Bytes of entries that a scan copies at first, out of a leaf and its pages of values: a short scan needs no more.
 const COPIED_AT_ONCE_FIRST: usize = 16 << 10;
-/// The same of a scan that has gone on for a while: few enough to be in the nearest caches still when they are given out.
+/// Bytes of entries that a long scan copies at a time: few enough to be in the nearest CPU caches still when they are
+/// returned.
 const COPIED_AT_ONCE_MAX: usize = 64 << 10;
 
 /// A key and its value.
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);
 
-/// A scan of a range as of one snapshot. Entries are copied out of their pages a portion at a time, and given out of that:
-/// [`Scan::make_ready`] waits for the next one, [`Scan::take`] and [`Scan::show`] give it out. Dropping a wait loses no entry.
+/// A scan of a range as of one snapshot. Entries are copied out of their pages a portion at a time, and returned from
+/// that copy: [`Scan::make_ready`] waits for the next entry, [`Scan::take`] and [`Scan::show`] return it. Dropping the
+/// future of a wait loses no entry.
 pub(crate) struct Scan<S: Store> {
     reader: Reader<S>,
     snapshot: Arc<S::Snapshot>,
@@ -65,7 +68,7 @@ pub(crate) struct Scan<S: Store> {
     /// Most leaves that are requested ahead.
     leaves_max: usize,
     read_ahead: ReadAhead,
-    /// Registers the scan as a long one, while it is.
+    /// Registers the scan with the store as a long one, while it reads far ahead.
     range_scan: Option<S::RangeScan>,
 }
 
@@ -90,16 +93,17 @@ impl ReadAhead {
         Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages }
     }
 
-    /// How many of `span` leaves must be used up before more are asked for: so many that reads are large, so few that the device has
-    /// something to do meanwhile.
+    /// Returns how many of `span` leaves the scan must pass before it requests more: so many that reads are large, so
+    /// few that the device stays busy.
     fn step(&self, span: usize) -> usize {
         let read = self.read_pages / self.pages_a_leaf;
         (span / ASKED_AT_ONCE_SHARE).max(read.min(span / 2)).max(1)
     }
 
-    /// The pages to ask for now, given the leaves to come: up to `distance` pages ahead, and no leaf farther than `leaves_max`.
+    /// Returns the pages to request now, given the leaves to come: up to `distance` pages ahead, and no leaf farther
+    /// than `leaves_max`.
     ///
-    /// Pages of values are known only when their leaf is there, so leaves are asked for twice as far ahead.
+    /// The pages of values are known only when their leaf is in memory, so leaves are requested twice as far ahead.
     fn next(
         &mut self,
         leaves: &[PageId],
@@ -194,8 +198,8 @@ impl<S: Store> Scan<S> {
         self.given < self.usable && !(self.is_long(self.given) && self.long.is_empty())
     }
 
-    /// Waits until the next entry can be given out. After this, none is only where the range ends. A scan that has failed says so
-    /// once, and is at its end then.
+    /// Waits until the next entry can be returned. When there is none afterwards, the range has ended. A scan that
+    /// fails returns the error once, and is at its end from then on.
     pub(crate) async fn make_ready(&mut self) -> Result<()> {
         let ready = self.find().await;
         if ready.is_err() {
@@ -261,7 +265,7 @@ impl<S: Store> Scan<S> {
         matches!(self.chunk.entry(index).1, ValueRef::Overflow(_))
     }
 
-    /// Returns the next long values of the chunk: as many as may be read together, and at least one.
+    /// Returns the references to the next long values of the chunk: as many as may be read together, and at least one.
     fn long_to_come(&self) -> Vec<OverflowRef> {
         let (mut values, mut bytes) = (Vec::new(), 0);
         for index in self.given..self.usable {
@@ -322,7 +326,8 @@ impl<S: Store> Scan<S> {
                     let own = &chunk.own[..chunk.own.len().min(chunk.own_max)];
                     let wait_for = |page: &PageId| Wait::Miss(Missing { page: *page, at });
                     if range_scan.is_some() {
-                        // They come in this order, more or less: when the last is there, it is worth looking again.
+                        // Reads complete in about this order: when the last page is in memory, it is worth making
+                        // another attempt.
                         loader.prefetch(own, at);
                         waits.extend(own.last().map(wait_for));
                     } else {
@@ -365,7 +370,7 @@ impl<S: Store> Scan<S> {
             };
             if !pages.is_empty() {
                 loader.prefetch(&pages, at);
-                // At the device while the caller looks at this leaf.
+                // The device reads them while the caller processes this leaf.
                 loader.store().submit_soon();
             }
         }

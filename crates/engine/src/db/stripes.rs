@@ -52,8 +52,8 @@ impl Places for ThisMachine {
     }
 }
 
-/// Creates the directory of a new database over these folders, which are made, and the list of them. Without folders,
-/// an ordinary directory.
+/// Creates these folders, a directory for a new database that is striped over them, and the list of the folders.
+/// Without folders, returns an ordinary directory.
 ///
 /// # Errors
 /// `InvalidCall` for paths that the list cannot hold; otherwise the error of the system.
@@ -96,10 +96,10 @@ fn numbered(part: &str, number: usize) -> String {
     format!("{part}-{number}")
 }
 
-/// The directory of a database, striped if it says so.
+/// Opens the directory of a database: a striped directory if the database has a list of folders.
 ///
 /// # Errors
-/// `Corrupt` when the list of folders is damaged or one of them is missing, and the like.
+/// `Corrupt` when the list of folders is damaged or a folder is missing; otherwise the error of the system.
 pub(super) fn open(main: Arc<dyn Directory>, places: &dyn Places) -> Result<Arc<dyn Directory>> {
     let bytes = match main.read_text(STRIPES) {
         Ok(bytes) => bytes,

@@ -45,7 +45,8 @@ pub(super) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
 
-/// An error that reading or changing the catalog failed with: says that it is the catalog, if it is about bytes on the disk.
+/// Returns the error for a failed access to the catalog; if it reports wrong bytes on the disk, the message names the
+/// catalog.
 pub(super) fn in_catalog(error: Error) -> Error {
     if is_damage(&error) { error.met_in("the catalog (the table of tables) is damaged") } else { error }
 }
@@ -68,7 +69,7 @@ impl Tables {
         Some(tables.get(name).copied().ok_or_else(|| error.clone()))
     }
 
-    /// The table of this name, if it was opened before.
+    /// Returns the table of this name, if it was opened before.
     pub(super) fn known(&self, name: &[u8]) -> Option<Tree> {
         self.read().tables.get(name).copied()
     }

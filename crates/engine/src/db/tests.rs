@@ -1,4 +1,4 @@
-//! Everything above the pages contract, over stores and logs in memory that make it wait wherever it may.
+//! Tests of everything above the pages contract, over stores and logs in memory that make calls wait wherever they may.
 
 mod after_drop;
 mod dropped;
@@ -41,9 +41,9 @@ type TestCore<S> = Arc<Core<S, MemoryLog>>;
 /// The way in which a test polls futures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// An executor.
+    /// As an executor does: a wait is `Pending`.
     Async,
-    /// A blocking call.
+    /// As a blocking call does: a wait blocks inside the poll.
     Blocking,
 }
 

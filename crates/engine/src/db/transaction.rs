@@ -111,7 +111,7 @@ pub(crate) struct TransactionScan<'t, S: Store> {
 
 /// The source of the next entry.
 enum Next {
-    /// The entry that `base` has ready.
+    /// The next entry of the snapshot, which the scan `base` has ready.
     Base,
     /// An entry that the transaction wrote itself.
     Own(Entry),
@@ -152,7 +152,7 @@ impl<S: Store> TransactionScan<'_, S> {
             if !std::mem::replace(&mut self.is_noted, true) {
                 self.note_read();
             }
-            // Many keys that it has removed itself may lie between two entries.
+            // Many keys that the transaction has removed itself may lie between two entries.
             budget.spend(1);
             if budget.is_spent() {
                 budget = Budget::new();
@@ -174,7 +174,7 @@ impl<S: Store> TransactionScan<'_, S> {
                 return Ok(if is_end { Next::End } else { Next::Base });
             }
             if is_both {
-                // The transaction has another value for it.
+                // The transaction has a value of its own for this key, or has removed it.
                 self.base.show();
                 self.is_noted = false;
             }

@@ -81,7 +81,7 @@ impl Verification {
     }
 }
 
-/// Something broken.
+/// One finding of damage by a verification.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -104,8 +104,8 @@ pub struct Problem {
     pub error: Error,
 }
 
-/// A set of pages: a bit for each, in pieces for numbers that lie together. They were read, so they are those of pages that exist,
-/// but a page table may have few pages with numbers far apart.
+/// A set of pages: a bit for each, in pieces for page ids that lie close together. The pages were read, so they exist;
+/// but a page table may have few pages whose ids lie far apart.
 #[derive(Debug, Default)]
 struct PageSet(FxHashMap<u64, Box<[u64; PIECE_WORDS]>>);
 
@@ -126,7 +126,7 @@ impl PageSet {
 /// Verifies a database, as [`Db::verify`] documents. Blocks.
 pub(super) fn verify(db: &Db) -> Result<Verification> {
     let blocks = db.owner.verify_blocks()?;
-    // It is never evicted: a page that is gone because it changed is not broken.
+    // This snapshot is never invalidated: a page that is gone because it was replaced would otherwise count as broken.
     let snapshot = db.core.store.essential_snapshot();
     let mut found = block_on(verify_tables(&db.core.reader.loader, &snapshot, &blocks.rooted))?;
     found.blocks = blocks.pages_checked + blocks.nodes_checked;
@@ -281,8 +281,8 @@ struct ValuesPage {
     page: PageId,
     /// Offset and length of each value to which a leaf refers.
     parts: Vec<(u16, u16)>,
-    /// Nodes that could not be read before the reference to another page that came before this one's first; after
-    /// [`ValuesPage::ended`] those since then.
+    /// At first, how many nodes could not be read before the last reference to the previous page of values; after
+    /// [`ValuesPage::ended`], how many could not be read since then.
     unread: u64,
 }
 

@@ -119,7 +119,7 @@ impl<S: Store> Future for BatchedRead<'_, S> {
 
 impl<S: Store> Drop for BatchedRead<'_, S> {
     fn drop(&mut self) {
-        // The task may go between its first and its second poll, and others may have joined its reads.
+        // The future may be dropped between its first and its second poll, when other tasks may have joined its reads.
         self.submit();
     }
 }

@@ -1,7 +1,7 @@
 //! An entry of the catalog, the table of tables: the key is the table's name, the value its id (8 bytes) and root (6 bytes).
 //!
-//! A dropped table with pages still to be freed has such an entry under the byte 0xFF, which begins no text, and its
-//! id.
+//! A dropped table with pages still to be freed has such an entry, too. Its key is the byte 0xFF, with which no UTF-8
+//! text begins, and the table's id.
 
 use super::node::{decode_child, encode_child};
 use super::{PageId, TableId};

@@ -14,7 +14,7 @@ const PRESENT: u64 = 1 << 62;
 /// A block, and the tag of the page version in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Location {
-    /// The block.
+    /// The block in which the page version lies.
     pub(crate) block: BlockId,
     /// The tag of the page version that belongs there.
     pub(crate) tag: Tag,

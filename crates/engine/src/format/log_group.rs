@@ -16,9 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes of a log block: groups start and end at multiples of this.
 pub(crate) const LOG_BLOCK_BYTES: usize = 4096;
-/// Bytes before the fragments.
+/// Bytes of the group header, which precedes the fragments.
 pub(crate) const GROUP_HEADER_BYTES: usize = 80;
-/// Bytes before each fragment.
+/// Bytes of the header that precedes each fragment.
 pub(crate) const FRAGMENT_HEADER_BYTES: usize = 16;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"NFlg");

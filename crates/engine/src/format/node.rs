@@ -46,7 +46,7 @@ pub(crate) const KIND_OVERFLOW_DATA: u8 = 3;
 /// Value of byte 0 of the body of a page of values that leaves refer to.
 pub(crate) const KIND_PACKED: u8 = 4;
 
-/// Bytes before the slots.
+/// Bytes of the node header, which precedes the slots.
 pub(super) const NODE_HEADER_BYTES: usize = 32;
 /// Bytes of a key, after the common prefix, that its slot contains.
 pub(super) const HEAD_BYTES: usize = 4;
@@ -90,7 +90,7 @@ pub(crate) enum Cell<'a> {
 /// A reference to a packed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PackedRef {
-    /// The page.
+    /// The page of packed values in which the value lies.
     pub(crate) page: PageId,
     /// Offset of the value in the body of the page.
     pub(crate) offset: u16,
@@ -338,7 +338,7 @@ impl<'a> Node<'a> {
         let prefix = self.prefix();
         let rest = match key.strip_prefix(prefix) {
             Some(rest) => rest,
-            // Outside the fences: only damage, or a caller that looks for a bound, brings us here.
+            // The key lies outside the fences: either the tree is damaged, or the caller searches for a bound.
             None if key < prefix => return Ok(Err(0)),
             None => return Ok(Err(self.count)),
         };
@@ -387,7 +387,7 @@ impl<'a> Node<'a> {
         self.heap() - NODE_HEADER_BYTES - self.count * SLOT_BYTES
     }
 
-    /// Checks a node as far as that is possible without others: order of keys, heads, fences, cells.
+    /// Checks a node as far as that is possible without other nodes: order of keys, heads, fences, cells.
     ///
     /// # Errors
     /// `Corrupt`, naming the first fault.
@@ -439,7 +439,7 @@ impl<'a> Node<'a> {
         self.body.get(offset + rest_len.saturating_sub(HEAD_BYTES)..).ok_or_else(|| self.bad_cell(index))
     }
 
-    /// Returns the offset of the cell, and the length of the rest of the key.
+    /// Returns the offset of cell `index` in the body, and the length of the rest of its key.
     #[inline]
     fn slot(&self, index: usize) -> Result<(usize, usize)> {
         if index >= self.count {

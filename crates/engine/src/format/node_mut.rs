@@ -15,11 +15,11 @@ use crate::error::{Error, Result};
 pub(crate) struct NodeSpec<'a> {
     /// Height above the leaves.
     pub(crate) level: u8,
-    /// The table.
+    /// The table to which the node belongs.
     pub(crate) table: TableId,
-    /// Lower fence.
+    /// Lower fence: no key of the node is smaller.
     pub(crate) lower: &'a [u8],
-    /// Upper fence.
+    /// Upper fence: all keys of the node are smaller. `None` for the last node of a level.
     pub(crate) upper: Option<&'a [u8]>,
     /// The leftmost child of an inner node.
     pub(crate) first_child: Option<PageId>,
@@ -36,7 +36,7 @@ impl NodeSpec<'_> {
     }
 }
 
-/// Makes `body` an empty node. The fences must fit: having none always does, and [`Cells::fit`] tells for others.
+/// Makes `body` an empty node. The fences must fit: empty ones always do, and [`Cells::fit`] checks others.
 pub(crate) fn init(body: &mut [u8], spec: &NodeSpec<'_>) {
     let upper = spec.upper.unwrap_or_default();
     let lower_at = body.len() - spec.lower.len();
@@ -275,7 +275,7 @@ impl Cells {
         // The first bytes of each rest are in the slots and not in the cells.
         let in_slot = |key_bytes: usize| key_bytes.saturating_sub(prefix_len).min(HEAD_BYTES);
         let in_slots = if in_slot(self.key_bytes_min) == in_slot(self.key_bytes_max) {
-            // Without a look at each: this is asked for every cell that a bulk load adds.
+            // An upper bound without a look at each key, because a bulk load calls this for every cell that it adds.
             range.len() * in_slot(self.key_bytes_min)
         } else {
             range.clone().map(|index| in_slot(self.key(index).len())).sum()
@@ -349,7 +349,7 @@ pub(crate) fn separator<'a>(below: &[u8], at: &'a [u8]) -> &'a [u8] {
 }
 
 fn put_u16(body: &mut [u8], at: usize, value: usize) {
-    // Positions and lengths in a body are below 65536: bodies are.
+    // Positions and lengths in a body are below 65,536, because a page is not longer than that.
     body[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
 }
 
@@ -397,7 +397,7 @@ mod tests {
             let (fit, written) = write(&keys, &lower, &upper);
             assert!(!fit && refused(written), "{short} short keys behind {} others", keys.len() - short);
         }
-        // As long as the prefix, and another one.
+        // As long as the prefix, but different from it.
         let other = [b'q'; 901];
         assert!(refused(write(&[&other], &lower, &upper).1));
     }

@@ -14,7 +14,7 @@ use super::fields::u64_at;
 use super::{CommitSeq, Location, PageId};
 use crate::error::{Error, Result};
 
-/// Bytes of the header.
+/// Length of the page header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 40;
 /// Smallest page. Databases start at 4096; smaller ones make small trees tall in tests.
 pub(crate) const PAGE_BYTES_MIN: usize = 512;

@@ -17,35 +17,35 @@ const DELETE: u8 = 2;
 const CREATE_TABLE: u8 = 3;
 const DROP_TABLE: u8 = 4;
 
-/// One change, borrowed from where it is kept.
+/// One change in the record of a commit; its keys, values and names are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
     /// Sets the value of a key.
     Put {
-        /// The table.
+        /// The table of the key.
         table: TableId,
         /// The key.
         key: &'a [u8],
-        /// Its new value.
+        /// The new value of the key.
         value: &'a [u8],
     },
     /// Removes a key, if it is there.
     Delete {
-        /// The table.
+        /// The table of the key.
         table: TableId,
         /// The key.
         key: &'a [u8],
     },
     /// Creates an empty table.
     CreateTable {
-        /// Its name.
+        /// The name of the table.
         name: &'a [u8],
     },
     /// Removes a table and all that is in it.
     DropTable {
-        /// The table.
+        /// The table to be removed.
         table: TableId,
-        /// Its name.
+        /// The name of the table.
         name: &'a [u8],
     },
 }

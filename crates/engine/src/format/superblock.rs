@@ -35,7 +35,7 @@ const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 pub(crate) const COUNTED_MAX: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"nofault\x01";
-/// Bytes with fields in versions up to 2; `USED_BYTES` is the number since.
+/// Number of bytes that hold fields in versions up to 2; `USED_BYTES` is the number in later versions.
 const USED_BYTES_2: usize = 104;
 const USED_BYTES: usize = 120;
 /// Incompatible features that this code knows: none yet. A superblock with another one is refused.
@@ -66,9 +66,9 @@ pub(crate) struct Superblock {
     pub(crate) table_checksum: u64,
     /// Position of the last log group before the records that recovery has to replay.
     pub(crate) log_anchor: u64,
-    /// Sequence number of that group.
+    /// Sequence number of the log group at `log_anchor`.
     pub(crate) log_anchor_sequence: u64,
-    /// Checksum of that group. Recovery insists on finding exactly this group.
+    /// Checksum of the log group at `log_anchor`. Recovery requires exactly this group there.
     pub(crate) log_anchor_checksum: u64,
     /// A bit for each feature of the state of `commit` that a build may ignore. Kept while this very state is in force;
     /// the next checkpoint clears the bits that it does not know, as it does not maintain those features.

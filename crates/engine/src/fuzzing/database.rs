@@ -108,8 +108,8 @@ fn changed(input: &mut Input<'_>) -> SimWorld {
     world
 }
 
-/// The same with changes of superblock, page table and pages, and then all checksums put right, so that nothing keeps them out but
-/// the checks behind.
+/// Returns the sound database with changes in superblock, page table and pages, and all checksums recomputed: only the
+/// checks of the content itself can refuse them.
 fn forged(input: &mut Input<'_>) -> SimWorld {
     let world = sound().restart(1);
     let data = world.read_file("data").expect("a file that exists");
@@ -131,7 +131,7 @@ fn forged(input: &mut Input<'_>) -> SimWorld {
         let body = &mut forger.data[block.0 as usize * PAGE_BYTES..][..PAGE_BYTES];
         match kind % 8 {
             0 => superblock.table_levels = u32::from(input.u8() % 10),
-            // Not so many that the table's memory is all there is to see.
+            // Bounded, so that not every such run ends because the page table would take too much memory.
             1 => superblock.page_count = u64::from(input.u16()) << (input.u8() % 7),
             2 => superblock.table_root = block,
             3 => {
@@ -200,7 +200,8 @@ impl Forger {
         Some(Location { tag, ..at }.to_word())
     }
 
-    /// Where a block begins; `None` outside the file, and when there have been so many that they must go round in a circle.
+    /// Returns the offset at which a block begins; `None` outside the file, and after so many blocks that the
+    /// references must form a cycle.
     fn meet(&mut self, block: BlockId) -> Option<usize> {
         let start = usize::try_from(block.0).ok()?.checked_mul(PAGE_BYTES)?;
         self.met.push(block);

@@ -1,4 +1,5 @@
-//! The bodies for a moment: bytes from a seed, and sound bytes with a few of them changed.
+//! Runs each fuzzing body for a short time: on random bytes from a seed, and on sound bytes of which a few were
+//! changed.
 
 use fastrand::Rng;
 

@@ -92,7 +92,8 @@ pub fn values(bytes: &[u8]) {
     let readers = [Reader::new(PAGE_BYTES, value), Reader::listing(PAGE_BYTES, value)];
     for (index, reader) in readers.into_iter().enumerate() {
         let Ok(mut reader) = reader else { continue };
-        // A few pages that name each other can be a value as long as it says: of the longest only that it begins.
+        // A few pages that refer to each other in a cycle can form a value of any length: a very long one is only
+        // opened.
         if len_bytes > 1 << 20 {
             continue;
         }

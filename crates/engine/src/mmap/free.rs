@@ -21,7 +21,7 @@ pub(super) struct FreePages<'a> {
     taken: Vec<Key>,
     spare: Vec<PageId>,
     freed: Vec<PageId>,
-    /// Set while records are written: taking more records then would change what is written, without end.
+    /// Set while records are written: to take further records then would change the records to be written, without end.
     closed: bool,
 }
 

@@ -49,7 +49,7 @@ mod tests;
 
 /// Number of committed pages kept outside the data file at which a committer itself applies them to the file.
 const WAITING_PAGES_MAX: usize = 4096;
-/// Number of such pages at which the background thread is woken early.
+/// Number of committed pages outside the data file at which the background thread is woken early.
 const WAITING_PAGES_WAKE: usize = 512;
 /// Longest time that committed pages otherwise stay outside the data file.
 const APPLY_EVERY: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ const APPLY_EVERY: Duration = Duration::from_millis(10);
 const IDLE_MOST: Duration = Duration::from_secs(1);
 /// How long a commit waits for readers that prevent the reuse of the log.
 const READERS_END_WITHIN: Duration = Duration::from_secs(1);
-/// Attempts to get free space in the log.
+/// Attempts of a commit to find free space in the log before it fails.
 const ATTEMPTS: usize = 100;
 
 /// A mapped store with a log: see the module.
@@ -93,9 +93,9 @@ pub(super) struct LoggedStore {
 /// A request to the background thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Signal {
-    /// Something was committed and is to be applied soon.
+    /// Whether something was committed that is to be applied soon.
     work: bool,
-    /// The thread is not to wait for more work.
+    /// Whether the thread is to begin at once instead of waiting for more work.
     hurry: bool,
 }
 
@@ -330,7 +330,7 @@ impl LoggedStore {
         })?
     }
 
-    /// Makes a commit known and appends its record, in this order (rule 4); `None`, with nothing changed, when the log has no room.
+    /// Adds versions and state of a commit, then appends its record (rule 4); `None`, without a change, if the log is full.
     fn publish(&self, commit: CommitSeq, prepared: PreparedCommit) -> Result<Option<LoggedCommit>> {
         let PreparedCommit { record, pages, state, changes } = prepared;
         let ids: Vec<PageId> = pages.iter().map(|(id, _)| *id).collect();

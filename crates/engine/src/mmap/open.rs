@@ -1,4 +1,4 @@
-//! Making the files of a mapped store, and bringing them to where their log ends.
+//! Creates the files of a mapped store, and replays the log into them when a store is opened.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,8 +1,9 @@
 //! The places of pages in a file that is never overwritten (`MappedLog`): a table from page to block, and the free
 //! blocks.
 //!
-//! The table is the engine's: the same words, the same nodes on disk. In memory all of it is one array, which readers load from
-//! without a lock. A checkpoint writes the nodes that changed and answers the root, which the meta page names.
+//! The table is the engine's: the same words, the same nodes on disk. In memory all of it is one array, which readers
+//! load from without a lock. A checkpoint writes the nodes that changed and returns the root, which the meta page
+//! names.
 //!
 //! Kept true by:
 //! 1. A block is written only while no durable checkpoint and no reader can reach it. A block of the checkpoint before
@@ -170,7 +171,7 @@ impl PlacedPages {
     }
 
     fn tag_of(&self, image: &[u8]) -> Tag {
-        // Without checksums there is nothing that could be compared with it.
+        // Without checksums the tag is not compared with anything.
         if self.shape.checksums { Tag::of_page(image) } else { Tag::from_bits(0) }
     }
 
@@ -230,7 +231,8 @@ impl PlacedPages {
         Ok(())
     }
 
-    /// Writes the changed nodes of the table. No [`PlacedPages::write`] meanwhile; those that follow belong to the next snapshot.
+    /// Writes the changed nodes of the table. No [`PlacedPages::write`] may run meanwhile; later writes belong to the
+    /// next snapshot.
     pub(super) fn snapshot(&self, data: &DataFile) -> Result<Snapshot> {
         let (page_bytes, pages) = (self.shape.page_bytes, self.shape.pages_max);
         let (levels, entries) = (levels_for(pages, page_bytes), entries_per_node(page_bytes));
@@ -271,10 +273,10 @@ impl PlacedPages {
         lock(&self.accounts).free.extend(snapshot.retired);
     }
 
-    /// Accounts for every block. No [`PlacedPages::write`] and no snapshot meanwhile.
+    /// Checks that every block has exactly one use. No [`PlacedPages::write`] and no snapshot may run meanwhile.
     ///
     /// # Errors
-    /// `Bug` for a block that is two things, or nothing.
+    /// `Bug` for a block with two uses, or with none.
     pub(super) fn check(&self) -> Result<()> {
         let accounts = lock(&self.accounts);
         let pages = (0..self.shape.pages_max).filter_map(|id| self.find(PageId(id)));

@@ -6,8 +6,8 @@
 //!    reused by later commits only, and only when no reader sees a state before it.
 //! 2. The pages are durable before the meta page that leads to them is written; that is durable before the commit is visible.
 //! 3. The meta page is written over the older of the two: torn, it leaves the state before.
-//! 4. The meta page that opening goes on from is durable before anything is written: found in the page cache it need not be, and
-//!    the pages of the one before it count as unused from there on.
+//! 4. The meta page from which opening continues is made durable before anything else is written: found in the page
+//!    cache, it need not be durable, and pages that only the meta page before it needs count as unused from then on.
 //!
 //! A writable map changes how the copies get to the file: by stores into the map and `msync` instead of `pwrite` and `fdatasync`.
 //! The copies themselves are made in user memory in both forms, so that an abandoned commit leaves no trace.

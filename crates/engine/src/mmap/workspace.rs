@@ -127,8 +127,8 @@ impl<'a> Workspace<'a> {
         Self::new(Target::Heap { base, copies: BTreeMap::new() }, state, free)
     }
 
-    /// Works in a private map. The caller must restore the pages that an abandoned commit stored to:
-    /// [`Workspace::into_stored_to`].
+    /// Creates a workspace in a private map, where the operating system makes the copies. The caller must restore the
+    /// pages that an abandoned commit stored to: [`Workspace::into_stored_to`].
     ///
     /// # Safety
     /// No other code may use the map while the workspace lives.

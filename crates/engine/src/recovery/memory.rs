@@ -51,8 +51,8 @@ fn least_bytes(page_bytes: usize) -> usize {
     least
 }
 
-/// Refuses to create a database with a cache in which not even an empty one fits. The message says how many bytes would
-/// be enough.
+/// Refuses to create a database with a cache in which not even an empty database fits. The message says how many bytes
+/// would be enough.
 ///
 /// # Errors
 /// `InvalidCall`.
@@ -68,12 +68,13 @@ pub(super) fn refuse_small_cache(settings: &Settings) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidCall, what))
 }
 
-/// The cache that buffers are shared out of when a database is opened: the setting, or the least that an empty one takes.
+/// Returns the cache size from which the sizes of buffers are derived when a database is opened: the setting, or the
+/// smallest cache in which an empty database works, if that is larger.
 pub(super) fn shared_out_bytes(settings: &Settings, page_bytes: usize) -> usize {
     settings.cache_bytes.max(least_bytes(page_bytes))
 }
 
-/// The cache that a pool with this page table gets: the bytes that are shared out, or more where the table leaves too
+/// Returns the cache size that a pool with this page table gets: `shared_out_bytes`, or more where the table leaves too
 /// little of them for the smallest pool.
 pub(super) fn pool_cache_bytes(shared_out_bytes: usize, page_bytes: usize, map: &BlockMap) -> u64 {
     (shared_out_bytes as u64).max(BufferPool::bytes_min(page_bytes, map) + spent_bytes(shared_out_bytes))

@@ -89,7 +89,7 @@ pub(crate) fn contents_of(directory: &dyn Directory) -> Result<Contents> {
     Ok(contents(names.iter().map(String::as_str)))
 }
 
-/// Whether a database may be created where the names say this.
+/// Refuses to create a database in a folder with these contents unless it is free for one.
 ///
 /// # Errors
 /// `AlreadyExists` when there is one, or a part of one.
@@ -111,7 +111,7 @@ pub(crate) fn refuse_existing(contents: &Contents) -> Result<()> {
     }
 }
 
-/// Whether there is a database to open where the names say this.
+/// Refuses to open a database in a folder with these contents unless it holds one.
 ///
 /// # Errors
 /// `NotFound` when there is none; `Corrupt` when a part of it is missing.
@@ -156,7 +156,7 @@ pub(crate) fn remove_unfinished(directory: &dyn Directory) -> Result<()> {
         |wanted: &[&str]| -> Vec<&String> { names.iter().filter(|name| wanted.contains(&name.as_str())).collect() };
     for name in there(&[NEW_DATA, COPY]) {
         match directory.lock(name, LOCK) {
-            // Parts of it may never have been made.
+            // Parts of a striped data file may never have been created.
             Err(error) if error.kind() != IoErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
@@ -166,7 +166,8 @@ pub(crate) fn remove_unfinished(directory: &dyn Directory) -> Result<()> {
         directory.remove(name).map_err(failed)?;
     }
     if !named.is_empty() {
-        // Before the temporary data file, without which they are parts of a database.
+        // These removals are made durable before the temporary data file is removed, without which the files would
+        // count as parts of a database.
         directory.sync().map_err(failed)?;
     }
     there(&TEMPORARY).into_iter().try_for_each(|name| directory.remove(name)).map_err(failed)

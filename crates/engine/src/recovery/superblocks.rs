@@ -1,4 +1,4 @@
-//! Decides which of the two superblocks is in force, and makes both of them that one.
+//! Decides which of the two superblocks is in force, and writes it to both slots.
 //!
 //! A checkpoint of version 3 writes the same superblock durably to one slot, then durably to the other, and only then are blocks freed,
 //! segments of the log used again, and a load acknowledged. So of two slots, one of which is damaged, the other holds either the same

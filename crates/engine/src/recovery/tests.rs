@@ -30,7 +30,7 @@ fn settings() -> Settings {
         cache_bytes: (64 << 10) + (512 << 10) + (48 << 10) + 40 * 736,
         log_bytes: 64 << 10,
         background_threads: false,
-        // Two worlds that do the same things hold the same bytes.
+        // Two simulated disks with the same history hold the same bytes.
         seed: Some(1),
         ..Settings::default()
     }
@@ -207,7 +207,8 @@ fn history(world: &SimWorld, seed: u64, steps: usize, promises: &mut Promises) -
     Ok(())
 }
 
-/// Opens a world after a power cut and checks every reported commit. Returns false when no database was ever complete.
+/// Opens the database on a disk after a power cut, and checks every commit that was reported as durable. Returns false
+/// when no database was ever complete.
 fn check_promises(world: &SimWorld, promises: &Promises) -> bool {
     let numbers = match Numbers::open(world) {
         Ok(numbers) => numbers,
@@ -430,7 +431,7 @@ fn trouble_at_random_never_breaks_a_promise_that_was_kept() {
             flipped_read: rate(3),
             ..Rates::default()
         });
-        // It may fail at any point, as long as it says so.
+        // The history may end at any point, with an error.
         let _ = history(&world, seed, 60, &mut promises);
         check_promises(&world.restart_with(seed, SimOptions::default()), &promises);
     }
@@ -459,7 +460,7 @@ fn every_call_may_fail_once_and_no_promise_is_broken() {
     for (call, errno) in calls {
         for k in 0.. {
             let world = SimWorld::new(k, SimOptions::calm());
-            // Of reads and writes there are many: the first ones, then fewer.
+            // There are many reads and writes: all of the first ones fail in turn, then fewer and fewer.
             let skip = if k < 20 { k } else { k * k / 20 };
             world.inject(Fault::new(call, Effect::Errno(errno)).after(skip));
             let mut promises = Promises::default();
@@ -531,7 +532,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             let first = scope.spawn(|| checkpointer.checkpoint());
             wait_until("the first begins", || !pool.readers().is_empty());
             log.durable(later).wait().unwrap();
-            // It goes on until its superblock is durable, and not to the blocks that it frees.
+            // The first checkpoint proceeds until its superblock is durable, and stops before it frees blocks.
             let dead_versions = pool.hold_dead_versions();
             drop(metadata);
             let base = || open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap().base;
@@ -540,7 +541,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             world.inject(Fault::new(Call::Write, Effect::Errno(5)).on("data").after(k));
             let second = scope.spawn(|| checkpointer.checkpoint());
             for _ in 0..30 {
-                // It should not come to an end before the first does.
+                // The second checkpoint should not end before the first.
                 if second.is_finished() {
                     break;
                 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The default cache takes one part in so many of the memory limit.
+/// The default cache is the memory limit divided by this.
 const SHARE: u64 = 8;
 const LEAST_BYTES: u64 = 16 << 20;
 const MOST_BYTES: u64 = 1 << 30;

@@ -16,7 +16,8 @@ use crate::sync::semaphore::Permit;
 enum Stage {
     /// Nothing was written to the log or published.
     Untouched,
-    /// Part of the record is in the log, which recovery ignores, or pages were published and freed again: the number is used up.
+    /// Part of the record is in the log, which recovery ignores, or pages were published and freed again: the commit
+    /// number is used up.
     Begun,
     /// The record is complete, or pages were published: stopping now would leave half a commit.
     Committed,
@@ -55,7 +56,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         let mut reads = commit.all_reads().peekable();
         loop {
             let mut budget = Budget::new();
-            // Nothing else is committed meanwhile, so each part is checked once. Also without reads: keys may have been forgotten.
+            // Nothing else is committed meanwhile, so each part of the reads is checked once. A first check is made
+            // without reads, too: the window may have forgotten commits.
             self.commits.check(&self.commits.lock(), commit, &mut reads, &mut budget)?;
             if reads.peek().is_none() {
                 return Ok(());
@@ -85,8 +87,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         Ok(result)
     }
 
-    /// Makes private copies that no record describes, as all of this commit, with an empty record: after a `Wait`, `LogFull` included, nothing
-    /// has happened.
+    /// Makes private copies that no record describes, appends an empty record and publishes the copies, as the whole of
+    /// this commit. After a `Wait`, `LogFull` included, nothing has changed.
     pub(crate) fn edit_and_append(
         &mut self,
         change: impl FnOnce(&mut S::Copies<'_>) -> Attempt<()>,
@@ -122,7 +124,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         let committed = CommitReceipt { seq: self.seq, position };
         let commits = self.commits.clone();
         let drops = ops.iter().any(|op| matches!(op, Op::DropTable { .. }));
-        // Before it takes effect: others may begin between two parts, and see less than this commit; none can commit.
+        // Done before the commit takes effect: other transactions may begin between two parts, without seeing this
+        // commit, but none can commit.
         for part in ops.chunks(STEPS_MAX / STEPS_TO_NOTE) {
             commits.lock().note_keys(self.seq, part, &mut Budget::new());
         }

@@ -43,7 +43,7 @@ const IDLE_LOOKS_MAX: u32 = 40;
 pub(crate) enum ClaimScope {
     /// The read set of a transaction.
     Reads(ReadSet),
-    /// Any key.
+    /// All keys of all tables.
     Everything,
 }
 
@@ -250,7 +250,7 @@ impl Precedence {
         let ended =
             if state.placed.as_ref().is_some_and(|placed| placed.id == own) { state.placed.take() } else { None };
         drop(state);
-        // Its permit wakes the next one: not under the lock.
+        // The dropped permit wakes the next waiter, which must not happen under the lock.
         drop(ended);
     }
 
@@ -269,7 +269,8 @@ impl Precedence {
         goes_on
     }
 
-    /// Sees to it that a claim lapses: an executor has no clock that this crate knows of. The thread ends soon after the last claim.
+    /// Starts the thread that ends lapsed claims, unless it runs: this crate knows of no timer of the executor. The
+    /// thread ends soon after the last claim.
     fn watch(self: &Arc<Self>) {
         {
             let mut state = self.lock();
@@ -344,7 +345,7 @@ mod tests {
         assert!(!precedence.stands(claim.id()) && !precedence.refuses(None, &put("k")));
         assert!(precedence.claimed_by(Some(claim.id()), CommitSeq(9)).is_none());
         let next = place(&precedence, "k");
-        // The old one ends late, and ends no other.
+        // The handle of the lapsed claim is dropped late, and ends no other claim.
         drop(claim);
         assert!(precedence.stands(next.id()));
         assert_eq!(precedence.counts.lapsed.load(Ordering::Relaxed), 1);

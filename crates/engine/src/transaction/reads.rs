@@ -80,14 +80,14 @@ impl ReadSet {
         Ok(())
     }
 
-    /// A scan begins, which has read nothing yet.
+    /// Notes that a scan of `range` begins, which has read nothing yet.
     ///
     /// # Errors
     /// `TransactionTooLarge` when there is no memory to remember it: then it must not begin.
     pub(crate) fn begin_scan(&mut self, table: TableId, range: &KeyRange) -> Result<()> {
         self.end_scan();
         let (start, end) = ends_of(table, range);
-        // Before it has begun: where it stops is not known, and must not be refused then.
+        // The memory is taken before the scan begins: where it will stop is not known, and must not be refused then.
         self.take_memory(start.len() + end.len())?;
         self.bytes -= start.len() + end.len() + ENTRY_OVERHEAD_BYTES;
         self.scanned = Some((start.clone(), start));

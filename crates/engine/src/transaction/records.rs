@@ -51,7 +51,7 @@ pub(crate) fn for_each_fragment(ops: &[Op], fragment_bytes: usize) -> impl Itera
     })
 }
 
-/// The ops of a record. `root_of` knows the tables, those included that earlier records created.
+/// Returns the ops of a record. `root_of` returns the roots of tables, including tables that earlier records created.
 ///
 /// # Errors
 /// `Corrupt` when the record is damaged or names a table that does not exist.

@@ -131,7 +131,7 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
         let mut writing = section();
         writing.edit(|_, _| Ok(())).unwrap();
         let noted = largest(|| _ = writing.finish(&commit.ops, Durability::Deferred, LogPosition(1)));
-        // Entered as an ordinary commit, one that has read so much is sent the other way.
+        // As an ordinary commit, a commit that has read so much is refused as too large.
         let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
         let record = encode(&ops);
         // The reads are as of the newest commit. As of an older one, keys that share a number in the full table would conflict falsely.

@@ -22,7 +22,7 @@ struct Empty {
     db: Db,
     table: Table,
     other: Table,
-    /// Blocks in use before the load.
+    /// Number of blocks in use before the load.
     blocks: u64,
 }
 
@@ -53,7 +53,7 @@ impl Empty {
         assert_eq!(block_on(self.table.get(b"k")).unwrap(), None, "{what}");
         assert_eq!(rows_of(&self.table), 0, "{what}");
         let blocks = self.blocks_after_checkpoints();
-        // The page table keeps nodes for the page numbers that there were.
+        // The page table keeps its nodes for the page numbers that the load used.
         assert!(blocks <= self.blocks + 60, "{what}: {blocks} blocks in use after {}", self.blocks);
         let found = block_on(self.db.verify()).unwrap();
         assert!(found.is_clean(), "{what}: {:?}", found.problems);
@@ -78,7 +78,7 @@ fn rows_of(table: &Table) -> usize {
 #[test]
 fn a_long_value_that_cannot_be_written_to_its_end_leaves_no_pages_behind() {
     let empty = Empty::with(&Settings { cache_bytes: 2 << 20, ..tiny() });
-    // More than may be published and not written.
+    // Longer than the pages that may be published and not written yet.
     let value = vec![7; 2 << 20];
     for after in [0, 1, 2] {
         empty.world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data").after(after));
@@ -197,7 +197,7 @@ fn a_load_whose_checkpoint_fails_is_taken_back_whatever_others_do_meanwhile() {
                 if made.as_ref().is_err_and(|error| error.kind() != ErrorKind::Poisoned) {
                     assert_eq!(rows_of(&empty.table), 0, "{what}");
                     assert_eq!(rows_after_cut(world, after), 0, "{what}");
-                    // The background thread's turn, before this one comes to take anything back.
+                    // As the background thread may do before this thread takes the load back.
                     block_on(db.checkpoint()).unwrap_or_else(|error| panic!("{what}: {error}"));
                     assert_eq!(rows_after_cut(world, after), 0, "{what}, after a checkpoint of another");
                 }
@@ -205,7 +205,7 @@ fn a_load_whose_checkpoint_fails_is_taken_back_whatever_others_do_meanwhile() {
             };
             let Err(error) = super::load(&db.core, empty.table.tree, rows(500), checkpoint) else { break };
             if error.kind() == ErrorKind::Poisoned {
-                // The superblock: its write comes last.
+                // The write of a superblock failed: it is the last write of a checkpoint.
                 let refused = put(&empty.other, b"k", b"v").unwrap_err();
                 assert_eq!(refused.kind(), ErrorKind::Poisoned, "{what}: {refused}");
                 assert_eq!(rows_of(&empty.table), 0, "{what}");

@@ -187,7 +187,7 @@ fn snapshots_and_pages_that_change_meanwhile_are_left_in_peace() {
     let before = kept(&scattered);
     let (db, table) = (scattered.db.clone(), scattered.table.clone());
     let (mut random, mut rows) = (fastrand::Rng::with_seed(9), scattered.rows.clone());
-    // Between two moves, on the same thread: the pages looked up before are out of date by then.
+    // The closure runs between two moves, on the same thread: the pages looked up before are out of date by then.
     let found = db.compact(Pace::Full, |_| {
         let (key, value) = (key_of(random.u32(..KEYS)), vec![random.u8(..); 20]);
         table.put(&key, &value).unwrap();
@@ -215,7 +215,7 @@ fn a_caller_ends_a_compaction_and_the_pages_moved_until_then_are_sound() {
     let found = found.unwrap();
     assert!(lists == 2 && found.tables == 0 && found.pages_moved > 0, "{found:?}");
     scattered.check();
-    // And of the other kind: dropped before its first megabyte is over, or soon after.
+    // The other way to end a compaction: its future is dropped before the first megabyte is done, or soon after.
     let db = scattered.inner().clone();
     let mut compaction = Box::pin(db.compact(Pace::Gentle, |_| true));
     assert!(compaction.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -229,7 +229,7 @@ fn a_damaged_page_is_named_and_moved_nowhere() {
     scattered.rewrite(20_000);
     let ScatteredTable { world, db, table, .. } = scattered;
     drop((db, table));
-    // Opened again, so that no leaf is in memory, where no damage would be met.
+    // Opened again, so that no leaf is in memory, where the damage would not be seen.
     let directory: Arc<dyn Directory> = world.directory();
     let db = blocking::Db::open_in(&directory, &settings(2 << 20)).unwrap();
     let block = {
@@ -244,7 +244,7 @@ fn a_damaged_page_is_named_and_moved_nowhere() {
     let error = db.compact(Pace::Full, |_| true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains(&format!("at byte {}", block * 512)), "{error}");
-    // By its table, and by the walk over all blocks.
+    // The damage is found in the walk of its table, and in the walk over all blocks.
     let problems = db.verify().unwrap().problems;
     assert!(
         !problems.is_empty() && problems.iter().all(|problem| problem.error.page() == error.page()),

@@ -1,5 +1,5 @@
 //! Checks the rules in `pins` exhaustively in a model: a few operations, fewer frames than they want, every
-//! interleaving, and pages evicted at the worst moments. Every operation must end, however the steps fall.
+//! interleaving, and pages evicted at the worst moments. Every operation must end, in whatever order the steps occur.
 //!
 //! A state holds everything that decides which steps can follow. So a path that comes back to a state is an operation
 //! that goes on for ever, and a state without a next step in which an operation is left is a deadlock.
@@ -199,10 +199,11 @@ impl Setting {
         };
     }
 
-    /// Looks at every state. Answers how many there are.
+    /// Visits every state that can be reached, and returns their number.
     ///
     /// # Errors
-    /// A state in which nothing can go on, or that an operation comes back to.
+    /// A description of a deadlock (a state without a next step although an operation has not ended) or of a cycle (a
+    /// state that leads back to itself).
     fn explore(&self) -> Result<usize, String> {
         // Whether a state is still on the path that is being followed.
         let mut seen: HashMap<State, bool> = HashMap::new();

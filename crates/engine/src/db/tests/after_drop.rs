@@ -1,4 +1,4 @@
-//! Damage that a reader meets under the handle of a table that was dropped: the pages belong to others by then.
+//! Apparent damage that a reader meets with the handle of a dropped table: its pages belong to other tables by then.
 
 use nofault_sim::Rates;
 

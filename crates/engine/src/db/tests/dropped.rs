@@ -168,7 +168,7 @@ fn commit_of(tree: Tree, changes: &[Change]) -> Commit {
 
 #[test]
 fn a_commit_dropped_at_each_of_its_waits_has_happened_or_not() {
-    // The pages of the long value that goes are looked up on the way.
+    // The commit also looks up the pages of the long value that it removes.
     let (changes, after) = changes(9, 6);
     for stingy_log in [false, true] {
         let work =

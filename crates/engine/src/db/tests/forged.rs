@@ -1,5 +1,5 @@
-//! Pages that are whole by every check and name pages of other tables: freeing by such names must free only pages that
-//! may be the table's own.
+//! Pages that pass every check but refer to pages of other tables: a commit that follows such references must free only
+//! pages that may belong to its table.
 
 use super::*;
 use crate::btree::FoundValue;
@@ -10,12 +10,13 @@ use crate::format::node_mut;
 use crate::pages::memory::MemoryCopies;
 use crate::pages::{Attempt, PageCopies as _, Pages as _};
 
-/// Bytes of a value that fits one overflow page, and of one that needs two data pages below an index.
+/// Length of a value that fits one overflow page.
 const ONE_PAGE: usize = 400;
+/// Length of a value that needs three overflow pages: two data pages below an index.
 const THREE_PAGES: usize = 500;
 
-/// Creates a database with a table `t`, to be forged, and another table, which would lose pages if forged references
-/// were followed.
+/// Creates a database with a table `t`, in which references are to be forged, and another table, which would lose pages
+/// if they were followed.
 fn prepared() -> (TestCore<MemoryStore>, Tree, Tree) {
     let core = new_core(easy());
     let [tree, other] = ["t", "other"].map(|name| new_table(&core, Mode::Blocking, name));

@@ -29,9 +29,10 @@ fn versions(world: &SimWorld) -> [u32; 2] {
     SUPERBLOCK_OFFSETS.map(|offset| version_of(&data[offset as usize..]))
 }
 
-/// A database of format 1 or 2. The current format differs in its number, in that both superblocks are written (they
-/// took turns), and from format 1 also in the notes of dropped tables, of which there are none here. It has short,
-/// packed and long values, some of them in the log only, as are a drop and a new table.
+/// Creates a database of format 1 or 2. The current format differs in its number, and in that a checkpoint writes both
+/// superblocks, which took turns before; from format 1 also in the notes of dropped tables, of which there are none
+/// here. The database has short, packed and long values, some of them in the log only, as are a dropped and a new
+/// table.
 fn of_format(version: u32) -> (SimWorld, Content) {
     let world = SimWorld::new(4, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();

@@ -63,7 +63,7 @@ fn a_lookup_under_way_begins_again_when_a_commit_becomes_visible() {
             assert!(polls > 4, "a tree of several levels, each of which is missed");
             return;
         }
-        // Every page on the way is freed, and others come to be where they were.
+        // Every page of the path is freed, and its page id is allocated again for another page.
         let delete = |number| Op::Delete { tree, key: key(number).into() };
         commit(&core, Mode::Blocking, (0..300).map(delete).collect(), Durability::Sync).unwrap();
         (0..300).rev().for_each(|number| put(&core, tree, &key(number), if number == 150 { "after" } else { "other" }));

@@ -1,4 +1,5 @@
-//! Long values that others replace while a commit that will replace them waits: their pages have become other values' by then.
+//! Long values that other commits replace while a commit that will replace them, too, waits: their pages belong to
+//! other values by then.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,9 @@ use crate::error::Error;
 use crate::format::node::OverflowRef;
 use crate::transaction::OverflowPages;
 
-/// Bytes of a value that fits one overflow page, and of one that needs two data pages below an index.
+/// Length of a value that fits one overflow page.
 const ONE_PAGE: usize = 400;
+/// Length of a value that needs three overflow pages: two data pages below an index.
 const THREE_PAGES: usize = 500;
 
 fn set(core: &TestCore<MemoryStore>, tree: Tree, key: &str, len: usize) {
@@ -39,7 +41,8 @@ fn prepared() -> (TestCore<MemoryStore>, Tree) {
     (core, tree)
 }
 
-/// Replaces `k` by a short value, gives its three pages to others, and makes one of them the root of a new value of `k`, which is so long.
+/// Replaces `k` by a short value, lets other values take its three pages, and makes one of them the root of a new value
+/// of `k`, which is `len` bytes long.
 fn replace_by_others(core: &TestCore<MemoryStore>, tree: Tree, len: usize) {
     let before = long_value(core, tree);
     set(core, tree, "k", 1);
@@ -72,7 +75,7 @@ fn a_commit_that_waited_frees_no_pages_that_belong_to_others_by_then() {
         let ops = vec![Op::Put { tree, key: b"k".to_vec(), value: b"last".to_vec() }];
         let waiting = Commit::blind(ops, Durability::Sync);
         let mut waiting = pin!(core.committer.commit(waiting));
-        // It knows by now which pages the old value has, and waits for the section.
+        // By now the commit has looked up the pages of the old value, and waits for the section.
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(section);
         replace_by_others(&core, tree, len);
@@ -136,7 +139,7 @@ fn commits_beside_each_other_that_free_long_values_all_end() {
     let tree = new_table(&core, Mode::Blocking, "t");
     let (tasks, deletes) = (6, 25);
     let key = |number: usize| format!("key {number:04}");
-    // Those of one commit lie in leaves of their own, which it asks for together.
+    // The keys of one commit lie in leaves of their own, which the commit requests together.
     let short = |number| Op::Put { tree, key: key(number).into(), value: b"short".to_vec() };
     commit(&core, Mode::Blocking, (0..tasks * deletes * 20).map(short).collect(), Durability::Sync).unwrap();
     (0..tasks * deletes).for_each(|number| set(&core, tree, &key(number * 20), THREE_PAGES));

@@ -37,7 +37,8 @@ fn count(db: &Db, table: &str) -> Result<u32> {
     Ok(found)
 }
 
-/// A database with a table that was loaded, which no log record tells of, as its last checkpoint leaves it, and the data file before that.
+/// Creates a database with a table that was filled by a bulk load, of which the log has no record. Returns its state
+/// after the last checkpoint, and the bytes of the data file before the load.
 fn loaded(during_load: Option<Fault>) -> (SimWorld, Vec<u8>) {
     let world = SimWorld::new(6, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();

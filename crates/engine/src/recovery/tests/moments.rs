@@ -145,7 +145,7 @@ fn while_a_superblock_is_written_the_one_before_keeps_its_blocks_and_its_log() {
     assert!(commit(&mut numbers, &mut promises));
     numbers.opened.checkpointer.checkpoint().unwrap();
     let before = numbers.opened.log.stats();
-    // More than a segment, so that the next checkpoint has one to give back.
+    // More than a segment, so that the next checkpoint has one to recycle.
     (0..10).for_each(|_| assert!(commit(&mut numbers, &mut promises)));
     let checkpointer = Arc::clone(&numbers.opened.checkpointer);
     let looked = Arc::new(Mutex::new(None));
@@ -179,7 +179,8 @@ fn while_a_superblock_is_written_the_one_before_keeps_its_blocks_and_its_log() {
     drop(numbers);
 }
 
-/// Of a closing group the anchor needs nothing but that it is durable: it begins no record that could be younger than the checkpoint.
+/// A closing group may be the anchor as soon as it is durable: it begins no record that could be of a later commit than
+/// the checkpoint.
 #[test]
 fn a_checkpoint_beside_a_group_that_is_being_written_begins_at_one_that_is_durable() {
     let world = SimWorld::new(4, SimOptions::calm());

@@ -38,7 +38,7 @@ fn forged_with(path: &[NodeId], entries_last: usize, change: impl FnOnce(&mut Su
     superblock.encode(slot, &mut data[SUPERBLOCK_OFFSETS[slot] as usize..][..SUPERBLOCK_BYTES]);
     world.set_len("data", data.len() as u64).unwrap();
     world.overwrite("data", 0, &data).unwrap();
-    // One that leads to the sound table is no way out.
+    // The superblock that leads to the sound table is erased, so that opening cannot use it.
     world.zero_range("data", SUPERBLOCK_OFFSETS[1 - slot]..SUPERBLOCK_OFFSETS[1 - slot] + 8).unwrap();
     world
 }

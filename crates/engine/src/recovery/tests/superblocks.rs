@@ -22,8 +22,8 @@ pub(super) fn set_all(numbers: &mut Numbers, value: u64, promises: &mut Promises
     }
 }
 
-/// A database with one checkpoint, and a second one during which the `k`-th write to the data file fails; also whether
-/// it did.
+/// Creates a database with one checkpoint, and a second one during which the `k`-th write to the data file fails. Also
+/// returns whether the second checkpoint failed.
 fn failed_at(k: u64, seed: u64) -> (SimWorld, Promises, bool) {
     let world = SimWorld::new(seed, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
@@ -38,8 +38,8 @@ fn failed_at(k: u64, seed: u64) -> (SimWorld, Promises, bool) {
     (world, promises, failed)
 }
 
-/// A database after its second checkpoint, whose first superblock is in a cache only: its process ended between the write and the flush.
-/// `writes` is how many writes to the data file that checkpoint makes.
+/// Creates a database in which the first superblock of the second checkpoint is in a cache only: the process ended
+/// between the write and the flush. `writes` is the number of writes to the data file that the checkpoint makes.
 fn in_a_cache_only(writes: u64, seed: u64) -> (SimWorld, Promises) {
     // A checkpoint ends with the writes of two superblocks.
     let (world, promises, failed) = failed_at(writes - 2, seed);
@@ -70,7 +70,7 @@ fn a_superblock_that_was_opened_from_outlives_a_power_cut_although_its_write_had
         for cut in 0..8 {
             assert!(check_promises(&world.restart(cut), &promises));
         }
-        // And while opening makes it durable.
+        // Power cuts while the opening makes the superblock durable.
         for cut in opened - 30..=opened {
             let (world, promises) = in_a_cache_only(writes, seed);
             world.cut_after(cut);
@@ -133,8 +133,8 @@ fn put_sector(world: &SimWorld, slot: usize, sector: &[u8]) {
     world.overwrite("data", start_of(slot), sector).unwrap();
 }
 
-/// A database with the superblock of the checkpoint before the last in slot `slot`, as a power cut between the two
-/// writes of a checkpoint leaves it.
+/// Creates a database with the superblock of the checkpoint before the last one in slot `slot`, as a power cut between
+/// the two superblock writes of a checkpoint leaves it.
 fn one_apart(slot: usize) -> (SimWorld, Vec<u64>) {
     let (world, _) = settled_world(21);
     let mut numbers = Numbers::open(&world).unwrap();
@@ -147,8 +147,8 @@ fn one_apart(slot: usize) -> (SimWorld, Vec<u64>) {
     (world, state)
 }
 
-/// The same, of an earlier version, after more commits than fit in memory: blocks that only the older superblock names
-/// are overwritten.
+/// Creates a database of an earlier format version with two superblocks of different checkpoints, after more commits
+/// than fit in memory: blocks that only the older superblock names are overwritten.
 fn taking_turns(version: u32) -> (SimWorld, Vec<u64>) {
     let (world, _) = settled_world(22);
     let mut numbers = Numbers::open(&world).unwrap();
@@ -197,7 +197,7 @@ fn a_power_cut_at_any_event_of_opening_loses_nothing_in_whatever_state_the_super
             for seed in 0..4 {
                 let world = world.restart(seed);
                 torn += u32::from((0..2).any(|slot| sequence_in(&world, slot).is_none()));
-                // Once more, while that is being put right.
+                // A second power cut, while opening repairs the superblocks.
                 let again = world.restart(seed);
                 again.cut_after(fastrand::Rng::with_seed(cut * 4 + seed).u64(1..=events + 4));
                 let _ = Numbers::open(&again);
@@ -236,7 +236,7 @@ fn damage_of_one_superblock_after_a_power_cut_at_any_moment_loses_nothing() {
                 assert!(check_promises(&world, &promises));
                 intact += 1;
             } else {
-                // Two faults in the only two copies.
+                // Both copies of the superblock are damaged.
                 assert_eq!(Numbers::open(&world).err().map(|error| error.kind()), Some(ErrorKind::Corrupt), "{world}");
                 double += 1;
             }

@@ -64,7 +64,7 @@ impl KeyTable {
     fn place(&self, key: &[u8]) -> (usize, u32) {
         let mut hasher = FxHasher::default();
         hasher.write(key);
-        // Its bits, mixed once more: one half says the set, the other one which key it is there.
+        // The bits of the hash, mixed once more: one half selects the set, the other half identifies the key in it.
         let hash = hasher.finish().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let hash = hash ^ hash >> 32;
         let set = (u128::from(hash.wrapping_mul(0xD6E8_FEB8_6659_FD93)) * self.sets.len() as u128) >> 64;

@@ -94,10 +94,10 @@ impl KeyOrder {
         match block.entries.binary_search_by(|entry| (*entry.key).cmp(key)) {
             Ok(index) => block.entries[index].seq = block.entries[index].seq.max(seq.0),
             Err(index) => {
-                // Only the first block is asked for keys before its first.
+                // A key before the first key of a block belongs to the block only in the first block.
                 let gap = index.checked_sub(1).map_or(self.head, |before| block.entries[before].gap);
                 block.entries.insert(index, Entry { key: key.into(), seq: seq.0, gap });
-                // That of the gap it lies in counts for both halves.
+                // The number of the gap in which the key lies counts for both of its halves.
                 block.newest = block.newest.max(gap);
                 if block.entries.len() > BLOCK_MAX {
                     let second = block.entries.split_off(BLOCK_MAX / 2);
@@ -171,7 +171,8 @@ impl KeyOrder {
         }
     }
 
-    /// Removes the oldest key of a block from the list.
+    /// Removes one of the older keys of a block from the list, of another block each time. Returns false when the list
+    /// is empty.
     fn take_one_off(&mut self) -> bool {
         if self.hand >= self.blocks.len() {
             self.hand = 0;
@@ -202,7 +203,8 @@ impl KeyOrder {
         true
     }
 
-    /// Chooses the key of a block to be removed.
+    /// Chooses the key of block `at` to be removed: of some candidates in the older half, the one with the closest
+    /// neighbours.
     fn choose(&self, at: usize, entries: &[Entry]) -> usize {
         let stride = entries.len().div_ceil(CANDIDATES).max(1);
         let candidates = || (self.count % stride..entries.len()).step_by(stride);
