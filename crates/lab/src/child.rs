@@ -18,10 +18,11 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// How long a child may take to finish after it was asked to, where the parent's patience is limited.
+/// Longest time that a child may take to finish after it was asked to, where the parent waits for a limited time.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// The command that runs this program as `lab <part>`; within the lab's own unit tests, the test that stands for it.
+/// Returns the command that starts this program as `nofault lab <part>`; in the lab's unit tests, the test named `test`
+/// stands for it.
 ///
 /// # Errors
 /// `System` when the program's file cannot be found.
@@ -36,20 +37,21 @@ pub(crate) fn this_program(part: &str, test: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A running child. Killed and waited for when dropped.
+/// A running child process. Dropping it kills the process and waits for its end.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both calls fail only when the child has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Running {
-    /// Starts the child in a process group of its own: Ctrl-C reaches the parent alone, which asks the child to finish.
+    /// Starts the child in a process group of its own, so that Ctrl-C reaches only the parent, which then asks the
+    /// child to finish.
     ///
     /// # Errors
     /// The system's error.
@@ -57,7 +59,7 @@ impl Running {
         command.process_group(0).spawn().map(Self)
     }
 
-    /// Starts the child with pipes to and from it.
+    /// Starts the child with pipes for its standard input, output and error.
     ///
     /// # Errors
     /// The system's error, with the program's name.
@@ -66,7 +68,8 @@ impl Running {
         started.map_err(|error| LabError::system(format!("start {}", command.get_program().display()), &error))
     }
 
-    /// Sends a line to the child. A failed write is ignored: that the child has ended shows in the end of its answers.
+    /// Sends a message as a line to the child. A failed write is ignored: if the child has ended, the end of its output
+    /// tells so.
     ///
     /// # Errors
     /// `System` for a message without a JSON form.
@@ -78,12 +81,12 @@ impl Running {
         Ok(())
     }
 
-    /// Returns the lines of the child's output, for one caller. Ends with the output.
+    /// Takes the child's standard output and returns its lines, which end with the output. For one caller.
     pub(crate) fn lines(&mut self) -> mpsc::Receiver<String> {
         lines_of(self.0.stdout.take())
     }
 
-    /// Returns the lines of the child's error stream, if that is a pipe.
+    /// Takes the child's standard error, if that is a pipe, and returns its lines. For one caller.
     pub(crate) fn complaints(&mut self) -> mpsc::Receiver<String> {
         lines_of(self.0.stderr.take())
     }
@@ -97,8 +100,8 @@ impl Running {
     }
 
     /// Passes each of the child's messages to `take`, until that returns a result. On `cancel` the child is asked once
-    /// to finish, and its remaining messages are still taken. `if_killed` names the likely cause when the child was
-    /// killed, and the remedy.
+    /// to finish, and its remaining messages are still passed on. `if_killed` is added to the error when the child was
+    /// killed: the likely cause, and the remedy.
     ///
     /// # Errors
     /// The error of `take`; `System` when the child ends or sends a line that is no message, and when it is still
@@ -143,7 +146,8 @@ impl Running {
         }
     }
 
-    /// Creates the error for a child that ended without its final message.
+    /// Creates the error for a child that ended without its final message: how it ended, and what it wrote to standard
+    /// error.
     fn died(mut self, if_killed: &str, complaints: &mpsc::Receiver<String>) -> LabError {
         let status = self.wait();
         let how = match &status {
@@ -154,7 +158,7 @@ impl Running {
             },
             Err(error) => format!("the child ended without a result ({error})"),
         };
-        // With a bound: a process that the child started may still hold the other end.
+        // For a limited time, because a process that the child started may still hold the other end of the pipe.
         let soon = || complaints.recv_timeout(LAST_WORDS / 10).ok();
         let output: Vec<String> = std::iter::from_fn(soon).take(20).collect();
         let message = if output.is_empty() { how } else { format!("{how}: {}", output.join(" / ")) };
@@ -162,21 +166,21 @@ impl Running {
     }
 }
 
-/// Reads the requests that the parent sends to this child process.
+/// The requests that the parent sends to this child process, one line each.
 pub(crate) struct Orders<R> {
     from: BufReader<R>,
     command: &'static str,
 }
 
 impl<R: Read> Orders<R> {
-    /// Reads orders from `input`; `command` names this child in messages. From now on this process dies with its
-    /// parent: without it the result has no reader, and the limits may already be gone.
+    /// Reads requests from `input`; `command` names this child in messages. From now on the kernel ends this process
+    /// when its parent ends: without the parent the result has no reader, and the memory limits may already be gone.
     pub(crate) fn new(input: R, command: &'static str) -> Self {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         Self { from: BufReader::new(input), command }
     }
 
-    /// Reads the first order; an error where there is none.
+    /// Reads the first request; an error where there is none.
     ///
     /// # Errors
     /// `Usage` for a line that is no order, as when a person runs the command; `System` when the pipe fails.
@@ -185,7 +189,7 @@ impl<R: Read> Orders<R> {
         self.parse(&line)
     }
 
-    /// Reads the next order; `None` at the end of the input.
+    /// Reads the next request; `None` at the end of the input.
     ///
     /// # Errors
     /// As [`Orders::first`].
@@ -203,14 +207,14 @@ impl<R: Read> Orders<R> {
         serde_json::from_str(line).map_err(|error| self.usage(&error))
     }
 
-    /// The error for an order that makes no sense.
+    /// Creates the `Usage` error for a request that cannot be understood.
     pub(crate) fn usage(&self, why: &dyn std::fmt::Display) -> LabError {
         let message = format!("'{}' is called by nofault itself and reads its orders from there: {why}", self.command);
         LabError::new(LabErrorKind::Usage, message)
     }
 }
 
-/// Writes the child's answer: one line.
+/// Writes one message to the parent, as a line.
 ///
 /// # Errors
 /// `System` when the parent has gone, or for a message without a JSON form.
@@ -226,7 +230,7 @@ fn line_of(message: &impl Serialize) -> Result<String> {
     Ok(line + "\n")
 }
 
-/// Lines of a pipe, read by a thread so that the receiver can also wait with a timeout. Ends with the pipe.
+/// Returns the lines of a pipe, read by a thread so that the receiver can wait with a timeout. They end with the pipe.
 fn lines_of(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     if let Some(pipe) = pipe {

@@ -16,7 +16,7 @@ pub fn all() -> impl Iterator<Item = &'static Claim> {
     experiments::ALL.into_iter().flat_map(|experiment| experiment.description().claims)
 }
 
-/// A claim and its answer.
+/// A claim and its decision from a set of records.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
     /// The id of the claim: see [`Claim::id`].
@@ -29,12 +29,12 @@ pub struct Answer {
     pub experiment: &'static str,
     /// The deciding rule: see [`Claim::rule`].
     pub rule: &'static str,
-    /// The answer.
+    /// The decision: outcome, figures and trials.
     #[serde(flatten)]
     pub decision: Decision,
 }
 
-/// Every claim, answered from these records, in the order of [`all`].
+/// Decides every claim from these records, in the order of [`all`].
 pub fn answers(file: &RecordFile, summary: &Summary<'_>) -> Vec<Answer> {
     let records = Records { file, summary };
     let parts = |claim: &str| -> Vec<Contribution<'_>> {

@@ -19,13 +19,13 @@ use crate::record::RunInfo;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary};
 
-/// The comparison of a trial with its earlier result.
+/// The verdict on one trial: its second result compared with its first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Better by more than threshold and spread.
     Better,
-    /// Worse by more than threshold and spread; or it had a figure and now has none.
+    /// Worse by more than threshold and spread; or it had a figure before and has none now.
     Worse,
     /// The medians differ by less than the threshold.
     Same,
@@ -50,18 +50,18 @@ impl Verdict {
 pub struct Row {
     /// The trial's key: see [`crate::record::TrialSpec::key`].
     pub key: String,
-    /// Whether more is better.
+    /// Whether a larger figure is the better one.
     pub more_is_better: bool,
     /// Unit of the figures.
     #[serde(skip)]
     pub unit: Unit,
-    /// The first result's figure.
+    /// The figure in the first result.
     #[serde(serialize_with = "spread")]
     pub before: Spread,
-    /// The second result's figure.
+    /// The figure in the second result.
     #[serde(serialize_with = "spread")]
     pub after: Spread,
-    /// Second over first; infinite where the first is 0 and the second is not.
+    /// The second figure divided by the first; infinite where the first is 0 and the second is not.
     #[serde(serialize_with = "spread")]
     pub ratio: Spread,
     /// The verdict on the change.
@@ -75,22 +75,23 @@ fn spread<S: serde::Serializer>(value: &Spread, serializer: S) -> Result<S::Ok, 
 /// The comparison of two results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The threshold, as a part of one: 0.05.
+    /// The smallest change of a median that counts, as a fraction: 0.05 is five percent.
     pub threshold: f64,
-    /// Trials in both, in the order of the first.
+    /// The trials that both results have, in the order of the first.
     pub rows: Vec<Row>,
     /// Keys of trials that only the first has.
     pub only_before: Vec<String>,
     /// Keys of trials that only the second has.
     pub only_after: Vec<String>,
-    /// Trials that had a figure and are invalid now, or lost commits that they kept before: a regression as well.
+    /// Keys of trials that had a figure and are invalid now, or that lost commits which they kept before: a regression
+    /// as well.
     pub spoilt: Vec<String>,
-    /// Why the two may not be comparable.
+    /// Reasons why the two results may not be comparable.
     pub warnings: Vec<String>,
 }
 
 impl Comparison {
-    /// Whether anything became worse.
+    /// Whether any trial became worse or invalid, or lost its figure.
     pub fn has_regression(&self) -> bool {
         !self.spoilt.is_empty() || self.rows.iter().any(|row| row.verdict == Verdict::Worse)
     }
@@ -101,8 +102,8 @@ impl Comparison {
     }
 }
 
-/// Compares two results, `a` before and `b` after. `threshold` is the smallest change that counts, as a part of one
-/// (0.05 is five percent; negative ones and NaN count as 0).
+/// Compares two results, `a` before and `b` after. `threshold` is the smallest change that counts, as a fraction (0.05
+/// is five percent; negative numbers and NaN count as 0).
 ///
 /// # Errors
 /// `Usage` where the two have no trial in common: an empty comparison would look like a success.
@@ -147,7 +148,7 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::
 }
 
 impl Comparison {
-    /// Handles a trial that the second result does not have: not planned, or failed each time it was tried.
+    /// Records a trial that the second result lacks: it was not planned, or it failed each time it was tried.
     fn gone(&mut self, old: &Group<'_>, b: &RecordFile) {
         let failed = format!("{} (repeat ", old.key);
         match b.skips.iter().find(|skip| skip.reason.starts_with(&failed)) {
@@ -219,7 +220,7 @@ fn verdict(before: &Spread, after: &Spread, ratio: f64, more_is_better: bool, th
     if (ratio > 1.0) == more_is_better { Verdict::Better } else { Verdict::Worse }
 }
 
-/// The change of an outcome, by the worst of the repeats.
+/// The change of a figure that is an outcome and not a rate: the worst repeats are compared.
 fn outcome(before: &Spread, after: &Spread, more_is_better: bool) -> (Spread, Verdict) {
     let worst = |spread: &Spread| if more_is_better { spread.min } else { spread.max };
     let (old, new) = (worst(before), worst(after));
@@ -231,7 +232,8 @@ fn outcome(before: &Spread, after: &Spread, more_is_better: bool) -> (Spread, Ve
     (Spread { median: ratio, min: ratio, max: ratio, count: before.count.min(after.count) }, verdict)
 }
 
-/// Names the differences in how one trial was measured; `None` without any.
+/// Names the differences between the conditions under which one trial was measured in the two results; `None` without
+/// any.
 fn conditions(old: &Group<'_>, new: &Group<'_>) -> Option<String> {
     let (a, b) = (old.spec, new.spec);
     let mut differing = Vec::new();
@@ -272,7 +274,7 @@ fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
     let mut config = b.config.clone();
     config.dir.clone_from(&a.config.dir);
     config.workload = a.config.workload;
-    // An experiment that only one of the two builds has was measured in neither way.
+    // An experiment that only one of the two builds has cannot be compared, so its parameters are no difference.
     let mut before = a.config.clone();
     before.sections.keep_common(&config.sections);
     config.sections.keep_common(&before.sections);

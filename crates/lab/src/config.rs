@@ -30,7 +30,7 @@ pub struct Config {
     pub experiments: Vec<ExperimentId>,
     /// Folder for data files: on the file system to be measured.
     pub dir: PathBuf,
-    /// How often each trial is measured; methods are interleaved.
+    /// Number of times that each trial is measured; the methods alternate.
     pub repeats: u32,
     /// Seed of content, offsets and order.
     pub seed: u64,
@@ -48,7 +48,7 @@ pub struct Config {
     pub ram_memory_bytes: u64,
     /// Raw block devices to read from as well.
     pub devices: Vec<PathBuf>,
-    /// Read devices that do not carry the lab's marker (never written either way).
+    /// Whether devices that do not carry the lab's marker are read as well. They are never written.
     pub unmarked_devices: bool,
     /// Further folders or devices for the striped scan.
     pub stripe_over: Vec<PathBuf>,
@@ -56,8 +56,8 @@ pub struct Config {
     pub fio: Choice,
     /// Whether the engine's own pool takes part: its database is made beside the data file.
     pub pool: Choice,
-    /// Set the read-ahead of the file's device to these values (KiB, root) in turn, for the trials that depend on it; empty
-    /// leaves it as it is.
+    /// Values to which the read-ahead of the file's device is set in turn (KiB; needs root), for the trials that depend
+    /// on it. Empty: the machine's own value is left.
     pub read_ahead_kb: Vec<u64>,
     /// The parameters of each experiment, by its name.
     #[serde(flatten)]

@@ -1,9 +1,9 @@
 //! Keys, values and orders for key-value stores, shared by experiments. A value is derived from its key and
 //! is verified in full at every read.
 
-/// Bytes of a key.
+/// Length of a key in bytes.
 pub(crate) const KEY_BYTES: usize = 16;
-/// The key of an entry: bytes that sort like the number of the entry.
+/// The key of an entry: bytes that sort like the entry's number.
 pub(crate) type Key = [u8; KEY_BYTES];
 
 /// A set of entries: number, value size and seed.
@@ -15,12 +15,12 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// The number of entries whose keys and values make up `bytes`.
+    /// A data set of as many entries as make up `bytes` of keys and values.
     pub(crate) fn of_bytes(bytes: u64, value_bytes: usize, seed: u64) -> Self {
         Self { count: (bytes / (KEY_BYTES + value_bytes) as u64).max(1000), value_bytes, seed }
     }
 
-    /// Bytes of all keys and values.
+    /// Bytes of all keys and values together.
     pub(crate) fn user_bytes(&self) -> u64 {
         self.count * self.entry_bytes()
     }
@@ -30,7 +30,7 @@ impl Data {
         (KEY_BYTES + self.value_bytes) as u64
     }
 
-    /// The key of a number. Keys sort like their numbers and half of each does not compress.
+    /// The key of the entry with this number. Keys sort like their numbers, and half of each key does not compress.
     pub(crate) fn key(&self, number: u64) -> Key {
         let mut key = [0; KEY_BYTES];
         key[..8].copy_from_slice(&number.to_be_bytes());
@@ -38,7 +38,7 @@ impl Data {
         key
     }
 
-    /// Fills `value` with the value of a key in one of its versions.
+    /// Fills `value` with the value of entry `number` in version `version`.
     pub(crate) fn fill(&self, number: u64, version: u64, value: &mut Vec<u8>) {
         value.clear();
         value.extend_from_slice(&version.to_le_bytes());
@@ -52,8 +52,8 @@ impl Data {
         tail.copy_from_slice(&word.to_le_bytes()[..tail.len()]);
     }
 
-    /// Whether a value is one that was written for this key, in any version: every byte counts. Some 0.03 ns a byte, so
-    /// that the check does not weigh on the store's figures.
+    /// Whether `value` is one that was written for entry `number`, in any version. Every byte is checked, at some 0.03
+    /// ns a byte, so that the check does not weigh on the store's figures.
     pub(crate) fn is_right(&self, number: u64, value: &[u8]) -> bool {
         let Some((version, rest)) = value.split_first_chunk::<VERSION_BYTES>() else { return false };
         let mut word = self.first_word(number, u64::from_le_bytes(*version));
@@ -67,14 +67,14 @@ impl Data {
         value.len() == self.value_bytes && different == 0 && *tail == word.to_le_bytes()[..tail.len()]
     }
 
-    /// Returns the entry of a number in one of its versions.
+    /// Returns the key and value of entry `number` in version `version`.
     pub(crate) fn changed(&self, number: u64, version: u64) -> (Key, Vec<u8>) {
         let mut value = Vec::with_capacity(self.value_bytes);
         self.fill(number, version, &mut value);
         (self.key(number), value)
     }
 
-    /// Returns all entries in key order.
+    /// Returns all entries in key order, in their first version.
     pub(crate) fn entries(self) -> impl Iterator<Item = (Key, Vec<u8>)> + Send + 'static {
         (0..self.count).map(move |number| self.changed(number, 0))
     }
@@ -84,12 +84,12 @@ impl Data {
     }
 }
 
-/// Bytes of the version number with which each value begins.
+/// Bytes of the version number at the start of each value.
 const VERSION_BYTES: usize = 8;
-/// Factor by which versions are made different. It is odd, so that no two versions have the same words.
+/// Factor that makes versions different. It is odd, so that no two versions have the same words.
 const MULTIPLIER: u64 = 0x5851_f42d_4c95_7f2d;
-/// Difference between consecutive words of a value. An addition, so that many words are computed at a time; odd, so
-/// that no word repeats.
+/// Difference between consecutive words of a value. A sum lets the CPU compute many words at a time; an odd step
+/// repeats no word.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Spreads a number over all 64 bits (the finisher of SplitMix64).
@@ -99,8 +99,8 @@ pub(crate) fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// YCSB's zipfian: rank 0 is the most popular, with the constant 0.99. After Gray and others, "Quickly generating
-/// billion-record synthetic databases" (1994).
+/// YCSB's zipfian distribution: rank 0 is the most popular, with the constant 0.99. After Gray and others, "Quickly
+/// generating billion-record synthetic databases" (1994).
 #[derive(Clone)]
 pub(crate) struct Zipfian {
     count: f64,
@@ -128,7 +128,7 @@ impl Zipfian {
         Self { rng: fastrand::Rng::with_seed(seed), ..self.clone() }
     }
 
-    /// The next rank.
+    /// Draws the next rank.
     pub(crate) fn next(&mut self) -> u64 {
         let chance = self.rng.f64();
 
@@ -148,7 +148,7 @@ impl Zipfian {
 mod tests {
     use super::*;
 
-    /// Lengths with and without a whole last word.
+    /// Lengths of values, with and without a whole last word.
     const LENGTHS: [usize; 6] = [16, 17, 100, 1000, 1007, 1016];
 
     #[test]

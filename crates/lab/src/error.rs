@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Result of everything in the lab that can fail.
+/// The result of an operation of the lab.
 pub type Result<T> = std::result::Result<T, LabError>;
 
-/// The kind of an error, as far as the caller's next step differs.
+/// The kind of an error: one for each next step that a caller can take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LabErrorKind {
@@ -15,15 +15,15 @@ pub enum LabErrorKind {
     NoPermission,
     /// Not enough disk or memory for the request.
     NoSpace,
-    /// In use by another process: another lab, a mount.
+    /// The file, device or folder is in use: by another lab, or by a mount.
     Busy,
     /// A file is not valid: no marker, damaged records, a newer schema.
     Damaged,
-    /// This machine cannot do it.
+    /// This machine, kernel or file system cannot do what was asked.
     Unsupported,
     /// The user stopped the run; its results so far are kept.
     Interrupted,
-    /// A method read other data than was written: its figures would be invalid.
+    /// A method read other data than was written, so its figures are invalid.
     WrongData,
     /// A system call failed.
     System,
@@ -42,7 +42,7 @@ const KIND_NAMES: [(LabErrorKind, &str); 9] = [
 ];
 
 impl LabErrorKind {
-    /// The kind's name in messages between processes.
+    /// The kind's name, as processes of the lab send it to each other.
     pub(crate) fn name(self) -> &'static str {
         KIND_NAMES.iter().find(|(known, _)| *known == self).map_or("system", |(_, name)| name)
     }
@@ -61,7 +61,7 @@ pub struct LabError {
 }
 
 impl LabError {
-    /// An error of `kind`; the message says what failed and the next step.
+    /// Creates an error; its message says what failed and the next step.
     pub fn new(kind: LabErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
@@ -71,7 +71,7 @@ impl LabError {
         Self::new(LabErrorKind::Interrupted, "interrupted")
     }
 
-    /// The error of the system while doing `action`.
+    /// Creates the error for a system call that failed while doing `action`. Its kind follows from the system's error.
     pub fn system(action: impl fmt::Display, error: &std::io::Error) -> Self {
         let kind = match error.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => LabErrorKind::NoPermission,
@@ -88,7 +88,8 @@ impl LabError {
         self.kind
     }
 
-    /// The exit code of a process that ends with this error. 1 is left to `compare` (a regression was found).
+    /// The exit code of a process that ends with this error. Never 1: `compare` returns that when it finds a
+    /// regression.
     pub fn exit_code(&self) -> u8 {
         match self.kind {
             LabErrorKind::Usage => 2,

@@ -17,8 +17,8 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     all
 }
 
-/// The key figures: at most five, at most two from one experiment. Within an experiment, conclusive ones come before
-/// inconclusive ones.
+/// Selects the key figures for the head of the report: at most five, at most two from one experiment. Within an
+/// experiment, conclusive ones come before inconclusive ones.
 pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
     let rank = |finding: &Finding| {
         finding.experiment.and_then(experiments::find).map_or(u32::MAX, |experiment| experiment.description().rank)
@@ -41,7 +41,7 @@ pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
     chosen
 }
 
-/// The headline differences: findings with a key figure, one of each experiment first, at most five.
+/// Selects the headline differences: findings with a key figure, one of each experiment first, at most five.
 pub fn headlines(findings: &[Finding]) -> Vec<&Finding> {
     let mut chosen: Vec<(usize, &Finding)> = Vec::new();
     let worthy = |finding: &Finding| finding.key_figure.is_some() && finding.kind == Kind::Difference;

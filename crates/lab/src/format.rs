@@ -19,7 +19,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The number with its unit: `412 K/s`, `3.21 GB/s`, `8.1 us`, `37 %`.
+    /// Formats a number with its unit: `412 K/s`, `3.21 GB/s`, `8.1 us`, `37 %`.
     pub fn show(self, value: f64) -> String {
         if !value.is_finite() {
             return "–".into();
@@ -36,7 +36,7 @@ impl Unit {
 }
 
 impl Unit {
-    /// A round number at an axis: as [`Unit::show`] without trailing zeros, and 0 without a unit.
+    /// Formats a round number for an axis: as [`Unit::show`] without trailing zeros, and 0 without a unit.
     pub fn tick(self, value: f64) -> String {
         if value == 0.0 {
             return "0".into();
@@ -49,7 +49,7 @@ impl Unit {
     }
 }
 
-/// Three significant digits, no exponent: `0.0412`, `1.20`, `37.5`, `412`.
+/// Formats a number with three significant digits and no exponent: `0.0412`, `1.20`, `37.5`, `412`.
 pub fn digits(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
@@ -66,7 +66,7 @@ pub fn digits(value: f64) -> String {
     format!("{rounded:.*}", decimals as usize)
 }
 
-/// Digits with K, M, G, T and a unit.
+/// Formats a number with the prefix K, M, G or T and a unit.
 fn prefixed(value: f64, unit: &str) -> String {
     let prefixes = ["", "K", "M", "G", "T", "P"];
     let mut value = value;
@@ -95,7 +95,7 @@ fn seconds(value: f64) -> String {
     format!("{} {unit}", digits(scaled))
 }
 
-/// Bytes of memory or storage in binary units: `4 GiB`, `256 MiB`, `1.50 GiB`.
+/// Formats bytes of memory or storage in binary units: `4 GiB`, `256 MiB`, `1.50 GiB`.
 pub fn bytes(value: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut at = 0;
@@ -124,7 +124,7 @@ pub fn glued(text: &str) -> String {
     glued
 }
 
-/// Length of time for people: `45 s`, `2 min 5 s`, `1 h 4 min`.
+/// Formats a length of time: `45 s`, `2 min 5 s`, `1 h 4 min`.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "–".into();
@@ -137,7 +137,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Date and time, UTC: `2026-03-01 12:30 UTC`.
+/// Formats a time in milliseconds since 1970 as date and time, UTC: `2026-03-01 12:30 UTC`.
 pub fn date(unix_ms: u64) -> String {
     let (seconds, days) = (unix_ms / 1000 % 86_400, (unix_ms / 86_400_000).min(3_000_000) as i64);
     // Days to a civil date, by eras of 400 years that begin on the first of March.

@@ -22,7 +22,7 @@ use crate::summary::{Group, Metric, Spread};
 pub enum Kind {
     /// A difference that the repeats confirm.
     Difference,
-    /// A figure without a comparison.
+    /// A measured figure that is compared with nothing.
     Fact,
     /// A difference that the repeats do not confirm.
     Inconclusive,
@@ -33,20 +33,20 @@ pub enum Kind {
 /// A sentence of the report, with the rule and the trials behind it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Stable name of the rule.
+    /// Stable name of the rule that made the finding.
     pub rule: &'static str,
     /// The rule in words.
     pub rule_text: &'static str,
-    /// The experiment; `None` for the run as a whole.
+    /// The experiment that the finding is about; `None` for the run as a whole.
     pub experiment: Option<ExperimentId>,
-    /// Its kind.
+    /// The kind of the finding: difference, fact, inconclusive or warning.
     pub kind: Kind,
-    /// The sentence.
+    /// The finding as a sentence.
     pub text: String,
     /// Keys of the trials behind the finding.
     #[serde(rename = "cells")]
     pub trials: Vec<String>,
-    /// Label and value for the key figures; `None` for a finding that is never one.
+    /// Label and value for the head of the report; `None` for a finding that is never shown there.
     pub key_figure: Option<KeyFigure>,
 }
 
@@ -55,25 +55,26 @@ pub struct Finding {
 pub struct KeyFigure {
     /// The label of the number.
     pub label: String,
-    /// The number, with its unit.
+    /// The number with its unit, as text.
     pub value: String,
-    /// The spread of the number, or its condition.
+    /// The spread of the number, or the condition under which it was measured.
     pub detail: String,
 }
 
-/// A comparison of two groups by one metric.
+/// A comparison of two groups of trials, `a` and `b`, by one metric.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Comparison<'g> {
-    /// The experiment of the first group.
+    /// The experiment of group `a`.
     experiment: ExperimentId,
     /// The keys of the two groups.
     keys: [&'g str; 2],
     pub(crate) a: Spread,
     pub(crate) b: Spread,
-    /// Figure of a divided by that of b.
+    /// The figure of `a` divided by the figure of `b`.
     pub(crate) ratio: Spread,
     pub(crate) kind: Kind,
-    /// Repeats of each group that would separate the two if the noise stays the same; `None` above [`REPEATS_MAX`].
+    /// Number of repeats of each group that would separate the two if the noise stays the same; `None` above
+    /// [`REPEATS_MAX`].
     repeats: Option<usize>,
 }
 
@@ -82,13 +83,14 @@ const REPEATS_MAX: usize = 50;
 /// Fewest repeats from which ranks can tell overlapping samples apart.
 const RANKED_MIN: usize = 5;
 
-/// Compares two groups; `None` where one has no figure. Conclusive where the ranges are apart ([`Spread::differs_from`]), or with
-/// [`RANKED_MIN`] each and a rank test (Mann-Whitney) at five percent: ranges only grow with repeats, ranks do not.
+/// Compares two groups; `None` where one has no figure. A difference is conclusive where the ranges are apart
+/// ([`Spread::differs_from`]), or where a rank test (Mann-Whitney, five percent, at least [`RANKED_MIN`] repeats each)
+/// finds it: ranges only grow with repeats, ranks do not.
 pub(crate) fn compare<'g>(a: &'g Group<'_>, b: &'g Group<'_>, metric: Metric) -> Option<Comparison<'g>> {
     compare_by(a, metric, b, metric)
 }
 
-/// Compares two groups by one quantity that is measured under two names; otherwise as [`compare`].
+/// Compares two groups whose figures have different metrics for one quantity; otherwise as [`compare`].
 pub(crate) fn compare_by<'g>(
     a: &'g Group<'_>,
     a_metric: Metric,
@@ -103,7 +105,8 @@ pub(crate) fn compare_by<'g>(
     Some(Comparison { experiment, keys, a, b, ratio, kind, repeats: repeats_needed(&x, &y) })
 }
 
-/// Mann-Whitney's rank test, two-sided at five percent, by its normal approximation.
+/// Whether two samples differ by Mann-Whitney's rank test: two-sided at five percent, by its normal approximation.
+/// False with fewer than [`RANKED_MIN`] values on either side.
 fn ranks_differ(x: &[f64], y: &[f64]) -> bool {
     let (n, m) = (x.len() as f64, y.len() as f64);
     if x.len() < RANKED_MIN || y.len() < RANKED_MIN {
@@ -127,8 +130,8 @@ fn ranks_differ(x: &[f64], y: &[f64]) -> bool {
     ((u - mean).abs() - 0.5) / deviation > 1.96
 }
 
-/// Repeats at which that test finds a difference of this size in four of five cases: about 16.5 / d², with d the
-/// difference of the means in standard deviations.
+/// Number of repeats at which the rank test finds a difference of this size in four of five cases: about 16.5 / d²,
+/// with d the difference of the means in standard deviations.
 fn repeats_needed(x: &[f64], y: &[f64]) -> Option<usize> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let squares = |values: &[f64]| values.iter().map(|value| (value - mean(values)).powi(2)).sum::<f64>();
@@ -141,8 +144,8 @@ fn repeats_needed(x: &[f64], y: &[f64]) -> Option<usize> {
 }
 
 impl Comparison<'_> {
-    /// The base of a finding that follows from it: as sure as it is, with its experiment and trials. The rule's name
-    /// and words, the sentence, and a key figure if there is one, are the caller's.
+    /// Makes a finding of the comparison's kind, with its experiment and trials. The caller fills in the rule's name
+    /// and words, the sentence, and a key figure if there is one.
     pub(crate) fn finding(&self) -> Finding {
         Finding {
             rule: "",
@@ -155,12 +158,12 @@ impl Comparison<'_> {
         }
     }
 
-    /// Its ratio as a key figure.
+    /// Makes a key figure of the comparison's ratio.
     pub(crate) fn key_figure(&self, label: String, detail: String) -> KeyFigure {
         KeyFigure { label, value: Unit::Ratio.show(self.ratio.median), detail }
     }
 
-    /// `2.10× (2.00× to 2.20×)`, turned so that it is above one where `up`.
+    /// Formats the ratio: `2.10× (2.00× to 2.20×)`; without the range for a single run.
     pub(crate) fn show(&self) -> String {
         let r = self.ratio;
         if r.count < 2 {
@@ -169,7 +172,7 @@ impl Comparison<'_> {
         format!("{}× ({} to {})", digits(r.median), digits(r.min), digits(r.max))
     }
 
-    /// Returns why the comparison is inconclusive; empty where it is conclusive.
+    /// Returns why the comparison is inconclusive, as the end of a sentence; empty where it is conclusive.
     pub(crate) fn caveat(&self) -> String {
         match (self.kind, self.repeats) {
             (Kind::Inconclusive, _) if self.a.count < 2 || self.b.count < 2 => {
@@ -193,7 +196,8 @@ where
 {
     let rated = groups.into_iter().filter_map(|group| Some((group.spread(metric)?.median, group)));
     let order = |a: &(f64, &Group<'_>), b: &(f64, &Group<'_>)| a.0.total_cmp(&b.0);
-    // `rev` of the order keeps the first of equals in both directions.
+    // Of equal figures the first is kept, in both directions.measure.rs:22 Duration, tick length and counters of one
+    // timed measurement.
     if metric.more_is_better() {
         rated.reduce(|best, next| if order(&next, &best).is_gt() { next } else { best }).map(|(_, group)| group)
     } else {
@@ -205,7 +209,8 @@ pub(crate) fn keys(groups: &[&Group<'_>]) -> Vec<String> {
     groups.iter().map(|group| group.key.clone()).collect()
 }
 
-/// The beginning of a sentence, which names the place where there is more than one: `On the RAM-backed device, `.
+/// The beginning of a sentence that names the target: `On the RAM-backed device, `; nothing for a target without a
+/// name.
 pub(crate) fn on(target: &str) -> String {
     match target {
         "file" => "On the file, ".into(),
@@ -214,7 +219,7 @@ pub(crate) fn on(target: &str) -> String {
     }
 }
 
-/// A spread in words, in its metric's unit.
+/// Formats the median of a spread with its unit.
 pub(crate) fn shown(spread: Spread, unit: Unit) -> String {
     unit.show(spread.median)
 }

@@ -8,7 +8,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use crate::record::Latency;
 
 impl Latency {
-    /// The record form of a histogram in nanoseconds.
+    /// Converts a histogram in nanoseconds to its form in records.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let mut bytes = Vec::new();
         // Writing to a Vec fails only when memory runs out; the percentiles then stand without the raw form.
@@ -25,7 +25,7 @@ impl Latency {
         }
     }
 
-    /// The histogram of a record; `None` where its text cannot be decoded.
+    /// Decodes the histogram of a record; `None` where its text cannot be decoded.
     pub fn histogram(&self) -> Option<Histogram<u64>> {
         let bytes = STANDARD.decode(&self.hdr).ok()?;
         Deserializer::new().deserialize(&mut bytes.as_slice()).ok()

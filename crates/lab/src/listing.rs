@@ -12,12 +12,12 @@ use crate::format;
 use crate::record::ExperimentId;
 use crate::record::file::{RecordFile, read_records};
 
-/// One result folder.
+/// One result folder in the list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry {
     /// The folder.
     pub folder: PathBuf,
-    /// Its content, or why it cannot be read.
+    /// The content of the folder, or why it cannot be read.
     pub state: State,
     /// Whether a report lies beside the records.
     pub has_report: bool,
@@ -29,27 +29,27 @@ pub struct Entry {
 pub enum State {
     /// Readable records.
     Readable {
-        /// Start, in milliseconds since 1970 UTC.
+        /// Start of the run, in milliseconds since 1970 UTC.
         started_unix_ms: u64,
-        /// The preset's name.
+        /// Name of the run's preset.
         preset: String,
         /// Experiments of which at least one trial was measured.
         experiments: Vec<ExperimentId>,
-        /// Trials measured.
+        /// Number of trials measured.
         #[serde(rename = "cells")]
         trials: usize,
-        /// Why it is not complete; empty where it is.
+        /// Why the run is not complete; empty where it is.
         incomplete_reason: String,
     },
     /// Records that cannot be read, and why.
     Unreadable {
-        /// The reader's message.
+        /// The error of reading, with file and line.
         error: String,
     },
 }
 
-/// Lists the results in `folder`: itself, and each folder in it that has a `records.ndjson`; oldest first, unreadable
-/// ones last.
+/// Lists the results in `folder`: the folder itself, and each folder in it, where it has a `records.ndjson`. Oldest
+/// first, unreadable ones last.
 ///
 /// # Errors
 /// `Usage` when there is no `folder`; `System` when it cannot be listed. A result that cannot be read is an entry, not

@@ -6,56 +6,56 @@ use crate::judge::best;
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Group, Metric, Summary, is_plain};
 
-/// The publication that figures come from.
+/// A publication with measurements.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The form in which it is cited.
+    /// The short form in which the publication is cited.
     pub cite: &'static str,
-    /// Its title.
+    /// Title of the publication.
     pub title: &'static str,
-    /// The machine it was measured on.
+    /// The machine of the publication's measurements.
     pub machine: &'static str,
-    /// How the figures were measured.
+    /// How the publication measured.
     pub how: &'static str,
 }
 
-/// Figures of one source for one experiment, in one unit. The table belongs to the experiment.
+/// Figures from one publication beside an experiment's own, in one unit.
 #[derive(Debug, PartialEq)]
 pub struct LiteratureTable {
-    /// The publication they come from.
+    /// The publication that the figures come from.
     pub source: &'static Source,
-    /// The variant they belong to; empty for all.
+    /// The variant of the experiment that the figures belong to; empty for all variants.
     pub variant: &'static str,
-    /// The number of devices used at once.
+    /// Number of devices that the publication used at once.
     pub devices: u32,
     /// The quantity measured, as a heading.
     pub title: &'static str,
-    /// The lab's metric shown beside them.
+    /// The lab's metric whose figures are shown beside the published ones.
     pub metric: Metric,
     /// Unit of the values.
     pub unit: Unit,
-    /// Names of the values of a row: one, or cold and warm.
+    /// Names of the values in a row: one, or `cold` and `warm`.
     pub columns: &'static [&'static str],
-    /// The figures.
+    /// The figures, a row for each method.
     pub rows: &'static [LiteratureRow],
-    /// Remarks that a reader needs to interpret them.
+    /// Remarks that a reader needs to interpret the figures.
     pub remarks: &'static [&'static str],
 }
 
-/// One method's figures.
+/// The published figures of one method.
 #[derive(Debug, PartialEq)]
 pub struct LiteratureRow {
-    /// The method in the source's words.
+    /// Name of the method in the publication.
     pub label: &'static str,
-    /// The lab's method that comes closest.
+    /// Id of the lab's method that comes closest.
     pub method: &'static str,
-    /// One value for each column, in the table's unit (seconds, per second, bytes per second).
+    /// One value for each column, in the table's unit (seconds, operations a second, bytes a second).
     pub values: &'static [f64],
     /// A remark on this row; empty for none.
     pub note: &'static str,
 }
 
-/// A row of a table.
+/// Creates a row of a table.
 pub(crate) const fn row(
     label: &'static str,
     method: &'static str,
@@ -105,7 +105,7 @@ pub static REBUTTALS: Source = Source {
     how: "as stated there",
 };
 
-/// Two systems whose papers study this question, run as published on a present-day machine.
+/// Two databases whose papers study mmap against a buffer pool, run as published on a present-day machine.
 pub static SYSTEMS: Source = Source {
     cite: "vmcache (SIGMOD 2023) and LeanStore (ICDE 2018), run for this project",
     title: "Virtual-Memory Assisted Buffer Management; LeanStore: In-Memory Data Management beyond Main Memory",
@@ -113,16 +113,17 @@ pub static SYSTEMS: Source = Source {
     how: "the published programs, one thread, medians; no figures of the papers themselves",
 };
 
-/// The reader's groups beside a row of a table: one for each column.
+/// The reader's own groups beside a row of a table: one for each column.
 #[derive(Debug)]
 pub struct Counterparts<'g, 'a> {
-    /// A group for each column; `None` where these records have none.
+    /// A group for each column; `None` where these records have no such group.
     pub groups: Vec<Option<&'g Group<'a>>>,
-    /// Whether all of them were measured on the file.
+    /// Whether all groups were measured on the file, the lab's usual target.
     pub on_file: bool,
 }
 
-/// The method that a row names, at its best setting and on the file, for each column of the table.
+/// Finds the groups of the method that a row names, at its best setting and on the file: one for each column of the
+/// table.
 pub fn on_the_file<'g, 'a>(
     experiment: ExperimentId,
     table: &LiteratureTable,

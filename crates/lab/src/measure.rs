@@ -22,18 +22,19 @@ use crate::record::{Checks, Latency, Outcome, Tick, Window};
 /// Duration, tick length and counters of one measurement.
 #[derive(Debug)]
 pub struct Measurement<'a> {
-    /// Time to measure.
+    /// Length of the measurement.
     pub duration: Duration,
     /// Length of a tick.
     pub tick: Duration,
-    /// Counters to read at each tick.
+    /// Kernel counters to read at each tick.
     pub watch: &'a Watch,
-    /// Memory that process and page cache may use, to tell when it is full; `None` where nothing limits it.
+    /// Bytes of memory that process and page cache may use, to tell when memory is full; `None` where nothing limits
+    /// it.
     pub memory_bytes: Option<u64>,
-    /// Whether to extend the run, by at most its own length, until memory has been full for half of the time. For
-    /// methods that fill memory as they read and whose figure is the rate with full memory.
+    /// Whether to extend the measurement, by at most its own length, until memory has been full for half of the time.
+    /// For methods that fill memory as they read and whose figure is the rate with full memory.
     pub fill_first: bool,
-    /// Set from outside to stop early; the outcome is then partial.
+    /// Set from outside to end the measurement early; the outcome is then partial.
     pub cancel: &'a AtomicBool,
 }
 
@@ -43,7 +44,7 @@ impl Measurement<'_> {
         if self.fill_first && self.memory_bytes.is_some() { self.duration * 2 } else { self.duration }
     }
 
-    /// The length of the measurement, given when memory was full.
+    /// The length of the measurement, given the time after its start at which memory was full.
     fn duration_with(&self, full_at_s: Option<f64>) -> Duration {
         let most = self.duration_max();
         if most == self.duration {
@@ -63,8 +64,8 @@ pub struct Worker<'a> {
     barrier: &'a Barrier,
     waited: bool,
     started: Instant,
-    /// A handful of entries, found faster by a linear search than in a tree. The operation's own is the first, made
-    /// before the clock starts.
+    /// Latencies by name: a handful of entries, found faster by a linear search than in a tree. The first entry is the
+    /// operation's own (`op`), made before the clock starts.
     latency: Vec<(&'static str, Histogram<u64>)>,
     figures: BTreeMap<&'static str, f64>,
     checks: Checks,
@@ -82,31 +83,31 @@ struct Slot {
 pub type Work<'a> = Box<dyn FnOnce(&mut Worker<'_>) -> Result<()> + Send + 'a>;
 
 impl Worker<'_> {
-    /// Waits until every worker is prepared, then starts the clock.
+    /// Waits until every worker is prepared, then starts this worker's clock.
     pub fn start(&mut self) {
         self.wait_for_all();
         self.started = Instant::now();
     }
 
     /// Waits twice at the barrier: until all workers are prepared, and again until the sampling thread has read clock
-    /// and counters. With more workers than CPUs it might otherwise run only after some workers have finished.
+    /// and counters. With more workers than CPUs that thread might otherwise run only after some workers have finished.
     fn wait_for_all(&mut self) {
         self.waited = true;
         self.barrier.wait();
         self.barrier.wait();
     }
 
-    /// Returns whether the worker is to go on.
+    /// Returns whether the worker is to continue; false once the time is over or the measurement is cancelled.
     pub fn running(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns when this worker started.
+    /// Returns when this worker's clock started.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// Counts finished operations.
+    /// Counts finished operations, and the bytes that they read or wrote.
     pub fn done(&mut self, ops: u64, bytes: u64) {
         // Only this worker writes its slot, so load and store need not be one step.
         self.slot.ops.store(self.slot.ops.load(Ordering::Relaxed) + ops, Ordering::Relaxed);
@@ -118,7 +119,7 @@ impl Worker<'_> {
         self.latency_of_each(name, elapsed, 1);
     }
 
-    /// Records the same latency for each of `count` operations, when one was timed as a sample of that many.
+    /// Records the same latency for each of `count` operations, of which only one was timed as a sample.
     pub fn latency_of_each(&mut self, name: &'static str, elapsed: Duration, count: u64) {
         let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         match self.latency.iter_mut().find(|(known, _)| *known == name) {
@@ -131,13 +132,13 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts a verified block, and whether it was wrong.
+    /// Counts a block whose content was checked, and whether it was wrong.
     pub fn verified(&mut self, right: bool) {
         self.checks.verified += 1;
         self.checks.wrong += u64::from(!right);
     }
 
-    /// Counts many verified blocks, `wrong` of them wrong.
+    /// Counts blocks whose content was checked, `wrong` of them wrong.
     pub fn verified_many(&mut self, count: u64, wrong: u64) {
         self.checks.verified += count;
         self.checks.wrong += wrong;
@@ -148,12 +149,12 @@ impl Worker<'_> {
         self.checks.failed += 1;
     }
 
-    /// Adds to the checksum over the first blocks.
+    /// Adds to the checksum over the sample of blocks ([`Checks::checksum`]).
     pub fn checksum(&mut self, part: u64) {
         self.checks.checksum = self.checks.checksum.wrapping_add(part);
     }
 
-    /// Adds to a figure of the experiment's own; the values of all workers are summed.
+    /// Adds to a figure that only this experiment has; the values of all workers are summed.
     pub fn figure(&mut self, name: &'static str, value: f64) {
         *self.figures.entry(name).or_insert(0.0) += value;
     }
@@ -167,7 +168,7 @@ pub fn new_histogram() -> Histogram<u64> {
     }
 }
 
-/// Runs the workers for the time given and reports each tick as it ends.
+/// Runs the workers for the planned time and reports each tick as it ends.
 ///
 /// Every worker must call [`Worker::start`] exactly once, or return an error before it; the others are then released.
 ///
@@ -178,9 +179,9 @@ pub fn run(plan: &Measurement<'_>, works: Vec<Work<'_>>, on_tick: &mut dyn FnMut
 }
 
 /// Like [`run`], but also calls `at_end` when the time is over, while workers may still be at their last operations. A
-/// thread of its own makes the call, so that it is on time even when the sampling thread is not: under a memory limit
-/// that the workers keep exhausted, reading a counter or reporting a tick needs memory from the kernel and may wait as
-/// long as they go on.
+/// thread of its own makes the call, so that it is on time even when the sampling thread is not: while workers keep a
+/// memory limit exhausted, reading a counter or reporting a tick needs memory from the kernel and may wait as long as
+/// they work.
 ///
 /// # Errors
 /// As [`run`].
@@ -226,7 +227,7 @@ pub fn run_then(
         }
         drop(ended);
         barrier.wait();
-        // Started before memory is short; it allocates nothing from then on.
+        // This thread is started before memory is short, and allocates nothing from then on.
         scope.spawn(|| {
             begun.wait();
             wait_for_end(&stop, plan.duration_max());
@@ -253,7 +254,7 @@ pub fn run_then(
     Ok(outcome)
 }
 
-/// The results of all workers, summed.
+/// The summed results of all workers, and the first error.
 #[derive(Default)]
 struct Totals {
     latency: BTreeMap<&'static str, Histogram<u64>>,
@@ -325,8 +326,8 @@ fn watch_until_done(
     outcome.counters = named(&last.0.since(&first));
 }
 
-/// Waits until the run has ended, and stops it when its time is over. Only sleeps, because a thread that needs memory
-/// from the kernel may not get it.
+/// Waits until the measurement has ended, and stops it when its time is over. The thread only sleeps, because a thread
+/// that needs memory from the kernel may not get it.
 fn wait_for_end(stop: &AtomicBool, most: Duration) {
     let end = Instant::now() + most + END_GRACE;
     while !stop.load(Ordering::Relaxed) {
@@ -339,7 +340,7 @@ fn wait_for_end(stop: &AtomicBool, most: Duration) {
     }
 }
 
-/// Sleeps until `until`; returns true when the run must end now.
+/// Sleeps until `until`; returns true when the measurement must end now.
 fn wait_for_tick(until: Instant, cancel: &AtomicBool, workers_ended: &mpsc::Receiver<()>) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -367,7 +368,7 @@ fn named(delta: &Delta) -> BTreeMap<String, f64> {
     delta.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Memory is full once the limited group is at its limit, or, where no group is watched, once pages are being evicted.
+/// Whether memory is full: the limited cgroup is at its limit, or, where no cgroup is watched, pages are being evicted.
 fn memory_is_full(limit_bytes: Option<u64>, tick: &Delta) -> bool {
     let Some(limit) = limit_bytes else { return false };
     match tick.cgroup_memory_bytes {
@@ -376,7 +377,7 @@ fn memory_is_full(limit_bytes: Option<u64>, tick: &Delta) -> bool {
     }
 }
 
-/// Sums up the ticks of the steady window: after memory was full, or after the first tick where it did not fill.
+/// Sums up the ticks of the steady window: those after memory was full, or all but the first if memory did not fill.
 fn finish_windows(outcome: &mut Outcome) {
     let from_s = match outcome.full_at_s {
         Some(full) => full,
@@ -402,7 +403,7 @@ fn finish_windows(outcome: &mut Outcome) {
     outcome.steady = Some(window);
 }
 
-/// Whether a counter is a level (bytes now), whose last value counts, and not a sum over time.
+/// Whether a counter is a level (bytes at one moment), whose last value counts, and not a sum over time.
 pub fn is_level(name: &str) -> bool {
     matches!(
         name,
@@ -416,7 +417,7 @@ pub fn is_level(name: &str) -> bool {
     )
 }
 
-/// Milliseconds since 1970 UTC.
+/// The present time in milliseconds since 1970 UTC.
 pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -5,13 +5,13 @@
 /// The way in which a method reaches its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// Through a mapping.
+    /// Through a mapping of the file.
     Mapped,
     /// Read and write calls through the page cache.
     Buffered,
     /// Synchronous O_DIRECT calls.
     Direct,
-    /// An io_uring.
+    /// Reads through an io_uring.
     Ring,
     /// A buffer pool, the engine's or one of its parts.
     Pool,
@@ -22,12 +22,12 @@ pub enum Family {
 }
 
 impl Family {
-    /// Whether it reads around the page cache, by the lab's own code.
+    /// Whether methods of this family read around the page cache, by the lab's own code (not fio).
     pub fn is_explicit(self) -> bool {
         matches!(self, Self::Direct | Self::Ring)
     }
 
-    /// Its colour class in the report.
+    /// The colour class of the family in the report.
     const fn tone(self) -> &'static str {
         match self {
             Self::Mapped => "t0",
@@ -45,19 +45,19 @@ impl Family {
 pub struct Method {
     /// Stable id in records and on the command line.
     pub id: &'static str,
-    /// Its name for people.
+    /// The method's name for people.
     pub title: &'static str,
-    /// How it reaches its data.
+    /// How the method reaches its data.
     pub family: Family,
     /// For an outside baseline: the family of the lab's own methods that make the same calls.
     pub baseline_of: Option<Family>,
-    /// Colour class in the report.
+    /// The method's colour class in the report.
     pub tone: &'static str,
-    /// How its writes become durable.
+    /// How the method's writes become durable.
     pub durability: Durability,
-    /// The parameter by which it does more at a time.
+    /// The parameter by which the method has more requests at a time.
     pub axis: Axis,
-    /// The design of a store, where rules tell it from others.
+    /// The design of a store, where a rule tells stores apart by it.
     pub design: Design,
 }
 
@@ -66,41 +66,41 @@ pub struct Method {
 pub enum Durability {
     /// Writes become durable by a later sync call, or never: the experiment decides.
     AfterSync,
-    /// Each by itself.
+    /// Each write is durable by itself when it returns.
     EachWrite,
 }
 
 /// The parameter by which a method has more requests at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
-    /// Threads, each with one request.
+    /// Number of threads, each with one request.
     Threads,
-    /// Requests in flight of one thread.
+    /// Number of requests in flight of one thread.
     Depth,
 }
 
-/// The design of a store.
+/// The design of a store, where a rule tells stores apart by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Design {
-    /// Any.
+    /// Any design: no rule depends on it.
     Any,
-    /// LMDB's: a read-only map, copied pages, two metas.
+    /// LMDB's design: a read-only map, copied pages, two meta pages.
     Shadow,
 }
 
 impl Method {
-    /// A method in the colour of its family.
+    /// Creates a method in the colour of its family.
     pub const fn new(id: &'static str, title: &'static str, family: Family) -> Self {
         let (durability, axis, design) = (Durability::AfterSync, Axis::Threads, Design::Any);
         Self { id, title, family, baseline_of: None, tone: family.tone(), durability, axis, design }
     }
 
-    /// The method in another colour, to distinguish it from others of its family.
+    /// Returns the method in another colour, to tell it from others of its family.
     pub const fn toned(self, tone: &'static str) -> Self {
         Self { tone, ..self }
     }
 
-    /// The method with writes that are durable by themselves.
+    /// Returns the method with writes that are durable by themselves.
     pub const fn durable(self) -> Self {
         Self { durability: Durability::EachWrite, ..self }
     }
@@ -110,12 +110,12 @@ impl Method {
         Self { axis: Axis::Depth, ..self }
     }
 
-    /// The method as a store of LMDB's design.
+    /// Returns the method as a store of LMDB's design.
     pub const fn shadow(self) -> Self {
         Self { design: Design::Shadow, ..self }
     }
 
-    /// The method as the outside baseline of a family.
+    /// Returns the method as the outside baseline of a family.
     pub const fn baseline_of(self, family: Family) -> Self {
         Self { baseline_of: Some(family), ..self }
     }
@@ -148,7 +148,7 @@ pub static SHARED: &[Method] = &[
     Method::new("redb", "redb", Family::Buffered),
 ];
 
-/// A method by its id: from the experiment's own table, otherwise from the shared one.
+/// Finds a method by its id: in the experiment's own table, otherwise in the shared one.
 pub fn find(own: &'static [Method], id: &str) -> Option<&'static Method> {
     own.iter().chain(SHARED).find(|method| method.id == id)
 }

@@ -4,15 +4,15 @@
 
 use crate::entries::{Zipfian, mix};
 
-/// Most entries of one scan.
+/// Most entries that one scan reads.
 pub(crate) const SCAN_MAX: usize = 100;
 
-/// Shares of the operations, in percent; the rest are reads.
+/// One of YCSB's core mixes: the shares of its operations in percent; the rest are reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mix {
-    /// Its letter, in lower case.
+    /// The mix's letter, in lower case.
     pub(crate) id: &'static str,
-    /// Its letter and a short description, for people.
+    /// The mix's letter and a short description, for people.
     pub(crate) name: &'static str,
     update: u64,
     insert: u64,
@@ -22,14 +22,14 @@ pub(crate) struct Mix {
 }
 
 impl Mix {
-    /// Whether any of its operations changes the table.
+    /// Whether any operation of the mix changes the table.
     pub(crate) fn writes(&self) -> bool {
         self.update + self.insert + self.read_change_write > 0
     }
 }
 
 const NONE: Mix = Mix { id: "", name: "", update: 0, insert: 0, scan: 0, read_change_write: 0, latest: false };
-/// All mixes, by letter.
+/// YCSB's core mixes A to F.
 pub(crate) const MIXES: [Mix; 6] = [
     Mix { id: "a", name: "A: half updates", update: 50, ..NONE },
     Mix { id: "b", name: "B: 5 % updates", update: 5, ..NONE },
@@ -39,22 +39,22 @@ pub(crate) const MIXES: [Mix; 6] = [
     Mix { id: "f", name: "F: half read-modify-write", read_change_write: 50, ..NONE },
 ];
 
-/// One operation.
+/// One operation on a table; a number is the entry's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Read an entry.
     Read(u64),
-    /// Give an entry a new value.
+    /// Replace the value of an entry.
     Update(u64),
-    /// Read an entry, then give it a new value.
+    /// Read an entry, then replace its value.
     ReadChangeWrite(u64),
     /// Add the next entry.
     Insert,
-    /// Read the given number of entries from one on.
+    /// Read the given number of entries, beginning with this one.
     Scan(u64, usize),
 }
 
-/// The random operations of one thread.
+/// Draws the random operations of one thread.
 pub(crate) struct Chooser {
     mix: Mix,
     loaded: u64,
@@ -63,14 +63,14 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// Operations on a table of `loaded` entries, for which `zipfian` was made.
+    /// Draws operations of `mix` on a table of `loaded` entries, for which `zipfian` was made.
     pub(crate) fn new(mix: Mix, loaded: u64, zipfian: &Zipfian, seed: u64) -> Self {
         let mut chance = fastrand::Rng::with_seed(seed);
         let zipfian = zipfian.reseeded(chance.u64(..));
         Self { mix, loaded, chance, zipfian }
     }
 
-    /// The next operation on a table that has `known` entries by now.
+    /// Draws the next operation on a table that has `known` entries by now.
     pub(crate) fn next(&mut self, known: u64) -> Op {
         let rank = self.zipfian.next();
         // Popular keys are spread over the table, not side by side.

@@ -12,15 +12,15 @@ use crate::record::{CacheState, Tick, Trial, TrialSpec};
 /// The form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Show {
-    /// Bars that redraw themselves.
+    /// Progress bars that are redrawn in place.
     Bars,
-    /// One line an event, for logs and pipes.
+    /// One line for each event, for logs and pipes.
     Lines,
     /// No output.
     Nothing,
 }
 
-/// Live progress of one run.
+/// The live progress of one run on standard error.
 #[derive(Debug)]
 pub struct Progress {
     show: Show,
@@ -33,7 +33,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress shown in the given way. Nothing appears before the first event.
+    /// Creates a display of the given form. It shows nothing before the first event.
     pub fn new(show: Show) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         Self {
@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// Prints a line that stays.
+    /// Prints a line that stays on the screen, above the bar.
     pub fn print(&self, line: &str) {
         match self.show {
             Show::Bars => self.bar.suspend(|| put(line)),
@@ -55,12 +55,13 @@ impl Progress {
         }
     }
 
-    /// Prints a text that stays, broken into lines of the terminal's width and indented to the end of `head`.
+    /// Prints a text that stays on the screen, broken into lines of the terminal's width and indented to the end of
+    /// `head`.
     pub fn say_wrapped(&self, head: &str, text: &str) {
         wrapped(head, text, width()).iter().for_each(|line| self.print(line));
     }
 
-    /// Begins work of a known number of bytes.
+    /// Begins work of a known number of bytes; `what` describes the work.
     pub fn begin_bytes(&mut self, what: &str, bytes: u64) {
         self.replace_bar(bytes, "{msg} {bar:20} {bytes}/{total_bytes} ETA {eta}");
         self.bar.set_message(what.to_owned());
@@ -72,12 +73,12 @@ impl Progress {
         }
     }
 
-    /// Updates the number of bytes done.
+    /// Updates the number of bytes done of the work that [`Self::begin_bytes`] began.
     pub fn at_bytes(&self, done: u64) {
         self.bar.set_position(done);
     }
 
-    /// Begins the trials; `planned` is the time that all of them will take.
+    /// Begins the trials; `planned` is their time altogether.
     pub fn begin_trials(&mut self, planned: Duration) {
         self.planned = planned;
         self.behind = Duration::ZERO;
@@ -108,7 +109,7 @@ impl Progress {
         }
     }
 
-    /// Ends a trial; `planned` is the time it had been given.
+    /// Ends a trial; `planned` is its planned time.
     pub fn end_trial(&mut self, trial: &Trial, planned: Duration) {
         self.skip(planned);
         let outcome = &trial.outcome;
@@ -134,7 +135,7 @@ impl Progress {
         self.bar.set_position(milliseconds(self.behind));
     }
 
-    /// Removes the bar.
+    /// Removes the bar from the screen.
     pub fn finish(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -171,14 +172,14 @@ pub(crate) fn wrapped(head: &str, text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Columns for texts: the terminal's, but at most 120, and 120 without a terminal.
+/// Width for texts in columns: the terminal's, but at most 120, and 120 without a terminal.
 fn width() -> usize {
     let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(120, |size| usize::from(size.ws_col));
     if columns < 40 { 120 } else { columns.min(120) }
 }
 
-/// Prints a line on standard error. The reader of the stream may have ended (`2>&1 | head`): the error is ignored and
-/// the run goes on.
+/// Prints a line on standard error. An error is ignored, because the reader of the stream may have ended (`2>&1 |
+/// head`), and the run continues.
 fn put(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -208,7 +209,7 @@ pub fn describe(spec: &TrialSpec) -> String {
     line
 }
 
-/// Operations and bytes a second, in the unit that reads best.
+/// Formats operations a second and bytes a second, as MB/s or GB/s.
 fn rate(ops: u64, bytes: u64, elapsed_s: f64) -> String {
     let per_s = |count: u64| count as f64 / elapsed_s.max(1e-9);
     let (bytes_per_s, unit) = match per_s(bytes) {

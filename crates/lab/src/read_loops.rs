@@ -31,7 +31,7 @@ pub enum Pattern {
     Random,
     /// Blocks front to back; each thread takes the next part of `part_bytes` bytes.
     Scan {
-        /// Bytes of a thread's part.
+        /// Bytes of one part, which one thread reads front to back.
         part_bytes: u64,
     },
 }
@@ -64,7 +64,7 @@ pub fn tick_of(spec: &TrialSpec) -> Duration {
     Duration::from_secs_f64((spec.duration_s / 8.0).clamp(0.05, 1.0))
 }
 
-/// Duration of the measurement.
+/// Length of the trial's measurement.
 ///
 /// # Errors
 /// `Usage` when the spec's number is no length of time.
@@ -74,7 +74,8 @@ pub fn duration_of(spec: &TrialSpec) -> Result<Duration> {
     })
 }
 
-/// Bytes at which memory is full, which separates the filling phase from the steady one.
+/// Bytes at which the trial's memory is full, which separates the filling phase from the steady one; `None` without a
+/// limit.
 pub fn memory_limit_of(spec: &TrialSpec) -> Option<u64> {
     (spec.memory.method != MemoryMethod::None).then_some(spec.memory.bytes)
 }

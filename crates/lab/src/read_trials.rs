@@ -21,22 +21,22 @@ use crate::record::{
 };
 use crate::workload::Layout;
 
-/// The way in which a method reads.
+/// The code path and settings by which a method reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The map, with a hint.
+    /// Through a map with this advice to the kernel.
     Map(Advice),
-    /// `pread` on threads.
+    /// By `pread` on threads.
     Sync(Means),
-    /// A ring, direct.
+    /// By an io_uring past the page cache.
     Ring,
-    /// The engine's buffer pool.
+    /// Through the engine's buffer pool.
     Pool(Calls),
-    /// fio, direct.
+    /// By fio past the page cache, as the outside baseline.
     Fio(Engine),
 }
 
-/// The methods by their ids.
+/// The methods of `random` and `scan` by their ids.
 const WAYS: [(&str, Way); 13] = [
     ("mmap-random", Way::Map(Advice::Random)),
     ("mmap-normal", Way::Map(Advice::Normal)),
@@ -58,12 +58,12 @@ impl Way {
         WAYS.iter().find(|(id, _)| *id == method).map(|(_, way)| *way)
     }
 
-    /// Whether it bypasses the page cache, so that the device reads exactly the requested bytes.
+    /// Whether reads bypass the page cache, so that the device reads exactly the requested bytes.
     fn is_direct(self) -> bool {
         matches!(self, Self::Sync(Means::Direct) | Self::Ring | Self::Fio(_))
     }
 
-    /// Whether its figures depend on the kernel's read-ahead.
+    /// Whether the figures depend on the kernel's read-ahead.
     fn reads_ahead(self) -> bool {
         matches!(self, Self::Map(Advice::Normal | Advice::Sequential) | Self::Sync(Means::Buffered))
     }
@@ -77,13 +77,14 @@ pub(super) struct Planner<'a> {
     pub(super) target: &'a Target,
     pub(super) memory: MemoryLimit,
     pub(super) duration_s: f64,
-    /// Why the engine's pool cannot do the same work as the others, if the experiment has a reason.
+    /// The reason why the engine's pool cannot do the same work as the others in this experiment, if there is one.
     pub(super) no_pool: Option<&'static str>,
     pub(super) plan: &'a mut Plan,
 }
 
 impl Planner<'_> {
-    /// Adds a trial for each of `params`, or one skip with the reason.
+    /// Adds a trial of a method for each of `params`; or one skip with the reason, where this machine cannot run the
+    /// method.
     pub(super) fn add(&mut self, method: &str, params: impl IntoIterator<Item = Params>) {
         let Some(way) = Way::of(method) else { return };
         if let Some(reason) = self.refusal(way) {
@@ -105,7 +106,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Skips a method.
+    /// Records that a method is skipped on this target.
     pub(super) fn skip(&mut self, method: &str, reason: String) {
         let target = self.target.label.clone();
         self.plan.skips.push(Skip { experiment: self.experiment, target, method: method.into(), reason });
@@ -135,7 +136,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Why the engine's pool is left out; `None` when it takes part.
+    /// Why the engine's pool is left out of this plan; `None` when it takes part.
     fn no_pool(&self) -> Option<String> {
         if self.available.pool.is_none() {
             return Some("left out by the configuration (pool = 'off')".into());
@@ -177,12 +178,12 @@ impl Planner<'_> {
     }
 }
 
-/// Parameters without extras.
+/// Parameters of a trial without extras.
 pub(super) fn params(threads: u32, depth: u32, block_bytes: u64) -> Params {
     Params { threads, depth, block_bytes, ..Params::default() }
 }
 
-/// Measures one method.
+/// Measures one method of `random` or `scan`.
 ///
 /// # Errors
 /// `Usage` for an unknown method; the error of opening or reading.
@@ -242,16 +243,17 @@ pub(super) fn execute(
     Ok(outcome)
 }
 
-/// Share of device bytes beyond the trial's own reads above which another user of the device is assumed.
+/// Largest difference between the device's bytes and the trial's own, as a fraction, at which no other user of the
+/// device is assumed.
 const FOREIGN_BYTES_MAX: f64 = 0.10;
-/// Share of the machine's CPU time that the hypervisor may take.
+/// Largest fraction of the machine's CPU time that the hypervisor may take without a warning.
 const STEAL_MAX: f64 = 0.02;
-/// Share of the machine's CPU time that other processes may use. It includes the kernel's work for the trial in
-/// interrupts and kernel threads, so it cannot be lower.
+/// Largest fraction of the machine's CPU time that other processes may use without a warning. It includes the kernel's
+/// work for the trial in interrupts and kernel threads, so it cannot be lower.
 const OTHER_LOAD_MAX: f64 = 0.20;
 
-/// Adds a warning for each sign that the figures are influenced by other load. `direct` says that each byte of the
-/// trial's ticks is one that the device read.
+/// Adds a warning for each sign of other load that influences the figures. With `direct` the device must read exactly
+/// the bytes that the trial counts.
 pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut Outcome) {
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
@@ -282,7 +284,7 @@ pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut O
     outcome.warnings.extend(found);
 }
 
-/// Number of ticks in which the device's bytes and the work's disagree.
+/// Number of ticks in which the bytes that the device read differ from the bytes that the trial counted.
 fn foreign_ticks(spec: &TrialSpec, outcome: &Outcome) -> usize {
     // Bytes in flight at the end of a tick are counted by the device in one tick and by the trial in the next.
     let in_flight = u64::from(spec.params.threads) * u64::from(spec.params.depth) * spec.params.block_bytes * 2;

@@ -20,7 +20,7 @@ pub use crate::config::ExperimentId;
 pub use target::TargetKind;
 pub(crate) use warning::WarningKind;
 
-/// Version of the lines below. It rises when a field changes its meaning; new fields do not raise it.
+/// Version of the record format. It rises when a field changes its meaning; new fields do not raise it.
 pub const SCHEMA: u32 = 1;
 
 /// One line of a record file.
@@ -53,7 +53,7 @@ pub struct RunInfo {
     pub config: Config,
     /// The machine on which the run was made.
     pub machine: MachineInfo,
-    /// Biases of this machine that were found, in words, each with the lab's countermeasure.
+    /// Biases of this machine that were found, in words, each with what the lab does against it.
     pub biases: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct MachineInfo {
     pub cpu_count: u32,
     /// RAM in bytes.
     pub memory_bytes: u64,
-    /// Kernel release.
+    /// Kernel release, as `uname -r` gives it.
     pub kernel: String,
     /// `none`, or the hypervisor's name where it is known.
     pub virtualization: String,
@@ -86,25 +86,25 @@ pub struct MachineInfo {
 /// The specification of a trial. Complete: it is the only input of the child process that measures the trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialSpec {
-    /// The experiment.
+    /// The experiment that the trial belongs to.
     pub experiment: ExperimentId,
     /// Sub-question inside the experiment: `random-touch`, `overwrite`, `open-loop`; empty where there is only one.
     #[serde(default)]
     pub variant: String,
-    /// The data that it reads.
+    /// The data that the trial reads.
     pub target: Target,
     /// Stable id of the method: `mmap-random`, `pread-direct`, `uring-direct`, `fio-uring`.
     #[serde(rename = "contender")]
     pub method: String,
-    /// Its parameters.
+    /// Threads, depth, block size and other parameters of the method.
     pub params: Params,
     /// The number of earlier measurements of this trial in this run: 0, 1, 2, …
     pub repeat: u32,
-    /// Length of the measurement in seconds. Fixed work (`async`) ignores it.
+    /// Length of the measurement in seconds. Trials with a fixed amount of work (`async`) ignore it.
     pub duration_s: f64,
     /// Memory for page cache and process, and how the limit is enforced.
     pub memory: MemoryLimit,
-    /// State of the caches at the start.
+    /// State of the page cache at the start.
     pub cache: CacheState,
     /// Seed of every random choice in the trial.
     pub seed: u64,
@@ -130,16 +130,16 @@ impl TrialSpec {
 pub struct Target {
     /// Name in tables: `file`, `ram` (a zram device), `device`, `striped-2`.
     pub label: String,
-    /// The files or devices; several for a striped scan.
+    /// Paths of the files or devices; several for a striped scan.
     pub paths: Vec<String>,
-    /// Bytes of data in each of them, after the header block.
+    /// Bytes of data in each file or device, after the header block.
     pub data_bytes: u64,
     /// Seed of the content, by which readers verify it; `None` for a device with unknown content.
     pub content_seed: Option<u64>,
 }
 
 impl Target {
-    /// Its kind, which its label names.
+    /// The target's kind, which its label names.
     pub fn kind(&self) -> TargetKind<'_> {
         TargetKind::of(&self.label)
     }
@@ -149,13 +149,13 @@ impl Target {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Params {
-    /// Threads that work.
+    /// Number of threads that work.
     pub threads: u32,
-    /// Requests in flight for each thread; 1 for synchronous calls.
+    /// Requests in flight of each thread; 1 for synchronous calls.
     pub depth: u32,
     /// Bytes of one request.
     pub block_bytes: u64,
-    /// Anything else that distinguishes trials, by name: `buffers=small`, `rate_per_s=5000`, `flags=sqpoll`.
+    /// Other parameters that distinguish trials, by name: `buffers=small`, `rate_per_s=5000`, `flags=sqpoll`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, String>,
 }
@@ -170,7 +170,7 @@ impl fmt::Display for Params {
     }
 }
 
-/// The limit that makes the data larger than memory.
+/// The limit of a trial's memory, which makes the data larger than memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLimit {
     /// The means by which the limit is enforced.
@@ -179,7 +179,7 @@ pub struct MemoryLimit {
     pub bytes: u64,
 }
 
-/// Means to limit memory. Page cache counts in all of them.
+/// A means to limit memory. All of them count the page cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryMethod {
@@ -190,10 +190,10 @@ pub enum MemoryMethod {
     CgroupV2,
     /// A memory cgroup, version 1. Reclaim happens in the faulting thread.
     CgroupV1,
-    /// Memory held (locked, or touched where there is no swap) so that only `bytes` are left to all other processes.
-    /// Reclaim is kswapd's.
+    /// Memory held by the lab (locked, or touched where there is no swap), so that only `bytes` are left to all other
+    /// processes. Reclaim is kswapd's.
     Ballast,
-    /// The data is larger than RAM: nothing to enforce.
+    /// No limit: the data is larger than RAM.
     LargeFile,
 }
 
@@ -204,7 +204,7 @@ pub enum CacheState {
     /// No page of the target is in memory.
     #[default]
     Cold,
-    /// The target was read just before, as much of it as fits.
+    /// The target was read just before the trial, as much of it as fits in memory.
     Warm,
 }
 
@@ -234,7 +234,7 @@ pub struct Outcome {
     pub started_unix_ms: u64,
     /// Time over which the totals below were counted, in seconds.
     pub elapsed_s: f64,
-    /// Operations finished.
+    /// Number of operations finished.
     pub ops: u64,
     /// Bytes of data that the work asked for; for the bytes that the device moved see `counters`.
     pub bytes: u64,
@@ -244,10 +244,10 @@ pub struct Outcome {
     pub latency: BTreeMap<String, Latency>,
     /// Kernel counters over the whole trial, by name with unit: see [`nofault_io::counters`].
     pub counters: BTreeMap<String, f64>,
-    /// The time series, one entry a tick.
+    /// The time series: one entry for each tick.
     pub ticks: Vec<Tick>,
-    /// The part after memory was full, or after the first tick where it did not fill; `None` where fewer than two ticks are left.
-    /// Tables show this.
+    /// The steady window: after memory was full, or after the first tick where memory did not fill. `None` where it has
+    /// fewer than two ticks. Tables show these figures.
     pub steady: Option<Window>,
     /// When memory became full, in seconds after the start.
     pub full_at_s: Option<f64>,
@@ -257,14 +257,14 @@ pub struct Outcome {
     pub resident_after_bytes: Option<u64>,
     /// How the cold (or warm) state was made and checked.
     pub cache_method: String,
-    /// Figures special to an experiment, by name with unit.
+    /// Figures that only this experiment has, by name with unit.
     pub figures: BTreeMap<String, f64>,
     /// Texts by name: `said`, the output of a process; `ended`, how it ended.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub texts: BTreeMap<String, String>,
     /// Reasons to doubt this trial: another user of the device, CPU steal, too few ticks.
     pub warnings: Vec<String>,
-    /// The trial was cut short; its figures cover the time until then.
+    /// Whether the trial was cut short; its figures cover the time until then.
     pub partial: bool,
 }
 
@@ -299,28 +299,28 @@ impl Outcome {
 pub struct Tick {
     /// End of the interval, in seconds after the start.
     pub at_s: f64,
-    /// Its length in seconds.
+    /// Length of the interval in seconds.
     pub elapsed_s: f64,
-    /// Operations finished in it.
+    /// Operations finished in the interval.
     pub ops: u64,
-    /// Bytes of data asked for in it.
+    /// Bytes of data that the work asked for in the interval.
     pub bytes: u64,
-    /// Kernel counters over it.
+    /// Kernel counters over the interval.
     pub counters: BTreeMap<String, f64>,
 }
 
 /// Several consecutive ticks, summed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Start, in seconds after the start of the trial.
+    /// Start of the window, in seconds after the start of the trial.
     pub from_s: f64,
-    /// Length in seconds.
+    /// Length of the window in seconds.
     pub elapsed_s: f64,
-    /// Operations finished in it.
+    /// Operations finished in the window.
     pub ops: u64,
-    /// Bytes of data asked for in it.
+    /// Bytes of data that the work asked for in the window.
     pub bytes: u64,
-    /// Kernel counters over it.
+    /// Kernel counters over the window.
     pub counters: BTreeMap<String, f64>,
 }
 
@@ -330,11 +330,11 @@ pub struct Window {
 pub struct Checks {
     /// Blocks whose content was compared with the expected one.
     pub verified: u64,
-    /// Blocks with wrong content. Any other number than zero makes the trial invalid.
+    /// Blocks with wrong content. A single one makes the trial invalid.
     pub wrong: u64,
     /// Operations that failed.
     pub failed: u64,
-    /// Sum (wrapping) over the first blocks read, the same for every method with the same seed; 0 where unused.
+    /// Wrapping sum over the sample of blocks, the same for every method with the same seed; 0 where unused.
     pub checksum: u64,
 }
 
@@ -344,17 +344,17 @@ pub struct Checks {
 pub struct Latency {
     /// Number of samples.
     pub count: u64,
-    /// Mean in nanoseconds.
+    /// Mean latency in nanoseconds.
     pub mean_ns: f64,
-    /// Percentiles in nanoseconds.
+    /// Median in nanoseconds.
     pub p50_ns: u64,
-    /// 90th percentile.
+    /// 90th percentile in nanoseconds.
     pub p90_ns: u64,
-    /// 99th percentile.
+    /// 99th percentile in nanoseconds.
     pub p99_ns: u64,
-    /// 99.9th percentile.
+    /// 99.9th percentile in nanoseconds.
     pub p999_ns: u64,
-    /// The largest latency.
+    /// The largest latency in nanoseconds.
     pub max_ns: u64,
     /// The whole histogram: HdrHistogram V2, base64.
     pub hdr: String,
@@ -365,13 +365,13 @@ pub struct Latency {
 pub struct Skip {
     /// The experiment.
     pub experiment: ExperimentId,
-    /// Target's label; empty where the reason holds for all.
+    /// Label of the target; empty where the reason holds for all targets.
     #[serde(default)]
     pub target: String,
     /// The method, or empty for the whole experiment on this target.
     #[serde(rename = "contender")]
     pub method: String,
-    /// The reason, and the remedy.
+    /// The reason why the method could not be measured, and the remedy.
     pub reason: String,
 }
 

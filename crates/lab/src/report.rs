@@ -26,19 +26,19 @@ use crate::show::figures::Figure;
 use crate::summary::Summary;
 use crate::verdict::{Side, Verdict, Workload, judge};
 
-/// Bytes from the beginning of a file that suffice to recognise a report.
+/// Number of bytes at the beginning of a file that suffice to recognise a report.
 pub(crate) const HEAD_BYTES: u64 = 1024;
-/// The beginning of every report after white space; the title follows soon.
+/// The beginning of every report, except for white space; the title follows within [`HEAD_BYTES`].
 const BEGINNING: &str = "<!DOCTYPE html>";
 const TITLE: &str = "<title>nofault lab ";
-/// The question of a run about maps.
+/// The report's heading for a run with experiments about maps.
 const HEADING: &str = "What does paging with mmap cost on this machine?";
 
 const TEMPLATE: &str = include_str!("report/report.html");
 const STYLE: &str = include_str!("report/style.css");
 const SCRIPT: &str = include_str!("report/zoom.js");
 
-/// An experiment's part of the page.
+/// An experiment's section of the report.
 #[derive(Debug, Serialize)]
 struct Section {
     id: &'static str,
@@ -51,7 +51,7 @@ struct Section {
     skips: Vec<(String, String)>,
 }
 
-/// One source's table.
+/// A table of published figures, with its source.
 #[derive(Debug, Serialize)]
 struct Literature {
     cite: &'static str,
@@ -62,7 +62,7 @@ struct Literature {
     remarks: &'static [&'static str],
 }
 
-/// Key figures under the question they answer.
+/// The key figures of one experiment, under its question.
 #[derive(Debug, Serialize)]
 struct KeyGroup<'a> {
     id: &'static str,
@@ -70,7 +70,7 @@ struct KeyGroup<'a> {
     keys: Vec<Key<'a>>,
 }
 
-/// A key figure.
+/// A key figure at the head of the report.
 #[derive(Debug, Serialize)]
 struct Key<'a> {
     label: &'a str,
@@ -79,7 +79,7 @@ struct Key<'a> {
     inconclusive: bool,
 }
 
-/// The verdict in words.
+/// The verdict in words, for the report.
 #[derive(Debug, Serialize)]
 struct VerdictView {
     headline: String,
@@ -91,7 +91,7 @@ struct VerdictView {
     why_no_surer: String,
 }
 
-/// A reason of the verdict.
+/// A reason of the verdict, for the report.
 #[derive(Debug, Serialize)]
 struct ReasonView {
     rule: &'static str,
@@ -132,7 +132,7 @@ impl VerdictView {
     }
 }
 
-/// The values for the template.
+/// The values that the report's template is filled with.
 #[derive(Debug, Serialize)]
 struct Page<'a> {
     style: &'static str,
@@ -147,10 +147,10 @@ struct Page<'a> {
     machine: Vec<(String, String)>,
     machine_line: String,
     heading: &'static str,
-    /// Whether the run has a verdict and claims: one of its experiments is about maps.
+    /// Whether one of the run's experiments is about maps; only then the report has a verdict and claims.
     about_maps: bool,
     biases: &'a [String],
-    /// Each bias's name, without its consequences.
+    /// The name of each bias of the machine, without its consequences.
     bias_names: Vec<String>,
     verdict: VerdictView,
     claims: Vec<claims::Line>,
@@ -277,7 +277,7 @@ fn section(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>
     }
 }
 
-/// The tables, then the charts of each variant and target.
+/// The figures of an experiment's section: its tables, then the charts of each variant and target.
 fn figures(experiment: &dyn Experiment, summary: &Summary<'_>) -> Vec<Figure> {
     let id = experiment.id();
     let mut figures = experiment.overview(summary);

@@ -45,29 +45,29 @@ pub const RECORDS_NAME: &str = "records.ndjson";
 /// Name of the report in a result folder.
 pub const REPORT_NAME: &str = "report.html";
 
-/// Options of a run: its configuration, its folders and its way of executing trials.
+/// Options of a run: its configuration, its folders and how its trials are executed.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// The effective configuration.
     pub config: Config,
-    /// Folder for the result; `<dir>/<time>` when `None`. It must not exist.
+    /// Folder for the result; `<dir>/<time>` for `None`. The folder must not exist.
     pub out: Option<PathBuf>,
-    /// Keep the data files for the next run.
+    /// Whether to keep the data files for the next run.
     pub keep_data: bool,
-    /// Print the plan and stop.
+    /// Whether to print the plan and stop.
     pub plan_only: bool,
     /// How trials are executed.
     pub launcher: Launcher,
 }
 
-/// A run that wrote records.
+/// A run that has measured, and its result folder.
 #[derive(Debug)]
 pub struct RunResult {
     /// The result folder.
     pub folder: PathBuf,
-    /// The records in it.
+    /// The records in the result folder.
     pub records: RecordFile,
-    /// Why the run is not a full success: interrupted, wrong data read, trials that failed, a resource that could not be
+    /// Why the run was not a full success: interrupted, wrong data read, failed trials, or a resource that could not be
     /// removed.
     pub trouble: Option<LabError>,
 }
@@ -75,13 +75,13 @@ pub struct RunResult {
 /// The result of [`run`]: a plan or a measured run.
 #[derive(Debug)]
 pub enum RunOutcome {
-    /// Only a plan: no trial was measured.
+    /// The plan only: no trial was measured.
     Planned(Plan),
     /// A measured run.
     Measured(Box<RunResult>),
 }
 
-/// Runs everything, or only plans it.
+/// Plans a run, and unless only the plan is wanted, measures every trial and writes records and report.
 ///
 /// # Errors
 /// Any failure that keeps a run from starting or from being recorded. After the first record, a failure is in the
@@ -172,7 +172,7 @@ pub fn config_from_file(path: &Path) -> Result<Config> {
     Config::from_toml(&text)
 }
 
-/// Reads a result: its folder, or its record file.
+/// Reads the records of a result, given its folder or its record file.
 ///
 /// # Errors
 /// `Usage` when there is none; `Damaged` with line and column; `System` when it cannot be read.
@@ -187,7 +187,7 @@ pub fn read(path: &Path) -> Result<RecordFile> {
     Ok(read_records(path)?)
 }
 
-/// Writes the report of some records. An existing report is replaced; any other file is left alone.
+/// Writes the report of a run to `path`. An existing report is replaced; any other file is left alone.
 ///
 /// # Errors
 /// `Usage` when the path holds something other than the lab's report; the system's error. The path then holds the same
@@ -213,7 +213,8 @@ pub fn write_picture(records: &RecordFile, figure: &str, path: &Path) -> Result<
     replace(path, &report::picture::svg(records, figure)?)
 }
 
-/// Writes under another name first: a reader never sees half a file, and on a full disk the old one stays.
+/// Replaces the file at `path` through a temporary file, so that a reader never sees half a file and on a full disk the
+/// old file stays.
 fn replace(path: &Path, text: &str) -> Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
@@ -225,7 +226,8 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// Describes an obstacle at a path: anything but an empty file, or one whose beginning `is_own` accepts.
+/// Names what is in the way of a new file at `path`: anything but an empty file, or a file whose beginning `is_own`
+/// accepts. `None` when nothing is.
 fn in_the_way(path: &Path, is_own: fn(&[u8]) -> bool) -> Result<Option<&'static str>> {
     let look = |error: &std::io::Error| LabError::system(format!("look at {}", path.display()), error);
     let found = match std::fs::metadata(path) {
@@ -256,14 +258,14 @@ fn make_folder(options: &RunOptions, dir: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// `2026-01-31T12-30-05`: sorts by time, and is a valid name on every file system.
+/// Name of a result folder, `2026-01-31T12-30-05`: sorts by time, and is valid on every file system.
 fn folder_name(unix_ms: u64) -> String {
     let minute = format::date(unix_ms).replace(" UTC", "").replace(' ', "T").replace(':', "-");
     format!("{minute}-{:02}", unix_ms / 1000 % 60)
 }
 
-/// Writes the last record and returns the failure to report to the user. Wrong data counts as measured and leaves a run
-/// complete; a failed trial does not.
+/// Writes the last record and returns the failure to report to the user. A trial that read wrong data counts as
+/// measured and leaves a run complete; a failed trial does not.
 fn finish(
     writer: &mut RecordWriter,
     result: Result<Option<LabError>>,
@@ -280,13 +282,14 @@ fn finish(
     Ok(trouble)
 }
 
-/// The loop over the trials of a run.
+/// State of the loop over the trials of a run.
 struct Runner<'a> {
     options: &'a RunOptions,
     progress: &'a mut Progress,
     cancel: &'a AtomicBool,
     writer: &'a mut RecordWriter,
-    /// Locking memory takes seconds, so a ballast is kept while consecutive trials have the same limit.
+    /// The present ballast and its limit. It is kept while consecutive trials have the same limit, because locking
+    /// memory takes seconds.
     ballast: Option<(MemoryLimit, Limit)>,
     /// Number of trials begun.
     tried: u64,
@@ -295,7 +298,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Prepares and measures everything. An error ends the run; the failure of a single trial does not.
+    /// Prepares the machine and measures all trials. An error ends the run; the failure of a single trial does not.
     fn all(&mut self, prepared: &mut Prepared) -> Result<Option<LabError>> {
         for note in prepared.notes().to_vec() {
             self.note(note)?;
@@ -332,7 +335,7 @@ impl Runner<'_> {
         Ok(trouble(self.wrong, self.failed))
     }
 
-    /// Records that a trial could not be measured, with its reason; the run goes on with the other trials.
+    /// Records that a trial could not be measured, with the reason; the run continues with the other trials.
     fn could_not(&mut self, spec: &TrialSpec, error: &LabError) -> Result<()> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));
@@ -400,7 +403,7 @@ impl Runner<'_> {
     }
 }
 
-/// The failure of a run that came to its end: wrong blocks and failed trials; `None` when there are none.
+/// The failure of a run that measured to its end: wrong blocks and failed trials; `None` without any.
 fn trouble(wrong: u64, failed: u64) -> Option<LabError> {
     let failures = format!("{failed} trials failed; the report names them with their reasons");
     match (wrong, failed) {
@@ -421,7 +424,7 @@ fn interrupted(done: usize, count: usize) -> LabError {
     )
 }
 
-/// The memory that a plan will limit, for people.
+/// Describes a memory limit in the plan.
 fn show_limit(limit: &MemoryLimit) -> String {
     let bytes = format::bytes(limit.bytes);
     match limit.method {

@@ -18,7 +18,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The values of a preset.
+    /// Returns the configuration of a preset.
     pub fn preset(preset: Preset) -> Self {
         let mut sections = Sections::default();
         for experiment in experiments::ALL {
@@ -70,7 +70,7 @@ impl Config {
         }
     }
 
-    /// Whether a chosen experiment reads the data file in less memory than it has bytes.
+    /// Whether a chosen experiment reads the data file under a memory limit smaller than the file.
     pub fn limits_file(&self) -> bool {
         self.chosen().any(|experiment| experiment.needs(self).limited != Limited::Nothing)
     }
@@ -116,7 +116,8 @@ impl Config {
         experiments::ALL.into_iter().try_for_each(|experiment| experiment.description().params.check(self))
     }
 
-    /// Parses a TOML file's text. Missing values come from the preset it names (`quick` where it names none).
+    /// Parses a TOML file's text. Missing values are those of the preset that the file names (`quick` where it names
+    /// none).
     ///
     /// # Errors
     /// `Usage` with line and reason for bad TOML, unknown names and values of the wrong type.
@@ -138,8 +139,8 @@ impl Config {
         toml::to_string(self).map_err(|error| LabError::new(LabErrorKind::Usage, format!("configuration: {error}")))
     }
 
-    /// Returns the configuration with one value changed: `name=value`, as in a TOML file; quotes around a word may be
-    /// left out.
+    /// Returns the configuration with one value changed. `assignment` is `name=value`, as in a TOML file; quotes around
+    /// a word may be left out.
     ///
     /// # Errors
     /// `Usage` for a text that is no assignment, for unknown names and for values of the wrong type.
@@ -161,7 +162,7 @@ impl Config {
         self.with(given).map_err(usage)
     }
 
-    /// Returns the configuration after replacing values by those of a table.
+    /// Returns the configuration with the values of a TOML table in place of its own.
     fn with(&self, given: toml::Table) -> std::result::Result<Self, String> {
         let whole = self.clone().normalised()?;
         let mut all = toml::Table::try_from(&whole).map_err(|error| error.to_string())?;
@@ -180,8 +181,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Returns the configuration with the flags of the command line, and then the assignments of `--set`, which also
-    /// decide the experiments that the flags apply to.
+    /// Returns the configuration changed by the flags of the command line and then by the assignments of `--set`. The
+    /// assignments also decide to which experiments the flags apply.
     ///
     /// # Errors
     /// `Usage` for an assignment that fails, and for a flag for which none of the chosen experiments has a parameter: a
@@ -222,8 +223,8 @@ impl Given {
         }
     }
 
-    /// The error of a refused flag: it names the experiments that have such a parameter, and the closest alternative in
-    /// the chosen ones.
+    /// The error for a flag that no chosen experiment takes: it names the experiments with such a parameter, and the
+    /// closest alternative in the chosen ones.
     fn refused(&self, config: &Config) -> LabError {
         let names = |names: Vec<ExperimentId>| {
             let names: Vec<&str> = names.into_iter().map(ExperimentId::name).collect();
@@ -243,7 +244,7 @@ impl Given {
     }
 }
 
-/// The flags with their help, including the notes that experiments add.
+/// All flags with their help, including the notes that experiments add.
 pub fn flags() -> Vec<(&'static Flag, String)> {
     let mut flags: Vec<(&'static Flag, String)> = SHARED.into_iter().map(|flag| (flag, flag.help.to_owned())).collect();
     for (flag, note) in experiments::ALL.into_iter().flat_map(|experiment| experiment.description().params.flags()) {
@@ -255,7 +256,7 @@ pub fn flags() -> Vec<(&'static Flag, String)> {
     flags
 }
 
-/// Merges `given` into `base`, table by table. A name that `base` does not have is an error.
+/// Merges the table `given` into `base`, with tables inside. A name that `base` does not have is an error.
 fn merge(base: &mut toml::Table, given: toml::Table, inside: &str) -> std::result::Result<(), String> {
     for (name, value) in given {
         match (base.get_mut(&name), value) {

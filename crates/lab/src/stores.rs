@@ -1,5 +1,5 @@
-//! Key-value stores as experiments use them: the engine, and its rivals where they were compiled in. One file a rival. A rival that was not compiled in is still listed, with the cargo feature that
-//! adds it.
+//! Key-value stores as experiments use them: the engine, and its rivals, each in a file of its own. A rival that was
+//! not compiled in is still listed, with the cargo feature that adds it.
 //!
 //! Equal for all: keys, values and their order; memory for process and page cache together; one commit a write; two
 //! classes of durability: *sync*, a commit that has returned survives a power cut; *deferred*, it is visible, and a
@@ -28,33 +28,34 @@ use crate::entries::{Data, Key};
 use crate::error::Result;
 use crate::measure::Worker;
 
-/// The engine's id as a method.
+/// Id of the engine as a method of experiments with stores.
 pub(crate) const ENGINE: &str = "nofault";
-/// Text shown instead of a rival's figure when it was not compiled in.
+/// Text in place of a rival's figure when the rival was not compiled in.
 pub(crate) const NOT_BUILT: &str = "not built: --features peers";
-/// Keys and values of one commit while a store without a bulk load of its own is filled. Bounded because a commit's
-/// changes are in memory.
+/// Bytes of keys and values in one commit, while a store without a bulk load of its own is filled. Bounded because a
+/// commit's changes are in memory.
 #[cfg(feature = "peers")]
 const FILL_BYTES: usize = 8 << 20;
 
-/// A store that the lab can compare, compiled in or not.
+/// A store that the lab can compare, compiled in or not: one way to run it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Kind {
-    /// Its id as a method.
+    /// Id of the store as a method.
     pub(crate) id: &'static str,
-    /// The cargo feature that adds it; empty for a store that is always there.
+    /// The cargo feature that adds the store; empty for a store that is always there.
     pub(crate) feature: &'static str,
-    /// The fraction of the memory that it gets as a cache of its own; the rest is for the process and the page cache.
+    /// The fraction of the memory that the store gets as a cache of its own; the rest is for the process and the page
+    /// cache.
     pub(crate) cache_share: f64,
-    /// The store and its access path, for people.
+    /// The store's name and its access path, for people.
     pub(crate) what: &'static str,
-    /// Whether it reads through a map for which the kernel reads ahead around faults.
+    /// Whether the store reads through a map for which the kernel reads ahead around faults.
     pub(crate) reads_ahead: bool,
 }
 
-/// Every store in each way of running it that is compared: with and without a map where it offers both. Caches are
-/// sized as the stores' authors advise for a process with that much memory: most of it for a store that reads past the
-/// page cache, half or less for one that reads through it, none for a map.
+/// Every store in each way of running it that is compared: with and without a map where the store offers both. Caches
+/// are sized as the stores' authors advise for a process with that much memory: most of it for a store that reads past
+/// the page cache, half or less for one that reads through it, none for a map.
 pub(crate) const KINDS: [Kind; 10] = [
     kind(ENGINE, "", 0.7, "the engine: its own pool, O_DIRECT"),
     kind("lmdb", "peers", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
@@ -90,7 +91,7 @@ impl Kind {
     }
 }
 
-/// The store with this method id.
+/// Finds the store with this method id.
 pub(crate) fn kind_of(id: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.id == id)
 }
@@ -120,7 +121,7 @@ pub(crate) enum Start {
 
 /// A store that holds a data set.
 pub(crate) trait Store: Sync {
-    /// Opens a reader for one thread. It sees the data committed before.
+    /// Opens a reader for one thread. The reader sees the data committed before.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
 
     /// Puts entries in one commit. With `durable` the commit is on the device when this returns.
@@ -141,8 +142,8 @@ pub(crate) trait Store: Sync {
     fn unequal(&self) -> &'static str;
 }
 
-/// Fills an empty store with the entries of `data`, in order, as the timed work of a trial: each entry is counted, and none
-/// follows once the trial was cancelled. All are durable when this returns.
+/// Fills an empty store with the entries of `data`, in order, as the timed work of a trial. Each entry is counted; once
+/// the trial is cancelled, no more are written. All entries are durable when this returns.
 pub(crate) fn fill_counted(worker: &mut Worker<'_>, store: &dyn Store, data: Data) -> Result<()> {
     worker.start();
     let mut entries = data.entries();
@@ -154,9 +155,9 @@ pub(crate) fn fill_counted(worker: &mut Worker<'_>, store: &dyn Store, data: Dat
     store.fill(&mut counted)
 }
 
-/// Callback that checks a value; an error says that it is wrong.
+/// Callback that checks a value (`None`: no such key); an error says that the value is wrong.
 pub(crate) type LookAtValue<'a> = &'a mut dyn FnMut(Option<&[u8]>) -> Result<()>;
-/// Callback that checks an entry; an error says that it is wrong.
+/// Callback that checks an entry, given its key and value; an error says that the entry is wrong.
 pub(crate) type LookAtEntry<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
 /// The read side of a store, for one thread.
@@ -164,7 +165,7 @@ pub(crate) trait Reader {
     /// Passes the value of a key to `look`.
     fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()>;
 
-    /// Passes up to `count` entries from a key on to `look`; returns how many there were.
+    /// Passes up to `count` entries from key `from` on to `look`; returns their number.
     fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize>;
 }
 
@@ -194,7 +195,7 @@ fn boxed<'a>(store: Result<impl Store + 'a>) -> Result<Box<dyn Store + 'a>> {
     store.map(|store| Box::new(store) as _)
 }
 
-/// Takes the entries of the next commit into `batch`; false when there are none left.
+/// Moves the entries of the next commit into `batch`; false when there are none left.
 #[cfg(feature = "peers")]
 fn next_batch(entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>, batch: &mut Vec<(Key, Vec<u8>)>) -> bool {
     batch.clear();
@@ -207,7 +208,7 @@ fn next_batch(entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>, batch: &mut Vec
     !batch.is_empty()
 }
 
-/// Checks that the folder of a new store does not exist, or that the folder of an old one does.
+/// Creates the folder of a new store; checks that the folder of an existing store is there.
 #[cfg(any(feature = "peers", feature = "peer-rocksdb"))]
 fn prepare(folder: &Path, start: Start) -> Result<()> {
     use crate::error::{LabError, LabErrorKind};
@@ -218,7 +219,7 @@ fn prepare(folder: &Path, start: Start) -> Result<()> {
     }
 }
 
-/// The engine with one table.
+/// The engine as a store: a database with one table.
 pub(crate) struct Engine {
     pub(crate) db: Db,
     pub(crate) table: Table,
@@ -234,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// Creates a database and fills it in order.
+    /// Creates a database and loads the entries of `data` in key order.
     pub(crate) fn load(folder: &Path, data: Data, settings: &Settings) -> Result<Self> {
         let engine = Self::create(folder, settings)?;
         engine.table.bulk_load(data.entries())?;

@@ -18,7 +18,7 @@ use crate::record::{ExperimentId, MemoryMethod, Outcome, Trial, TrialSpec};
 pub use crate::methods::{Family, Method};
 pub use titles::{is_plain, parameters, target_title};
 
-/// Median and spread over repeats.
+/// The median of a figure over its repeats, with the smallest and the largest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// The median.
@@ -32,7 +32,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of some values; `None` without a finite one.
+    /// The spread of some values; `None` unless at least one is finite.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -43,9 +43,9 @@ impl Spread {
         Some(Self { median, min, max, count: sorted.len() })
     }
 
-    /// Whether the two differ beyond chance for so few values: the ranges must be apart, and with fewer than four
-    /// values on a side also by more than either is wide. Without the second rule, one pair in three of equal
-    /// distributions would count as different.
+    /// Whether two figures differ beyond chance. Their ranges must be apart, and with fewer than four values on a side
+    /// also by more than either is wide: without the second rule, one pair in three of equal distributions would count
+    /// as different.
     pub fn differs_from(&self, other: &Self) -> bool {
         let fewest = self.count.min(other.count);
         let gap = (self.min - other.max).max(other.min - self.max);
@@ -53,8 +53,8 @@ impl Spread {
         fewest >= 2 && gap > 0.0 && (fewest >= 4 || gap > widest)
     }
 
-    /// The ratio of this to another: of the medians, and the smallest and largest ratio that the repeats allow. `None`
-    /// where the other is zero or negative.
+    /// This figure divided by another: the ratio of the medians, with the smallest and largest ratio that the repeats
+    /// allow. `None` where the other is zero or negative.
     pub fn over(&self, other: &Self) -> Option<Self> {
         if other.min <= 0.0 || other.median <= 0.0 {
             return None;
@@ -67,7 +67,7 @@ impl Spread {
         })
     }
 
-    /// `412 K/s (398 K/s to 420 K/s)`; without the brackets for a single value.
+    /// Formats the figure, `412 K/s (398 K/s to 420 K/s)`; without the brackets for a single value.
     pub fn show(&self, unit: Unit) -> String {
         if self.count < 2 {
             return unit.show(self.median);
@@ -76,20 +76,20 @@ impl Spread {
     }
 }
 
-/// A quantity that is computed from a trial.
+/// A quantity that is computed from a trial's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Operations a second, after memory was full where it fills.
     OpsPerS,
-    /// Bytes of work a second.
+    /// Bytes of work a second, after memory was full where it fills.
     BytesPerS,
-    /// Wall time of fixed work.
+    /// Wall time of a fixed amount of work.
     Seconds,
     /// Time of one operation on one thread, where operations follow one another without waiting.
     TimePerOp,
     /// CPU seconds of the process, its children and kswapd for one operation.
     CpuPerOp,
-    /// CPU seconds, as [`Metric::CpuPerOp`], for 10^9 bytes.
+    /// CPU seconds for 10^9 bytes, of the same processes as [`Metric::CpuPerOp`].
     CpuPerGb,
     /// TLB shootdown interrupts a second.
     ShootdownsPerS,
@@ -99,26 +99,26 @@ pub enum Metric {
     KswapdShare,
     /// System CPU for 10^9 bytes: of the process and of kswapd.
     SystemCpuPerGb,
-    /// Pages of files that were evicted a second.
+    /// Pages of files evicted a second.
     EvictedPerS,
-    /// Pages that reclaim scanned for each one that it evicted.
+    /// Pages that reclaim scanned for each page that it evicted.
     ScannedPerEvicted,
     /// Percent of the time in which some task waited for memory (PSI): of the cgroup where there is one.
     MemoryPressure,
-    /// Bytes the device read for one byte of work.
+    /// Bytes that the device read for one byte of work.
     Amplification,
     /// Bytes of files for one byte of keys and values.
     SpaceRatio,
-    /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
+    /// A latency by its name and a percentile in per mille: `Latency("op", 990)`; 1000 is the largest latency.
     Latency(&'static str, u16),
     /// A counter of the process for one operation, by its name in [`Outcome::counters`].
     PerOp(&'static str),
-    /// A figure of the experiment's own, by its name in [`Outcome::figures`].
+    /// A figure that only this experiment has, by its name in [`Outcome::figures`].
     Figure(&'static str),
 }
 
 impl Metric {
-    /// Its value in an outcome; `None` where the kernel gives no value or no operation was done.
+    /// Computes the metric from an outcome; `None` where the kernel gives no value or no operation was done.
     pub fn of(self, outcome: &Outcome) -> Option<f64> {
         let (elapsed_s, ops, bytes) = match &outcome.steady {
             Some(window) => (window.elapsed_s, window.ops, window.bytes),
@@ -169,7 +169,7 @@ impl Metric {
         }
     }
 
-    /// Its unit.
+    /// The unit of the metric.
     pub fn unit(self) -> Unit {
         match self {
             Self::OpsPerS | Self::ShootdownsPerS | Self::EvictedPerS => Unit::PerSecond,
@@ -182,7 +182,7 @@ impl Metric {
         }
     }
 
-    /// Whether more is better.
+    /// Whether a larger value is the better one.
     pub fn more_is_better(self) -> bool {
         matches!(self, Self::OpsPerS | Self::BytesPerS | Self::Figure("detected"))
     }
@@ -198,7 +198,7 @@ fn evicted_pages(outcome: &Outcome) -> Option<f64> {
     outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"))
 }
 
-/// The figure that holds the time of one operation on one thread, in seconds.
+/// Name of the figure with the time of one operation on one thread, in seconds.
 pub const TIME_PER_OP: &str = "time_per_op_s";
 
 /// The columns about paging that are meaningful for a trial.
@@ -217,20 +217,20 @@ pub enum Paging {
 pub struct Basis {
     /// The metric by which the trial is judged.
     pub metric: Metric,
-    /// Whether it is to read more than memory holds, without writes: full memory and the bytes of the device then prove
-    /// that it did.
+    /// Whether the trial is to read more than memory holds, without writes: full memory and the bytes that the device
+    /// read then prove that it did.
     pub out_of_core: bool,
-    /// The meaningful columns about paging.
+    /// The columns about paging that are meaningful for the trial.
     pub paging: Paging,
 }
 
 impl Basis {
-    /// Judges by a metric; the trial causes no paging.
+    /// Judges a trial by this metric; the trial causes no paging.
     pub const fn by(metric: Metric) -> Self {
         Self { metric, out_of_core: false, paging: Paging::None }
     }
 
-    /// Judges by a metric; the trial loads and evicts pages.
+    /// Judges a trial by this metric; the trial loads and evicts pages.
     pub const fn paging(metric: Metric) -> Self {
         Self { metric, out_of_core: false, paging: Paging::Faults }
     }
@@ -241,17 +241,17 @@ impl Basis {
 pub struct Group<'a> {
     /// The key of the trials: see [`TrialSpec::key`].
     pub key: String,
-    /// The specification (of the first repeat).
+    /// The specification of the first repeat.
     pub spec: &'a TrialSpec,
-    /// How its figures are to be read.
+    /// How the group's figures are to be read.
     pub basis: Basis,
     /// The method that was measured; `None` for a method of a newer nofault.
     pub method: Option<&'static Method>,
-    /// The trials that count.
+    /// The trials that count: valid, and not cut short where whole ones exist.
     pub good: Vec<&'a Trial>,
-    /// Trials without a figure: number of the repeat, and the reason.
+    /// Trials without a figure: the number of the repeat, and the reason.
     pub worthless: Vec<(u32, String)>,
-    /// Trials that were cut short, whether they count or not.
+    /// Number of trials that were cut short, whether they count or not.
     pub partial: usize,
 }
 
@@ -266,7 +266,7 @@ impl<'a> Group<'a> {
         self.good.iter().filter_map(|trial| metric.of(&trial.outcome)).collect()
     }
 
-    /// The metric by which this experiment is judged.
+    /// The spread of the metric by which the group's experiment is judged.
     pub fn primary(&self) -> Option<Spread> {
         self.spread(self.basis.metric)
     }
@@ -276,12 +276,12 @@ impl<'a> Group<'a> {
         self.method.map_or(Family::Other, |method| method.family)
     }
 
-    /// The method in words.
+    /// The method's name for people.
     pub fn title(&self) -> String {
         methods::title(self.method, &self.spec.method)
     }
 
-    /// Whether it was to read more than memory holds but memory was not full at the end: its figures then do not show
+    /// Whether memory never filled although the trial was to read more than memory holds: its figures then do not show
     /// paging.
     pub fn never_filled(&self) -> bool {
         let fills = matches!(self.family(), Family::Mapped | Family::Buffered);
@@ -289,14 +289,14 @@ impl<'a> Group<'a> {
         fills && limited && self.basis.out_of_core && self.good.iter().any(|trial| trial.outcome.full_at_s.is_none())
     }
 
-    /// Whether it reads through a map and its figures show paging wherever they are meant to.
+    /// Whether the method reads through a map and its figures show paging wherever they are meant to.
     pub fn pages_through_a_map(&self) -> bool {
         self.family() == Family::Mapped && !self.never_filled()
     }
 
-    /// Whether it waits for absent pages outside of the timed access (`op`): it asks for a page first and serves other
-    /// requests meanwhile. Its tail of `op` then covers resident pages only, and cannot be compared with that of a
-    /// thread that waits within its accesses.
+    /// Whether the method waits for absent pages outside of the timed access (`op`): it asks for a page first and
+    /// serves other requests meanwhile. The tail of `op` then covers resident pages only, and cannot be compared with
+    /// that of a thread that waits within its accesses.
     pub fn waits_apart(&self) -> bool {
         let timed =
             |trial: &Trial, name: &str| trial.outcome.latency.get(name).is_some_and(|latency| latency.count > 0);
@@ -308,7 +308,7 @@ impl<'a> Group<'a> {
         self.good.iter().any(|trial| trial.outcome.latency.contains_key("open_loop"))
     }
 
-    /// The repeat whose primary metric is the (lower) median; shown as the time series.
+    /// The repeat with the (lower) median of the primary metric, which time series show.
     pub fn typical(&self) -> Option<&'a Trial> {
         let metric = self.basis.metric;
         let mut trials: Vec<_> =
@@ -346,22 +346,22 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The outside baseline of one of the lab's own direct methods: the same calls with the same parameters.
+/// Finds the outside baseline for one of the lab's own direct methods: the same calls with the same parameters.
 pub fn fio_of<'g, 'a>(own: &Group<'_>, groups: &[&'g Group<'a>]) -> Option<&'g Group<'a>> {
     own.family().is_explicit().then_some(())?;
     let stands_beside = |fio: &&Group<'a>| fio.method.and_then(|method| method.baseline_of) == Some(own.family());
     groups.iter().copied().filter(stands_beside).find(|fio| fio.spec.params == own.spec.params)
 }
 
-/// Everything of a record file, grouped; in the order in which trials were first measured.
+/// All trials of a record file in groups, in the order in which they were first measured.
 #[derive(Debug, Clone)]
 pub struct Summary<'a> {
-    /// The groups.
+    /// The groups, in the order in which they were first measured.
     pub groups: Vec<Group<'a>>,
 }
 
 impl<'a> Summary<'a> {
-    /// Groups a file's trials. `known` returns for a trial how its figures are to be read, and its method.
+    /// Groups a file's trials. `known` returns, for a trial, how its figures are to be read, and its method.
     pub fn judged(file: &'a RecordFile, known: impl Fn(&TrialSpec) -> (Basis, Option<&'static Method>)) -> Self {
         let mut at: BTreeMap<String, usize> = BTreeMap::new();
         let mut all: Vec<(String, Vec<&Trial>)> = Vec::new();
@@ -381,7 +381,7 @@ impl<'a> Summary<'a> {
         self.groups.iter().filter(move |group| group.spec.experiment == experiment)
     }
 
-    /// Pairs of variant and target label of one experiment, in the order they appear.
+    /// Pairs of variant and target label of one experiment, in the order in which they were measured.
     pub fn places(&self, experiment: ExperimentId) -> Vec<(&'a str, &'a str)> {
         let mut places = Vec::new();
         for group in self.of_experiment(experiment) {
@@ -417,7 +417,7 @@ fn group<'a>(key: String, trials: &[&'a Trial], (basis, method): (Basis, Option<
     Group { key, spec: &trials[0].spec, basis, method, good, worthless, partial }
 }
 
-/// Why a trial has no figure; `None` for a trial that counts.
+/// The reason why a trial has no figure; `None` for a trial that counts.
 pub fn why_worthless(outcome: &Outcome) -> Option<String> {
     let checks = &outcome.checks;
     if checks.wrong > 0 {

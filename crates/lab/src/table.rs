@@ -20,12 +20,12 @@ use crate::verdict::{Verdict, Workload, judge};
 
 pub use json::summary_json;
 
-/// Most lines of one kind below the tables; the report has all.
+/// Most lines of one kind (findings, warnings, claims) below the tables; the report has all of them.
 const WARNINGS_MAX: usize = 6;
 
-/// A table for each experiment and target with the best setting of each method, the headline findings, warnings by
-/// kind, and skipped measurements: no line wider than `width` columns (at least 40). Plain text, no colours; ends with
-/// a line break.
+/// Formats the summary of a run: a table for each experiment and target with the best setting of each method, the
+/// headline findings, warnings by kind, and skipped measurements. No line is wider than `width` columns (at least 40).
+/// Plain text, no colours; ends with a line break.
 pub fn summary_table(file: &RecordFile, width: u16) -> String {
     let width = usize::from(width.max(40));
     let summary = Summary::of(file);
@@ -105,7 +105,7 @@ fn claims_lines(all: &[Answer], width: usize, text: &mut String) {
     }
 }
 
-/// A verdict for a terminal; `short` keeps only the first reasons. Ends with a line break.
+/// Formats a verdict for the terminal; `short` keeps only the first reasons. Ends with a line break.
 pub fn verdict_text(verdict: &Verdict, short: bool, width: u16) -> String {
     let width = usize::from(width.max(40));
     let mut text = String::new();
@@ -121,7 +121,7 @@ fn push(text: &mut String, mark: &str, sentence: &str, width: usize) {
     }
 }
 
-/// Prints the comparisons that these repeats do not decide: their number, and the most important ones.
+/// Prints the comparisons that the repeats do not decide: their number, and the most important ones.
 fn undecided(findings: &[Finding], width: usize, text: &mut String) {
     let all: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).collect();
     let keyed = all.iter().filter_map(|finding| finding.key_figure.as_ref());
@@ -178,8 +178,8 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A comparison for a terminal: the trials that changed or may have, and the number of the others; no line wider than
-/// `width` columns (at least 40).
+/// Formats a comparison of two results for the terminal: the trials that changed or may have, and the number of the
+/// others. No line is wider than `width` columns (at least 40).
 pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> String {
     let width = width.max(40);
     let mut table = Table::new();

@@ -18,7 +18,8 @@ use crate::error::{LabError, Result};
 /// Period of the ticker.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A periodic kernel timer: expirations are counted by the kernel, so none is lost while the executor is stuck.
+/// A periodic kernel timer watched by an executor. The kernel counts its expirations, so none is lost while the
+/// executor is stuck.
 pub(crate) struct Ticker {
     timer: AsyncFd<OwnedFd>,
     started: Cell<Instant>,
@@ -27,7 +28,7 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
-    /// Makes the timer, on a thread with an executor.
+    /// Creates the timer and registers it with the executor of this thread.
     ///
     /// # Errors
     /// When the system has no timer or poller to give.
@@ -53,7 +54,7 @@ impl Ticker {
         Ok(())
     }
 
-    /// Records ticks for ever: a task beside the tasks that are observed.
+    /// Records ticks without end: a task that runs beside the observed tasks.
     pub(crate) async fn run(&self) {
         while let Ok(mut ready) = self.timer.readable().await {
             self.collect();
@@ -61,7 +62,7 @@ impl Ticker {
         }
     }
 
-    /// Records the expirations so far, each with its own due time.
+    /// Records the expirations so far: how late each is against its own due time.
     pub(crate) fn collect(&self) {
         let mut count = [0; 8];
         if rustix::io::read(self.timer.get_ref(), &mut count) != Ok(8) {
@@ -75,7 +76,7 @@ impl Ticker {
         }
     }
 
-    /// How late each tick was recorded.
+    /// Takes the recorded lateness of each tick.
     pub(crate) fn lateness(&self) -> Vec<Duration> {
         self.late.take()
     }

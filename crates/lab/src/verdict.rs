@@ -23,17 +23,17 @@ use crate::summary::Summary;
 
 pub use crate::judge::reason::{Reason, Side, Workload};
 
-/// The recommendation.
+/// The recommendation of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
     /// Explicit I/O and a buffer pool.
     Explicit,
-    /// A map will do.
+    /// A map is good enough.
     Map,
-    /// The records show no reason for either.
+    /// The records show no reason for either choice.
     Either,
-    /// There is no evidence.
+    /// No recommendation, because there is no evidence.
     NoAnswer,
 }
 
@@ -41,7 +41,7 @@ pub enum Advice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sure {
-    /// No recommendation.
+    /// No confidence, because there is no recommendation.
     Nothing,
     /// Little confidence: one rule, two repeats, or a noisy machine.
     Little,
@@ -51,13 +51,13 @@ pub enum Sure {
     Very,
 }
 
-/// The answer.
+/// Whether to use mmap for the described workload, with the reasons.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The user's answers.
+    /// The workload as the user described it.
     #[serde(rename = "said")]
     pub stated: Workload,
-    /// The answers with assumptions for open questions.
+    /// The workload with assumptions in place of questions that the user left open.
     pub assumed: Workload,
     /// The recommendation.
     pub advice: Advice,
@@ -65,17 +65,17 @@ pub struct Verdict {
     pub headline: String,
     /// The rules that apply, with their evidence; the deciding ones first.
     pub reasons: Vec<Reason>,
-    /// Rules that apply and have no evidence, with the call that would measure them.
+    /// Rules that apply and have no evidence, each with the command that would measure it.
     pub not_measured: Vec<String>,
-    /// The confidence.
+    /// The confidence in the recommendation.
     pub sure: Sure,
-    /// The reasons why the confidence is no higher.
+    /// The reasons why the confidence is no higher, each as a phrase.
     pub why_no_surer: Vec<String>,
-    /// The answer for a read-only workload in memory, where the user said neither; one sentence.
+    /// The recommendation for a read-only workload in memory, as one sentence, where the user left both questions open.
     pub otherwise: Option<String>,
 }
 
-/// Judges by the rules, from records alone.
+/// Judges by the paper's rules, from records alone.
 pub fn judge(file: &RecordFile, summary: &Summary<'_>, stated: Workload) -> Verdict {
     let records = Records { file, summary };
     let mut verdict = judge_as(&records, stated, stated.assumed());
@@ -100,7 +100,7 @@ fn judge_as(records: &Records<'_>, stated: Workload, assumed: Workload) -> Verdi
     let may_map = assumed.read_only == Some(true) && assumed.fits_in_memory == Some(true);
     let advice = match (decides(Side::Against), decides(Side::For)) {
         _ if found.reasons.is_empty() => Advice::NoAnswer,
-        // The paper's "maybe": the evidence against it is then a cost, and named.
+        // The paper's "maybe": evidence against a map is then a cost, which the verdict names.
         (true, true) if may_map => Advice::Map,
         (true, _) => Advice::Explicit,
         (false, true) => Advice::Map,
@@ -111,7 +111,7 @@ fn judge_as(records: &Records<'_>, stated: Workload, assumed: Workload) -> Verdi
         Advice::Map => Side::For,
         _ => Side::Neither,
     };
-    // The deciding side first, and of each rule its first figure before the second of any.
+    // The reasons of the deciding side come first, and the first figure of every rule before the second of any.
     let rules: Vec<(&str, Side)> = found.reasons.iter().map(|reason| (reason.rule, reason.side)).collect();
     let nth = |at: usize| rules[..at].iter().filter(|rule| **rule == rules[at]).count();
     let mut order: Vec<(usize, usize, Reason)> = Vec::new();
@@ -248,10 +248,10 @@ impl Sure {
 }
 
 impl Verdict {
-    /// Beside how many reasons the verdict is still read at the end of a run.
+    /// Largest number of reasons beside which the verdict is still read at the end of a run.
     const SHORT: usize = 3;
 
-    /// The assumptions for open questions, in words; empty without any.
+    /// The assumptions in place of questions that the user left open, in words; empty without any.
     pub fn assumptions(&self) -> String {
         let only = |stated: Option<bool>, assumed: Option<bool>| if stated.is_none() { assumed } else { None };
         Workload {
@@ -264,7 +264,8 @@ impl Verdict {
         .words()
     }
 
-    /// The lines for a terminal: the mark of each, and its sentence. `short` keeps the first reasons and counts the rest.
+    /// The lines of the verdict for a terminal: a mark and a sentence each. `short` keeps the first reasons and counts
+    /// the others.
     pub fn lines(&self, short: bool) -> Vec<(&'static str, String)> {
         let mut lines = vec![("==", self.headline.clone())];
         let mut workload = String::new();

@@ -17,7 +17,7 @@ use crate::record::{Target, TrialSpec};
 
 /// Bytes between two verified words: a page, for reads of any size.
 pub const PAGE_BYTES: usize = content::BLOCK_BYTES;
-/// Blocks in the sample. Its sum proves that all methods read the same data.
+/// Number of blocks in the sample whose sum proves that all methods read the same data.
 pub const SAMPLE_COUNT: u64 = 256;
 
 /// The mapping from block numbers to places in the files of a target.
@@ -25,26 +25,26 @@ pub const SAMPLE_COUNT: u64 = 256;
 pub struct Layout {
     /// The files or devices.
     pub paths: Vec<PathBuf>,
-    /// Bytes of a block: one read.
+    /// Bytes of a block, which one operation reads.
     pub block_bytes: u64,
-    /// Bytes that are contiguous on one file.
+    /// Bytes that are contiguous in one file before the next file continues.
     pub stripe_bytes: u64,
-    /// Seed of the content; `None` where it is unknown and cannot be verified.
+    /// Seed of the content; `None` for content that is unknown and cannot be verified.
     pub content_seed: Option<u64>,
     stripes_per_file: u64,
 }
 
-/// The place of one block.
+/// The position of a block in the files of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Number of the file in [`Layout::paths`].
     pub file: usize,
-    /// Position in it, in bytes.
+    /// Position in the file, in bytes.
     pub offset_bytes: u64,
 }
 
 impl Layout {
-    /// Lays blocks of `block_bytes` over a target, in stripes of `stripe_bytes` where it has several files.
+    /// Lays blocks of `block_bytes` over a target, in stripes of `stripe_bytes` where the target has several files.
     ///
     /// # Errors
     /// `Usage` when the sizes make no sense, or a file has no room for one stripe besides the first.
@@ -73,7 +73,7 @@ impl Layout {
         Ok(Self { paths, block_bytes, stripe_bytes, content_seed: target.content_seed, stripes_per_file })
     }
 
-    /// Blocks in all files together.
+    /// Number of blocks in all files together.
     pub fn block_count(&self) -> u64 {
         self.stripes_per_file * self.paths.len() as u64 * (self.stripe_bytes / self.block_bytes)
     }
@@ -109,7 +109,7 @@ impl Layout {
         })
     }
 
-    /// Whether the page at `offset_bytes` of a file may start with `word`. True where the content is unknown.
+    /// Whether a page at `offset_bytes` of a file may start with `word`. True where the content is unknown.
     #[inline]
     pub fn is_right_word(&self, word: u64, offset_bytes: u64) -> bool {
         match self.content_seed {
@@ -119,8 +119,8 @@ impl Layout {
     }
 
     /// Whether `block`, read from `offset_bytes` of a file, has the expected content: checks the first word of each
-    /// page, and the last word of the block. `None` where the content is unknown; the first words have then been loaded
-    /// all the same.
+    /// page, and the last word of the block. `None` where the content is unknown; the first words are loaded all the
+    /// same.
     #[inline]
     pub fn is_right(&self, block: &[u8], offset_bytes: u64) -> Option<bool> {
         let mut right = true;
@@ -141,25 +141,25 @@ pub fn first_word(page: &[u8]) -> u64 {
     page.first_chunk().copied().map_or(0, u64::from_le_bytes)
 }
 
-/// The order in which one thread reads blocks. Never ends.
+/// The order in which one thread reads blocks. It never ends.
 #[derive(Debug, Clone)]
 pub enum Order {
-    /// Each block of the data is as likely as any other, independently of the blocks before.
+    /// Each block of the data is as likely as any other, independently of the blocks before it.
     Random(RandomOrder),
-    /// Front to back, one part at a time, shared with the other threads of the scan; wraps around.
+    /// Front to back, one part at a time, shared with the other threads of the scan; starts again at the end.
     Scan(ScanOrder),
 }
 
 impl Order {
-    /// Random blocks for thread number `thread`. The sequence depends on seed and thread alone.
+    /// Creates a random order for thread number `thread`. The sequence depends on seed and thread alone.
     pub fn random(layout: &Layout, seed: u64, thread: u32) -> Self {
         // Seeds of neighbouring threads must not be neighbours in the generator's own sequence.
         let chance = fastrand::Rng::with_seed(content::tag(seed, u64::from(thread)));
         Self::Random(RandomOrder { chance, count: layout.block_count() })
     }
 
-    /// Orders for the threads of one scan: each takes the next part of `part_bytes`, reads it front to back, and takes
-    /// another, as the original benchmark does.
+    /// Creates the orders for the threads of one scan: each thread takes the next part of `part_bytes`, reads it front
+    /// to back, and takes another, as the original benchmark does.
     pub fn scan(layout: &Layout, part_bytes: u64, threads: u32) -> Vec<Self> {
         let part = (part_bytes / layout.block_bytes).clamp(1, layout.block_count());
         let next_part = Arc::new(AtomicU64::new(0));
@@ -167,7 +167,7 @@ impl Order {
         (0..threads).map(|_| Self::Scan(order.clone())).collect()
     }
 
-    /// The next block.
+    /// Returns the number of the next block to read.
     #[inline]
     pub fn next_block(&mut self) -> u64 {
         match self {
@@ -178,14 +178,14 @@ impl Order {
     }
 }
 
-/// State of [`Order::Random`].
+/// State of a random order ([`Order::Random`]).
 #[derive(Debug, Clone)]
 pub struct RandomOrder {
     chance: fastrand::Rng,
     count: u64,
 }
 
-/// State of [`Order::Scan`].
+/// State of one thread of a scan ([`Order::Scan`]).
 #[derive(Debug, Clone)]
 pub struct ScanOrder {
     next_part: Arc<AtomicU64>,
@@ -209,7 +209,7 @@ impl ScanOrder {
     }
 }
 
-/// The layout of a trial's target, with its own block and stripe sizes.
+/// The layout of a trial's target, with the block size given and the stripe size of the trial.
 ///
 /// # Errors
 /// As [`Layout::new`]; `Usage` for a stripe size that is no number.

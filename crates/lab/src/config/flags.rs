@@ -7,33 +7,34 @@ use std::path::PathBuf;
 
 use super::{Choice, Config, MemoryChoice};
 
-/// A flag.
+/// A flag of the command line that changes experiments.
 #[derive(Debug)]
 pub struct Flag {
-    /// Its name, without the dashes.
+    /// The flag's name, without the dashes.
     pub name: &'static str,
-    /// The placeholder of its value in the help.
+    /// The placeholder of the flag's value in the help: `BYTES`.
     pub value_name: &'static str,
-    /// Its effect, in a sentence.
+    /// The flag's effect, as a sentence of the help.
     pub help: &'static str,
-    /// The heading of the help under which it is listed.
+    /// The heading of the help under which the flag is listed.
     pub heading: Heading,
-    /// The kind of its value.
+    /// The kind of the flag's value.
     pub kind: Kind,
-    /// The experiments with parameters that it changes.
+    /// The experiments whose parameters the flag changes.
     pub reach: Reach,
-    /// Sets the value of the configuration that all its users share; `None` where each has its own.
+    /// Sets the value of the configuration that all experiments share; `None` where each experiment has a parameter of
+    /// its own.
     pub shared: Option<fn(&mut Config, &Value)>,
 }
 
-/// A heading of the help.
+/// A heading of the help, under which flags are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
-    /// The choice of measurements.
+    /// Flags that choose the measurements.
     What,
-    /// The place of measurements.
+    /// Flags that choose the place of the measurements: folder, devices, memory.
     Where,
-    /// The manner of measurements.
+    /// Flags that change the manner of the measurements.
     How,
 }
 
@@ -51,11 +52,11 @@ impl Heading {
 /// The kind of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Seconds.
+    /// A length of time in seconds.
     Seconds,
     /// A size, as in `16GiB`.
     Bytes,
-    /// A count.
+    /// One count.
     Count,
     /// Counts with commas between them.
     Counts,
@@ -63,25 +64,25 @@ pub enum Kind {
     Numbers,
     /// `auto`, `require` or `off`.
     Choice,
-    /// How memory is limited.
+    /// A way to limit memory: see [`MemoryChoice`].
     Memory,
     /// A path; the flag may be repeated.
     Paths,
 }
 
-/// The experiments with parameters that a flag changes.
+/// The experiments whose parameters a flag changes, and when the flag is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// The chosen experiments: a count that suits them may be more than others allow. Refused where none has such a
-    /// parameter.
+    /// The chosen experiments only, because a count that suits one may be too large for another. Refused where no
+    /// chosen experiment has such a parameter.
     Chosen,
-    /// Every experiment. Refused where no chosen one has such a parameter.
+    /// Every experiment. Refused where no chosen experiment has such a parameter.
     Every,
-    /// Every experiment, and the run itself: never refused.
+    /// Every experiment, and the run itself. Never refused.
     Run,
 }
 
-/// The value of a flag.
+/// The value given with a flag.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Value of a flag of [`Kind::Seconds`].
@@ -124,36 +125,35 @@ impl Value {
         }
     }
 
-    /// Stores seconds in a parameter; another kind of value changes nothing. The other functions of this name do the
-    /// same.
+    /// Stores seconds in a parameter; another kind of value changes nothing.
     pub fn put_seconds(&self, to: &mut f64) {
         if let Self::Seconds(seconds) = self {
             *to = *seconds;
         }
     }
 
-    /// Stores a size in a parameter.
+    /// Stores a size in a parameter; another kind of value changes nothing.
     pub fn put_bytes(&self, to: &mut u64) {
         if let Self::Bytes(bytes) = self {
             *to = *bytes;
         }
     }
 
-    /// Stores a single count in a parameter.
+    /// Stores a single count in a parameter; another kind of value, or several counts, change nothing.
     pub fn put_count(&self, to: &mut u32) {
         if let Some(one) = self.one() {
             *to = one;
         }
     }
 
-    /// Stores counts in a parameter.
+    /// Stores counts in a parameter; another kind of value changes nothing.
     pub fn put_counts(&self, to: &mut Vec<u32>) {
         if let Self::Counts(counts) = self {
             to.clone_from(counts);
         }
     }
 
-    /// Stores numbers in a parameter.
+    /// Stores numbers in a parameter; another kind of value changes nothing.
     pub fn put_numbers(&self, to: &mut Vec<u64>) {
         if let Self::Numbers(numbers) = self {
             to.clone_from(numbers);
@@ -166,7 +166,7 @@ impl Value {
         }
     }
 
-    /// Stores paths in a parameter.
+    /// Stores paths in a parameter; another kind of value changes nothing.
     pub fn put_paths(&self, to: &mut Vec<PathBuf>) {
         if let Self::Paths(paths) = self {
             to.clone_from(paths);
@@ -174,7 +174,7 @@ impl Value {
     }
 }
 
-/// A flag with its value.
+/// A flag given on the command line, with its value.
 #[derive(Debug, Clone)]
 pub struct Given {
     /// The flag.
@@ -214,8 +214,8 @@ impl<P> Use<P> {
         Self { flag, put: |_, _| (), reaches: |_, _| false, shares: false, nearest: Some(nearest), note: "" }
     }
 
-    /// The flag applies where `reaches` returns true for the parameters and the value; `nearest` names the alternative
-    /// for the other cases.
+    /// Declares that the flag applies only where `reaches` returns true for the parameters and the value; `nearest`
+    /// names the alternative for the other cases.
     pub const fn only(self, reaches: fn(&P, &Value) -> bool, nearest: &'static str) -> Self {
         Self { reaches, nearest: Some(nearest), ..self }
     }
@@ -231,7 +231,7 @@ const fn flag(name: &'static str, value_name: &'static str, heading: Heading, ki
     Flag { name, value_name, help, heading, kind, reach: Reach::Chosen, shared: None }
 }
 
-/// The flag for how often each trial is measured.
+/// The flag `--repeats`: how often each trial is measured.
 pub static REPEATS: Flag = Flag {
     reach: Reach::Run,
     shared: Some(|config, value| value.put_count(&mut config.repeats)),

@@ -10,7 +10,7 @@ use super::flags::{Flag, Given, Reach, Use};
 use super::sections::Section;
 use super::{Config, ExperimentId, Preset};
 
-/// The parameters of an experiment.
+/// The parameters of an experiment, as a type of its own.
 pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
     /// The experiment that has these parameters. Its name is the name of their section.
     const OF: ExperimentId;
@@ -18,7 +18,7 @@ pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
     /// What each flag of the command line means for the experiment.
     const FLAGS: &'static [Use<Self>];
 
-    /// The values of a preset.
+    /// Returns the parameters of a preset.
     fn preset(preset: Preset) -> Self;
 
     /// Checks conditions beyond the types: sizes, counts and lengths that make sense together.
@@ -29,13 +29,13 @@ pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
 }
 
 impl Config {
-    /// The parameters of an experiment. A value that is missing has the preset's; a section that cannot be read, which
-    /// [`Config::validate`] refuses, is the preset's as a whole.
+    /// Returns the parameters of the experiment of `P`. A missing value is the preset's. A section that cannot be read
+    /// is the preset's as a whole; [`Config::validate`] refuses such a configuration.
     pub fn params<P: Params>(&self) -> P {
         self.try_params().unwrap_or_else(|_| P::preset(self.preset))
     }
 
-    /// Changes parameters of an experiment.
+    /// Changes parameters of the experiment of `P`.
     pub fn change<P: Params>(&mut self, change: impl FnOnce(&mut P)) {
         let mut params = self.params();
         change(&mut params);
@@ -51,18 +51,18 @@ impl Config {
     }
 }
 
-/// The parameters of an experiment behind a trait object, where only its name is known.
+/// An experiment's [`Params`] as a trait object, for code that knows the experiment only by its name.
 pub(crate) trait Parameters: Sync {
-    /// The section of a preset.
+    /// Returns the experiment's section with the values of a preset.
     fn preset(&self, preset: Preset) -> Section;
 
-    /// Writes the section anew, in the declared order and with each value in its declared type.
+    /// Writes the experiment's section anew, in the declared order and with each value in its declared type.
     ///
     /// # Errors
     /// The value that cannot be read.
     fn normalise(&self, config: &mut Config) -> Result<(), String>;
 
-    /// Checks the section.
+    /// Checks the values of the experiment's section.
     ///
     /// # Errors
     /// The first value that makes no sense.
@@ -71,13 +71,13 @@ pub(crate) trait Parameters: Sync {
     /// The flags for which the experiment has a parameter, each with its note for the help.
     fn flags(&self) -> Vec<(&'static Flag, &'static str)>;
 
-    /// Whether a flag changes how the experiment, as it is configured, is measured.
+    /// Whether a flag changes the measurement of the experiment, as the configuration has it.
     fn takes(&self, given: &Given, config: &Config) -> bool;
 
-    /// Returns whether the flag does so by the value that all experiments share.
+    /// Whether a flag changes the measurement of the experiment by the value that all experiments share.
     fn shares(&self, given: &Given, config: &Config) -> bool;
 
-    /// The closest alternative to a flag that does not apply.
+    /// Names the closest alternative to a flag that does not apply to the experiment.
     fn nearest(&self, flag: &Flag) -> Option<&'static str>;
 
     /// Stores a flag's value in the experiment's own parameter, if it has one.

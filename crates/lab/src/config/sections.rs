@@ -8,11 +8,11 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
-/// The parameters of one experiment, by name.
+/// The parameters of one experiment: their names and values, in order.
 #[derive(Debug, Clone, Default)]
 pub struct Section(Vec<(String, Value)>);
 
-/// The sections of a configuration, by experiment.
+/// The sections of a configuration: names of experiments and their parameters.
 #[derive(Debug, Clone, Default)]
 pub struct Sections(Vec<(String, Section)>);
 
@@ -26,7 +26,7 @@ impl Section {
         Self(names.0.into_iter().filter_map(|(name, _)| Some((table.remove(&name)?, name))).map(swap).collect())
     }
 
-    /// Reads the values as `P`. A missing value is taken from `base`; a value that `base` does not have is left out.
+    /// Reads the values as `P`. A missing value is taken from `base`; a name that `base` does not have is ignored.
     pub(super) fn read<P: DeserializeOwned>(&self, base: Self) -> Result<P, toml::de::Error> {
         let value = |name: &str, old: Value| self.get(name).cloned().unwrap_or(old);
         let fields = base.0.into_iter().map(|(name, old)| (name.clone(), value(&name, old)));
@@ -43,7 +43,7 @@ fn swap((value, name): (Value, String)) -> (String, Value) {
 }
 
 impl Sections {
-    /// The section of a name.
+    /// Returns the section with this name.
     pub fn get(&self, name: &str) -> Option<&Section> {
         self.0.iter().find(|(other, _)| other == name).map(|(_, section)| section)
     }

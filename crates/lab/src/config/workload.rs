@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An answer to a question of yes or no.
+/// The answer to a yes-or-no question.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum YesNo {
@@ -33,18 +33,18 @@ impl From<bool> for YesNo {
     }
 }
 
-/// The workload for which the verdict of a run is made.
+/// The user's description of the workload for which the verdict of a run is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkloadConfig {
-    /// The database is never written.
+    /// Whether the database is never written.
     pub read_only: YesNo,
-    /// The part of the data in use fits in memory.
+    /// Whether the part of the data in use fits in memory.
     pub fits_in_memory: YesNo,
     /// Threads that use the database at the same time; 0 if not given.
     pub threads: u32,
-    /// An occasional slow answer is a problem.
+    /// Whether an occasional slow answer is a problem.
     pub latency_matters: YesNo,
-    /// Several changes must happen together or not at all, and survive a crash.
+    /// Whether several changes must happen together or not at all, and survive a crash.
     pub needs_transactions: YesNo,
 }

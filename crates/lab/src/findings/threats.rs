@@ -8,7 +8,7 @@ use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId, WarningKind};
 use crate::summary::{Family, Group, Metric, Summary};
 
-/// Every warning, the worst first.
+/// Adds a finding for every threat to validity, the worst first.
 pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for group in &summary.groups {
         for (repeat, why) in &group.worthless {
@@ -25,7 +25,7 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
     for group in &summary.groups {
         trial(group, &mut threats);
     }
-    // The commonest first: it concerns most of the run.
+    // The threat with the most trials comes first.
     threats.all.sort_by_key(|threat| std::cmp::Reverse(threat.groups.len()));
     all.extend(threats.all.iter().map(|threat| threat.finding(summary)));
     single_runs(summary, all);
@@ -89,20 +89,20 @@ fn run(file: &RecordFile, all: &mut Vec<Finding>) {
     }
 }
 
-/// A threat of one kind, over all trials that have it: reported once, with the number of trials and the range of its
+/// One kind of threat with all trials that have it: reported once, with the number of trials and the range of its
 /// figures.
 struct Threat<'s, 'a> {
     rule: &'static str,
     rule_text: &'static str,
-    /// The words with `#` for each number; two threats with the same pattern are of one kind.
+    /// The threat's sentence with `#` for each number; two threats with the same pattern are of one kind.
     pattern: String,
-    /// For each number its smallest and largest value, in their original form.
+    /// For each `#` of the pattern the smallest and the largest number, as they were written.
     ranges: Vec<(Number, Number)>,
-    /// The group of each trial.
+    /// The groups of the trials that have the threat: one entry a trial.
     groups: Vec<&'s Group<'a>>,
 }
 
-/// A number and its original form.
+/// A number, and its form in the text that it was read from.
 #[derive(Clone, PartialEq, PartialOrd)]
 struct Number(f64, String);
 
@@ -132,7 +132,7 @@ impl<'s, 'a> Threats<'s, 'a> {
 }
 
 impl Threat<'_, '_> {
-    /// The words with their ranges: `others used 40 to 105 % of the CPU time`.
+    /// The threat's sentence with the range of each number: `others used 40 to 105 % of the CPU time`.
     fn words(&self) -> String {
         let mut pieces = self.pattern.split('#');
         let mut words = pieces.next().unwrap_or_default().to_owned();
@@ -177,7 +177,7 @@ impl Threat<'_, '_> {
     }
 }
 
-/// A text with `#` for each number that begins a word, and the numbers.
+/// Replaces each number that begins a word by `#`; returns the pattern and the numbers.
 fn pattern_of(text: &str) -> (String, Vec<Number>) {
     let mut numbers = Vec::new();
     let mut words = Vec::new();
@@ -227,8 +227,8 @@ fn trial<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
     }
 }
 
-/// Compares device bytes with work bytes where they must agree: O_DIRECT reads exactly the requested bytes. Skipped
-/// where the trials carry such a warning themselves, tick by tick.
+/// Compares the bytes that the device read with the bytes that the work asked for, where O_DIRECT makes them equal.
+/// Skipped where the trials themselves carry such a warning, tick by tick.
 fn traffic<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
     let exact = group.family().is_explicit() && group.basis.out_of_core && group.spec.cache == CacheState::Cold;
     let warned = group.good.iter().any(|trial| WarningKind::DeviceTraffic.is_among(&trial.outcome.warnings));

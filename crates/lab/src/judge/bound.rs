@@ -1,11 +1,11 @@
-//! The bounds of rules: of a claim, of a reason of the verdict, of a comparison of two results. A rule gives the measured
-//! figure and the bound; what lies inside, outside or across is decided here alone.
+//! The bounds of rules: of a claim, of a reason of the verdict, of a comparison of two results. A rule gives the
+//! measured figure and the bound; only this module decides whether the figure lies inside, outside or across.
 
 use serde::Serialize;
 
 use crate::summary::Spread;
 
-/// The values that a rule asks for, both ends included.
+/// An interval of values, both ends included, in which a rule wants a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bound {
     low: f64,
@@ -13,27 +13,28 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// At least this.
+    /// The interval of all values from `low` up.
     pub(crate) const fn at_least(low: f64) -> Self {
         Self { low, high: f64::INFINITY }
     }
 
-    /// At most this.
+    /// The interval of all values up to `high`.
     pub(crate) const fn at_most(high: f64) -> Self {
         Self { low: f64::NEG_INFINITY, high }
     }
 
-    /// Between the two.
+    /// The interval from `low` to `high`.
     pub(crate) const fn between(low: f64, high: f64) -> Self {
         Self { low, high }
     }
 
-    /// Whether a value lies inside.
+    /// Whether a value lies in the interval.
     pub(crate) fn contains(self, value: f64) -> bool {
         value >= self.low && value <= self.high
     }
 
-    /// Whether a spread lies inside, outside, or across one of the ends. A single run is undecided, as it has no spread.
+    /// Decides a rule by where a figure's spread lies: inside the interval, outside, or across one of its ends
+    /// (undecided). A single run is undecided, as it has no spread.
     pub(crate) fn decide(self, figure: &Spread) -> Outcome {
         match figure {
             Spread { count: ..2, .. } => Outcome::Undecided,
@@ -72,7 +73,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome over several places together.
+    /// Combines the outcomes of several places into one.
     pub(crate) fn all(outcomes: &[Self]) -> Self {
         let has = |wanted: Self| outcomes.contains(&wanted);
         match () {

@@ -22,13 +22,13 @@ pub struct Claim {
     pub id: &'static str,
     /// The claim, in one sentence.
     pub hypothesis: &'static str,
-    /// The author of the claim, and where it stands.
+    /// The author of the claim, and the publication or page where it stands.
     pub source: &'static str,
-    /// The experiment with the deciding records.
+    /// The experiment whose records decide the claim.
     pub experiment: ExperimentId,
     /// The deciding rule in words.
     pub rule: &'static str,
-    /// The deciding rule.
+    /// The deciding rule as code.
     pub(crate) test: Test,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Test {
     Together {
         /// Whether every part must hold. One part is always enough to refute it.
         every: bool,
-        /// The command that measures the claim, for records that lack it.
+        /// The command that measures the claim: shown where the records lack its figures.
         missing: &'static str,
     },
 }
@@ -51,40 +51,40 @@ pub(crate) enum Test {
 /// One experiment's part in a claim that several decide together.
 #[derive(Debug)]
 pub(crate) struct Contribution<'s> {
-    /// The experiment.
+    /// The experiment whose records these decisions come from.
     pub(crate) experiment: ExperimentId,
-    /// Name of the missing measurement, for records that decide nothing.
+    /// Name of the measurement: shown as missing where the records decide nothing.
     pub(crate) what: &'static str,
-    /// The decisions, place by place.
+    /// The experiment's decisions, one for each place (variant and target).
     pub(crate) places: Places<'s>,
 }
 
-/// Selects the groups of one side.
+/// Whether a group belongs to one side of a comparison.
 pub(crate) type Pick = fn(&Group<'_>) -> bool;
 
-/// A comparison of two sides.
+/// The rule that the ratio of two sides' best figures lies in a bound.
 #[derive(Debug)]
 pub(crate) struct Ratio {
-    /// Variants of the experiment; the two sides are compared in each of them separately.
+    /// Variants of the experiment; the sides are compared in each of them separately.
     pub(crate) variants: &'static [&'static str],
-    /// The compared metric.
+    /// The metric by which the sides are compared.
     pub(crate) metric: Metric,
-    /// Selects the methods in question; the best of them counts.
+    /// Selects the methods of the first side, the ratio's numerator; the best of them counts.
     pub(crate) of: Pick,
-    /// Selects the methods they are compared with.
+    /// Selects the methods of the second side, the ratio's denominator; the best of them counts.
     pub(crate) over: Pick,
     /// The claim holds when the ratio lies in it.
     pub(crate) bound: Bound,
-    /// The command that measures the claim, for records that lack it.
+    /// The command that measures the claim: shown where the records lack its figures.
     pub(crate) missing: &'static str,
 }
 
-/// The outcome, with the figures and trials behind it.
+/// The outcome of a claim, with the figures and trials behind it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
-    /// Whether it holds.
+    /// Whether the claim holds.
     pub outcome: Outcome,
-    /// The figures, or the call that would measure them.
+    /// The figures in words, or the command that would measure them.
     pub text: String,
     /// Keys of the trials behind the decision.
     #[serde(rename = "cells")]
@@ -101,21 +101,22 @@ impl Decision {
     }
 }
 
-/// The records as a rule sees them.
+/// A record file with the summary of its trials: the input of rules.
 pub(crate) struct Records<'s> {
     pub(crate) file: &'s RecordFile,
     pub(crate) summary: &'s Summary<'s>,
 }
 
 impl<'s> Records<'s> {
-    /// The groups of an experiment. A group with an unknown method belongs to no side.
+    /// The groups of an experiment. Groups with an unknown method are left out: they belong to no side of a comparison.
     pub(crate) fn of(&self, experiment: ExperimentId) -> impl Iterator<Item = &'s Group<'s>> {
         self.summary.groups.iter().filter(move |group| group.method.is_some() && group.spec.experiment == experiment)
     }
 }
 
 impl Claim {
-    /// Decides the claim from records. `parts` returns the part of each experiment in a claim that several decide together.
+    /// Decides the claim from records. `parts` returns, for a claim that several experiments decide together, the
+    /// contribution of each.
     pub(crate) fn decide<'s>(&self, records: &Records<'_>, parts: impl Fn(&str) -> Vec<Contribution<'s>>) -> Decision {
         match &self.test {
             Test::Ratio(ratio) => ratio.decide(self.experiment, records),
@@ -134,7 +135,7 @@ fn together(parts: Vec<Contribution<'_>>, every: bool, missing: &str) -> Decisio
             false => all.join(part.places),
         }
     }
-    // One part may refute it; all of them are needed to confirm it.
+    // One part may refute the claim; all parts are needed to confirm it.
     if every && !all.is_empty() && !all.outcomes.contains(&Outcome::DidNotHold) {
         for (experiment, what) in untried {
             let text = format!("{what} were not tried (`nofault lab {experiment} --preset standard`)");
@@ -169,7 +170,7 @@ impl Ratio {
     }
 }
 
-/// The test that a ratio is at least `low`, in each of these variants.
+/// The test that in each of these variants the best of `of` has at least `low` times the figure of the best of `over`.
 pub(crate) const fn at_least(
     variants: &'static [&'static str],
     metric: Metric,
@@ -181,7 +182,7 @@ pub(crate) const fn at_least(
     Test::Ratio(Ratio { variants, metric, of, over, bound: Bound::at_least(low), missing })
 }
 
-/// The test that a ratio is at most `high`, in each of these variants.
+/// The test that in each of these variants the best of `of` has at most `high` times the figure of the best of `over`.
 pub(crate) const fn at_most(
     variants: &'static [&'static str],
     metric: Metric,
@@ -202,14 +203,14 @@ pub(crate) struct Places<'s> {
 }
 
 impl<'s> Places<'s> {
-    /// Adds the decision of a place.
+    /// Adds the decision of one place, with the groups that it used.
     pub(crate) fn add(&mut self, outcome: Outcome, text: String, used: &[&'s Group<'s>]) {
         self.outcomes.push(outcome);
         self.texts.push(text);
         self.used.extend(used);
     }
 
-    /// Whether there is no decision for any place.
+    /// Whether no place has a decision.
     fn is_empty(&self) -> bool {
         self.outcomes.is_empty()
     }
@@ -220,7 +221,8 @@ impl<'s> Places<'s> {
         self.used.extend(other.used);
     }
 
-    /// Joins all places into one decision; without any, names the call that would measure the claim.
+    /// Joins all places into one decision. Without any place, the decision is "not measured", with the command that
+    /// would measure the claim.
     pub(crate) fn decide(self, missing: &str) -> Decision {
         if self.outcomes.is_empty() {
             return Decision::not_measured(missing);
@@ -229,7 +231,7 @@ impl<'s> Places<'s> {
     }
 }
 
-/// The outcome of a claim of two halves: it holds where both do.
+/// The outcome of a claim with two parts: it holds where both parts hold.
 pub(crate) fn both(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
         (Outcome::Held, Outcome::Held) => Outcome::Held,
@@ -255,17 +257,18 @@ pub(crate) fn times(ratio: &Spread) -> String {
     }
 }
 
-/// Returns a figure that is special to the experiment, over the repeats that count.
+/// A figure that only this experiment has, by its name in [`Outcome::figures`](crate::record::Outcome::figures), over
+/// the repeats that count.
 pub(crate) fn figure(group: &Group<'_>, name: &str) -> Option<Spread> {
     Spread::of(group.good.iter().filter_map(|trial| trial.outcome.figures.get(name).copied()))
 }
 
-/// The value of an extra parameter of a group.
+/// The value of an extra parameter of a group's trials, by its name.
 pub(crate) fn extra<'g>(group: &'g Group<'_>, name: &str) -> Option<&'g str> {
     group.spec.params.extra.get(name).map(String::as_str)
 }
 
-/// The value of an extra parameter that is a number.
+/// The value of an extra parameter, as a number.
 pub(crate) fn count_of(group: &Group<'_>, name: &str) -> Option<f64> {
     extra(group, name)?.parse().ok()
 }
@@ -275,7 +278,7 @@ pub(crate) fn is_mapped(group: &Group<'_>) -> bool {
     group.pages_through_a_map()
 }
 
-/// Whether a group reads around the page cache, by the lab's own code.
+/// Whether a group reads around the page cache, by the lab's own code (not fio).
 pub(crate) fn is_explicit(group: &Group<'_>) -> bool {
     group.family().is_explicit()
 }
@@ -290,7 +293,7 @@ pub(crate) fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
     groups.iter().copied().filter(|group| group.pages_through_a_map()).collect()
 }
 
-/// The groups that read around the page cache, by the lab's own code.
+/// The groups that read around the page cache, by the lab's own code (not fio).
 pub(crate) fn explicit<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
     groups.iter().copied().filter(|group| group.family().is_explicit()).collect()
 }
@@ -300,10 +303,10 @@ pub(crate) fn of_variant<'s>(records: &'s Records<'_>, experiment: ExperimentId,
     records.of(experiment).filter(|group| group.spec.variant == variant).collect()
 }
 
-/// A pool counts as equally expensive when its cost is at least this share of a map's.
+/// Smallest share of a map's cost at which a pool counts as equally expensive.
 pub(crate) const POOL_COSTS: f64 = 0.9;
 
-/// Whether a group is of a store of LMDB's design: a read-only map, copied pages, two metas.
+/// Whether a group is of a store with LMDB's design: a read-only map, copied pages, two meta pages.
 pub(crate) fn is_shadow(group: &Group<'_>) -> bool {
     group.method.is_some_and(|method| method.design == Design::Shadow)
 }

@@ -50,7 +50,7 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
     });
 }
 
-/// Compares CPU per read: the cost that a slow device hides in the rates.
+/// Compares the CPU time for a read: a slow device hides this cost in the rates.
 pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
     let rate = groups.first().map_or(Metric::OpsPerS, |group| group.basis.metric);
     let Some(map) = best(of_family(groups, mapped), rate) else { return };
@@ -79,7 +79,7 @@ pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut
     });
 }
 
-/// Reports TLB interrupts for each evicted page, and the load of kswapd.
+/// Reports TLB interrupts for each evicted page, and the CPU time of kswapd.
 pub(crate) fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let busiest = of_family(groups, mapped)
         .filter_map(|group| Some((group.spread(Metric::KswapdShare)?, group)))
@@ -114,7 +114,8 @@ pub(crate) fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding
     });
 }
 
-/// Compares with the outside baseline: the lab must not be slower than a tool that makes the same calls.
+/// Compares the lab's methods with the outside baseline: the lab must not be slower than a tool that makes the same
+/// calls.
 pub(crate) fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
     let own = of_family(groups, Family::is_explicit).filter_map(|own| {
         let fio = fio_of(own, groups)?;

@@ -7,7 +7,7 @@ use crate::format::Unit;
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Summary};
 
-/// Applies the rules at each place where an experiment has the pool beside the raw ways.
+/// Compares the rates of the engine's pool with the other methods at each place where an experiment measured both.
 pub(crate) fn rates(summary: &Summary<'_>, experiment: ExperimentId, metric: Metric, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(experiment) {
         rates_at(&summary.at(experiment, variant, target), target, metric, all);

@@ -11,20 +11,20 @@ use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, TargetKind};
 use crate::summary::{Family, Group, Metric, target_title};
 
-/// Gains between the two are too small to matter for the choice.
+/// Gains that count for the map; a gain between this bound and [`WORSE`] is too small to matter for the choice.
 const BETTER: Bound = Bound::at_least(1.2);
 const WORSE: Bound = Bound::at_most(1.0 / 1.2);
-/// Largest factor between two thread counts for which results of one are applied to the other.
+/// Largest factor between two thread counts at which the results for one still apply to the other.
 const NEAR: f64 = 2.0;
-/// Shortest wait that counts as a stall: no storage answers faster.
+/// Shortest wait that counts as a stall, in seconds: no storage answers faster.
 pub(crate) const STALL_S: f64 = 10e-6;
 
-/// The rule of throughput for the engine's own replacement of the map: a pool that caches, evicts and locks.
+/// Name of the throughput rule where a map is compared with the engine's buffer pool, which caches, evicts and locks.
 pub(crate) const POOL: &str = "throughput of a pool";
-/// The rule of [`throughput`] for databases that run with and without a map.
+/// Name of the throughput rule ([`throughput`]) where databases with and without a map are compared.
 pub(crate) const CHOICE: &str = "throughput of databases";
 
-/// A rule of the paper, in the order in which they are tried.
+/// A decision rule of the paper. The rules are tried in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Rule 1 of the paper: updates that are safe in transactions.
@@ -33,12 +33,12 @@ pub(crate) enum Rule {
     Stalls,
     /// Rule 4 of the paper: high throughput on fast storage.
     Throughput,
-    /// Rule 3 of the paper: errors, and right answers.
+    /// Rule 3 of the paper: error handling, and right answers.
     Errors,
-    /// (2) where the data fits: data that fits may be evicted, when a background load in the same memory reads through
-    /// the page cache.
+    /// Rule 2 of the paper for data that fits in memory: it may still be evicted, when a background load in the same
+    /// memory reads through the page cache.
     StallsInMemory,
-    /// Rule 5, in memory: an access through a map against one through a pool.
+    /// Rule 5 of the paper, for data in memory: an access through a map against an access through a pool.
     InMemory,
 }
 
@@ -77,11 +77,11 @@ impl Rule {
 
 /// The connection between an experiment's records and a rule.
 pub(crate) struct Evidence {
-    /// The rule.
+    /// The rule that the records bear on.
     pub(crate) rule: Rule,
-    /// The reasons that the records give.
+    /// Finds the reasons that the records give.
     pub(crate) find: fn(&Records<'_>, &Workload) -> Vec<Reason>,
-    /// Whether the reasons count only where no other experiment gives one.
+    /// Whether these reasons count only where no other experiment gives a reason by the same rule.
     pub(crate) second_best: bool,
 }
 
@@ -91,13 +91,13 @@ impl Evidence {
         Self { rule, find, second_best: false }
     }
 
-    /// Creates evidence that counts only where there is no other.
+    /// Creates evidence that counts only where no other experiment gives a reason by the same rule.
     pub(crate) const fn second_best(rule: Rule, find: fn(&Records<'_>, &Workload) -> Vec<Reason>) -> Self {
         Self { rule, find, second_best: true }
     }
 }
 
-/// The user's description of the workload; `None` for an open question.
+/// The user's description of the workload; `None` for a question without an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Workload {
     /// Whether the database is only read.
@@ -130,7 +130,7 @@ impl Workload {
         file.run.config.workload.into()
     }
 
-    /// Fills open questions with the usual case: larger than memory, updated in transactions, latency matters.
+    /// Fills unanswered questions with the usual case: larger than memory, updated in transactions, latency matters.
     pub(crate) fn assumed(self) -> Self {
         let read_only = self.read_only.unwrap_or(false);
         Self {
@@ -168,9 +168,9 @@ impl Workload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// The evidence is against mmap.
+    /// Evidence against mmap.
     Against,
-    /// The evidence favours mmap.
+    /// Evidence in favour of mmap.
     For,
     /// Neither: no difference that matters, or none that the repeats confirm.
     Neither,
@@ -187,7 +187,7 @@ impl Side {
     }
 }
 
-/// A rule's evidence.
+/// The evidence for a rule: a measured sentence and the side that it supports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reason {
     /// The paper's rule, in short: `safe updates`.
@@ -199,7 +199,7 @@ pub struct Reason {
     /// Keys of the trials behind the reason.
     #[serde(rename = "cells")]
     pub trials: Vec<String>,
-    /// Fewest repeats behind it; a proof (bytes found on the disk) counts as enough.
+    /// Smallest number of repeats behind the reason; a proof (bytes found on the disk) counts as enough.
     #[serde(skip)]
     pub(crate) repeats: usize,
     /// Whether the figures were measured on the user's storage, not only on a RAM-backed device.
@@ -211,15 +211,15 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// Notes where the map was measured with another number of threads than the user's, or the other side with another
-    /// than the map.
+    /// Notes in the reason that the map was measured with a number of threads far from `wanted`, or the other side with
+    /// one far from the map's.
     pub(crate) fn at_thread_counts(self, wanted: Option<u32>, counts: [u32; 2], what: &str, a: &Group<'_>) -> Self {
         let [map, other] = counts;
         let far = wanted.is_some_and(|wanted| factor(map, wanted).max(factor(other, map)) > NEAR);
         if far { self.far_from(counts, what, a) } else { self }
     }
 
-    /// Notes where either side was measured with many more threads than the user has.
+    /// Notes in the reason that either side was measured with far more threads than `wanted`.
     pub(crate) fn beyond(self, wanted: Option<u32>, counts: [u32; 2], what: &str, a: &Group<'_>) -> Self {
         let far = wanted.is_some_and(|wanted| counts.iter().any(|count| f64::from(*count) > NEAR * f64::from(wanted)));
         if far { self.far_from(counts, what, a) } else { self }
@@ -236,8 +236,8 @@ pub(crate) fn is_home(group: &Group<'_>) -> bool {
     !group.spec.target.kind().is_ram_backed()
 }
 
-/// Makes a reason from the comparison of `a`, the map, with `b`: for the better side, when the repeats confirm the
-/// difference and it matters.
+/// Makes a reason from the comparison of `a`, the map, with `b`. It supports the better side when the repeats confirm
+/// the difference and it matters, otherwise neither.
 pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str) -> Option<Reason> {
     let comparison = compare(a, b, metric)?;
     let gain = if metric.more_is_better() { comparison.ratio.median } else { 1.0 / comparison.ratio.median };
@@ -274,7 +274,7 @@ fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison
     )
 }
 
-/// Creates a reason that is a proof or a count, not a comparison.
+/// Creates a reason from a proof or a count, without a comparison.
 pub(crate) fn proof(rule: &'static str, side: Side, text: String, group: &Group<'_>) -> Reason {
     let (trials, at_home) = (vec![group.key.clone()], is_home(group));
     Reason { rule, side, text, trials, repeats: usize::MAX, at_home, far: None }
@@ -285,8 +285,8 @@ pub(crate) fn threads(group: &Group<'_>) -> u32 {
     group.spec.params.threads.max(1)
 }
 
-/// Requests that a group has in flight at once: its threads, each of which waits for its own, or a ring's depth, which
-/// takes no threads. Either serves that many concurrent users.
+/// Number of requests that a group has in flight at once: its threads, if each waits for its own request, or the depth
+/// of its ring. Either number of requests serves as many concurrent users.
 fn in_flight(group: &Group<'_>) -> u32 {
     threads(group).saturating_mul(group.spec.params.depth.max(1))
 }
@@ -297,7 +297,7 @@ fn factor(a: u32, b: u32) -> f64 {
     (a / b).max(b / a)
 }
 
-/// Returns the groups with the count nearest to the wanted one; all groups if none is wanted.
+/// Returns the groups whose count is nearest to `wanted`; all groups if `wanted` is `None`.
 pub(crate) fn nearest<'g, 'a>(
     groups: Vec<&'g Group<'a>>,
     wanted: Option<u32>,
@@ -309,14 +309,15 @@ pub(crate) fn nearest<'g, 'a>(
     groups.into_iter().filter(|group| off(group) <= least).collect()
 }
 
-/// Returns the groups with a count near the wanted one; if there are none, those with the nearest.
+/// Returns the groups whose count is near `wanted` (by a factor of [`NEAR`]); if there are none, those with the nearest
+/// count.
 fn near<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>, count: fn(&Group<'_>) -> u32) -> Vec<&'g Group<'a>> {
     let is_near = |group: &&&Group<'_>| wanted.is_none_or(|wanted| factor(count(group), wanted) <= NEAR);
     let found: Vec<&Group<'_>> = groups.iter().filter(is_near).copied().collect();
     if found.is_empty() { nearest(groups, wanted, count) } else { found }
 }
 
-/// Returns the groups with no more threads than the user has, and those with the nearest number.
+/// Returns the groups with no more threads than `wanted`, and the groups with the nearest number.
 fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Group<'a>> {
     let fewer = |group: &&&Group<'_>| wanted.is_none_or(|wanted| threads(group) <= wanted);
     let mut found: Vec<&Group<'_>> = groups.iter().filter(fewer).copied().collect();
@@ -324,7 +325,7 @@ fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Gro
     found
 }
 
-/// The throughput figures of an experiment that reads data larger than memory.
+/// The throughput metrics of an experiment that reads data larger than memory.
 pub(crate) struct Reading {
     /// The experiment.
     pub(crate) experiment: ExperimentId,
@@ -332,13 +333,15 @@ pub(crate) struct Reading {
     pub(crate) rate: Metric,
     /// The metric of the CPU cost.
     pub(crate) cpu: Metric,
-    /// Names of the two metrics.
+    /// Words for the rate and for the CPU cost in sentences.
     pub(crate) words: [&'static str; 2],
-    /// Whether its order is known ahead: depth of the queue and number of threads are then the program's own choice.
+    /// Whether the program knows the order of its reads ahead: the depth of the queue and the number of threads are
+    /// then its own choice.
     pub(crate) sequential: bool,
 }
 
-/// (4) High throughput on fast storage: compares rates, and the CPU for them, which a slow device hides in the rates.
+/// Finds the reasons of rule 4, high throughput on fast storage: compares the rates, and the CPU time for them, which a
+/// slow device hides in the rates.
 pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &Reading) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let Reading { experiment: id, rate, cpu, words: [what, per], sequential: scans } = *reading;
@@ -350,7 +353,7 @@ pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &R
         let maps = mapped(&groups);
         let maps = if scans { up_to(maps, wanted) } else { nearest(maps, wanted, count) };
         let Some(map) = best(maps, rate) else { continue };
-        // Both sides with the same count, otherwise the comparison would be one of counts.
+        // Both sides are taken at the same count; otherwise the comparison would be one of counts.
         let alike = wanted.map(|_| count(map));
         let calls = explicit(&groups);
         let own = groups.iter().copied().filter(|group| group.family() == Family::Pool);

@@ -6,7 +6,7 @@
 //! there to show the difference) buffers in huge pages, which its C library provides through a tunable. It verifies
 //! nothing, so its trials have no checks.
 //!
-//! Not left to fio, because it would favour it:
+//! Two things are not left to fio, because they would favour it:
 //! 1. Its order. The first thread of fio 3.33 reads the same blocks in every run, for any `randseed`, unless
 //!    `randrepeat` is off; a host below this machine then has them in its cache. With it off that thread's order cannot
 //!    be repeated; the other threads' follow from the seed.
@@ -33,10 +33,10 @@ use crate::read_loops::{self, Pattern, order_seed, ring};
 use crate::record::{Latency, Outcome, Tick, TrialSpec, Window};
 use crate::workload::Layout;
 
-/// Why fio's methods are left out where it is not installed.
+/// The reason why fio's methods are left out where fio is not installed.
 pub const NOT_INSTALLED: &str = "fio is not installed, so there is no outside baseline; install it (apt install fio)";
 
-/// Time beyond its run that fio gets for set-up and reports before it is stopped.
+/// Time that fio gets beyond the trial's duration, for set-up and reports, before it is stopped.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// The I/O engine that fio uses.
@@ -112,7 +112,7 @@ fn arguments(
         format!("--status-interval={}ms", read_loops::tick_of(spec).as_millis().max(100)),
         // fio takes no seed of 64 bits.
         format!("--randseed={}", order_seed(spec) >> 33),
-        // Without this its first thread ignores the seed.
+        // Without this option fio's first thread ignores the seed.
         "--randrepeat=0".into(),
     ]);
     match pattern {
@@ -144,16 +144,16 @@ fn arguments(
 /// One status report of fio: sums since its start.
 #[derive(Debug, Clone, PartialEq)]
 struct Report {
-    /// Time of its arrival, in seconds after the start of the trial.
+    /// Time of the report's arrival, in seconds after the start of the trial.
     at_s: f64,
-    /// Time that fio has been reading, in seconds.
+    /// Time that fio had been reading, in seconds.
     runtime_s: f64,
     ops: u64,
     bytes: u64,
     /// CPU seconds of the reading threads until now; `None` where /proc does not give them, and once the threads have
     /// ended.
     cpu_s: Option<f64>,
-    /// The share of its time that fio spent in the kernel, by fio's own figures.
+    /// The fraction of its CPU time that fio spent in the kernel, by fio's own figures.
     system_share: f64,
     latency: Latency,
 }
@@ -181,7 +181,7 @@ impl Report {
     }
 }
 
-/// Converts fio's own histogram. Empty where this fio prints none.
+/// Converts the latency histogram that fio prints. Empty where this version of fio prints none.
 fn latency_of(clat: &Value) -> Latency {
     let mut histogram = new_histogram();
     for (ns, count) in clat["bins"].as_object().into_iter().flatten() {
@@ -199,7 +199,7 @@ fn nonsense(why: &str, said: &str) -> LabError {
     LabError::new(LabErrorKind::System, message)
 }
 
-/// The worker of a trial: runs fio and reads its reports as they arrive.
+/// The worker of a trial: runs fio and collects its reports as they arrive.
 fn drive(worker: &mut Worker<'_>, mut command: Command, threads: u32, reports: &Mutex<Vec<Report>>) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     worker.start();
@@ -245,7 +245,7 @@ fn said(error: LabError, err: &Output<impl Read + AsFd>) -> LabError {
     if text.is_empty() { error } else { LabError::new(error.kind(), format!("{error}; fio says: {text}")) }
 }
 
-/// One output stream of the child, with the bytes that are read and not yet parsed.
+/// One output stream of fio, with the bytes that were read and not yet parsed.
 struct Output<R> {
     from: R,
     bytes: Vec<u8>,
@@ -261,7 +261,7 @@ impl<R: Read + AsFd> Output<R> {
         String::from_utf8_lossy(&self.bytes)
     }
 
-    /// Reads the bytes that are available; called when poll reports some.
+    /// Reads the available bytes of the stream; called when poll reports some.
     fn read(&mut self) -> Result<()> {
         let mut chunk = [0; 16 << 10];
         match self.from.read(&mut chunk) {
@@ -274,10 +274,10 @@ impl<R: Read + AsFd> Output<R> {
     }
 }
 
-/// Waits up to 100 ms for output and reads it.
+/// Waits up to 100 ms for output on either stream, and reads it.
 fn read_some(out: &mut Output<impl Read + AsFd>, err: &mut Output<impl Read + AsFd>) -> Result<()> {
     let ready = {
-        // A negative descriptor would do for a closed one; leaving it out is as good.
+        // A stream that has ended is left out.
         let mut waiting = Vec::with_capacity(2);
         if out.open {
             waiting.push(PollFd::new(&out.from, PollFlags::IN));
@@ -306,7 +306,7 @@ fn read_some(out: &mut Output<impl Read + AsFd>, err: &mut Output<impl Read + As
     Ok(())
 }
 
-/// Parses the next complete report in the output. Text before a report (warnings) is skipped.
+/// Parses the next complete report in the output, a JSON object. Text before a report (warnings) is skipped.
 fn next_object(out: &mut Output<impl Read + AsFd>) -> Result<Option<Value>> {
     let starts_line = |at: usize| at == 0 || out.bytes[at - 1] == b'\n';
     let Some(start) = (0..out.bytes.len()).find(|at| out.bytes[*at] == b'{' && starts_line(*at)) else {
@@ -324,14 +324,14 @@ fn next_object(out: &mut Output<impl Read + AsFd>) -> Result<Option<Value>> {
     }
 }
 
-/// Replaces the counts sampled from outside by fio's own reports.
+/// Replaces the operations and bytes that the lab sampled by those of fio's own reports.
 fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Outcome {
     let Some(last) = reports.last() else { return outcome };
     let began_s = (last.at_s - last.runtime_s).max(0.0);
     let mut before = (0, 0);
     for tick in &mut outcome.ticks {
         let (ops, bytes) = sums_at(reports, began_s, tick.at_s);
-        // Sums are rounded, not their differences: the ticks add up.
+        // Sums are rounded, not their differences, so that the ticks add up to the totals.
         let until = (ops.round() as u64, bytes.round() as u64);
         (tick.ops, tick.bytes) = (until.0.saturating_sub(before.0), until.1.saturating_sub(before.1));
         before = until;
@@ -376,9 +376,9 @@ fn counters_between(ticks: &[Tick], from_s: f64, until_s: f64, elapsed_s: f64) -
     counters
 }
 
-/// Replaces the CPU time of child processes, which counts only children that were waited for and includes fio's start
-/// and reports, by the CPU time of the reads from `from_ops` to `to_ops`. The last report comes after the threads have
-/// ended: its reads are assumed to cost as much as the earlier ones.
+/// Sets the counters of CPU time to the time of the reads from `from_ops` to `to_ops`. The kernel's counters for child
+/// processes would miss fio until its end, and would include fio's start and reports. The last report comes after the
+/// threads have ended: its reads are assumed to cost as much as the earlier ones.
 fn set_cpu(counters: &mut BTreeMap<String, f64>, reports: &[Report], from_ops: u64, to_ops: u64) {
     let mut known =
         reports.iter().filter(|report| report.ops >= from_ops).filter_map(|report| Some((report, report.cpu_s?)));
@@ -395,15 +395,15 @@ fn set_cpu(counters: &mut BTreeMap<String, f64>, reports: &[Report], from_ops: u
     counters.insert("children_cpu_system_s".into(), cpu_s * system_share);
 }
 
-/// CPU seconds of fio's reading threads and of the kernel's ring workers: of all threads but the first two, its main
-/// thread and the one that reports. `None` unless all of them are there.
+/// CPU seconds of fio's reading threads and of the kernel's ring workers: of all threads but the first two, fio's main
+/// thread and its reporting thread. `None` unless all threads are there.
 fn reading_cpu_s(pid: u32, threads: u32) -> Option<f64> {
     let all = threads_cpu_s(pid)?;
     let reading = all.get(2..).filter(|reading| reading.len() >= threads as usize)?;
     Some(reading.iter().sum())
 }
 
-/// Operations and bytes up to a moment, interpolated linearly between the reports.
+/// Operations and bytes that fio had finished at a moment of the trial, interpolated linearly between its reports.
 fn sums_at(reports: &[Report], began_s: f64, at_s: f64) -> (f64, f64) {
     let mut before = (began_s, 0.0, 0.0);
     for report in reports {

@@ -19,12 +19,12 @@ use crate::read_loops::Pattern;
 use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, PAGE_BYTES, Place, first_word};
 
-/// One touch in so many is timed when touches are fast.
+/// Number of touches of which one is timed while touches are fast.
 const STRIDE: u64 = 16;
-/// Duration below which a touch counts as fast.
+/// Duration of a touch below which touches count as fast.
 const FAST: Duration = Duration::from_micros(1);
 
-/// The maps of a trial's files, advised. Made before the workers, which share them.
+/// The maps of a trial's files, with their advice. Made before the workers, which share them.
 #[derive(Debug)]
 pub struct Maps(Vec<MappedFile>);
 
@@ -49,9 +49,9 @@ impl Maps {
         Ok(Self(layout.paths.iter().map(|path| open(path)).collect::<Result<_>>()?))
     }
 
-    /// Ends read-ahead, so that waiting threads get their pages. Where the read-ahead of all threads together exceeds
-    /// the memory they may use (a hundred times 8 MiB in 256 MiB), each fault evicts a page of another before that page
-    /// is touched, and a fault may not end for minutes: seen on Linux 6.18, at full CPU.
+    /// Turns read-ahead off, so that waiting threads get their pages. Read-ahead of all threads together can exceed the
+    /// memory they may use (a hundred times 8 MiB in 256 MiB). Then each fault evicts a page of another before that
+    /// page is touched, and a fault may not end for minutes: seen on Linux 6.18, at full CPU.
     pub fn end_read_ahead(&self) {
         for map in &self.0 {
             // A refused hint changes nothing.
@@ -70,7 +70,7 @@ impl Maps {
     }
 }
 
-/// The workers of a trial: each touches every page of the blocks that its order yields.
+/// The workers of a trial: each touches every page of the blocks in its order.
 pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, maps: &'a Maps, pattern: Pattern) -> Vec<Work<'a>> {
     let orders = pattern.orders(layout, spec);
     let work = |(number, order): (usize, Order)| -> Work<'a> {

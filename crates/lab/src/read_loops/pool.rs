@@ -21,15 +21,15 @@ use crate::read_loops::{Pattern, order_seed};
 use crate::record::{MemoryLimit, MemoryMethod, Outcome, TrialSpec};
 use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 
-/// Entries of a scan between two clock readings, which cost as much as an entry.
+/// Number of entries of a scan between two clock readings: one reading costs as much as an entry.
 const ENTRIES_PER_SAMPLE: u64 = 16 * ENTRIES_PER_BLOCK;
-/// Interval at which a task on the executor records the readers' finished operations.
+/// Interval at which a task on the executor adds the readers' finished operations to the worker's counts.
 const DRAIN: Duration = Duration::from_millis(5);
 
-/// The calls that the method makes to the engine.
+/// The calls to the engine by which a method reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
-    /// `get` on threads; each waits for its own reads. A scan walks a range on each thread.
+    /// `get` on threads; each call waits for its own read. A scan walks a range on each thread.
     Threads,
     /// `get` in as many tasks as the depth, on one single-threaded executor.
     Tasks,
@@ -71,18 +71,18 @@ impl Pool {
         Ok(Self { db, table, seed: spec.target.content_seed, misses_before })
     }
 
-    /// A handle on the table, for tasks.
+    /// Returns a handle on the table, for tasks.
     pub fn table(&self) -> nofault::Table {
         AsRef::<nofault::Table>::as_ref(&self.table).clone()
     }
 
-    /// Whether the value belongs to an entry of the block.
+    /// Whether a value is that of an entry in the given block.
     #[inline]
     pub fn is_right(&self, value: Option<&[u8]>, block: u64) -> bool {
         is_right(value, self.seed, block)
     }
 
-    /// Reads blocks once, so that they are in memory.
+    /// Reads the given blocks once, so that they are in memory.
     ///
     /// # Errors
     /// The engine's error.
@@ -109,14 +109,14 @@ fn is_right(value: Option<&[u8]>, seed: Option<u64>, block: u64) -> bool {
     }
 }
 
-/// The key that is read for a block. Any of its entries will do, as all of them lie on one page; successive blocks take
-/// successive entries.
+/// The key by which a block is read. All entries of a block lie on one page, so any of them will do; successive blocks
+/// take successive entries.
 #[inline]
 fn key_of(block: u64) -> [u8; 8] {
     pool::key(block, block % ENTRIES_PER_BLOCK)
 }
 
-/// The workers of a trial.
+/// The workers of a trial, one for each of its threads; each reads by the given calls.
 pub fn works<'a>(
     spec: &'a TrialSpec,
     layout: &'a Layout,
@@ -236,7 +236,7 @@ fn tasks(worker: &mut Worker<'_>, layout: &Layout, spec: &TrialSpec, pool: &Pool
     })
 }
 
-/// The parts of a scan, handed out in turn.
+/// Divides the blocks of a scan into parts and hands them out to the threads in turn.
 #[derive(Clone)]
 struct Parts {
     next: std::sync::Arc<AtomicU64>,
@@ -258,7 +258,7 @@ impl Parts {
     }
 }
 
-/// Scans part after part. An operation is a block: four entries.
+/// Scans one part after another. An operation is a block of four entries.
 fn scan(worker: &mut Worker<'_>, pool: &Pool, parts: &Parts) -> Result<()> {
     worker.start();
     let mut before = worker.started();

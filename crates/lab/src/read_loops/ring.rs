@@ -31,7 +31,7 @@ pub fn open(path: &Path) -> Result<UringDisk> {
     Ok(UringDisk::open(path, &options)?)
 }
 
-/// One disk over all files of a layout, in the layout's stripes.
+/// Opens all files of a layout as one disk, in the layout's stripes.
 ///
 /// # Errors
 /// As [`open`].
@@ -47,9 +47,9 @@ pub fn disk_of(layout: &Layout) -> Result<Arc<dyn Disk>> {
     Ok(Arc::new(StripedDisk::new(disks, layout.stripe_bytes)?))
 }
 
-/// Number of requests that are submitted together, and that must have finished before the loop goes on. Several
-/// together save system calls (and, on a virtual disk, doorbells); submitting a whole depth together costs a virtual
-/// disk a tenth of its reads, with any submitter, fio included.
+/// Number of requests that are submitted together, and that must have finished before the loop continues. A batch saves
+/// system calls (and, on a virtual disk, doorbells). Submitting a whole depth at once costs a virtual disk a tenth of
+/// its reads, with any submitter, fio included.
 pub fn batch_of(depth: u32, block_bytes: u64) -> usize {
     // A large read is worth a system call of its own.
     if block_bytes > 16 * PAGE_BYTES as u64 { 1 } else { (depth as usize / 16).max(1) }
@@ -68,7 +68,7 @@ pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, disk: &'a dyn Disk, pa
     let orders = pattern.orders(layout, spec);
     let work = |(number, order): (usize, Order)| -> Work<'a> {
         Box::new(move |worker: &mut Worker<'_>| {
-            // Opened on the thread that uses it: SINGLE_ISSUER holds it to that.
+            // The ring is opened on the thread that uses it, as SINGLE_ISSUER requires.
             let mut ring = Ring::open(spec, layout, disk)?;
             ring.read(worker, order)?;
             if number == 0 { ring.sum_sample(worker, &spec.target, spec.seed) } else { Ok(()) }
@@ -77,18 +77,18 @@ pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, disk: &'a dyn Disk, pa
     orders.into_iter().enumerate().map(work).collect()
 }
 
-/// A queue, its idle buffers, and the reads in flight.
+/// One worker's ring: its queue, its idle buffers, and the reads in flight.
 struct Ring<'a> {
     layout: &'a Layout,
     queue: Box<dyn Queue>,
     batch: usize,
     idle: Vec<Slot>,
-    /// By slot: the block being read and the time of its submission.
+    /// The reads in flight by number of the buffer: the block, and the time of submission.
     under_way: Vec<(u64, Instant)>,
     finished: Vec<Completion>,
 }
 
-/// A buffer and its number, which is the token of its operations.
+/// A buffer and its number, which serves as the token of its operations.
 struct Slot {
     number: u64,
     buffer: IoBuf,
@@ -149,7 +149,7 @@ impl<'a> Ring<'a> {
         self.settle()
     }
 
-    /// Waits for the reads still in flight.
+    /// Waits for the reads still in flight and collects their buffers.
     fn settle(&mut self) -> Result<()> {
         self.queue.reap(self.queue.in_flight(), &mut self.finished)?;
         for completion in self.finished.drain(..) {
@@ -181,7 +181,7 @@ fn push(queue: &mut dyn Queue, slot: Slot, offset_bytes: u64) -> Result<()> {
     queue.push(op).map_err(|refused| LabError::from(refused.error))
 }
 
-/// Returns the buffer of a read that succeeded.
+/// Takes the buffer out of a read that succeeded.
 #[inline]
 fn take(completion: Completion) -> Result<Slot> {
     if let Err(error) = completion.result {

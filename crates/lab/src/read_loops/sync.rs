@@ -21,11 +21,11 @@ use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 pub enum Means {
     /// Through the page cache, with the kernel's own guess at read-ahead.
     Buffered,
-    /// Through the page cache, without read-ahead.
+    /// Through the page cache, without read-ahead (POSIX_FADV_RANDOM).
     BufferedRandom,
     /// Through the page cache, which drops the pages after the read (RWF_DONTCACHE, Linux 6.14).
     DontCache,
-    /// Past the page cache.
+    /// Past the page cache (O_DIRECT).
     Direct,
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn len_bytes(file: &File, path: &Path) -> Result<u64> {
         .map_err(|errno| LabError::system(format!("ask for the length of {}", path.display()), &errno.into()))
 }
 
-/// The workers of a trial: each reads the blocks that its order yields.
+/// The workers of a trial: each reads the blocks in its order.
 pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, files: &'a Files, pattern: Pattern) -> Vec<Work<'a>> {
     let orders = pattern.orders(layout, spec);
     let work = |(number, order): (usize, Order)| -> Work<'a> {

@@ -22,7 +22,7 @@ pub enum RecordError {
     /// The file cannot be opened, read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the record file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -31,32 +31,32 @@ pub enum RecordError {
     #[error("{}:{line}:{column}: damaged record: {message}; the lines before it are good: `head -n {} FILE` keeps them",
         path.display(), line.saturating_sub(1))]
     Damaged {
-        /// The file.
+        /// Path of the record file.
         path: PathBuf,
-        /// Line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Column in bytes, from 1.
+        /// Column in the line in bytes, from 1.
         column: usize,
-        /// The defect.
+        /// The defect of the line.
         message: String,
     },
     /// The file does not begin like a record file.
     #[error("{}: not a record file of nofault lab: {message}; give the records.ndjson of a result folder", path.display())]
     NotRecords {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The reason, from the content found instead.
         message: String,
     },
-    /// A newer version of the tool wrote it.
+    /// A newer version of the tool wrote the file.
     #[error("{}: written with record schema {found}, and this nofault reads up to {SCHEMA}: use the newer nofault that \
         wrote it (version {tool_version})", path.display())]
     Newer {
-        /// The file.
+        /// Path of the record file.
         path: PathBuf,
-        /// Its schema.
+        /// Schema version of the file.
         found: u64,
-        /// The tool that wrote it.
+        /// Version of the tool that wrote the file.
         tool_version: String,
     },
 }
@@ -73,11 +73,11 @@ impl From<RecordError> for LabError {
 /// The content of a record file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordFile {
-    /// The path it was read from.
+    /// The path that the records were read from.
     pub path: PathBuf,
-    /// The first line.
+    /// The first line: configuration, machine and tool of the run.
     pub run: RunInfo,
-    /// Trials in the order they were measured.
+    /// Trials in the order in which they were measured.
     pub trials: Vec<Trial>,
     /// Methods that could not be measured.
     pub skips: Vec<Skip>,
@@ -85,11 +85,11 @@ pub struct RecordFile {
     pub notes: Vec<Note>,
     /// How the run ended; `None` for an interrupted run (killed, or power lost).
     pub end: Option<End>,
-    /// The number of the last line, where it was cut off in the middle.
+    /// Number of the last line, if it was cut off in the middle and is left out.
     pub cut_off_line: Option<usize>,
     /// Lines of a type that this version does not know: line number and type.
     pub unknown: Vec<(usize, String)>,
-    /// Settings that this version does not know and left out.
+    /// Names of settings that this version does not know, and leaves out.
     pub unknown_settings: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl RecordFile {
         self.cut_off_line.is_none() && self.end.as_ref().is_some_and(|end| end.complete)
     }
 
-    /// Why the run is not complete, in words; empty where it is.
+    /// The reason why the run is not complete, in words; empty for a complete run.
     pub fn incomplete_reason(&self) -> String {
         match (&self.end, self.cut_off_line) {
             (_, Some(line)) => format!("interrupted: line {line} of the records is cut off"),
@@ -119,7 +119,7 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Makes a new file and writes its first line. Never writes over an existing file.
+    /// Creates a new record file and writes its first line. Never writes over an existing file.
     ///
     /// # Errors
     /// `Io` when the file exists or cannot be made.
@@ -153,7 +153,8 @@ impl RecordWriter {
     }
 }
 
-/// JSON has no NaN: one would be written as `null` and make the line unreadable.
+/// Removes numbers that JSON cannot represent (NaN, infinity), because `null` in their place would make the line
+/// unreadable.
 fn drop_non_finite(outcome: &mut Outcome) {
     let mut dropped = BTreeSet::new();
     {
@@ -249,7 +250,7 @@ impl RecordFile {
     }
 }
 
-/// Parses the run's line. The schema is checked before any other field is read.
+/// Parses the first line of a record file. The schema version is checked before any other field is read.
 fn first_line(path: &Path, line: &[u8]) -> Result<(RunInfo, Vec<String>), RecordError> {
     let Ok(mut value) = serde_json::from_slice::<Value>(line) else {
         return Err(not_records(path, "its first line is not JSON"));

@@ -3,24 +3,24 @@
 /// The kind of a target, by its label in records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetKind<'a> {
-    /// None: the label of a reason that holds for the whole machine.
+    /// No target: the label of a reason that holds for the whole machine.
     None,
     /// Files in the lab's folder.
     File,
-    /// Memory that belongs to no file.
+    /// Anonymous memory, which belongs to no file.
     Memory,
     /// Files whose whole data fits in memory.
     InMemory,
     /// A RAM-backed device.
     Ram,
-    /// A raw device that is only read, with its name where there are several.
+    /// A raw device, which is only read; with its name where a run has several.
     Device(Option<&'a str>),
-    /// Several files, or several RAM-backed devices, as one.
+    /// Several files, or several RAM-backed devices, striped as one.
     Striped {
-        /// Whether the parts are RAM-backed devices.
+        /// Whether the parts of the stripes are RAM-backed devices.
         in_ram: bool,
     },
-    /// Unknown: a target of a newer nofault.
+    /// An unknown target: of a newer nofault.
     Other,
 }
 
@@ -48,7 +48,7 @@ impl<'a> TargetKind<'a> {
         matches!(self, Self::Ram | Self::Striped { in_ram: true })
     }
 
-    /// For a striped target: the label of one of its parts.
+    /// The label of one part of a striped target; `None` for other targets.
     pub fn part(self) -> Option<&'static str> {
         match self {
             Self::Striped { in_ram: true } => Some("ram"),

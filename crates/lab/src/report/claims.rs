@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::claims::{Answer, Outcome};
 use crate::format;
 
-/// A claim in the page's list.
+/// A claim with its decision, as a line of the report's list.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {
     hypothesis: &'static str,
@@ -13,14 +13,15 @@ pub(crate) struct Line {
     rule: &'static str,
     /// The experiment whose section has the figures; empty where the page has no such section.
     section: &'static str,
-    /// CSS class of the mark.
+    /// CSS class of the mark before the claim.
     class: &'static str,
     outcome: &'static str,
     text: String,
     trials: Vec<String>,
 }
 
-/// The claims for the page, answered ones first; `has_section` returns whether the page shows an experiment.
+/// The claims as lines of the report, decided ones first. `has_section` returns whether the report has a section for
+/// the experiment with this name.
 pub(crate) fn lines(answers: &[Answer], has_section: impl Fn(&str) -> bool) -> Vec<Line> {
     let mut lines: Vec<Line> = answers
         .iter()

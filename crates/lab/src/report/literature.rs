@@ -8,7 +8,7 @@ use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Legend, Table};
 use crate::summary::{Group, Summary};
 
-/// A table of the literature as a drawing.
+/// Draws a table of published figures beside the reader's own.
 pub(crate) fn figure(experiment: &dyn Experiment, table: &LiteratureTable, summary: &Summary<'_>) -> Figure {
     let found: Vec<Counterparts<'_, '_>> =
         table.rows.iter().map(|row| experiment.counterparts(table, row, summary)).collect();

@@ -13,22 +13,23 @@ use crate::show::figures::{Figure, Legend};
 use crate::show::svg::{Anchor, Canvas, TEXT_PX, escape, text_width, wrap};
 use crate::summary::Summary;
 
-/// Width of a drawing, which has its text in natural size, and the margin around it.
+/// Width of a picture in pixels, at which its text has its natural size; and the margin around it.
 const CHART_PX: f64 = 780.0;
 const MARGIN_PX: f64 = 20.0;
-/// Height of the letters of the title; others have [`TEXT_PX`].
+/// Height of the title's letters in pixels; other text has [`TEXT_PX`].
 const TITLE_PX: f64 = 15.0;
-/// Height of a line of text.
+/// Height of a line of text in pixels.
 const LINE_PX: f64 = 18.0;
-/// The beginning of every picture.
+/// The beginning of every picture that the lab writes.
 const BEGINNING: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"nofault-lab\"";
 
-/// Whether a file with this beginning is a picture that the lab drew.
+/// Whether a file with this beginning is a picture that the lab wrote.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     head.starts_with(BEGINNING.as_bytes())
 }
 
-/// Draws the figure with this id, `random/rate-file`: the experiment, and the figure's title in lower case.
+/// Draws the figure with this id as an SVG file. An id is `random/rate-file`: the experiment, and the figure's title in
+/// lower case.
 ///
 /// # Errors
 /// `Usage` when the result has no such figure; the message lists the ids that it has.
@@ -53,7 +54,7 @@ pub(crate) fn svg(file: &RecordFile, id: &str) -> Result<String> {
     Err(LabError::new(LabErrorKind::Usage, format!("no figure '{id}' in this result; it has\n  {known}")))
 }
 
-/// Lower case, with a hyphen for each run of anything but letters and digits.
+/// Turns a title into an id: lower case, with one hyphen in place of everything but letters and digits.
 fn slug(title: &str) -> String {
     let words = title.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
@@ -78,7 +79,7 @@ fn whole(question: &str, figure: &Figure, source: &str) -> String {
 
     let (width, height) = (CHART_PX + 2.0 * MARGIN_PX, y + MARGIN_PX / 2.0);
     let texts = canvas.finish("chart", height, &figure.title);
-    // Nested drawings say their place and size themselves.
+    // A nested drawing needs a place and a size of its own.
     let texts =
         texts.replacen("<svg ", &format!("<svg x=\"{MARGIN_PX}\" width=\"{CHART_PX}\" height=\"{height:.0}\" "), 1);
     let place = format!("<svg x=\"{MARGIN_PX}\" y=\"{chart_y:.0}\" width=\"{CHART_PX}\" height=\"{chart_px:.0}\" ");
@@ -95,7 +96,7 @@ fn whole(question: &str, figure: &Figure, source: &str) -> String {
     picture
 }
 
-/// The first of a figure's two drawings, the wide one, and its height.
+/// Cuts the wide one of a figure's two drawings out of their markup; returns it with its height.
 fn wide(drawings: &str) -> (&str, f64) {
     let end = drawings.find("</svg>").map_or(drawings.len(), |at| at + "</svg>".len());
     let drawing = &drawings[..end];
@@ -103,7 +104,7 @@ fn wide(drawings: &str) -> (&str, f64) {
     (drawing, size.rsplit(' ').next().and_then(|height| height.parse().ok()).unwrap_or(0.0))
 }
 
-/// Draws the legend, as many entries on a line as fit.
+/// Draws the legend at `y` and below, with as many entries on a line as fit.
 fn legend(entries: &[Legend], canvas: &mut Canvas, y: &mut f64) {
     let mut x = CHART_PX;
     for entry in entries {
@@ -125,7 +126,7 @@ fn legend(entries: &[Legend], canvas: &mut Canvas, y: &mut f64) {
     }
 }
 
-/// The report's rules for drawings, with the colours of its light page.
+/// The report's CSS rules for drawings, with the colours of its light page.
 fn style() -> String {
     let colours = STYLE.split_once("@media").map_or("", |(light, _)| light);
     let rules = STYLE.split_once(".chart text").and_then(|(_, rest)| rest.split_once(".source"));

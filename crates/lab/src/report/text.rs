@@ -7,7 +7,7 @@ use crate::record::file::RecordFile;
 use crate::show::figures::settings;
 use crate::summary::{Group, Summary};
 
-/// The method of an experiment, with the parameters of these records.
+/// Describes how an experiment was measured, with the parameters of these records.
 pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>) -> Vec<String> {
     let mut lines: Vec<String> = vec![experiment.description().procedure.into()];
     let groups: Vec<&Group<'_>> = summary.of_experiment(experiment.id()).collect();
@@ -48,7 +48,7 @@ pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &S
     lines
 }
 
-/// Explanations of the terms in the findings, for a reader who reads only these.
+/// Explains the terms in the findings, for a reader who reads only the findings.
 pub(crate) fn terms(file: &RecordFile, summary: &Summary<'_>, about_maps: bool) -> Vec<String> {
     if summary.groups.is_empty() {
         return Vec::new();

@@ -21,14 +21,14 @@ use crate::experiments;
 use crate::machine::cache;
 use crate::record::{CacheState, MemoryMethod, Outcome, Tick, TrialSpec};
 
-/// The parent's message: the trial, and the cgroup whose counters are read.
+/// The message that the parent sends: the trial, and the cgroup whose counters the child reads.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     spec: TrialSpec,
     cgroup: Option<PathBuf>,
 }
 
-/// A line from child to parent.
+/// A message that the child sends, as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Message {
@@ -37,12 +37,12 @@ enum Message {
     Failed { kind: String, message: String },
 }
 
-/// The way trials are executed.
+/// How trials are executed.
 #[derive(Debug, Clone)]
 pub enum Launcher {
-    /// In a child process for each trial: this program, called as `nofault lab trial`.
+    /// Each trial in a child process: the program at this path, called as `nofault lab trial`.
     Child(PathBuf),
-    /// Trials run in this process, without a memory limit. For tests.
+    /// Trials in this process, without a memory limit. For tests.
     InProcess,
 }
 
@@ -81,7 +81,7 @@ impl Launcher {
     }
 }
 
-/// The child's part of `nofault lab trial`: reads an order from `input`, works, writes messages to `output`.
+/// Runs the child's side, `nofault lab trial`: reads the trial from `input`, measures, writes messages to `output`.
 ///
 /// # Errors
 /// `Usage` when the input is no order; `System` when the parent has gone. Errors of the trial are messages.
@@ -140,7 +140,7 @@ fn execute_here(
     Ok(outcome)
 }
 
-/// The likely cause when a trial is killed, and the setting that gives it more memory or lets it use less.
+/// The likely cause when a trial is killed, and the setting that gives the trial more memory or lets it use less.
 fn if_killed(spec: &TrialSpec) -> String {
     let Some(experiment) = experiments::find(spec.experiment) else { return "out of memory".into() };
     if matches!(spec.memory.method, MemoryMethod::None | MemoryMethod::LargeFile) {
@@ -152,7 +152,8 @@ fn if_killed(spec: &TrialSpec) -> String {
     format!("out of memory under its limit; give it more ({more})")
 }
 
-/// How long a trial may take beyond its time for opening, populating, a slow disk, a queue that drains.
+/// Longest time that a trial may take beyond its planned time: for opening files, filling databases, a slow disk, a
+/// queue that drains.
 fn patience(spec: &TrialSpec) -> Duration {
     Duration::from_secs_f64((spec.duration_s.max(1.0) + preparation_s(spec) * 4.0) * 2.0 + 120.0)
 }
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(error.kind(), LabErrorKind::Usage);
         assert!(error.to_string().contains("called by nofault itself"));
     }
-    /// The message for a trial whose process is killed before it has worked.
+    /// The error message of a trial whose process is killed before it has worked.
     fn message_when_killed(experiment: ExperimentId, label: &str, method: MemoryMethod) -> String {
         let spec = TrialSpec {
             experiment,

@@ -24,15 +24,16 @@ use crate::record::{ExperimentId, MemoryLimit, Target};
 /// Planned speed of making data files, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
 
-/// Planned speed of reading them once.
+/// Planned speed of reading data files through once, in bytes a second.
 const READING_BYTES_PER_S: f64 = 2e9;
-/// Files of more bytes than this are not read once before the first trial: no host has memory for them either.
+/// Largest total of the files that are read through once before the first trial, in bytes. Beyond it no host has memory
+/// for them either.
 const READ_THROUGH_BYTES_MAX: u64 = 64 << 30;
 
-/// Bytes on the disk for the logs of a store.
+/// Bytes on the disk that are planned for the logs of a store.
 const STORE_LOGS_BYTES: u64 = 512 << 20;
 
-/// The resources of a run, looked up or made. Dropping it removes them.
+/// The resources of a run: looked up at first, then made. Dropping the value removes them.
 pub(super) struct Prepared {
     // Devices are dropped before the folder: they do not depend on each other, and a hang of the folder must not keep
     // the devices.
@@ -49,13 +50,14 @@ pub(super) struct Prepared {
     no_limit: Option<String>,
 }
 
-/// A data file, or several of one name, to be made before the first trial.
+/// Data to be made before the first trial: a file, several files, a database, or space for databases.
 enum Making {
     File {
         path: PathBuf,
         wanted: DataSpec,
     },
-    /// Space for databases that trials make themselves, one at a time; the folder is named after the experiment.
+    /// Space for databases that trials make themselves, one at a time. The folder of the databases is named after the
+    /// experiment.
     Stores {
         folder: PathBuf,
         experiment: ExperimentId,
@@ -94,7 +96,7 @@ impl Making {
 }
 
 impl Prepared {
-    /// Takes the folder, removes the stale resources of killed labs, and looks up the available resources. Makes none
+    /// Opens the folder, removes the stale resources of killed labs, and looks up the available resources. Makes none
     /// yet.
     ///
     /// # Errors
@@ -200,7 +202,8 @@ impl Prepared {
         Ok(())
     }
 
-    /// Looks up both ways of reclaim, on the file and on a device of RAM: whether each is available, and why not.
+    /// Looks up whether each kind of reclaim (by a cgroup, by kswapd) is available on the file and on a RAM-backed
+    /// device, and why not.
     fn plan_reclaim(&mut self, bytes: &ReclaimBytes) {
         let targets = [(true, self.ram_wanted.data_bytes), (false, self.available.file.data_bytes)];
         for (on_ram, data_bytes) in targets.into_iter().filter(|(_, data_bytes)| *data_bytes > 0) {
@@ -217,7 +220,8 @@ impl Prepared {
         }
     }
 
-    /// Plans the small files of the experiment that owns them, whether it is chosen or another that shares them.
+    /// Plans the small files, which one experiment owns and others share: with its parameters, even if only another
+    /// experiment is chosen.
     fn plan_small_files(&mut self, config: &Config) {
         let own = experiments::ALL.into_iter().find_map(|experiment| match experiment.needs(config).small_files {
             SmallFiles::Own { count, file_bytes } => Some((experiment.id().name(), count, file_bytes)),
@@ -254,7 +258,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Plans the engine's database, with as much data as the largest trial reads of it.
+    /// Plans the engine's database, with as much data as the largest trial reads from it.
     fn plan_pool(&mut self, config: &Config, needs: &[(ExperimentId, Needs)]) {
         let bytes = needs.iter().map(|(_, needs)| match needs.pool {
             PoolBytes::Bytes(bytes) => bytes,
@@ -298,7 +302,7 @@ impl Prepared {
         }
     }
 
-    /// Makes data files and devices.
+    /// Makes the planned data files and devices.
     ///
     /// # Errors
     /// `NoSpace`, `Interrupted`, or the system's error; unfinished files are removed.
@@ -343,7 +347,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Reads every file that will be compared once, so that all of them have passed the host's caches.
+    /// Reads every file that will be compared once, so that all files have passed through the host's caches.
     fn read_through(&self, progress: &mut Progress, cancel: &AtomicBool) -> Result<()> {
         let files = self.wanted.iter().flat_map(|making| match making {
             Making::File { path, .. } => vec![path.clone()],
@@ -369,12 +373,12 @@ impl Prepared {
         Ok(())
     }
 
-    /// Bytes of the files that are compared with each other.
+    /// Bytes of all files that are compared with each other.
     fn compared_bytes(&self) -> u64 {
         self.wanted.iter().filter(|making| !matches!(making, Making::Stores { .. })).map(Making::bytes).sum()
     }
 
-    /// Removes everything, and reports failures.
+    /// Removes every resource of the run, and reports the first failure.
     ///
     /// # Errors
     /// The first thing that could not be removed.
@@ -399,7 +403,7 @@ impl Prepared {
         &self.notes
     }
 
-    /// Why memory cannot be limited here; `None` when it can.
+    /// The reason why memory cannot be limited here; `None` when it can.
     pub(super) fn no_limit(&self) -> Option<&str> {
         self.no_limit.as_deref()
     }
@@ -409,7 +413,7 @@ impl Prepared {
         self.dirs[0].path()
     }
 
-    /// Describes the machine and finds its biases: a second or two of calibrations.
+    /// Describes the machine and finds its biases. Takes a second or two of calibrations.
     pub(super) fn survey(&self) -> Survey {
         survey::survey(self.folder())
     }
@@ -425,7 +429,7 @@ impl Prepared {
         self.wanted.iter().map(Making::bytes).sum()
     }
 
-    /// The needed and the usable bytes on disk, for people; refuses when they do not fit.
+    /// Describes the needed and the usable bytes on disk for the plan; an error when the data does not fit.
     pub(super) fn show_space(&self, config: &Config) -> Result<String> {
         for making in &self.wanted {
             data::check_space(&making.place(), making.bytes())?;
@@ -449,7 +453,7 @@ impl Prepared {
         Ok(format!("{needed} of data in {} ({usable} may be used), removed at the end", config.dir.display()))
     }
 
-    /// The RAM-backed devices, for people.
+    /// Describes the RAM-backed devices for the plan; `None` without any.
     pub(super) fn show_ram(&self, config: &Config) -> Option<String> {
         let size = format::bytes(config.ram_data_bytes);
         let limit = show_limit(&self.available.ram_memory);
@@ -478,7 +482,7 @@ pub fn prepare_device(
     Ok(())
 }
 
-/// fio's version, where it is installed and permitted.
+/// The version of fio; `None` where fio is not installed or switched off.
 fn fio_version(config: &Config) -> Result<Option<String>> {
     if config.fio == Choice::Off {
         return Ok(None);
@@ -499,7 +503,8 @@ fn whole_blocks(bytes: u64) -> u64 {
     bytes / block * block
 }
 
-/// Names of raw devices in records. Several have their own names, so that their figures do not pass for repeats of one.
+/// Labels of raw devices in records. Several devices get a label each, so that their figures do not pass for repeats of
+/// one.
 fn device_labels(devices: &[PathBuf]) -> Vec<String> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match devices {

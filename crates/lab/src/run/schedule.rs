@@ -15,17 +15,17 @@ use crate::machine::system::meminfo_bytes;
 use crate::progress::wrapped;
 use crate::record::{MemoryLimit, MemoryMethod, Skip, TargetKind, TrialSpec};
 
-/// Time that a trial takes besides its own: a process, cold caches, a memory limit.
+/// Planned time of a trial besides its measurement, in seconds: a process, cold caches, a memory limit.
 const OVERHEAD_S: f64 = 0.15;
-/// Memory locked in a second while a ballast is made: much of it was never touched before.
+/// Planned speed of locking memory for a ballast, in bytes a second: much of the memory was never touched before.
 const BALLAST_BYTES_PER_S: f64 = 600e6;
 
-/// The plan of a run. As JSON: its time, its trials, and the skipped ones with their reasons.
+/// The plan of a run. In JSON: its time, its trials, and the skipped measurements with their reasons.
 #[derive(Debug, Serialize)]
 pub struct Plan {
-    /// About how long it takes, making the data included, in seconds.
+    /// Planned time of the run in seconds, including the time to make the data.
     pub time_s: f64,
-    /// Every trial, in the order of the run.
+    /// Every trial, in the order in which it will be measured.
     #[serde(rename = "cells")]
     pub trials: Vec<TrialSpec>,
     /// The measurements that are left out, and why.
@@ -36,14 +36,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for people, in lines of at most `width` columns; ends with a line break.
+    /// Formats the plan in lines of at most `width` columns; ends with a line break.
     pub fn text(&self, width: usize) -> String {
         let lines = self.lines.iter().flat_map(|(what, text)| wrapped(&head_of(what), text, width));
         lines.map(|line| line + "\n").collect()
     }
 }
 
-/// The heading of a line, padded to a fixed width.
+/// Pads the heading of a line of the plan to a fixed width.
 pub(super) fn head_of(what: &str) -> String {
     format!("{what:<11}")
 }
@@ -56,8 +56,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Plans experiment by experiment. Within one, methods are interleaved and every other round is reversed: A B C,
-    /// C B A, …, so that a drift of the machine affects all of them and no method always follows the same other.
+    /// Plans one experiment after another. Within an experiment, methods alternate and every second round is reversed:
+    /// A B C, C B A, …, so that a drift of the machine affects all methods and none always follows the same other.
     /// Trials that need a ballast come last in their experiment, so that the ballast is made once. Where memory cannot
     /// be limited (`no_limit` gives the reason), the experiments that need a limit are left out.
     pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
@@ -94,12 +94,12 @@ impl Schedule {
         schedule
     }
 
-    /// Planned time of all trials.
+    /// Planned time of all trials together.
     pub(super) fn time(&self) -> Duration {
         self.times().map(|(_, time)| time).sum()
     }
 
-    /// All trials with their planned times; the first that needs a ballast includes the time to make it.
+    /// Each trial with its planned time; the first that needs a ballast includes the time to make it.
     fn times(&self) -> impl Iterator<Item = (&TrialSpec, Duration)> {
         let ballast_s = meminfo_bytes("MemTotal").unwrap_or(0) as f64 / BALLAST_BYTES_PER_S;
         let mut had = false;
@@ -110,7 +110,7 @@ impl Schedule {
         })
     }
 
-    /// The plan line by line, for people: trials, time, bytes, limits, omissions. Also checks that the bytes fit.
+    /// Makes the plan of the run: trials, time, bytes, limits, omissions. Also checks that the bytes fit.
     ///
     /// # Errors
     /// `NoSpace` when disk or memory are too small for it.
@@ -144,8 +144,8 @@ impl Schedule {
         Ok(Plan { time_s: total.as_secs_f64(), trials: self.trials.clone(), left_out: self.skips.clone(), lines })
     }
 
-    /// The limits of the trials, the commonest first, with the experiments that use each where there are several. A
-    /// single limit that limits nothing where there are none.
+    /// The memory limits of the trials that are not on RAM-backed devices, the commonest first; each with the names of
+    /// its experiments where there are several limits. Without a limit, one entry that limits nothing.
     fn limits(&self) -> Vec<(String, MemoryLimit)> {
         let mut limits: Vec<(MemoryLimit, usize, Vec<&'static str>)> = Vec::new();
         for spec in self
@@ -170,12 +170,12 @@ impl Schedule {
     }
 }
 
-/// Whether nearly all memory must be locked while the trial runs.
+/// Whether the trial needs a ballast: nearly all memory locked while it runs.
 fn needs_ballast(spec: &TrialSpec) -> bool {
     spec.memory.method == MemoryMethod::Ballast
 }
 
-/// Planned time of a trial.
+/// Planned time of a trial: preparation and measurement.
 pub(super) fn time_of(spec: &TrialSpec) -> Duration {
     seconds(spec.duration_s + preparation_s(spec) + OVERHEAD_S)
 }

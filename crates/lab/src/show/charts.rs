@@ -4,7 +4,7 @@
 use super::svg::{Anchor, Axis, Canvas, TEXT_PX, text_width, wrap};
 use crate::format::Unit;
 
-/// Widths in pixels at which the text has its natural size.
+/// Widths in pixels of a chart's two drawings, at which the text has its natural size.
 const WIDE_PX: f64 = 780.0;
 const NARROW_PX: f64 = 340.0;
 
@@ -14,7 +14,7 @@ pub(crate) struct Rows {
     /// Label of the value axis: `reads per second`.
     pub(crate) axis: String,
     pub(crate) unit: Unit,
-    /// Logarithmic: dots only, as a bar would have no base.
+    /// Whether the value axis is logarithmic; then there are dots only, as a bar would have no base.
     pub(crate) log: bool,
     pub(crate) rows: Vec<Row>,
 }
@@ -22,14 +22,14 @@ pub(crate) struct Rows {
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) label: String,
-    /// Colour class of the method.
+    /// Colour class of the row's method.
     pub(crate) tone: &'static str,
     pub(crate) marks: Vec<Mark>,
-    /// The figure in words, at the end of the row.
+    /// The figure as text, at the end of the row.
     pub(crate) value: String,
 }
 
-/// Values of one state in a row.
+/// The values of one kind in a row, with their median.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub(crate) values: Vec<f64>,
@@ -39,15 +39,15 @@ pub(crate) struct Mark {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MarkKind {
-    /// A bar to the median and a dot a repeat.
+    /// A bar to the median, and a dot for each repeat.
     Measured,
-    /// Filled dots, one a run.
+    /// Filled dots, one for each run.
     Cold,
-    /// Hollow dots, one a run.
+    /// Hollow dots, one for each run.
     Warm,
-    /// A diamond: a figure of the literature, from another machine.
+    /// A diamond: a published figure, from another machine.
     Literature,
-    /// A figure of the literature with warm caches.
+    /// A diamond: a published figure with warm caches.
     LiteratureWarm,
 }
 
@@ -148,7 +148,7 @@ fn axis_text(canvas: &mut Canvas, text: &str, right: f64, y: f64) -> f64 {
 
 type Line = ((f64, f64), Anchor, String, &'static str);
 
-/// A label above its track: the value on the same line where there is room, else on its own.
+/// Lays out a row's label above its bar: the value on the same line where there is room, else on lines of its own.
 fn heading_lines(row: &Row, width: f64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let texts = wrap(&row.label, width);
@@ -171,16 +171,16 @@ fn heading_lines(row: &Row, width: f64) -> Vec<Line> {
     lines
 }
 
-/// Stacked panels over one x axis.
+/// A chart of lines: panels stacked over one x axis.
 #[derive(Debug, Clone)]
 pub(crate) struct Lines {
     /// Label of the x axis: `seconds after the start`.
     pub(crate) axis: String,
-    /// Ends of the x axis.
+    /// The two ends of the x axis.
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) log: bool,
-    /// Labels of the x axis where round numbers do not fit (percentiles).
+    /// Positions and labels on the x axis where round numbers do not fit (percentiles); otherwise empty.
     pub(crate) ticks: Vec<(f64, String)>,
     pub(crate) panels: Vec<Panel>,
 }
@@ -198,7 +198,7 @@ pub(crate) struct Panel {
 pub(crate) struct Series {
     pub(crate) label: String,
     pub(crate) tone: &'static str,
-    /// Distinguishes series of one colour: 0 is a solid line.
+    /// Number of the dash pattern, which distinguishes series of one colour: 0 is a solid line.
     pub(crate) dash: usize,
     pub(crate) points: Vec<(f64, f64)>,
     /// Position on the x axis at which memory became full.
@@ -241,7 +241,7 @@ impl Lines {
     }
 }
 
-/// The given labels that do not touch each other; the last one is always kept.
+/// Selects the labels that do not touch each other; the last label is always kept.
 fn fitting(ticks: &[(f64, String)], axis: &Axis) -> Vec<(f64, String)> {
     let mut kept: Vec<(f64, String)> = Vec::new();
     for (value, text) in ticks.iter().rev() {

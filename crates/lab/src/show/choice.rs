@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use crate::judge;
 use crate::summary::{Group, Metric};
 
-/// Most lines that a chart can carry and still be read.
+/// Most lines that a chart can have and still be read.
 const LINES_MAX: usize = 7;
 
-/// The groups that represent their methods in a chart of lines: the best of each, in the order measured.
+/// Selects one group of each method for a chart of lines: the one with the best figure, in the order measured.
 pub(crate) fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
     let mut names: Vec<&str> = groups.iter().map(|group| group.spec.method.as_str()).collect();
     let mut seen = BTreeSet::new();
@@ -20,8 +20,8 @@ pub(crate) fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> V
     names.into_iter().filter_map(best_of).collect()
 }
 
-/// Chooses as many groups as a chart can show: the best of each way to read first, then the others, in the order given.
-/// Also returns a sentence about the groups that are left out, empty where there are none.
+/// Selects as many groups as a chart can show: the best of each family first, then the others in their order. Also
+/// returns a sentence about the groups that are left out, empty where there are none.
 pub(crate) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'g Group<'a>>, String) {
     let is_best = |at: &Group<'_>| {
         let family = groups.iter().copied().filter(|other| other.family() == at.family());

@@ -8,7 +8,7 @@ use crate::judge::best;
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, target_title};
 
-/// A header and a figure for each row; empty where there is none.
+/// A column of the terminal's table: a header, and a text for each row; an empty text where a row has no figure.
 pub(crate) struct Column {
     header: String,
     cells: Vec<String>,
@@ -24,8 +24,8 @@ impl Column {
     }
 }
 
-/// The best setting of threads and depth of each method, mapped ones first and fio last. Settings of other
-/// parameters keep a row each.
+/// Selects the best setting of threads and depth of each method, mapped methods first and fio last. Settings that
+/// differ in other parameters keep a row each.
 pub(crate) fn chosen<'g, 'a>(groups: Vec<&'g Group<'a>>) -> Vec<&'g Group<'a>> {
     let mut kept: Vec<&Group<'_>> = Vec::new();
     for group in groups {
@@ -45,25 +45,25 @@ pub(crate) fn chosen<'g, 'a>(groups: Vec<&'g Group<'a>>) -> Vec<&'g Group<'a>> {
     kept
 }
 
-/// Headings of the columns of rates and of their CPU.
+/// Headings of the columns with rates and with their CPU time.
 pub(crate) struct Heads {
     /// Heading of the rate column: `reads/s`.
     pub(crate) rate: &'static str,
-    /// The metric in the CPU column.
+    /// The metric in the column of CPU time.
     pub(crate) cpu_metric: Metric,
-    /// Heading of the CPU column: `CPU/read`.
+    /// Heading of the column of CPU time: `CPU/read`.
     pub(crate) cpu: &'static str,
 }
 
-/// A table of the terminal, and a text below it.
+/// A table of the terminal, and the lines below it.
 pub(crate) struct Sheet {
     columns: Vec<Column>,
-    /// Lines that belong to the table; empty where there are none.
+    /// The lines below the table; empty without any.
     below: String,
 }
 
 impl Sheet {
-    /// A table with nothing below it.
+    /// Creates a table with nothing below it.
     pub(crate) fn new(columns: Vec<Column>) -> Self {
         Self { columns, below: String::new() }
     }
@@ -73,7 +73,7 @@ impl Sheet {
         Self { below, ..self }
     }
 
-    /// The table in at most `width` columns, and an empty line.
+    /// Formats the table in at most `width` columns, followed by an empty line.
     pub(crate) fn text(self, width: usize) -> String {
         format!("{}\n{}\n", drawn(self.columns, width), self.below)
     }
@@ -84,13 +84,13 @@ pub(crate) fn title(experiment: ExperimentId, target: &str) -> String {
     format!("{experiment}, {}", target_title(target))
 }
 
-/// Operations a second of each method at its best setting, a row each.
+/// Makes the table of operations a second: a row for each method at its best setting.
 pub(crate) fn operations(summary: &Summary<'_>, experiment: ExperimentId, target: &str, variants: &[&str]) -> Sheet {
     let heads = Heads { rate: "ops/s", cpu_metric: Metric::CpuPerOp, cpu: "CPU/op" };
     rated(summary, experiment, target, variants, &heads)
 }
 
-/// The table of [`operations`] under other headings.
+/// Makes the table of [`operations`] under other headings.
 pub(crate) fn rated(
     summary: &Summary<'_>,
     experiment: ExperimentId,
@@ -111,7 +111,7 @@ fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -
     let mut ratios = Vec::new();
     let mut by_fio = Vec::new();
     for (_, groups) in parts {
-        // At a given rate the rates are no result to compare.
+        // Where operations start at a given rate, the measured rates are no result to compare.
         let explicit = groups.iter().copied().filter(|group| group.family().is_explicit() && !group.has_given_rate());
         let reference = best(explicit, primary);
         ratios.extend(groups.iter().map(|group| ratio(group, reference, primary)));
@@ -127,7 +127,7 @@ fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -
     let metric = |metric: Metric| {
         each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
     };
-    // At a given rate the time counts from the moment when a read was due.
+    // Where reads start at a given rate, their time counts from the moment when each was due.
     let p99 = each(&|group| {
         let due = group.spread(Metric::Latency("open_loop", 990));
         due.or(group.spread(Metric::Latency("op", 990))).map_or(String::new(), |s| Unit::Seconds.show(s.median))
@@ -154,7 +154,7 @@ fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -
     ]
 }
 
-/// `60.5 K/s ±5 %`: the median and the largest distance of a repeat from it.
+/// Formats a group's figure, `60.5 K/s ±5 %`: the median, and the largest distance of a repeat from it.
 pub(crate) fn measured(group: &Group<'_>, metric: Metric) -> String {
     let Some(spread) = group.spread(metric) else {
         return format!("worthless: {}", group.worthless.first().map_or("no figure", |(_, why)| why.as_str()));
@@ -167,7 +167,7 @@ pub(crate) fn measured(group: &Group<'_>, metric: Metric) -> String {
     format!("{shown} ±{off:.0} %")
 }
 
-/// `0.90 (0.75–1.10)`: the ratio to the reference, with its range.
+/// Formats the ratio to a reference group with its range: `0.90 (0.75–1.10)`.
 pub(crate) fn ratio(group: &Group<'_>, reference: Option<&Group<'_>>, metric: Metric) -> String {
     let Some(reference) = reference else { return String::new() };
     if std::ptr::eq(group, reference) {
@@ -181,7 +181,7 @@ pub(crate) fn ratio(group: &Group<'_>, reference: Option<&Group<'_>>, metric: Me
     }
 }
 
-/// A ratio with two digits, which are enough beside a spread.
+/// Formats a ratio with two digits, which are enough beside a spread.
 fn short(ratio: f64) -> String {
     match ratio {
         10.0.. => format!("{ratio:.0}"),
@@ -191,7 +191,7 @@ fn short(ratio: f64) -> String {
     }
 }
 
-/// The table with as many columns as fit.
+/// Draws the table with as many columns as fit.
 fn drawn(columns: Vec<Column>, width: usize) -> Table {
     let told = |column: &Column| column.cells.iter().any(|text| text.chars().any(|c| c != '1'));
     let mut columns: Vec<Column> = columns

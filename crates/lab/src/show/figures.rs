@@ -9,11 +9,11 @@ use crate::format::{Unit, digits};
 use crate::record::{Tick, Trial};
 use crate::summary::{Basis, Family, Group, Metric, Paging, is_plain, parameters};
 
-/// A drawing with its title, its explanation and the table behind it.
+/// A figure of the report: a drawing with its title, its explanation and the table behind it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Figure {
     pub(crate) title: String,
-    /// An explanation of how to read the figure.
+    /// A sentence that says how to read the figure.
     pub(crate) lead: String,
     pub(crate) legend: Vec<Legend>,
     /// Both drawings, wide and narrow, as markup.
@@ -21,12 +21,12 @@ pub(crate) struct Figure {
     pub(crate) table: Table,
 }
 
-/// A line or mark in the legend.
+/// An entry of the legend: a line or mark, and its label.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Legend {
     pub(crate) tone: &'static str,
     pub(crate) dash: usize,
-    /// `line`, `dot`, `ring`, or `full`.
+    /// The form of the mark: `line`, `dot`, `ring`, or `full`.
     pub(crate) mark: &'static str,
     pub(crate) label: String,
 }
@@ -44,12 +44,12 @@ impl Table {
     }
 }
 
-/// Colour class of a group's method: the same everywhere in the report.
+/// Colour class of a group's method, the same everywhere in the report.
 pub(crate) fn tone(group: &Group<'_>) -> &'static str {
     group.method.map_or("t6", |method| method.tone)
 }
 
-/// Number of series of this colour so far, which selects the next dash.
+/// Number of series with this colour so far, which selects the dash pattern of the next.
 pub(crate) fn dash(series: &[Series], tone: &str) -> usize {
     series.iter().filter(|other| other.tone == tone).count()
 }
@@ -71,7 +71,7 @@ pub(crate) fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
     })
 }
 
-/// A chart of rates: a bar to the median, a dot a repeat.
+/// Makes a chart of rates: a bar to the median, and a dot for each repeat.
 pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if groups.is_empty() {
@@ -94,11 +94,11 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     })
 }
 
-/// Columns of the experiments that measure reclaim itself.
+/// Metrics in the columns of the experiments that measure reclaim itself.
 const OF_RECLAIM: [Metric; 4] =
     [Metric::SystemCpuPerGb, Metric::EvictedPerS, Metric::ScannedPerEvicted, Metric::MemoryPressure];
 
-/// Columns of the experiments in which pages are loaded and evicted.
+/// Metrics in the columns of the experiments that load and evict pages.
 const OF_PAGING: [Metric; 4] = [
     Metric::ShootdownsPerEvicted,
     Metric::PerOp("minor_faults"),
@@ -106,7 +106,7 @@ const OF_PAGING: [Metric; 4] = [
     Metric::PerOp("voluntary_switches"),
 ];
 
-/// Every figure of each method: the table behind a rate.
+/// Makes the table behind a chart of rates: every figure of each method.
 pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     let basis = groups.first().map_or(Basis::by(Metric::OpsPerS), |group| group.basis);
     let primary = basis.metric;
@@ -171,7 +171,7 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     table
 }
 
-/// A chart of costs, on a logarithmic axis, as methods differ by orders of magnitude.
+/// Makes a chart of costs, on a logarithmic axis because methods differ by orders of magnitude.
 pub(crate) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if rows.len() < 2 {
@@ -199,7 +199,7 @@ pub(crate) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     })
 }
 
-/// Second by second, as the paper's figures 2 to 4.
+/// Makes a chart of rates over time, second by second, as figures 2 to 4 of the paper.
 pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let drawn = |group: &&Group<'_>| {
         // fio's first seconds are its own start-up and would pass for a cold start.
@@ -249,7 +249,7 @@ pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
     })
 }
 
-/// Labels of the series that a linear axis cannot tell from zero.
+/// Labels of the series whose values a linear axis cannot tell from zero.
 fn at_the_bottom(series: &[Series]) -> Vec<&str> {
     let top = |series: &Series| series.points.iter().map(|point| point.1).fold(0.0, f64::max);
     let highest = series.iter().map(top).fold(0.0, f64::max);
@@ -272,7 +272,7 @@ fn series(chosen: &[(&Group<'_>, &Trial)], value: &dyn Fn(&Tick) -> Option<f64>)
     all
 }
 
-/// The ticks as rows; of long series every n-th.
+/// Makes a table of the ticks, a row each; every n-th tick only if there are many.
 fn tick_table(panels: &[Panel]) -> Table {
     let mut table = Table::new(&["second"]);
     let columns: Vec<(&Panel, &Series)> = panels
@@ -296,7 +296,7 @@ fn tick_table(panels: &[Panel]) -> Table {
     table
 }
 
-/// Rate over threads or depth, where at least three values of one were measured.
+/// Makes charts of the rate over threads or depth, where at least three values of either were measured.
 pub(crate) fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Vec<Figure> {
     type Parameter = fn(&Group<'_>) -> u32;
     let parameters: [(&str, Parameter); 2] = [
@@ -369,7 +369,7 @@ fn digits_whole(value: f64) -> String {
     format!("{value:.0}")
 }
 
-/// Percentile curves from the whole histograms, over all repeats.
+/// Makes a chart of percentile curves, from the whole histograms of all repeats.
 pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Option<Figure> {
     let primary = groups.first()?.basis.metric;
     let timed = |group: &&Group<'_>| group.histogram(name).is_some();
@@ -428,7 +428,7 @@ pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &s
     })
 }
 
-/// Threads, depth and the rest of all groups, for the method's text.
+/// Describes the settings of the groups (threads, depth, extra parameters), each once, for the text on the method.
 pub(crate) fn settings(groups: &[&Group<'_>]) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for group in groups {

@@ -10,7 +10,8 @@ use crate::format::Unit;
 /// Height of the usual text in pixels.
 pub(crate) const TEXT_PX: f64 = 12.0;
 
-/// Width of a text at [`TEXT_PX`], overestimated: system fonts differ by ten percent.
+/// Estimates the width of a text at [`TEXT_PX`] in pixels. The estimate is too large rather than too small: system
+/// fonts differ by ten percent.
 pub(crate) fn text_width(text: &str) -> f64 {
     text.chars()
         .map(|c| match c {
@@ -67,7 +68,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// The anchor of a text: its start, middle or end.
+/// The point of a text that its position gives: start, middle or end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -75,7 +76,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// An SVG being drawn.
+/// An SVG drawing in progress.
 #[derive(Debug)]
 pub(crate) struct Canvas {
     body: String,
@@ -117,7 +118,7 @@ impl Canvas {
         );
     }
 
-    /// A diamond with a tooltip: a figure from the literature.
+    /// A diamond with a tooltip: a published figure.
     pub(crate) fn diamond(&mut self, class: &str, at: (f64, f64), title: &str) {
         let (x, y) = at;
         let _ = write!(
@@ -154,7 +155,7 @@ impl Canvas {
         );
     }
 
-    /// Returns the whole element. `label` is the text for screen readers.
+    /// Returns the whole `<svg>` element. `label` is its text for screen readers.
     pub(crate) fn finish(self, class: &str, height: f64, label: &str) -> String {
         format!(
             r#"<svg class="{class}" viewBox="0 0 {:.0} {height:.0}" role="img" aria-label="{}">{}</svg>"#,
@@ -165,7 +166,7 @@ impl Canvas {
     }
 }
 
-/// A linear or logarithmic axis: values to pixels.
+/// A linear or logarithmic axis, which maps values to pixels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
     min: f64,
@@ -177,8 +178,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis for values up to `values`' largest; a linear one starts at zero, a logarithmic one at a round value
-    /// below the smallest positive. Without usable values it shows 0 to 1 (or 1 to 10).
+    /// Creates an axis for values up to the largest of `values`. A linear axis starts at zero, a logarithmic one at a
+    /// round value below the smallest positive value. Without usable values it goes from 0 to 1 (or 1 to 10).
     pub(crate) fn new(values: impl Iterator<Item = f64>, log: bool, unit: Unit, from_px: f64, to_px: f64) -> Self {
         let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
@@ -193,13 +194,13 @@ impl Axis {
         Self { min, max, log, from_px, to_px, unit }
     }
 
-    /// An axis with given ends.
+    /// Creates an axis with the given ends.
     pub(crate) fn between(min: f64, max: f64, log: bool, unit: Unit, from_px: f64, to_px: f64) -> Self {
         let max = if max > min { max } else { min + 1.0 };
         Self { min, max, log, from_px, to_px, unit }
     }
 
-    /// The pixel position of a value; values outside are drawn at the end.
+    /// The pixel position of a value; a value beyond the axis is placed at its end.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.min) / self.min).ln() / (self.max / self.min).ln()
@@ -210,7 +211,7 @@ impl Axis {
         self.from_px + part * (self.to_px - self.from_px)
     }
 
-    /// Round values with their labels, as many as fit when each label takes `room_px` along the axis, or its own width
+    /// Round values with their labels: as many as fit when each label takes `room_px` along the axis, or its own width
     /// for `None`. No two labels touch.
     pub(crate) fn ticks(&self, room_px: Option<f64>) -> Vec<(f64, String)> {
         let candidates = if self.log { self.log_steps() } else { self.linear_steps(room_px.unwrap_or(64.0)) };
@@ -252,13 +253,13 @@ impl Axis {
     }
 }
 
-/// The next 1, 2 or 5 times a power of ten that is not smaller.
+/// The smallest number of 1, 2 or 5 times a power of ten that is not below `value`.
 pub(crate) fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|round| *round >= value * (1.0 - 1e-9)).unwrap_or(value)
 }
 
-/// The next 1, 2 or 5 times a power of ten that is not larger.
+/// The largest number of 1, 2 or 5 times a power of ten that is not above `value`.
 pub(crate) fn round_down(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     [10.0, 5.0, 2.0, 1.0].into_iter().map(|m| m * power).find(|round| *round <= value * (1.0 + 1e-9)).unwrap_or(value)

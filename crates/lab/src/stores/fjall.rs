@@ -7,7 +7,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use super::{Key, LookAtEntry, LookAtValue, Reader, Room, Start, Store};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// A database with one keyspace.
+/// fjall as a store: a database with one keyspace.
 pub(crate) struct Fjall {
     database: Database,
     keyspace: Keyspace,

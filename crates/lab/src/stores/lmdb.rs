@@ -9,7 +9,7 @@ use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, 
 use super::{Key, LookAtEntry, LookAtValue, Reader, Room, Start, Store};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// An environment with one database.
+/// LMDB as a store: an environment with one database.
 pub(crate) struct Lmdb {
     env: Env<WithTls>,
     database: Database<'static, Bytes, Bytes>,

@@ -10,10 +10,10 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("main");
 
-/// Deferred commits between two durable ones. Bounded because redb frees no page in between.
+/// Most deferred commits between two durable ones. Bounded because redb frees no page in between.
 const DEFERRED_MAX: u32 = 1000;
 
-/// A database with one table.
+/// redb as a store: a database with one table.
 pub(crate) struct Redb {
     database: Database,
     cache_bytes: u64,

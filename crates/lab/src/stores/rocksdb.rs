@@ -10,24 +10,24 @@ use rocksdb::{
 use super::{Key, LookAtEntry, LookAtValue, Reader, Room, Start, Store};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// Bytes of keys and values of one loaded file: RocksDB's own file size on its first levels.
+/// Bytes of keys and values in each file that a bulk load makes: RocksDB's own file size on its first levels.
 const LOAD_FILE_BYTES: usize = 64 << 20;
 
-/// Whether the system's library is linked instead of the one built from the crate.
+/// Whether the system's RocksDB library is linked instead of the one built from the crate.
 const INSTALLED: bool = option_env!("ROCKSDB_LIB_DIR").is_some();
 
 /// How RocksDB reads its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// Read calls through the page cache.
+    /// By read calls through the page cache.
     Buffered,
     /// Through memory maps of the files.
     Mapped,
-    /// Read calls past the page cache; flushes and compactions as well.
+    /// By read calls past the page cache; flushes and compactions also write past it.
     Direct,
 }
 
-/// A database with its default column family.
+/// RocksDB as a store: a database with its default column family.
 pub(crate) struct Rocksdb {
     database: DB,
     options: Options,

@@ -13,7 +13,7 @@ use rusqlite::{Connection, params};
 use super::{Key, LookAtEntry, LookAtValue, Reader, Room, Start, Store};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// A database with one table, and the connections of its threads.
+/// SQLite as a store: a database with one table, and the connections of its threads.
 pub(crate) struct Sqlite {
     file: PathBuf,
     /// Cache of each connection, in bytes.
@@ -65,7 +65,7 @@ impl Sqlite {
     }
 }
 
-/// The value of `PRAGMA synchronous` for this durability.
+/// The value of `PRAGMA synchronous` for commits that are durable when they return, or deferred.
 fn mode(durable: bool) -> &'static str {
     if durable { "FULL" } else { "NORMAL" }
 }

@@ -19,12 +19,12 @@ const SIZE_OF_WORK: [&str; 13] = [
     "updates",
 ];
 
-/// Whether only the size of the work is set besides threads, depth and block.
+/// Whether a trial sets no parameters but threads, depth, block and the size of the work.
 pub fn is_plain(params: &Params) -> bool {
     params.extra.keys().all(|name| SIZE_OF_WORK.contains(&name.as_str()))
 }
 
-/// Parameters in words; values that are 1 or usual are left out.
+/// Describes parameters for people; values that are 1 or usual are left out.
 pub fn parameters(params: &Params) -> String {
     let mut parts = Vec::new();
     if params.threads > 1 {
@@ -42,7 +42,7 @@ pub fn parameters(params: &Params) -> String {
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
-        // An id has no space in it.
+        // The id has no space between number and unit.
         "unit" => format!("units of {}", value.replace("KiB", " KiB").replace("MiB", " MiB")),
         "copied_pages" => format!("{value} copied pages"),
         "commit_pages" => format!("{value} pages a commit"),
@@ -52,7 +52,7 @@ pub fn parameters(params: &Params) -> String {
     parts.join(", ")
 }
 
-/// The name of a target in headings.
+/// The name of a target for headings and sentences.
 pub fn target_title(label: &str) -> String {
     match TargetKind::of(label) {
         TargetKind::None => "the whole machine".into(),

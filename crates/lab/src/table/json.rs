@@ -10,7 +10,7 @@ use crate::record::{MachineInfo, TrialSpec};
 use crate::summary::{Metric, Spread, Summary};
 use crate::verdict::{Verdict, Workload, judge};
 
-/// The summary as JSON, for programs.
+/// The summary of a run as JSON, for programs.
 #[derive(Debug, Serialize)]
 struct Json<'a> {
     schema: u32,
@@ -31,10 +31,10 @@ struct JsonResult<'a> {
     key: &'a str,
     spec: &'a TrialSpec,
     runs: usize,
-    /// Repeats without a figure: which, and why.
+    /// Repeats without a figure: the number of each, and the reason.
     worthless: &'a [(u32, String)],
     partial: usize,
-    /// Seconds, per second, bytes per second, percent or a ratio, by the metric's name.
+    /// Spreads by the metric's name, which gives the unit: seconds, per second, bytes per second, percent or a ratio.
     metrics: std::collections::BTreeMap<&'static str, JsonSpread>,
 }
 
@@ -45,7 +45,8 @@ struct JsonSpread {
     max: f64,
 }
 
-/// The same as [`super::summary_table`] as one JSON object: results by key with median and range, findings, skips.
+/// Formats the content of [`super::summary_table`] as one JSON object: results by key with median and range, findings,
+/// skips.
 ///
 /// # Errors
 /// When a figure cannot be written as JSON, which no record that was read can cause.

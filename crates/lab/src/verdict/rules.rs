@@ -5,14 +5,14 @@ use crate::experiments;
 use crate::judge::claim::Records;
 use crate::judge::reason::Rule;
 
-/// The results of the rules.
+/// The reasons that the rules gave, and the rules without evidence.
 #[derive(Default)]
 pub(super) struct Evaluation {
     pub(super) reasons: Vec<Reason>,
     pub(super) not_measured: Vec<String>,
 }
 
-/// Every rule that applies.
+/// Applies every rule that the workload calls for.
 pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Evaluation {
     let mut found = Evaluation::default();
     for rule in Rule::ALL.into_iter().filter(|rule| rule.applies(workload)) {
@@ -33,7 +33,7 @@ pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Evaluation {
     found
 }
 
-/// A rule's question, and the call that measures it.
+/// A rule's question in words, and the command that measures it.
 fn what_measures(rule: Rule) -> String {
     let has = |experiment: &&dyn crate::experiment::Experiment| {
         experiment.description().evidence.iter().any(|evidence| evidence.rule == rule)

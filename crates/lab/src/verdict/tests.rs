@@ -1,4 +1,5 @@
-//! Verdicts from records that no machine made: they follow the figures in either direction, and nothing without figures.
+//! Tests of the verdict with synthetic records: it follows the figures in either direction, and without figures there
+//! is none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use crate::record::{
     Checks, End, ExperimentId, MachineInfo, MemoryLimit, Outcome, Params, RunInfo, SCHEMA, Target, Trial, TrialSpec,
 };
 
-/// Records of the given reads a second by method, with three repeats each.
+/// Creates records of an experiment with the given reads a second by method, three repeats each.
 pub(crate) fn file(experiment: ExperimentId, variant: &str, rates: &[(&str, f64)]) -> RecordFile {
     let mut file = empty();
     rates.iter().for_each(|(method, rate)| add(&mut file, (experiment, variant), method, (2, 1), *rate, |_| ()));
@@ -37,7 +38,8 @@ fn empty() -> RecordFile {
     }
 }
 
-/// Three repeats of a method with so many threads and requests in flight of each, with a change of each.
+/// Adds three repeats of a method with this number of threads, and of requests in flight in each; `change` is applied
+/// to every trial.
 fn add(
     file: &mut RecordFile,
     (experiment, variant): (ExperimentId, &str),
@@ -75,7 +77,7 @@ fn add(
     }
 }
 
-/// Every sample of a latency.
+/// Returns a change that sets every sample of a latency.
 fn takes(name: &'static str, microseconds: f64) -> impl Fn(&mut Trial) {
     move |trial| {
         let mut histogram = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3).unwrap();
@@ -209,7 +211,8 @@ fn a_map_whose_waits_are_timed_apart_is_no_reason_for_it() {
     assert_eq!(reasons(&verdict, "no stalls")[0].0, Side::Against, "{verdict:#?}");
 }
 
-/// Random reads as `--preset standard` measures them, on a device that is faster with more requests in flight.
+/// Creates records of random reads as `--preset standard` measures them, on a device that is faster with more requests
+/// in flight.
 fn random_reads() -> RecordFile {
     let (mut records, random) = (empty(), (crate::experiments::random::ID, ""));
     for (method, count, rate) in [
