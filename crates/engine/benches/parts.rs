@@ -1,8 +1,9 @@
-//! What the small parts of the engine take when nothing waits for a disk: `cargo bench -p nofault`.
+//! Times the small parts of the engine when nothing waits for a disk: `cargo bench -p nofault`.
 //!
-//! One thread, one million keys of 16 B with values of 100 B, all in the pool, so that what is timed is the engine's own work and the
-//! memory it looks at. Criterion repeats each part until its spread is known, and compares with the run before: this is where a change of
-//! a few per cent shows. It says nothing of disks or of rivals; `nofault db bench` does, both in the same run.
+//! One thread, one million keys of 16 B with values of 100 B, all in the pool, so that the time is that of the engine's
+//! own work and of its accesses to memory. Criterion repeats each part until its spread is known, and compares with the
+//! run before: this is where a change of a few per cent shows. It says nothing about disks or other databases; `nofault
+//! db bench` measures both in the same run.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -13,13 +14,13 @@ use nofault::blocking::{Db, Table};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 
-/// Keys in the table.
+/// Number of keys in the table.
 const KEYS: u64 = 1_000_000;
 
-/// Bytes a value.
+/// Length of each value, in bytes.
 const VALUE_BYTES: usize = 100;
 
-/// A database in a folder that goes when this does.
+/// A database in a temporary folder that is removed when this is dropped.
 struct Fixture {
     db: Db,
     table: Table,
@@ -27,14 +28,14 @@ struct Fixture {
     _folder: tempfile::TempDir,
 }
 
-/// The key that stands at `number`'s place in the order of keys.
+/// Returns the key of entry `number`. Keys are in the order of their numbers.
 fn key(number: u64) -> [u8; 16] {
     let mut key = *b"key-............";
     key[8..].copy_from_slice(&number.to_be_bytes());
     key
 }
 
-/// [`KEYS`] entries, in memory.
+/// Creates a database with [`KEYS`] entries, all in the buffer pool.
 fn fixture() -> Fixture {
     let folder = tempfile::tempdir().expect("a folder for the database");
     let settings = Settings { cache_bytes: 512 << 20, ..Settings::default() };
@@ -47,7 +48,7 @@ fn fixture() -> Fixture {
     Fixture { db, table, _folder: folder }
 }
 
-/// Reads that find everything in the pool.
+/// Measures reads that find all pages in the pool.
 fn reads(criterion: &mut Criterion) {
     let Fixture { db, table, _folder } = &fixture();
     let mut random = fastrand::Rng::with_seed(7);
@@ -90,7 +91,8 @@ fn reads(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Writes whose commits no thread waits for: the tree's and the log's work, and the background's share of the other CPU.
+/// Measures writes with deferred durability: the work of the tree and the log, while background threads use the other
+/// CPU.
 fn writes(criterion: &mut Criterion) {
     let Fixture { db, table, _folder } = &fixture();
     let mut random = fastrand::Rng::with_seed(7);

@@ -25,7 +25,7 @@ fn main() -> Result<()> {
         );
     }
     drop((words, db));
-    // Only what this example made.
+    // Removes the folder of this example only.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A database used from threads: every call waits where it stands.
+//! A database used from threads: every call waits on the calling thread.
 //!
 //! Run with `cargo run -p nofault --example sync`.
 
@@ -12,7 +12,7 @@ fn main() -> Result<()> {
     let db = Db::create(&folder, &Settings { cache_bytes: 32 << 20, ..Settings::default() })?;
     let accounts = db.create_table("accounts")?;
 
-    // Many changes, one write of the log.
+    // Many changes share one write of the log.
     let mut batch = Batch::new();
     for number in 0..100u32 {
         batch.put(&accounts, number.to_be_bytes(), 1000u64.to_le_bytes());
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     let found = db.verify()?;
     println!("{} pages and {} blocks checked, {} problems", found.pages, found.blocks, found.problems.len());
     drop((before, accounts, db));
-    // Only what this example made.
+    // Removes the folder of this example only.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(())
 }

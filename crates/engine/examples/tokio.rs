@@ -1,4 +1,4 @@
-//! A database used from tasks on a runtime with a single thread: a read from disk never holds the others up.
+//! A database used from tasks on a runtime with a single thread: a read from disk never delays the other tasks.
 //!
 //! Run with `cargo run -p nofault --example tokio`.
 
@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
     batch.put(&items, "last", "word").delete(&items, 5u32.to_be_bytes());
     db.write(batch, Durability::Sync).await?;
     drop((range, items, db));
-    // Only what this example made.
+    // Removes the folder of this example only.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(())
 }

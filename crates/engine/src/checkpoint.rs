@@ -79,7 +79,7 @@ impl Checkpointer {
     }
 
     /// Makes a checkpoint of the visible commit before the database is closed, so that opening has as little of the log
-    /// to replay as possible; makes none when the log holds no records and the last checkpoint is of the visible
+    /// to replay as possible. Makes none when the log holds no records and the last checkpoint is of the visible
     /// commit. A commit that is made meanwhile stays in the log. Blocks.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Checkpointer {
         let next = write_table(&self.pool, next)?;
         self.switch(&next)?;
         *current = next;
-        // The list of changed pages is emptied only now: after a failure the next checkpoint, which may be of an
+        // The list of changed pages is emptied only now. After a failure the next checkpoint, which may be of an
         // earlier commit, must examine all of them again, or it would name pages that do not exist as of that commit.
         self.pool.metadata().forget_changed(commit);
         drop(registered);

@@ -7,9 +7,9 @@
 //! A database belongs to the process that opened it. A process forked from that one must not call it; it may drop the inherited
 //! handles, which does nothing.
 //!
-//! Below this file, from the bottom up: `wait` says how a call waits, `loader` repeats an attempt until all pages that it
-//! needs are in memory; `reader`, `many` and `scan` read, `commit` and `large` write, over any store and log; `core` puts
-//! the parts together, `open` and `owner` open and close them. This file, `table` and `views` are the public face.
+//! Below this file, from the bottom up: `wait` says how a call waits, `loader` repeats an attempt until all pages that
+//! it needs are in memory. `reader`, `many` and `scan` read, `commit` and `large` write, over any store and log. `core`
+//! puts the parts together, `open` and `owner` open and close them. This file, `table` and `views` are the public face.
 
 mod backup;
 mod batch;
@@ -269,11 +269,11 @@ impl Db {
     /// Runs `work` in a transaction and commits it; runs it again, from the beginning, for as long as other commits
     /// change the keys and ranges that it read.
     ///
-    /// A transaction that has lost three runs takes precedence over later ones, in the order in which they ask for it:
-    /// commits of others that would change the keys or ranges that its last run read wait until it has committed. After
+    /// A transaction that has lost three runs takes precedence over later ones, in the order in which they ask for it.
+    /// Commits of others that would change the keys or ranges that its last run read wait until it has committed. After
     /// six lost runs all commits wait. So each of many tasks that want the same keys commits in turn. Precedence ends
     /// with the transaction, when the future is dropped, and at the latest after a second, or after four times the time
-    /// of its longest run, up to a minute, where that is longer: a closure that waits for ever stops no other commit
+    /// of its longest run, up to a minute, where that is longer. So a closure that waits for ever stops no other commit
     /// for ever. A commit from inside `work`, beside the transaction, of a key that `work` has read waits that long,
     /// too.
     ///
@@ -303,9 +303,9 @@ impl Db {
         thread::run("nofault-close", move || close::close(self)).await?
     }
 
-    /// Makes every commit so far durable, the deferred ones included, and records in the log that they are: from then on
-    /// opening reports damage to any of them as an error and never takes it for the end of the log. Without `sync` the
-    /// next commit writes that record, or a thread of the database when there is no commit for a while.
+    /// Makes every commit so far durable, the deferred ones included, and records in the log that they are. From then
+    /// on opening reports damage to any of them as an error and never takes it for the end of the log. Without `sync`
+    /// the next commit writes that record, or a thread of the database when there is no commit for a while.
     ///
     /// # Errors
     /// `Poisoned` after a failure of the log.

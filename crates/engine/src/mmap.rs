@@ -181,7 +181,7 @@ pub struct Stats {
     pub log_bytes_written: u64,
     /// Durable writes of the log.
     pub log_writes: u64,
-    /// Checkpoints made.
+    /// Number of checkpoints made.
     pub checkpoints: u64,
     /// Committed pages that are not in the data file yet.
     pub waiting_pages: u64,

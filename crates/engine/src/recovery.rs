@@ -213,10 +213,10 @@ pub(crate) fn remove_copy(directory: &dyn Directory) {
 /// Opens the database in a folder: the one that was created with `locks`, or another one.
 ///
 /// # Errors
-/// `NotFound` when there is none, `Busy` when another process has it open, `Corrupt` when a file is missing, damaged,
-/// emptied, foreign, or older than the other (the message says which and where), `InvalidCall` when one is no regular
-/// file, `Unsupported` for another version, and errors of the disk. No byte of a database that was refused here has
-/// changed, unless writing the superblocks failed.
+/// `NotFound` when there is none, `Busy` when another process has it open. `Corrupt` when a file is missing, damaged,
+/// emptied, foreign, or older than the other (the message says which and where). `InvalidCall` when a file is no
+/// regular file, `Unsupported` for another version, and errors of the disk. No byte of a database that was refused here
+/// has changed, unless writing the superblocks failed.
 pub(crate) fn open(
     directory: &Arc<dyn Directory>,
     settings: &Settings,

@@ -1,8 +1,8 @@
 //! Commits transactions: each commit becomes one step in the history of the database.
 //!
-//! An ordinary commit has three steps, none of which waits. [`Commits::gather`] looks, without any lock, for pages
-//! that the commit will touch and that are not in memory. [`Commits::commit`] then enters the commit section, checks
-//! that no later commit changed the transaction's reads, applies the changes to private page copies, appends the
+//! An ordinary commit has three steps, none of which waits. First [`Commits::gather`] looks, without any lock, for
+//! pages that the commit will touch and that are not in memory. Then [`Commits::commit`] enters the commit section,
+//! checks that no later commit changed the transaction's reads, applies the changes to private page copies, appends the
 //! record to the log, publishes, and leaves. If a page is missing after all, it drops the copies and leaves with
 //! nothing changed. Then the caller waits until the log is durable; only [`visibility`] decides which commits readers
 //! see.
@@ -133,7 +133,7 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Adds one change.
+    /// Adds one change to the size.
     pub(crate) fn add(&mut self, op: &Op, page_bytes: usize) {
         self.ops += 1;
         self.frames += op.frames(page_bytes);

@@ -1,5 +1,6 @@
-//! Tests of data files that claim more pages than they hold: opening, checking and using such a file takes memory and time for the pages
-//! that are there, not for the pages that it claims. And of the memory that a load takes beside its page table.
+//! Tests of data files that claim more pages than they hold: opening, checking and using such a file takes memory and
+//! time for the pages that are there, not for the pages that it claims. Also tests the memory that a bulk load takes
+//! beside its page table.
 //!
 //! A global allocator counts the bytes that all threads allocate. So these tests are a program of their own and run one at a time.
 
@@ -106,7 +107,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Puts a page table over the pages of a database that it never had: each of `ids` gets a copy of one node or page more.
+/// Gives a database a forged page table, which claims more pages than there are.
 struct Forger {
     file: File,
     file_id: u64,
@@ -159,8 +160,8 @@ impl Forger {
         node
     }
 
-    /// Writes the page table once more, for `page_count` pages. With `far` the last of these is there, a copy of the catalog's root
-    /// that nothing refers to, and lies in that block.
+    /// Writes a new page table for `page_count` pages, and makes every superblock refer to it. With `far` the last of
+    /// these pages exists: a copy of the catalog's root in block `far`, to which nothing refers.
     fn claim(mut self, page_count: u64, far: Option<u64>) {
         let old_root = self.read_node(number(&self.newest, 64));
         assert_eq!(&old_root[8..16], b"NFpt\0\0\0\0", "a table with one leaf");

@@ -52,7 +52,7 @@ struct Task {
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         if here().is_some_and(|name| name.starts_with("nofault-")) {
-            // So that this waker is the last that holds the task.
+            // Waits until the executor is dropped, so that this waker is the last owner of the task.
             let _ = self.executor.lock().unwrap().recv();
         }
     }
@@ -117,7 +117,7 @@ fn the_last_handle_may_go_with_a_task_whose_commit_the_logs_thread_has_written()
         drop(db);
         let db = block_on(Db::open(&path, &small())).unwrap();
         let table = block_on(db.table("t")).unwrap();
-        // So that the commit waits for the log alone, and for no page.
+        // Loads the page, so that the commit waits for the log alone.
         block_on(table.get("key")).unwrap();
         let dropped_by = left_to_its_waker(1, |tells| async move {
             table.put("key", round.to_be_bytes()).await.unwrap();
@@ -125,7 +125,7 @@ fn the_last_handle_may_go_with_a_task_whose_commit_the_logs_thread_has_written()
         });
         match dropped_by {
             Some(thread) => assert_eq!(thread, "nofault-wal"),
-            // It takes a round in which the task has to wait.
+            // The test needs a round in which the task has to wait.
             None => rounds.end += 1,
         }
         let db = open_when_closed(&path);
@@ -163,7 +163,7 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
             Some(reaped::COMPLETION_THREAD),
             "there was nothing to wait for, or another thread took it in"
         );
-        // The other end is gone when the last disk and the last queue of the database are.
+        // The channel is disconnected when the last disk and the last queue of the database are dropped.
         closed.recv().unwrap_err();
         let db = blocking::Db::open(&path, &small()).unwrap();
         assert!(db.verify().unwrap().is_clean());
@@ -188,7 +188,8 @@ mod reaped {
     /// Name of the thread that takes completions.
     pub(crate) const COMPLETION_THREAD: &str = "nofault-reads";
 
-    /// A folder of such disks. The receiver of `open` hears of an end when the last of them, and of their queues, is gone.
+    /// A folder of disks that give completions to one thread only. The receiver that `open` returns is disconnected
+    /// when the last of these disks, and of their queues, has been dropped.
     #[derive(Debug)]
     pub(crate) struct ReapedDirectory {
         inner: Folder,

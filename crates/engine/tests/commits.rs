@@ -21,7 +21,8 @@ fn in_memory(seed: u64) -> Arc<dyn Directory> {
     SimWorld::new(seed, SimOptions::default()).directory()
 }
 
-/// Threads that commit keys of their own, look for them when the commit has returned, and are alone to change them.
+/// Runs threads that commit keys which no other thread changes, and checks after each commit that its thread reads
+/// them.
 fn each_sees_its_own(db: &Db, commits: u32) {
     let table = db.create_table("t").unwrap();
     let done = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! The whole engine through its public face: on real files and on the simulated disk.
+//! Tests of the whole engine through its public calls: on real files and on the simulated disk.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -226,7 +226,7 @@ fn a_range_lends_the_entries_that_it_would_give_from_any_key_and_in_both_directi
     // Fewer frames than pages.
     let settings = Settings { page_bytes: 4096, cache_bytes: 2 << 20, ..tiny() };
     let table = Db::create_in(&directory, &settings).unwrap().create_table("t").unwrap();
-    // Side by side in pages of their own, long ones and short ones among them.
+    // Values packed into pages of their own, with long and short values among them.
     let value = |number: u32| {
         let len = match number % 100 {
             7 => 9_000,
@@ -267,7 +267,7 @@ fn many_commits_replayed_together_leave_what_the_youngest_said_of_each_key() {
     let change = |db: &Db, table: &Table, round: u32| {
         for number in 0..40u32 {
             let key = number.to_be_bytes();
-            // Short, long, none: each follows each.
+            // A short value, a long value or none, in every order.
             match (number + round) % 3 {
                 0 => table.put(key, round.to_be_bytes()).unwrap(),
                 1 => table.put(key, vec![round as u8; 9000]).unwrap(),
@@ -415,7 +415,7 @@ fn a_dropped_table_is_gone_with_its_pages_and_its_handles_say_so() {
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
     assert_eq!(reader.commit(Durability::Sync).unwrap_err().kind(), ErrorKind::Conflict);
-    // A snapshot from before has it still, by an old handle and by its name.
+    // A snapshot from before the drop still has the table, by an old handle and by its name.
     assert_eq!(before.get(&gone, 500u32.to_be_bytes()).unwrap(), Some(value(500)));
     assert_eq!(before.range::<&[u8]>(&before.table("gone").unwrap(), ..).unwrap().count(), 5_000);
     drop(before);
@@ -479,7 +479,8 @@ fn a_cache_that_is_too_small_is_refused_with_one_that_is_enough() {
     }
 }
 
-/// Fragments of records were as large as the cache allowed, and waited for ever for free space in a log that was smaller.
+/// Regression: fragments of records were as large as the cache allowed, and waited for ever for free space in a log
+/// that was smaller.
 #[test]
 fn a_commit_larger_than_the_log_goes_through() {
     for background_threads in [false, true] {

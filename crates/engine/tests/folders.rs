@@ -75,7 +75,7 @@ fn an_open_database_keeps_others_out_when_its_lock_file_is_removed() {
         refused(Db::open(&path, &small()), ErrorKind::Busy, &["close it there first"]);
         refused(Db::open(&path, &small()), ErrorKind::Busy, &["close it there first"]);
         refused(Db::create(&path, &small()), ErrorKind::Busy, &["close it there first"]);
-        // Under another name, in another folder: it is the same database.
+        // Linked under another name in another folder, it is the same database.
         let elsewhere = scratch.path().join(format!("elsewhere{}", settings.stripe_folders.len()));
         fs::create_dir(&elsewhere).unwrap();
         for name in ["data", "log"] {
@@ -153,7 +153,7 @@ fn a_foreign_folder_is_not_changed_by_an_attempt_to_open_or_create() {
     ];
     for (number, names) in folders.iter().enumerate() {
         for (text_number, text) in texts.iter().enumerate() {
-            // An empty lock file is one.
+            // An empty file counts as a lock file.
             if text.is_empty() && *names == ["lock"] {
                 continue;
             }

@@ -18,7 +18,7 @@ use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 const ENOSPC: i32 = 28;
 const LOG_BYTES: u64 = 64 << 10;
-/// Rows of a commit that is larger than the log.
+/// Number of rows in a commit that is larger than the log.
 const ROWS: u32 = 1500;
 
 fn small_log(background_threads: bool) -> Settings {
@@ -60,12 +60,13 @@ fn goes_on(world: &SimWorld, settings: &Settings) {
         let found = table.range::<&[u8]>(..).count() as u32;
         assert!(rows.map_or(found == 0 || found == ROWS, |before| found == before), "{found} rows: {world}");
         table.put(key, "v").unwrap();
-        // With the number of a record that was given up, perhaps.
+        // This commit may get the number of a commit whose record was abandoned.
         rows = Some(found + 1);
     }
 }
 
-/// The record without an end kept its room in the log for good: every commit waited for it, also after further reopens.
+/// Regression: a record without an end kept its log space for good: every commit waited for it, also after further
+/// reopens.
 #[test]
 fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() {
     let whole = SimWorld::new(3, SimOptions::default());
@@ -83,7 +84,8 @@ fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() 
     }
 }
 
-/// A commit that found the log full made one checkpoint, of the durable commits, and waited for another, which no thread made.
+/// Regression: a commit that found the log full made one checkpoint, of the durable commits, and waited for another
+/// one, which no thread made.
 #[test]
 fn a_commit_that_finds_the_log_full_of_unwritten_commits_goes_on_without_threads() {
     within_a_minute("without threads", || {
@@ -91,7 +93,7 @@ fn a_commit_that_finds_the_log_full_of_unwritten_commits_goes_on_without_threads
         let directory: Arc<dyn Directory> = world.directory();
         let db = Db::create_in(&directory, &small_log(false)).unwrap();
         let table = db.create_table("t").unwrap();
-        // The next one has nothing to make room from but the commits that follow.
+        // The next checkpoint can free only the log space of the commits that follow.
         db.checkpoint().unwrap();
         let tasks: &nofault::Table = table.as_ref();
         let mut context = Context::from_waker(Waker::noop());
@@ -151,7 +153,8 @@ fn a_full_disk_refuses_what_finds_the_log_full_until_there_is_room_again() {
     });
 }
 
-/// The thread that frees pages waited for room in the log, with the section for itself, and closing waited for that thread.
+/// Regression: the thread that frees pages waited for log space while it occupied the commit section, and closing
+/// waited for that thread.
 #[test]
 fn a_database_closes_although_there_is_no_room_to_free_a_dropped_table() {
     within_a_minute("freeing a dropped table on a full disk", || {
@@ -159,24 +162,26 @@ fn a_database_closes_although_there_is_no_room_to_free_a_dropped_table() {
         let (db, table) = with_a_long_log(&world);
         let dropped = db.create_table("dropped").unwrap();
         dropped.bulk_load((0..20_000u32).map(|row| (row.to_be_bytes(), [1; 100]))).unwrap();
-        // A checkpoint that is half-way when writes begin to fail would poison the database: the one in the background is over then.
+        // A checkpoint that is half-way when writes begin to fail would poison the database: after this call none is
+        // under way.
         db.checkpoint().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let waits = db.stats().log.space_waits;
         world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data").times(u64::MAX));
-        // The drop finds room, and the first step of freeing.
+        // Leaves enough log space for the drop and the first step of freeing.
         while db.stats().log.live_bytes + (8 << 10) < LOG_BYTES {
             table.put("k", "v").unwrap();
         }
         db.drop_table("dropped").unwrap();
-        // Its records are empty: it goes on for as long as they find room, which may be to the end.
+        // The records of the freeing steps are empty: freeing continues for as long as they find log space, perhaps to
+        // its end.
         for _ in 0..200 {
             if db.stats().log.space_waits > waits {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Nothing was published for which there was no room: commits are refused, and not poisoned.
+        // Nothing was published without log space: commits are refused, and the database is not poisoned.
         let (error, kept) = put_until_refused(&table);
         assert_eq!(error.kind(), ErrorKind::NoSpace, "after {kept} puts: {error}");
         drop((table, dropped, db));

@@ -45,7 +45,8 @@ fn check(what: &str, table: &Table, model: &Model) {
     assert!(found == *model, "{what}: {} rows, the model has {}", found.len(), model.len());
 }
 
-/// Puts rows of several sizes until a few are refused. Of 256 commits a given number consist of one row.
+/// Puts rows of several sizes until four commits are refused. Of 256 commits about `alone` have one row, and the others
+/// 40.
 fn fill(what: &str, db: &Db, table: &Table, model: &mut Model, random: &mut fastrand::Rng, alone: u8) {
     let mut refused = 0;
     while refused < 4 {
@@ -76,7 +77,8 @@ fn delete(what: &str, table: &Table, model: &mut Model, share: usize) {
     }
 }
 
-/// Deletes one row of so many before and after the table `doomed` is dropped, then writes a few rows into the room that this frees.
+/// Deletes one in `shares[0]` rows, drops the table `doomed`, deletes one in `shares[1]` rows, and then writes a few
+/// rows into the space that this frees.
 fn free_space(what: &str, db: &Db, table: &Table, model: &mut Model, shares: [usize; 2]) {
     delete(what, table, model, shares[0]);
     db.checkpoint().unwrap_or_else(|error| panic!("{what}: a checkpoint: {error}"));
@@ -91,8 +93,9 @@ fn free_space(what: &str, db: &Db, table: &Table, model: &mut Model, shares: [us
     }
 }
 
-/// Fills the disk with a database, makes room as a user would, and checks the content after each step: after reopening with less memory,
-/// deletes, a dropped table, more puts, compaction, a power cut, and more capacity. Returns the world after the power cut.
+/// Fills the disk with a database, frees space as a user would, and checks the content after each step: after reopening
+/// with less memory, deletes, a dropped table, more puts, compaction, a power cut, and more capacity. Returns the
+/// simulated disk after the power cut.
 fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, background_threads: bool) -> SimWorld {
     let mut random = fastrand::Rng::with_seed(world.bytes_used());
     let settings = settings(2 << 20, background_threads);

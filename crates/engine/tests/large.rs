@@ -42,8 +42,8 @@ fn loaded(world: &SimWorld, settings: &Settings) {
     db.checkpoint().unwrap();
 }
 
-/// Its record was in the log before all its pages had been looked at: from then on nothing could be committed, and the database not
-/// be opened any more.
+/// Regression: the record of the commit was in the log before all its pages had been read. From then on nothing could
+/// be committed, and the database could not be opened any more.
 #[test]
 fn a_large_commit_over_a_damaged_page_is_refused_before_it_is_in_the_log() {
     let settings = Settings { seed: Some(1), ..tiny() };

@@ -70,8 +70,9 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// `buffer_pool::reads` and `buffer_pool::waiter`: all waiters that miss one page share one read; the thread that has the queue completes it
-/// for all of them, and hands the queue on; the page begins its life pinned for its waiters, and is not evicted before they have gone.
+/// `buffer_pool::reads` and `buffer_pool::waiter`: all waiters that miss one page share one read. The thread that has
+/// the queue completes the read for all of them, and hands the queue on. The page is pinned for its waiters from the
+/// beginning, and is not evicted before they have unpinned it.
 #[test]
 fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
     #[derive(Debug, Clone, Copy, PartialEq)]
@@ -161,7 +162,7 @@ fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
                 })
             })
             .collect();
-        // The clock's hand comes by.
+        // The eviction clock examines the page.
         let mut page = core.entry.lock().unwrap();
         if page.0 == Entry::Resident && page.1 == 0 {
             page.0 = Entry::OnDisk;
@@ -290,7 +291,7 @@ mod log {
             wake.into_iter().for_each(|waiter| waiter.parker.unpark());
         }
 
-        /// Commits on a thread.
+        /// Makes a commit on a thread, which waits until it is durable.
         pub(super) fn commit(&self) {
             let position = self.append();
             let parker = Arc::new(Parker::default());
@@ -340,7 +341,7 @@ mod log {
             }
         }
 
-        /// The writer, until so much is durable.
+        /// Runs the WAL writer until the log is durable up to `until`.
         pub(super) fn write_until(&self, until: u64) {
             while self.durable.load(Ordering::Acquire) < until {
                 self.notifier.park();
@@ -357,8 +358,8 @@ mod log {
     }
 }
 
-/// Committers append, then one of them writes for all. None waits for ever, none is woken before its bytes are written and
-/// its commit is visible; and no WAL writer is needed.
+/// Committers append, then one of them writes for all. No committer waits for ever, none is woken before its bytes are
+/// written and its commit is visible, and no WAL writer is needed.
 #[test]
 fn no_committer_sleeps_through_the_write_that_makes_it_durable() {
     model(|| {

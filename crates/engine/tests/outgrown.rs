@@ -1,4 +1,5 @@
-//! Databases that have outgrown the cache they are opened with: they are opened all the same, say so, and work.
+//! Databases that have outgrown the cache that they are opened with: they are opened all the same, their statistics
+//! report it, and they work.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 

@@ -27,7 +27,7 @@ fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
             let world = SimWorld::new(1, SimOptions::calm());
             let db = Db::create_in(&directory(&world), &settings).unwrap();
             let table = db.create_table("t").unwrap();
-            // A few keys, over and over: much log and few pages.
+            // The same few keys are written again and again: much log and few pages.
             for round in 0..40_u32 {
                 let mut batch = Batch::new();
                 for key in 0..40_u32 {
@@ -90,7 +90,7 @@ fn a_database_with_other_handles_is_saved_and_stays_open() {
         drop(table);
         let db = Db::open(&path, &settings).unwrap();
         assert_eq!(db.table("t").unwrap().get("b").unwrap(), Some(b"2".to_vec()));
-        // With nothing to save it writes nothing.
+        // With nothing to save the call writes nothing.
         let before = db.stats();
         db.close().unwrap();
         let db = Db::open(&path, &settings).unwrap();

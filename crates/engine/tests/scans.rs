@@ -1,4 +1,4 @@
-//! Scans that are longer than the cache: the pages that they ask for ahead are submitted and completed beside them.
+//! Tests of scans that are longer than the cache: their read-ahead is submitted and completed by another thread.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -40,7 +40,7 @@ fn opened(path: &Path) -> (Db, Table) {
     (db, table)
 }
 
-/// Scans to the end, and checks that the rows are those of `rows`, in order.
+/// Scans to the end, and checks that the rows are those of `rows`, in order, each with the value of its version.
 fn check(mut range: Range, mut rows: impl Iterator<Item = u64>, version: impl Fn(u64) -> u8) {
     while let Some((key, found)) = range.next_ref().unwrap() {
         let row = rows.next().unwrap();

@@ -172,7 +172,7 @@ fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
         let db = Db::open_in(&directory, &settings).unwrap();
         db.drop_table("gone").unwrap();
         assert!(db.stats().dropped_pages_unreadable > 0, "{what}");
-        // It does not hold up another one.
+        // The damaged table does not keep another one from being freed.
         db.drop_table("second").unwrap();
         (0..2).for_each(|_| db.checkpoint().unwrap());
         let left = db.stats().pool.blocks_used;
@@ -232,7 +232,8 @@ fn a_snapshot_from_before_the_drop_calls_damage_damage() {
     }
 }
 
-/// Its record was in the log before the root was looked at: from then on the database could not be opened any more.
+/// Regression: the record of the drop was in the log before the root was read. From then on the database could not be
+/// opened any more.
 #[test]
 fn a_table_whose_root_is_damaged_cannot_be_dropped_and_does_no_harm_to_others() {
     let settings = Settings { seed: Some(1), ..tiny() };
@@ -282,7 +283,7 @@ fn a_table_is_empty_for_what_began_before_it_was_created() {
     writer.put(&late, "own", "1").unwrap();
     let own: Vec<_> = writer.range::<&[u8]>(&late, ..).unwrap().map(|entry| entry.unwrap().0).collect();
     assert_eq!(own, [b"own".to_vec()]);
-    // It walked over all of the table.
+    // The transaction scanned the whole table.
     assert_eq!(writer.commit(Durability::Sync).unwrap_err().kind(), ErrorKind::Conflict);
 
     db.drop_table("late").unwrap();

@@ -1,4 +1,4 @@
-//! The async face: on one thread and on several, with futures dropped wherever they stand.
+//! Tests of the async calls: on one thread and on several, with futures dropped at any await point.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -257,26 +257,28 @@ fn an_executor_that_takes_the_completions_itself_serves_its_tasks_beside_blockin
     });
 }
 
-/// A tick of a timer: how late it came, and how much of that its thread did not just wait for a CPU that others had.
+/// A tick of a timer: its lateness, and the part of the lateness in which its thread did not wait for a CPU.
 #[derive(Debug, Clone, Copy)]
 struct Tick {
     late: Duration,
     own: Duration,
 }
 
-/// How long this thread was ready to run so far and had no CPU, since others had it. Zero where the kernel does not count it.
+/// Returns the total time in which this thread was ready to run and had no CPU. Zero where the kernel does not count
+/// it.
 fn starved() -> Duration {
     let counts = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(counts.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
-/// Records the ticks of a 1 ms timer while `tasks` run on its thread, one for each tick that was due.
+/// Runs a 1 ms timer and `tasks` on one thread, and returns the ticks of the timer, one for each that was due.
 fn ticks_beside<F: Future<Output = ()> + 'static>(tasks: impl FnOnce() -> Vec<F>) -> Vec<Tick> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let ticker = tokio::task::spawn_local(async {
             let mut timer = tokio::time::interval(Duration::from_millis(1));
-            // When the thread was looked at, and how long it had starved by then; the first was before the next tick is due.
+            // Moments at which the time without a CPU was read, each with its value; the first one is before the next
+            // tick is due.
             let mut looks = VecDeque::from([(tokio::time::Instant::now(), starved())]);
             let mut ticks = Vec::new();
             while !STOP.get() {
@@ -286,7 +288,8 @@ fn ticks_beside<F: Future<Output = ()> + 'static>(tasks: impl FnOnce() -> Vec<F>
                     looks.pop_front();
                 }
                 let late = now.saturating_duration_since(due);
-                // The last look before it was due was some time before: of the time since then it starved as much as of the rest.
+                // The last reading before the tick was due may be some time old: the time without a CPU is taken as
+                // evenly spread since then.
                 let (since, starved) = (now - looks[0].0, starved_now.saturating_sub(looks[0].1));
                 let share = starved.as_secs_f64() / since.as_secs_f64().max(1e-9);
                 ticks.push(Tick { late, own: late.mul_f64((1.0 - share).clamp(0.0, 1.0)) });
@@ -309,11 +312,12 @@ thread_local! {
     static STOP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// The async hazard and its absence: the same number of cold reads of 4 KiB, by as many tasks, on one thread with a timer.
+/// Shows that page faults of a map delay the other tasks of a thread, and that reads of the engine do not. In both
+/// cases the same number of cold reads of 4 KiB, by as many tasks, runs on one thread with a timer.
 ///
-/// Other programs can delay a thread for longer than either. So time in which the thread was ready to run and had no
-/// CPU does not count, for either side; the two take turns, and the ticks of all rounds count together. The output is the
-/// lateness as it was.
+/// Other programs can delay a thread for longer than both kinds of reads. So the time in which the thread was ready to
+/// run and had no CPU does not count. The two kinds take turns, and the ticks of all rounds count together. The output
+/// shows the measured lateness.
 #[test]
 fn a_timer_beside_cold_reads_of_the_engine_is_more_on_time_than_beside_those_of_a_map() {
     const READS: usize = 6_000;
@@ -370,7 +374,7 @@ fn ticks_beside_the_engine(path: &Path, rows: u32, tasks: usize, seed: u64) -> V
 fn ticks_beside_a_map(path: &Path, reads: usize, tasks: usize, seed: u64) -> Vec<Tick> {
     let file = std::fs::File::open(path).unwrap();
     let pages = (file.metadata().unwrap().len() / 4096) as u32;
-    // The pages that the round before left in memory.
+    // Drops the pages that the round before left in memory.
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     // SAFETY: the database is closed, and the folder is this test's own.
     let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..u64::from(pages) * 4096) }.unwrap();

@@ -43,7 +43,8 @@ fn give_up(table: &Table) -> Error {
     table.bulk_load([("b", "1"), ("a", "2")]).unwrap_err()
 }
 
-/// Reads with `read` beside `puts` commits of keys that it does not read. Answers the runs that it took to commit.
+/// Runs a transaction that reads with `read`, while `puts` commits change keys that it does not read. Returns the
+/// number of runs that it took to commit.
 fn runs_beside_puts(
     settings: &Settings,
     puts: u32,

@@ -67,8 +67,8 @@ impl Region {
         self.0.id
     }
 
-    /// The address of its first byte, for registration with the kernel only; the bytes belong to the holders of the
-    /// buffers.
+    /// Returns the address of the region's first byte, for registration with the kernel only; the bytes belong to the
+    /// holders of the buffers.
     pub fn base(&self) -> *const u8 {
         self.0.base.as_ptr()
     }
@@ -115,9 +115,9 @@ impl IoBuf {
         // pages.
         let is_huge = pages == PageKind::Huge && rounded >= HUGE_PAGE_BYTES;
         let base = map_aligned(rounded, if is_huge { HUGE_PAGE_BYTES } else { ALIGN_BYTES })?;
-        // A device may be writing here at the moment of a fork. Were the pages shared with the child, the next one of the
-        // two to write to them would be given a copy, and this process might go on with that one while the device fills
-        // the other. Best effort: a kernel that does not know the advice shares them.
+        // A device may be writing here at the moment of a fork. Were the pages shared with the child, the next process
+        // to write to them would get a copy, and this process might go on with the copy while the device fills the
+        // original. Best effort: a kernel that does not know the advice shares them.
         advise(base, rounded, Advice::LinuxDontFork);
         if is_huge {
             // Where transparent huge pages are off, ordinary ones serve.
@@ -146,7 +146,7 @@ impl IoBuf {
     /// Cuts the buffer in two: the first `at_bytes` bytes, and the rest.
     ///
     /// # Panics
-    /// When `at_bytes` exceeds its length: a caller's mistake, as with `split_at` of a slice.
+    /// When `at_bytes` exceeds the length of the buffer: a caller's mistake, as with `split_at` of a slice.
     pub fn split_at(self, at_bytes: usize) -> (Self, Self) {
         assert!(at_bytes <= self.len_bytes, "split at {at_bytes} of {} bytes", self.len_bytes);
         // SAFETY: `at_bytes` is within the piece, so the sum stays within (or one past) the same mapping.
@@ -155,7 +155,7 @@ impl IoBuf {
         (Self { start: self.start, len_bytes: at_bytes, region: self.region }, rest)
     }
 
-    /// Puts two pieces back together. Gives them back unchanged when they are not neighbours of one region.
+    /// Joins two pieces that are neighbours of one region. Returns other pieces unchanged, as an error.
     ///
     /// # Errors
     /// The two pieces, when `next` does not start where this one ends.
@@ -167,7 +167,7 @@ impl IoBuf {
         Ok(Self { start: self.start, len_bytes: self.len_bytes + next.len_bytes, region: self.region })
     }
 
-    /// Cuts it into pieces of `piece_bytes`. A remainder shorter than a piece is dropped (it stays part of the
+    /// Cuts the buffer into pieces of `piece_bytes`. A remainder shorter than a piece is dropped (it stays part of the
     /// region).
     ///
     /// # Panics

@@ -12,7 +12,7 @@ use crate::error::Result;
 /// An operation: its kind, its position, and the number by which its owner recognises the completion.
 #[derive(Debug)]
 pub struct Op {
-    /// Chosen by the caller, returned untouched.
+    /// A number that the caller chooses, and that the completion returns unchanged.
     pub token: u64,
     /// Position in the disk, in bytes. Ignored by `Sync`.
     pub offset_bytes: u64,
@@ -21,7 +21,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// An operation at `offset_bytes`, with the token of its completion.
+    /// Creates an operation at `offset_bytes`; `token` is returned with its completion.
     pub fn new(token: u64, offset_bytes: u64, kind: OpKind) -> Self {
         Self { token, offset_bytes, kind }
     }
@@ -34,7 +34,7 @@ pub enum OpKind {
     Read(IoBuf),
     /// Put bytes on the disk; `durable` makes this write survive a power cut once it has completed (RWF_DSYNC).
     Write {
-        /// The bytes, in order.
+        /// The bytes to be written, in order.
         data: WriteData,
         /// Whether the write is durable when it completes.
         durable: bool,
@@ -43,18 +43,18 @@ pub enum OpKind {
     Sync,
     /// Reserve `len_bytes` from the offset on, growing the disk if need be (fallocate). The new bytes read as zero.
     Allocate {
-        /// Length in bytes.
+        /// Number of bytes to reserve.
         len_bytes: u64,
     },
 }
 
 impl OpKind {
-    /// A write of one owned buffer.
+    /// Creates a write of one owned buffer.
     pub fn write(buffer: IoBuf, durable: bool) -> Self {
         Self::Write { data: WriteData::Owned(buffer), durable }
     }
 
-    /// Number of bytes it moves; zero for `Sync` and `Allocate`.
+    /// Returns the number of bytes that the operation moves; zero for `Sync` and `Allocate`.
     pub fn len_bytes(&self) -> usize {
         match self {
             Self::Read(buffer) => buffer.len(),
@@ -73,12 +73,12 @@ pub enum WriteData {
 }
 
 impl WriteData {
-    /// Total length in bytes.
+    /// Returns the total length of all pieces, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.parts().map(<[u8]>::len).sum()
     }
 
-    /// The bytes, piece by piece, in order.
+    /// Returns the bytes of the write, piece by piece, in order.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let (owned, gathered) = match self {
             Self::Owned(buffer) => (Some(&**buffer), None),
@@ -108,7 +108,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// The buffer of a read or of an owned write.
+    /// Returns the buffer of a read or of an owned write.
     pub fn into_buffer(self) -> Option<IoBuf> {
         match self.op.kind {
             OpKind::Read(buffer) | OpKind::Write { data: WriteData::Owned(buffer), .. } => Some(buffer),

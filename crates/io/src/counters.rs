@@ -17,10 +17,10 @@
 //! Kept true by: the parsers ([`parse`]) are pure functions over text that accept anything, so a kernel with more, fewer
 //! or odd lines loses single counters and nothing else.
 //!
-//! Limits of the counters, as found by measuring: the TLB line undercounts on virtual machines with paravirtual
-//! flushes and counts one interrupt for a batch of pages; reclaim inside a memory cgroup raises only `pgscan_file`
-//! and `pgsteal_file`, not the `direct` counters; a minor fault may map 16 pages or a whole folio; a major fault is
-//! charged only to the thread that started the read; daemon CPU comes in clock ticks (mostly 10 ms).
+//! Limits of the counters, as found by measuring: The TLB line undercounts on virtual machines with paravirtual flushes
+//! and counts one interrupt for a batch of pages. Reclaim inside a memory cgroup raises only `pgscan_file` and
+//! `pgsteal_file`, not the `direct` counters. A minor fault may map 16 pages or a whole folio; a major fault is charged
+//! only to the thread that started the read. Daemon CPU comes in clock ticks (mostly 10 ms).
 
 mod cachestat;
 mod delta;
@@ -134,12 +134,12 @@ impl Watch {
         Ok(self)
     }
 
-    /// The devices it watches.
+    /// Returns the watched block devices.
     pub fn devices(&self) -> impl Iterator<Item = &BlockDevice> {
         self.devices.iter().map(|(device, _)| device)
     }
 
-    /// The cgroup it watches.
+    /// Returns the folder of the watched cgroup; `None` when no cgroup is watched.
     pub fn cgroup_path(&self) -> Option<&Path> {
         self.cgroup.as_ref().map(|files| files.path.as_path())
     }

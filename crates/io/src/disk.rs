@@ -41,8 +41,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// The system's error.
     fn len_bytes(&self) -> Result<u64>;
 
-    /// A position at or behind the last byte that was ever written: as [`Disk::len_bytes`], unless the disk may have gaps
-    /// that its length does not reach over.
+    /// Returns a position at or behind the last byte that was ever written: as [`Disk::len_bytes`], unless the disk may
+    /// have gaps that its length does not reach over.
     ///
     /// # Errors
     /// As [`Disk::len_bytes`].
@@ -50,12 +50,13 @@ pub trait Disk: Send + Sync + fmt::Debug {
         self.len_bytes()
     }
 
-    /// Cuts it to its first `len_bytes` bytes and gives the space of the others back. Blocks; one system call. No operation on the
-    /// others is in flight. A power cut may undo it until a later sync has completed.
+    /// Cuts the disk to its first `len_bytes` bytes and frees the space of the rest. Blocks; one system call. No
+    /// operation on the rest may be in flight. A power cut may undo the cut until a later sync has completed.
     ///
     /// # Errors
-    /// `Unsupported` where there is nothing to cut, as on a device; `InvalidCall` for more bytes than there are, and for a length that is
-    /// no multiple of 4,096; `NoPermission` when it was opened for reading; errors of the system.
+    /// `Unsupported` where there is nothing to cut, as on a device. `InvalidCall` for more bytes than there are, and
+    /// for a length that is no multiple of 4,096. `NoPermission` when the disk was opened for reading; errors of the
+    /// system.
     fn truncate(&self, len_bytes: u64) -> Result<()> {
         let _ = len_bytes;
         Err(Error::new(ErrorKind::Unsupported, "truncate", "disks of this kind keep their length"))
@@ -68,9 +69,9 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// names the refused one and the remedy.
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>>;
 
-    /// Carries one operation out while the calling thread waits: for a caller that has nothing else to do meanwhile
-    /// and wants no other thread or ring in between. On files and devices one system call; elsewhere a new queue for
-    /// one operation.
+    /// Carries one operation out while the calling thread waits: for a caller that has nothing else to do meanwhile and
+    /// wants no other thread or ring in between. On files and devices this is one system call; elsewhere it opens a new
+    /// queue for the operation.
     ///
     /// A failure of the operation itself is in its completion.
     ///
@@ -91,7 +92,7 @@ pub(crate) fn perform_on_a_queue<D: Disk + ?Sized>(disk: &D, op: Op) -> Result<C
     let mut done = Vec::with_capacity(1);
     let mut failed = queue.run(op, &mut done).err();
     let mut attempts = 0;
-    // Its memory comes back with the operation only, so that is waited for also when a wait has failed.
+    // The memory comes back only with the operation, so its completion is waited for also when a wait has failed.
     while done.is_empty() && queue.in_flight() > 0 && attempts < WAITS_MAX {
         attempts += 1;
         failed = queue.reap(1, &mut done).err().or(failed);
@@ -132,8 +133,8 @@ pub trait Queue: Send {
     /// operations that ended meanwhile. An operation that cannot be accepted comes back there too, with the reason.
     ///
     /// For a caller with nothing else to do. A disk on a file makes the system call on this thread, so no other thread
-    /// needs a CPU before it ends: a durable write through a ring ends in a kernel worker, which issues the flush, and
-    /// waits a scheduler time slice for that when its CPU is busy.
+    /// needs a CPU before it ends. A durable write through a ring, in contrast, ends in a kernel worker, which issues
+    /// the flush, and which waits a scheduler time slice when its CPU is busy.
     ///
     /// # Errors
     /// As [`Queue::reap`].
@@ -170,7 +171,7 @@ pub struct RefusedOp {
 pub struct QueueOptions {
     /// Most operations in flight at a time.
     pub depth_max: usize,
-    /// The queue is used from the thread that opens it only. Lets a ring take `SINGLE_ISSUER` and `DEFER_TASKRUN`.
+    /// Whether only the thread that opens the queue uses it. Then a ring can take `SINGLE_ISSUER` and `DEFER_TASKRUN`.
     pub single_thread: bool,
     /// Memory with buffers that the kernel should keep pinned and mapped (registered buffers). Operations on other
     /// memory work as well, at a little more cost.
@@ -201,11 +202,11 @@ pub struct DiskInfo {
 /// The options of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Bypass the page cache.
+    /// Whether reads and writes bypass the page cache.
     pub direct: DirectIo,
-    /// Open for writing as well.
+    /// Whether to open the file for writing as well.
     pub write: bool,
-    /// Create it; it is an error if it exists.
+    /// Whether to create the file; it is an error if it exists.
     pub create: bool,
 }
 
@@ -222,7 +223,7 @@ pub enum DirectIo {
     Require,
     /// Fall back to buffered I/O where the file system refuses it, and say so in [`DiskInfo::notes`].
     Prefer,
-    /// Buffered.
+    /// Use buffered I/O, through the page cache.
     Never,
 }
 
@@ -242,13 +243,13 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// `NotFound`, `NoPermission`.
     fn open(&self, name: &str) -> Result<Arc<dyn Disk>>;
 
-    /// Renames. Replaces nothing: a file that has the new name already keeps it.
+    /// Renames a disk. Replaces nothing: a file that has the new name already keeps it.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, or the error of the system.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Removes a name.
+    /// Removes the name of a disk.
     ///
     /// # Errors
     /// `NotFound`, or the error of the system call.
@@ -282,7 +283,7 @@ pub trait Directory: Send + Sync + fmt::Debug {
         disk.perform(Op::new(0, 0, OpKind::Sync))?.result.map(drop)
     }
 
-    /// The bytes of a small file. Blocks.
+    /// Reads the bytes of a small file. Blocks.
     ///
     /// # Errors
     /// `NotFound`, `NoPermission`; `InvalidCall` when the file has more than [`TEXT_BYTES_MAX`] bytes; the error of the read.
@@ -306,8 +307,8 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// A simulated directory has one user: there the lock excludes nothing.
     ///
     /// # Errors
-    /// `Busy` when another holder has it; `NotFound`, `NoPermission`; `InvalidCall` when it is not a regular file;
-    /// `Unsupported` where the file system has no locks.
+    /// `Busy` when another holder has the lock; `NotFound`, `NoPermission`; `InvalidCall` when it is not a regular
+    /// file; `Unsupported` where the file system has no locks.
     fn lock(&self, name: &str, signed: &str) -> Result<Box<dyn FileLock>> {
         let _ = (name, signed);
         Ok(Box::new(NothingToLock))
@@ -318,16 +319,16 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// is left and the result locks nothing.
     ///
     /// # Errors
-    /// `Busy` when another one has left its name and is still there.
+    /// `Busy` when another process has left its name there and has not ended.
     fn sign(&self, name: &str) -> Result<Box<dyn FileLock>> {
         let _ = name;
         Ok(Box::new(NothingToLock))
     }
 }
 
-/// A lock that this process holds; dropping it lets go.
+/// A lock that this process holds; dropping it releases the lock.
 pub trait FileLock: Send + Sync + fmt::Debug {
-    /// Whether `name`, in the directory in which it was locked, stands for the locked file.
+    /// Checks that `name`, in the directory in which it was locked, still stands for the locked file.
     ///
     /// # Errors
     /// `Busy` when the name stands for another file, or for none.
@@ -336,7 +337,7 @@ pub trait FileLock: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// The identity of the locked file on this machine, device and inode; `None` where there is no file.
+    /// Returns the identity of the locked file on this machine, device and inode; `None` where there is no file.
     fn id(&self) -> Option<(u64, u64)> {
         None
     }
@@ -354,8 +355,10 @@ const TRUNCATE_ALIGN_BYTES: u64 = 4096;
 /// Longest text that [`Directory::read_text`] reads.
 pub const TEXT_BYTES_MAX: u64 = 1 << 20;
 
+/// Refuses to read a text of this length if it is too long.
+///
 /// # Errors
-/// `InvalidCall` when a text of so many bytes is longer than [`TEXT_BYTES_MAX`].
+/// `InvalidCall` when the text is longer than [`TEXT_BYTES_MAX`].
 pub(crate) fn refuse_long_text(name: &str, len_bytes: u64) -> Result<()> {
     if len_bytes <= TEXT_BYTES_MAX {
         return Ok(());

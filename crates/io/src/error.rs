@@ -16,15 +16,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// The call itself is wrong (misaligned, out of range, too long): fix the call.
     InvalidCall,
-    /// This kernel, file system or device cannot do it: take the other way, see [`crate::probe`].
+    /// This kernel, file system or device does not support the call: use one that it supports, see [`crate::probe`].
     Unsupported,
     /// Rights are missing: change them, or run as another user.
     NoPermission,
-    /// The thing is not there.
+    /// The file, folder or device does not exist.
     NotFound,
-    /// The thing is there already.
+    /// A file or folder of this name exists already.
     AlreadyExists,
-    /// Another process or handle holds it (a lock, a mount): release it there first.
+    /// Another process or handle holds the file or device (by a lock, a mount): release it there first.
     Busy,
     /// No space, quota or memory left: free some, then repeat.
     NoSpace,
@@ -34,7 +34,7 @@ pub enum ErrorKind {
     Device,
     /// The disk has stopped for good (simulated power cut, or a queue that was shut down): reopen.
     Stopped,
-    /// Anything else the system said.
+    /// Any other error of the system.
     Other,
 }
 
@@ -53,12 +53,12 @@ struct Parts {
 }
 
 impl Error {
-    /// An error that did not come from the system.
+    /// Creates an error that did not come from the system.
     pub fn new(kind: ErrorKind, action: impl Into<String>, detail: impl Into<String>) -> Self {
         Self(Box::new(Parts { kind, action: action.into(), path: None, errno: None, detail: detail.into() }))
     }
 
-    /// An error the system reported, by its (positive) errno.
+    /// Creates an error that the system reported, from its (positive) errno.
     pub fn from_errno(action: impl Into<String>, errno: i32) -> Self {
         let detail = if errno == libc::ECANCELED { NO_WORKER.into() } else { String::new() };
         Self(Box::new(Parts { kind: kind_of(errno), action: action.into(), path: None, errno: Some(errno), detail }))
@@ -72,12 +72,12 @@ impl Error {
         }
     }
 
-    /// An error of a `rustix` call.
+    /// Creates an error that a `rustix` call returned.
     pub fn from_rustix(action: impl Into<String>, error: rustix::io::Errno) -> Self {
         Self::from_errno(action, error.raw_os_error())
     }
 
-    /// Names the file or device it happened to.
+    /// Adds the file or device to which the error happened.
     #[must_use]
     pub fn at(mut self, path: &Path) -> Self {
         self.0.path = Some(path.to_path_buf());
@@ -91,29 +91,29 @@ impl Error {
         self
     }
 
-    /// Adds a sentence that helps the next step.
+    /// Adds a sentence to the message that tells the caller what to do next.
     #[must_use]
     pub fn hint(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = detail.into();
         self
     }
 
-    /// The kind, which says how the caller can react.
+    /// Returns the kind of the error, which says how the caller can react.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The system's number, positive, where the system reported it.
+    /// Returns the errno, positive, where the system reported the error.
     pub fn errno(&self) -> Option<i32> {
         self.0.errno
     }
 
-    /// Whether it may pass by itself: the same call, made again a little later, may well succeed.
+    /// Returns whether the error may pass by itself: the same call, made again a little later, may well succeed.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self.kind(), ErrorKind::Busy | ErrorKind::NoSpace)
     }
 
-    /// The file or device, where one is known.
+    /// Returns the file or device to which the error happened, where it is known.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -137,8 +137,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A reason why a ring cancels an operation by itself: an operation that may block is carried out by a thread of the kernel, and the
-/// kernel could start none.
+/// A reason why a ring cancels an operation by itself: the operation may block and needs a thread of the kernel, but
+/// the kernel could start none.
 const NO_WORKER: &str = "the kernel could start no thread for it: allow this user more processes (RLIMIT_NPROC, `ulimit -u`), or its \
                          control group (pids.max)";
 

@@ -1,4 +1,4 @@
-//! A folder of real disks, and the choice between ring and pool of threads.
+//! A folder of real disks, and the choice between a ring and a pool of threads.
 //!
 //! Kept true by: a name is one component of a path, every file is reached from the folder's own descriptor, and no symbolic link is
 //! followed. So no file outside the folder is ever touched, also when the folder has been moved and another one has its place.
@@ -41,7 +41,7 @@ pub enum Backend {
 /// Opens a file or block device the way `backend` says.
 ///
 /// # Errors
-/// As [`UringDisk::open`] and [`PsyncDisk::open`]. With `Auto`, a missing ring is none.
+/// As [`UringDisk::open`] and [`PsyncDisk::open`]. With `Auto`, a missing ring is no error.
 pub fn open_disk(path: &Path, options: &FileOptions, backend: Backend) -> Result<Arc<dyn Disk>> {
     let pool = || PsyncDisk::open(path, options, POOL_THREADS);
     match backend {
@@ -121,14 +121,14 @@ impl Folder {
         Ok(Self { path, descriptor, backend, direct: DirectIo::Prefer })
     }
 
-    /// Says whether its disks bypass the page cache.
+    /// Sets whether the disks of the folder bypass the page cache.
     #[must_use]
     pub fn with_direct(mut self, direct: DirectIo) -> Self {
         self.direct = direct;
         self
     }
 
-    /// The folder's path.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -140,8 +140,8 @@ impl Folder {
     /// [`Directory::lock`].
     ///
     /// # Errors
-    /// `Busy`, naming the process that holds the lock; `InvalidCall` for a name that is none, for a file that holds anything but the name
-    /// of a process, and for anything else than a regular file; `NoPermission`, `NoSpace`.
+    /// `Busy`, naming the process that holds the lock; `InvalidCall` for an invalid name, for a file that holds
+    /// anything but the name of a process, and for anything else than a regular file; `NoPermission`, `NoSpace`.
     pub fn lock_by_name(&self, name: &str) -> Result<FolderLock> {
         FolderLock::take(self, name)
     }
@@ -259,7 +259,7 @@ impl Directory for Folder {
             .map_err(|error| Error::from_rustix("remove", error).at(&path))
     }
 
-    /// Folders in it are left out, and names that are not Unicode, which this crate never makes.
+    /// Leaves out folders, and names that are not Unicode, which this crate never makes.
     fn list(&self) -> Result<Vec<String>> {
         let entries = self.entries()?.into_iter().filter(|entry| entry.kind != EntryKind::Folder);
         Ok(entries.filter_map(|entry| entry.name.ok()).collect())
@@ -372,7 +372,7 @@ mod tests {
             made.map_err(|error| error.kind())
         };
         assert_eq!(make(Some(libc::EACCES)), Err(ErrorKind::NoPermission));
-        // Left by the failure: the name is still to be made durable.
+        // The failed call has left the folder, whose name is still to be made durable.
         assert_eq!(make(Some(libc::EIO)), Err(ErrorKind::Device));
         assert_eq!(make(None), Ok(()));
         // An existing folder of another user, below a folder that this process may not read.

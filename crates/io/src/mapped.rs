@@ -2,7 +2,7 @@
 //!
 //! A map cannot report that a page is absent: a read of such a page stalls the thread, and a read of a page that the
 //! file no longer has, or that the device fails to deliver, raises SIGBUS. [`MappedFile::guarded`] turns that signal
-//! into an error (the private module `sigbus` explains how); [`MappedFile::bytes`] is the raw map, where the signal
+//! into an error (the private module `sigbus` explains how). [`MappedFile::bytes`] is the raw map, where the signal
 //! ends the process, as in most programs.
 //!
 //! Invariant: a page that faulted is marked before a page of zeroes is mapped in its place, and stays marked until the
@@ -33,7 +33,7 @@ pub enum Protection {
     ReadOnly,
     /// Writes go to the file (`MAP_SHARED`).
     Shared,
-    /// A page that is written to becomes a copy of our own; the file never sees it (`MAP_PRIVATE`).
+    /// A page that is written to becomes a private copy, which never reaches the file (`MAP_PRIVATE`).
     Private,
 }
 
@@ -55,7 +55,7 @@ pub enum Advice {
     PopulateRead,
     /// Read the range in and map it for writing; waits (Linux 5.14).
     PopulateWrite,
-    /// Reclaim it before other pages (Linux 5.4).
+    /// Reclaim the range before other pages (Linux 5.4).
     Cold,
     /// Reclaim the range now (Linux 5.4).
     PageOut,
@@ -67,7 +67,7 @@ pub enum Advice {
     Collapse,
 }
 
-/// Whether `sync` waits.
+/// Whether [`MappedFile::sync`] waits until changes are durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
     /// Write changed pages and wait until they are durable (`MS_SYNC`).
@@ -109,10 +109,10 @@ impl MappedFile {
     /// descriptor.
     ///
     /// # Safety
-    /// While the map lives, no process (this one by other means, or another) may truncate the file below `range`, or
-    /// change its bytes while a slice of them is in use: bytes behind a `&[u8]` must not change. Where that promise
-    /// is broken by truncation or a failing device,
-    /// [`guarded`](Self::guarded) contains the damage; it cannot detect changed bytes.
+    /// While the map lives, no process (this one by other means, or another) may truncate the file to less than the end
+    /// of `range`. No process may change its bytes while a slice of them is in use: bytes behind a `&[u8]` must not
+    /// change. Where that promise is broken by truncation or a failing device, [`guarded`](Self::guarded) contains the
+    /// damage; it cannot detect changed bytes.
     ///
     /// # Errors
     /// `InvalidCall` for an empty range or a start that is no multiple of the page size; `Short` when the file is
@@ -190,7 +190,7 @@ impl MappedFile {
         unsafe { Self::map(&file, protection, 0..len_bytes) }
     }
 
-    /// Its length in bytes.
+    /// Returns the length of the map in bytes.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
@@ -359,7 +359,7 @@ impl MappedFile {
     /// memory of the copies. On other maps it is [`Advice::DontNeed`].
     ///
     /// # Errors
-    /// `InvalidCall` for a range outside the map, or one that would take bytes beside it along: it must begin at a page,
+    /// `InvalidCall` for a range outside the map, or one that would affect bytes beside it: it must begin at a page,
     /// and end at one or at the end of the map.
     pub fn discard(&mut self, range: Range<usize>) -> Result<()> {
         let (start, len) = self.whole_pages("discard", &range)?;
@@ -422,7 +422,7 @@ impl MappedFile {
             .map_err(|errno| Error::from_rustix(self.action("sync", &range), errno).at(&self.path))
     }
 
-    /// How many bytes of `range` are in the page cache, in whole pages; private copies are not counted.
+    /// Returns how many bytes of `range` are in the page cache, in whole pages; private copies are not counted.
     ///
     /// # Errors
     /// `Unsupported` where the kernel does not tell (see [`counters::cachestat`]).
@@ -438,7 +438,8 @@ impl MappedFile {
     fn under_guard<R>(&self, verb: &str, range: &Range<usize>, access: impl FnOnce() -> R) -> Result<R> {
         let pages = range.start / page_bytes()..range.end.div_ceil(page_bytes());
         let failed = |page: usize| self.fault_error(verb, range, (page * page_bytes()).max(range.start));
-        // Not tried again: a page of zeroes may be mapped there, and only the mark distinguishes it from data.
+        // A marked page is not read again: a page of zeroes may be mapped there, and only the mark distinguishes it
+        // from data.
         if let Some(page) = self.faults.first_within(&pages) {
             return Err(failed(page));
         }
@@ -564,7 +565,7 @@ fn file_len_bytes(file: &File) -> Result<u64> {
     if !meta.file_type().is_block_device() {
         return Ok(meta.len());
     }
-    // A block device tells its length only by seeking; the position of a shared descriptor is nothing we rely on.
+    // A block device tells its length only by seeking; the position of a shared descriptor is not used anywhere.
     let mut device = file;
     device.seek(SeekFrom::End(0)).map_err(failed)
 }

@@ -6,8 +6,8 @@
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Asks for the cache line at an address, to be read. Costs an instruction, waits for nothing and changes nothing; any address will
-/// do. Does nothing on a machine that it does not know.
+/// Prefetches the cache line at an address, for reading. Costs one instruction, waits for nothing and changes nothing;
+/// any address is allowed. Does nothing on an unknown architecture.
 #[inline]
 pub fn prefetch_read<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -25,7 +25,7 @@ pub fn prefetch_read<T>(at: *const T) {
     let _ = at;
 }
 
-/// Asks for all lines of `bytes`.
+/// Prefetches all cache lines of `bytes`, for reading.
 #[inline]
 pub fn prefetch_bytes(bytes: &[u8]) {
     for line in bytes.chunks(LINE_BYTES) {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::counters::device::{BlockDevice, mount_of};
 
-/// Whether something can be done here.
+/// Whether a feature can be used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ability {
     /// Available: a trial succeeded.
@@ -24,12 +24,12 @@ pub enum Ability {
 }
 
 impl Ability {
-    /// Whether it can be done.
+    /// Returns whether the feature can be used.
     pub fn is_yes(&self) -> bool {
         *self == Self::Yes
     }
 
-    /// The reason why not; `None` for [`Ability::Yes`].
+    /// Returns the reason why the feature cannot be used; `None` for [`Ability::Yes`].
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Yes => None,
@@ -54,7 +54,7 @@ impl fmt::Display for Ability {
 /// The features available at one place. See [`Probe::of`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// The path that was asked about.
+    /// The path at which the features were tried.
     pub path: PathBuf,
     /// Release and machine of the kernel, as `6.18.44 x86_64`.
     pub kernel: String,
@@ -62,7 +62,7 @@ pub struct Probe {
     pub container: Option<String>,
     /// File system type, as `ext4`; `None` for a block device, and for a path that is not there.
     pub file_system: Option<String>,
-    /// The block device beneath, or why there is none.
+    /// The block device under the path, or the reason why there is none.
     pub device: std::result::Result<DeviceFacts, String>,
 
     /// Reads and writes that bypass the page cache (O_DIRECT). Not merely accepted: that nothing stayed in the page cache
@@ -80,7 +80,7 @@ pub struct Probe {
     pub dontcache: Ability,
     /// Writes of a page or more that are never torn (RWF_ATOMIC).
     pub atomic_write: Ability,
-    /// Largest such write; zero where there is none.
+    /// Largest write that is never torn (see `atomic_write`), in bytes; zero where there is none.
     pub atomic_write_bytes_max: u32,
 
     /// A ring can be set up and used.
@@ -95,7 +95,7 @@ pub struct Probe {
     pub sqpoll: Ability,
     /// Buffers registered with a ring. How much of them is bounded by `memlock_bytes_max`.
     pub registered_buffers: Ability,
-    /// RLIMIT_MEMLOCK; `None` is unlimited.
+    /// RLIMIT_MEMLOCK in bytes; `None` is unlimited.
     pub memlock_bytes_max: Option<u64>,
 
     /// `cachestat(2)` (Linux 6.5).
@@ -109,13 +109,13 @@ pub struct Probe {
 /// The kernel's facts about a block device. `None` where it reports nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// As `nvme0n1p2`.
+    /// Kernel name of the device, as `nvme0n1p2`.
     pub name: String,
-    /// The devices it is stacked on, for LVM, RAID and the like.
+    /// The devices on which this one is stacked, for LVM, RAID and the like.
     pub lower: Vec<String>,
-    /// The maker's name for it.
+    /// The manufacturer's name of the model.
     pub model: Option<String>,
-    /// Spinning, or pretending to be. Virtual disks often claim it wrongly.
+    /// Whether the device claims to be a spinning disk. Virtual disks often claim it wrongly.
     pub rotational: Option<bool>,
     /// Read-ahead of a map or buffered read, in KiB.
     pub read_ahead_kb: Option<u64>,
@@ -133,9 +133,9 @@ pub struct DeviceFacts {
     pub fua: Option<bool>,
     /// Whether completions can be polled for.
     pub io_poll: Option<bool>,
-    /// Smallest unit that can be addressed.
+    /// Smallest unit that can be addressed, in bytes.
     pub logical_block_bytes: Option<u64>,
-    /// Smallest unit that is written without read-modify-write.
+    /// Smallest unit that is written without read-modify-write, in bytes.
     pub physical_block_bytes: Option<u64>,
 }
 
@@ -176,7 +176,7 @@ impl Probe {
         }
     }
 
-    /// Everything as name and text, in order: for records, and for `Display`.
+    /// Returns all features as pairs of name and text, in order: for records, and for `Display`.
     pub fn named(&self) -> Vec<(&'static str, String)> {
         let unknown = || "unknown".to_owned();
         let bytes = |value: Option<u32>| value.map_or_else(unknown, |value| format!("{value} bytes"));
@@ -281,7 +281,8 @@ fn chosen(text: &str) -> String {
     inside.map_or(text, |(chosen, _)| chosen).to_owned()
 }
 
-/// The type by the mount table, which tells ext4 from ext2; by `statfs` where that is not to be had.
+/// Returns the type of the file system by the mount table, which tells ext4 from ext2; by `statfs` where the table
+/// cannot be read.
 fn file_system(path: &Path) -> Option<String> {
     // The file system that holds the node of a device says nothing about the device.
     if std::fs::metadata(path).ok()?.file_type().is_block_device() {

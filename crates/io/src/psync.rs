@@ -70,7 +70,7 @@ impl PsyncDisk {
         Ok(Self { pool: Arc::new(pool), info })
     }
 
-    /// Adds a sentence to its notes: why this way was taken, for one.
+    /// Adds a sentence to the notes of the disk, such as the reason why threads are used.
     #[must_use]
     pub(crate) fn with_note(mut self, note: String) -> Self {
         self.info.notes.push(note);

@@ -221,7 +221,7 @@ impl Parent {
         }
     }
 
-    /// The operation as it was pushed, once every part is back.
+    /// Returns the operation as it was pushed, once every part is back.
     fn into_op(self) -> Op {
         let kind = match self.whole {
             WholeOp::Passed(kind) => kind.unwrap_or(OpKind::Sync),
@@ -326,7 +326,7 @@ impl StripedQueue {
         for (index, child) in self.disk.children.iter().enumerate() {
             let end = layout.child_len(index as u64, offset + len);
             let child_len = child.len_bytes().map_err(|error| name_child(error, index, "allocate"))?;
-            // From its own end if that comes first, which leaves no gap.
+            // An allocation begins at the child's own end if that comes first, so that no gap is left.
             let start = layout.child_len(index as u64, offset).min(child_len) / self.info.align_bytes as u64;
             let start = start * self.info.align_bytes as u64;
             if start < end {
@@ -368,7 +368,7 @@ impl StripedQueue {
         let (mut finished, mut outcome) = (Vec::new(), Ok(()));
         for index in 0..self.children.len() {
             let child = &mut self.children[index];
-            // One with nothing in flight may have a backlog: `wait` has just taken its last operation.
+            // A child with nothing in flight may have a backlog: `wait` has just taken its last operation.
             if child.queue.in_flight() == 0 && child.backlog.is_empty() {
                 continue;
             }
@@ -499,7 +499,7 @@ impl Queue for StripedQueue {
             let most = match &collected {
                 Ok(()) if self.done.len() >= wait_for => break collected,
                 Ok(()) => None,
-                // Nothing of that child is under way: its descriptor may never tell.
+                // No operation of that child is under way: its descriptor may never become readable.
                 Err(refused) if wait_for > 0 && refused.may_pass() && refusals < REFUSALS_MAX => Some(&soon),
                 Err(_) => break collected,
             };
@@ -526,7 +526,7 @@ fn submit(child: &mut Child, index: usize) -> Result<()> {
     child.queue.submit().map_err(|error| name_child(error, index, "submit"))
 }
 
-/// One gathered write per child (more when it would have too many pieces), from slices of `parts`.
+/// Returns one gathered write per child (more when it would have too many pieces), from slices of `parts`.
 fn gathers(layout: Layout, offset: u64, parts: &[Arc<dyn StableBytes>], durable: bool) -> Vec<(usize, Op)> {
     /// A gathered write being assembled; the stripes of one disk are contiguous on it.
     struct Gather {

@@ -15,7 +15,7 @@ use crate::file::DiskFile;
 
 /// Most pieces of memory in one system call (IOV_MAX of Linux).
 const IOVECS_MAX: usize = 1024;
-/// Most bytes asked for at once. The kernel moves at most 2 GiB less a page a call; below that, and a round number.
+/// Most bytes in one system call: a round number below the kernel's limit, which is 2 GiB less a page.
 const CALL_BYTES_MAX: usize = 1 << 30;
 /// Most times that an operation is tried again after EINTR or EAGAIN, so that a file with no other answer does not hang its user. A sync
 /// is not tried again: after an interruption it is unknown which writes it has made durable.
@@ -23,7 +23,7 @@ const INTERRUPTIONS_MAX: u32 = 10_000;
 /// Times that a ring is asked again for pieces of one operation that it has cancelled, before system calls carry the operation out.
 const CANCELLATIONS_MAX: u32 = 3;
 
-/// An operation and how far it has come.
+/// An operation and its progress.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     op: Op,
@@ -37,11 +37,11 @@ pub(crate) struct Transfer {
 /// The memory still to be filled or written.
 #[derive(Debug)]
 enum Memory {
-    /// Nothing moves.
+    /// The operation moves no bytes.
     None,
-    /// One range.
+    /// One range of memory.
     One(libc::iovec),
-    /// Several; the ones before `first` are done.
+    /// Several ranges of memory; those before `first` are done.
     Many { iovecs: Vec<libc::iovec>, first: usize },
 }
 
@@ -51,21 +51,21 @@ unsafe impl Send for Transfer {}
 
 /// The next request of a transfer to the kernel.
 pub(crate) enum Piece<'a> {
-    /// Fill this memory.
+    /// Read into this memory.
     Read { start: *mut u8, len_bytes: u32 },
-    /// Write one range.
+    /// Write one range of memory.
     Write { start: *const u8, len_bytes: u32, durable: bool },
-    /// Write several ranges, one after the other.
+    /// Write several ranges of memory, one after the other.
     WriteGather { iovecs: &'a [libc::iovec], durable: bool },
-    /// fdatasync.
+    /// Make the file's data durable (fdatasync).
     Sync,
-    /// fallocate.
+    /// Reserve bytes of the file (fallocate).
     Allocate { len_bytes: u64 },
 }
 
 /// The meaning of a result from the kernel.
 pub(crate) enum Step {
-    /// Ask again, for the next piece.
+    /// Ask the kernel again, for the next piece.
     Again,
     /// Carry the rest out by system calls: the ring has cancelled too many pieces. Only an answer of a ring leads to it.
     CarryOut,
@@ -137,11 +137,11 @@ impl Transfer {
 
     /// Takes a ring's answer to the last piece, as [`Transfer::answered`] does.
     ///
-    /// A ring answers ECANCELED, or EFAULT, for a piece that it has not finished because the thread that submitted the piece has
-    /// ended or no worker could be started. Neither says anything of the file, so the piece is repeated. To repeat a write is safe:
-    /// some of its bytes may be in the file already, and the same bytes go to the same place while the operation is still in flight;
-    /// a durable write is flushed by its last repetition. A sync is not repeated, as for EINTR. If the memory of the operation could
-    /// really not be reached, the system call says so.
+    /// A ring answers ECANCELED, or EFAULT, for a piece that it has not finished because the thread that submitted the
+    /// piece has ended or no worker could be started. Neither says anything of the file, so the piece is repeated. To
+    /// repeat a write is safe: some of its bytes may be in the file already, and the same bytes go to the same place
+    /// while the operation is still in flight. A durable write is flushed by its last repetition. A sync is not
+    /// repeated, as for EINTR. If the memory of the operation could really not be reached, the system call says so.
     pub(crate) fn answered_by_ring(&mut self, answer: i64, file: &DiskFile) -> Step {
         let is_cancelled = [libc::ECANCELED, libc::EFAULT].into_iter().any(|errno| answer == -i64::from(errno));
         if !is_cancelled || matches!(self.op.kind, OpKind::Sync) {
@@ -156,7 +156,7 @@ impl Transfer {
         if answer < 0 {
             let errno = i32::try_from(-answer).unwrap_or(libc::EIO);
             self.interruptions += 1;
-            // A second sync may find pages marked clean that the first has not written, and say nothing of them.
+            // A second sync may find pages marked clean that the first has not written, and succeed without them.
             let may_repeat = !matches!(self.op.kind, OpKind::Sync);
             if may_repeat && matches!(errno, libc::EINTR | libc::EAGAIN) && self.interruptions < INTERRUPTIONS_MAX {
                 return Step::Again;
@@ -189,7 +189,7 @@ impl Transfer {
         Step::Again
     }
 
-    /// Carries it out on this thread, by system calls.
+    /// Carries the operation out on this thread, by system calls.
     pub(crate) fn carry_out(mut self, file: &DiskFile) -> Completion {
         let result = loop {
             let answer = self.call(file);

@@ -20,10 +20,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer;
 
-/// Submission entries a ring is given at most; a deeper queue sends in several steps.
+/// Most submission entries of a ring; a deeper queue submits in several steps.
 const SUBMISSION_ENTRIES_MAX: usize = 4096;
-/// Completion entries a ring is given at most (the kernel's limit is 65,536). The kernel keeps completions beyond
-/// that until there is space (IORING_FEAT_NODROP).
+/// Most completion entries of a ring (the kernel's limit is 65,536). The kernel keeps completions beyond that until
+/// there is space (IORING_FEAT_NODROP).
 const COMPLETION_ENTRIES_MAX: usize = 65_536;
 
 /// A file or block device, used through io_uring.
@@ -37,8 +37,8 @@ pub struct UringDisk {
 /// The set-up of a ring, for comparisons. The default measures best when the load is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UringOptions {
-    /// Let a kernel thread poll for submissions, and sleep after this many idle milliseconds (SQPOLL). Costs a core
-    /// while it polls, and excludes the two flags below.
+    /// If set, a kernel thread polls for submissions, and sleeps after this many idle milliseconds (SQPOLL). Costs a
+    /// core while it polls, and excludes the two flags below.
     pub sqpoll_idle_ms: Option<u32>,
     /// SINGLE_ISSUER and DEFER_TASKRUN. `Auto` takes them for queues with [`QueueOptions::single_thread`].
     pub defer_taskrun: FlagChoice,
@@ -47,9 +47,9 @@ pub struct UringOptions {
     /// that *submitted* happens to enter the kernel, a timer tick later (milliseconds, for a read of microseconds),
     /// however eagerly another thread waits for it.
     pub coop_taskrun: FlagChoice,
-    /// Register the file with the ring.
+    /// Whether to register the file with the ring.
     pub register_file: bool,
-    /// Register the memory in [`QueueOptions::registered`] with the ring.
+    /// Whether to register the memory in [`QueueOptions::registered`] with the ring.
     pub register_buffers: bool,
     /// Entries of both rings, instead of the number that fits [`QueueOptions::depth_max`]. Any number is correct; a
     /// small one costs system calls.
@@ -72,9 +72,9 @@ impl Default for UringOptions {
 /// Whether a ring takes a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagChoice {
-    /// Used where it is suitable and the kernel supports it.
+    /// The flag is used where it is suitable and the kernel supports it.
     Auto,
-    /// Never.
+    /// The flag is never used.
     Off,
 }
 
@@ -83,10 +83,10 @@ impl UringDisk {
     ///
     /// # Errors
     /// `Unsupported` or `NoPermission` when there is no io_uring for this process (the message names the cause), or
-    /// direct I/O is required and refused; `InvalidCall` for a path that is neither file nor device; `NotFound`,
+    /// direct I/O is required and refused. `InvalidCall` for a path that is neither file nor device. `NotFound`,
     /// `AlreadyExists`, `NoSpace` as the system reports.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
-        // First, so that nothing is created where it cannot be used.
+        // Checked first, so that no file is created that cannot be used.
         if let Some(refused) = Self::ring_refused() {
             return Err(refused.at(path));
         }
@@ -108,7 +108,8 @@ impl UringDisk {
         Self { file: Arc::new(file), queue_notes: Mutex::default() }
     }
 
-    /// Why this process can have no ring; `None` when it can. Sets one up and closes it, some 50 us.
+    /// Returns the reason why this process can have no ring; `None` when it can. Sets a ring up and closes it, in some
+    /// 50 us.
     pub fn ring_refused() -> Option<Error> {
         IoUring::new(1).map_err(|error| explain_setup(&error)).and_then(checked).err()
     }
@@ -165,7 +166,8 @@ struct Flags {
     set: fn(&mut Builder),
 }
 
-/// Newest first. TASKRUN_FLAG makes "is there work that only I can run" a look into memory instead of a system call.
+/// The flags of a queue that one thread uses: tried first, as only newer kernels know them. TASKRUN_FLAG lets the queue
+/// see in memory, without a system call, whether there is work that only its thread can run.
 const DEFERRED: Flags = Flags {
     name: "SINGLE_ISSUER and DEFER_TASKRUN",
     set: |builder| {

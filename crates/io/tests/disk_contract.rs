@@ -1,5 +1,6 @@
-//! One body of checks over every kind of disk on files: ring and thread pool, alone and striped, direct and buffered, on a
-//! file system with a device and on one in memory, queues bound to a thread and free ones, memory registered and not.
+//! One body of checks over every kind of disk on files: ring and thread pool, alone and striped, direct and buffered,
+//! on a file system with a device and on one in memory. Queues are bound to a thread or free, and their memory is
+//! registered or not.
 
 mod common;
 
@@ -58,7 +59,7 @@ fn a_pool_of_one_thread_keeps_the_contract() {
     keeps_the_contract_everywhere(|path, options| PsyncDisk::open(path, options, 1));
 }
 
-/// Three disks that `open` makes, side by side.
+/// Stripes a disk over three disks that `open` makes.
 fn striped<D: Disk + 'static>(
     path: &Path,
     options: &FileOptions,
@@ -81,7 +82,7 @@ fn a_striped_disk_keeps_the_contract_over_pools() {
     });
 }
 
-/// Four stripes over three disks: the first is asked twice, and takes one at a time.
+/// Four stripes lie on three disks: the first disk gets two operations, and takes one at a time.
 #[test]
 fn what_waits_for_a_disk_that_alone_is_busy_is_sent_when_it_is_free() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");

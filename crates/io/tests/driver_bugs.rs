@@ -15,12 +15,12 @@ use nofault_io::error::{ErrorKind, Result};
 use nofault_io::psync::PsyncDisk;
 use nofault_io::uring::{FlagChoice, UringDisk, UringOptions, UringQueue};
 
-/// A folder on a real file system, mostly.
+/// Creates a temporary folder in the build folder, which is on a real file system on most machines.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }
 
-/// A ring's disk of 4 MiB; `None`, and why on stderr, where no ring can be had.
+/// Creates a disk of 4 MiB that uses rings; `None`, with the reason on stderr, where no ring can be had.
 fn ring_disk(folder: &Path) -> Option<UringDisk> {
     if let Some(refused) = UringDisk::ring_refused() {
         eprintln!("not checked: {refused}");
@@ -32,7 +32,7 @@ fn ring_disk(folder: &Path) -> Option<UringDisk> {
     Some(disk)
 }
 
-/// Both kinds of disk, with 4 MiB in them, as far as they are available.
+/// Creates a disk of each available kind, with 4 MiB in it.
 fn disks(folder: &Path) -> Vec<Box<dyn Disk>> {
     let pool = PsyncDisk::open(&folder.join("pool"), &FileOptions { create: true, ..FileOptions::default() }, 3);
     let pool = pool.expect("a disk");
@@ -134,7 +134,7 @@ fn on_another_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
 }
 
-/// A queue that refuses other threads; `None`, and why on stderr, where the kernel has no such ring.
+/// Opens a queue that refuses other threads; `None`, with the reason on stderr, where the kernel has no such ring.
 fn bound_queue(disk: &UringDisk) -> Option<UringQueue> {
     let options = QueueOptions { single_thread: true, ..QueueOptions::default() };
     let queue = disk.queue_with(&options, &UringOptions::default()).expect("a queue");
@@ -362,7 +362,7 @@ fn fill_with_page_numbers(path: &Path, pages: u64) {
     std::fs::File::open(path).and_then(|file| file.sync_all()).expect("sync");
 }
 
-/// Has the kernel forget the bytes of a file that it has in memory.
+/// Drops the bytes of a file from the page cache.
 fn drop_cached(path: &Path) {
     let file = std::fs::File::open(path).expect("open");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
@@ -399,7 +399,7 @@ fn reads_that_miss_the_page_cache_outlive_the_thread_that_submitted_them() {
     }
 }
 
-/// A ring set up in one particular way.
+/// A disk whose rings are set up with the given options.
 #[derive(Debug)]
 struct TunedDisk(UringDisk, UringOptions);
 

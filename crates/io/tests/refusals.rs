@@ -22,7 +22,7 @@ fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }
 
-/// A disk with some pages in it; `None`, and why on stderr, where no ring can be had.
+/// Creates a disk with some pages in it; `None`, with the reason on stderr, where no ring can be had.
 fn ring_disk(folder: &Path, name: &str) -> Option<UringDisk> {
     if let Some(refused) = UringDisk::ring_refused() {
         eprintln!("not checked: {refused}");
@@ -38,7 +38,8 @@ fn read() -> OpKind {
     OpKind::Read(zeroed(PAGE))
 }
 
-/// Answers calls of io_uring_enter that bring entries, and no others: on this thread, from now on.
+/// Installs a filter that answers the calls of io_uring_enter that submit entries, and no others: on this thread, from
+/// now on.
 fn answer_entries(answer: u32, flags: libc::c_ulong) -> std::io::Result<libc::c_int> {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = |at: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Unit of sharing and of space accounting. Nothing to do with the pages of a database.
 pub(super) const PAGE_BYTES: usize = 4096;
-/// No simulated file is longer: one wild offset must end in an error, not in a table of that size.
+/// Limit of the length of a simulated file: one wild offset must end in an error, not in a table of that size.
 pub(super) const FILE_BYTES_MAX: u64 = 16 << 30;
 
 pub(super) type Page = [u8; PAGE_BYTES];
@@ -111,7 +111,7 @@ impl Bytes {
     }
 }
 
-/// The pages a range touches.
+/// Returns the pages that a range touches.
 pub(super) fn pages_of(range: Range<u64>) -> Range<usize> {
     if range.is_empty() {
         return 0..0;

@@ -13,9 +13,9 @@ use nofault_io::error::{Error, ErrorKind, Result};
 pub struct FileSnapshot(File);
 
 /// Every method fails with `NotFound` when no file has the name, and `InvalidCall` when a range ends beyond the file.
-/// They also work after a power cut, though only [`SimWorld::restart`] leads anywhere from there.
+/// They also work after a power cut, though only [`SimWorld::restart`] makes the files usable again.
 impl SimWorld {
-    /// The whole file, as a read would see it now.
+    /// Returns the whole file, as a read would see it now.
     ///
     /// # Errors
     /// `NotFound`.

@@ -1,4 +1,4 @@
-//! The contracts of `disk.rs` over a world: its directory, its disks and their queues.
+//! Implements the contracts of [`nofault_io::disk`] for a simulated world: its directory, its disks and their queues.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -85,7 +85,7 @@ impl File {
         self.cache.pages_held() * PAGE_BYTES as u64
     }
 
-    /// Bytes of space that writing or allocating the range would take.
+    /// Returns the bytes of space that writing or allocating the range would take.
     pub(super) fn bytes_missing(&self, range: Range<u64>) -> u64 {
         self.cache.pages_missing(range) * PAGE_BYTES as u64
     }
@@ -113,7 +113,8 @@ impl File {
         self.grow(seq, range, true);
     }
 
-    /// Cuts it to a multiple of whole pages. Until that is durable a power cut may bring back the bytes that were durable there.
+    /// Cuts the file to `len` bytes, a multiple of whole pages. Until the cut is durable, a power cut may bring back
+    /// the bytes that were durable there.
     pub(super) fn truncate(&mut self, seq: WriteSeq, len: u64) {
         self.cache.truncate(len);
         self.len = len;
@@ -122,7 +123,7 @@ impl File {
             growth.range.end = growth.range.end.min(len);
             growth.range.start < growth.range.end
         });
-        // Of two the later one is no longer than the other, unless the file has grown in between.
+        // Of two cuts, the later length is no larger than the earlier, unless the file has grown in between.
         let len = self.shortened.map_or(len, |(_, before)| before.min(len));
         self.shortened = Some((seq, len));
     }
@@ -286,7 +287,7 @@ impl File {
         let mut last = self.clone();
         let mut order = begun.to_vec();
         rng.shuffle(&mut order);
-        // In flight means after everything completed, and each of them a write of its own.
+        // Operations in flight count as later than all completed ones, and each as a write of its own.
         let first_seq = WriteSeq::MAX - order.len() as u64;
         for (seq, begun) in (first_seq..WriteSeq::MAX).zip(order) {
             match begun {

@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// Moves the completions of a queue to their owner; how many.
+    /// Moves the completions of a queue to their owner, and returns their number.
     pub(super) fn take_ready(&mut self, queue: QueueId, into: &mut Vec<Completion>) -> usize {
         let ready = self.ready.get_mut(&queue).map(std::mem::take).unwrap_or_default();
         let count = ready.len();
@@ -146,7 +146,7 @@ impl State {
         self.event(&what, None);
     }
 
-    /// Number of bytes after which the kernel returns early; `None` when it does not.
+    /// Returns the number of bytes after which the kernel returns early; `None` when it moves all.
     fn short_transfer(&mut self, operation: &Operation) -> Option<usize> {
         let sectors = operation.op.kind.len_bytes().div_ceil(self.options.sector_bytes);
         let plain = operation.effect.is_none() && operation.moved == 0 && sectors > 1;
@@ -155,7 +155,7 @@ impl State {
             .then(|| self.rng.usize(1..sectors) * self.options.sector_bytes)
     }
 
-    /// Carries the operation out, up to byte `until` of it.
+    /// Carries an operation out, up to its byte `until`.
     fn run(&mut self, operation: &mut Operation, until: usize) -> Result<()> {
         let action = describe_op(&operation.op);
         let job = Job {
@@ -357,8 +357,8 @@ fn file_of<'a>(files: &'a mut BTreeMap<FileId, File>, job: &Job) -> Result<&'a m
     files.get_mut(&job.file).ok_or_else(|| Error::new(ErrorKind::NotFound, job.action, "the file is gone"))
 }
 
-/// Another place of the file for as many bytes, at a distance that is a multiple of their number; the same place where
-/// there is no other.
+/// Returns another place of the file for as many bytes, at a distance that is a multiple of their number; the same
+/// place where there is no other.
 fn elsewhere(file_len: u64, offset: u64, len: usize, rng: &mut fastrand::Rng) -> u64 {
     let len = len as u64;
     let places = file_len.saturating_sub(offset % len) / len;

@@ -51,7 +51,7 @@
 //!   bytes (zeroes, or garbage with [`SimOptions::garbage_growth`]) or the other way round. A `Sync` makes them
 //!   durable; a durable write makes a length durable that reaches its end. A file that was cut has its old length and
 //!   bytes again after a power cut, or not, until a `Sync`, or a durable write behind the place of the cut, makes the
-//!   cut durable; bytes there that were never synced are lost.
+//!   cut durable. Bytes there that were never synced are lost.
 //! - **Names** are durable after `Directory::sync`. Until then changes that share a name form chains, and of each chain
 //!   a first part survives; a rename is one step. Syncing a file does not save its name.
 //! - **A failed sync** drops the writes that it covered, as Linux does: reads still see their bytes, a cut may keep or
@@ -99,7 +99,7 @@ pub use stats::SimStats;
 pub struct SimWorld(Arc<Mutex<State>>);
 
 impl SimWorld {
-    /// An empty world. The cost is negligible.
+    /// Creates an empty world. The cost is negligible.
     ///
     /// # Panics
     /// When an option is out of its range.
@@ -108,12 +108,13 @@ impl SimWorld {
         Self::of(State::new(seed, options, format!("SimWorld::new({seed}, {options:?})")))
     }
 
-    /// The world's directory. Every call returns the same one.
+    /// Returns the world's directory. Every call returns the same one.
     pub fn directory(&self) -> Arc<dyn Directory> {
         Arc::new(disk::SimDirectory(self.clone()))
     }
 
-    /// Events so far: each operation pushed, each completed, each change or sync of names and each cut of a file begun, each finished.
+    /// Returns the number of events so far. An event is an operation pushed or completed, or a change of names, a sync
+    /// of names or a cut of a file begun or finished.
     pub fn events(&self) -> u64 {
         self.with(|state| state.events)
     }
@@ -165,17 +166,17 @@ impl SimWorld {
         self.with(|state| state.options.rates = rates);
     }
 
-    /// Bytes taken by all files, counted in pages of 4096 bytes; removed files count while they are open.
+    /// Returns the bytes taken by all files, counted in pages of 4096 bytes; removed files count while they are open.
     pub fn bytes_used(&self) -> u64 {
         self.with(|state| state.bytes_used())
     }
 
-    /// Counts of the calls so far.
+    /// Returns the counts of the calls so far.
     pub fn stats(&self) -> SimStats {
         self.with(|state| state.stats)
     }
 
-    /// A hash of everything that happened: equal for two runs of the same history with the same seed.
+    /// Returns a hash of everything that happened: equal for two runs of the same history with the same seed.
     pub fn trace_hash(&self) -> u64 {
         self.with(|state| state.trace.0)
     }

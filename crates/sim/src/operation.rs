@@ -19,7 +19,7 @@ pub(super) struct Operation {
     pub(super) submitted: bool,
     /// Bytes moved so far, when a short transfer must be continued by the driver.
     pub(super) moved: usize,
-    /// For a sync: the last write it covers.
+    /// For a sync, the last write that it covers.
     pub(super) covered: WriteSeq,
     pub(super) effect: Option<Effect>,
 }
@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-/// All bytes of a write, joined.
+/// Returns all bytes of a write, joined.
 pub(super) fn copy_of(data: &WriteData) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(data.len_bytes());
     data.parts().for_each(|part| bytes.extend_from_slice(part));

@@ -1,4 +1,4 @@
-//! The options of a simulated world: how it treats its user, and the single faults that a test places by hand.
+//! The options of a simulated world: its behaviour, random faults, and the single faults that a test places by hand.
 
 use nofault_io::disk::DiskInfo;
 
@@ -61,7 +61,7 @@ pub struct SimOptions {
     pub defer: Defer,
     /// Whether files have a page cache.
     pub caching: Caching,
-    /// The unit that is written at once or not at all, in bytes: a power of two from 64 to 4096.
+    /// Size of a sector, the unit that is written at once or not at all, in bytes: a power of two from 64 to 4096.
     pub sector_bytes: usize,
     /// The required alignment of offsets, lengths and addresses; 1 for no rule.
     pub align_bytes: usize,
@@ -101,6 +101,8 @@ impl SimOptions {
         }
     }
 
+    /// Checks that each option is in its range.
+    ///
     /// # Panics
     /// When a value is out of its range: a mistake in a test.
     pub(super) fn check(&self) {
@@ -157,10 +159,11 @@ pub enum Call {
 /// The effect of a fault on the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It fails with this errno: EIO, ENOSPC, or ETIMEDOUT for something transient of kind `Other`. Names stay as they
-    /// were; a failed write leaves the bytes that [`Caching`] describes; a failed sync drops the writes that it covered.
+    /// The call fails with this errno: EIO, ENOSPC, or ETIMEDOUT for something transient of kind `Other`. Names stay as
+    /// they were; a failed write leaves the bytes that [`Caching`] describes; a failed sync drops the writes that it
+    /// covered.
     Errno(i32),
-    /// It is acknowledged and does nothing: a lost write, a sync or directory sync that lies, an
+    /// The call is acknowledged and does nothing: a lost write, a sync or directory sync that makes nothing durable, an
     /// allocation of nothing, a file that keeps its length. Other calls on names ignore it.
     Lost,
     /// The bytes of a read or write come from or go to another place of the same file; the right place when the file has
@@ -174,7 +177,7 @@ pub enum Effect {
     GarbageSector,
 }
 
-/// Trouble for certain calls, counted in the order they are made (for disks: pushed).
+/// A fault of certain calls, which are counted in the order in which they are made (for disks: pushed).
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub(super) call: Call,
@@ -185,7 +188,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Hits the next such call, once, on any file.
+    /// Creates a fault that hits the next such call, once, on any file.
     pub fn new(call: Call, effect: Effect) -> Self {
         Self { call, effect, name: None, skip: 0, times: 1 }
     }
@@ -211,12 +214,12 @@ impl Fault {
         self
     }
 
-    /// The kind of calls it is meant for.
+    /// Returns the kind of calls that the fault can hit.
     pub fn call(&self) -> Call {
         self.call
     }
 
-    /// Whether it hits this call; counts it when it could have.
+    /// Returns whether the fault hits this call; counts the call when the fault could have hit it.
     pub(super) fn hits(&mut self, call: Call, name: &str) -> bool {
         if self.call != call || self.name.as_deref().is_some_and(|wanted| wanted != name) || self.times == 0 {
             return false;

@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// The code that repeats it: how it was made, and when the power was cut.
+    /// Returns the code that makes this world again, and the event at which its power was cut.
     pub(super) fn story(&self) -> String {
         match self.cut_at {
             Some(event) => format!("{}.cut_after({event})", self.story),

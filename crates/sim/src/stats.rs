@@ -2,30 +2,31 @@
 
 use nofault_io::completion::{Op, OpKind};
 
-/// Counts since the world began. Operations count when they are pushed. Two readings subtract.
+/// Counts since the world began. Operations count when they are pushed. The difference of two readings counts the time
+/// between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SimStats {
-    /// Reads.
+    /// Number of reads.
     pub read_count: u64,
     /// Bytes asked for by reads.
     pub read_bytes: u64,
-    /// Writes, durable ones included.
+    /// Number of writes, durable ones included.
     pub write_count: u64,
     /// Bytes given to writes.
     pub write_bytes: u64,
-    /// Durable writes.
+    /// Number of durable writes.
     pub durable_write_count: u64,
-    /// Syncs of disks.
+    /// Number of syncs of disks.
     pub sync_count: u64,
-    /// Allocations.
+    /// Number of allocations.
     pub allocate_count: u64,
-    /// Files cut.
+    /// Number of cuts of files.
     pub truncate_count: u64,
-    /// Files created, opened, renamed or removed, and directory listings.
+    /// Number of files created, opened, renamed or removed, and of directory listings.
     pub name_call_count: u64,
-    /// Syncs of the directory.
+    /// Number of syncs of the directory.
     pub directory_sync_count: u64,
-    /// Calls and operations that failed.
+    /// Number of calls and operations that failed.
     pub error_count: u64,
 }
 

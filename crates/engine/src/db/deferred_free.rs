@@ -13,8 +13,8 @@
 //! 3. A page of values counts its values, and is freed with the last leaf that refers to it, in any order of the
 //!    leaves.
 //! 4. Damage does not stop the work. A node that cannot be read is freed, and the pages that only it refers to stay in
-//!    use for good, as they are unknown; so does a page of values that cannot be read, as later leaves may refer to it.
-//!    `Stats` counts each.
+//!    use for good, as they are unknown. A page of values that cannot be read stays in use as well, as later leaves may
+//!    refer to it. `Stats` counts each.
 //! 5. Damage does not spread to other tables: when a damaged node names a page that is whole but no part of the table,
 //!    only the reference is removed.
 

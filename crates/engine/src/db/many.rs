@@ -1,8 +1,8 @@
 //! Looks up many keys at once.
 //!
 //! Keys are taken in parts. The keys of one part are looked up side by side, and the pages that they miss are requested
-//! and submitted together, so that the device is busy while the next part is looked up; and while later parts are still
-//! at the device, earlier ones are finished.
+//! and submitted together, so that the device is busy while the next part is looked up. Earlier parts are finished
+//! while the reads of later ones are still at the device.
 //!
 //! Kept true by: a part never waits for permits, as others are held meanwhile (rule 1 of `pins`). Keys that get no
 //! permits are left to the end, when nothing is held, and are loaded together, with the guarantees that `pins` gives to

@@ -190,9 +190,9 @@ impl Drop for Owner {
     }
 }
 
-/// Ends the threads of a database, in this order: first the thread that frees pages, which needs free log space, which
-/// checkpoints make; then the checkpoint thread, so that the last checkpoint is the only one; last the log, which keeps
-/// the commits that the checkpoint could not take over.
+/// Ends the threads of a database, in this order. First comes the thread that frees pages, because it needs log space,
+/// which checkpoints free; then the checkpoint thread, so that the last checkpoint is the only one. Last comes the log,
+/// which keeps the commits that the checkpoint could not take over.
 ///
 /// # Errors
 /// The error of the checkpoint. The threads end all the same.

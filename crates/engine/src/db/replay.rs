@@ -8,8 +8,9 @@
 //! A damaged page of the catalog hides tables. Records that change one of them stay in the log, and so do all later ones: no checkpoint
 //! is made any more, and nothing can be committed. The other tables are brought up to date and can be read.
 //!
-//! Kept true by: changes are applied in the order of their keys, but of each key the youngest one alone; a commit that creates or
-//! removes a table is applied by itself, after everything before it, because the table's id is the commit's number.
+//! Kept true by: changes are applied in the order of their keys, but of each key the youngest one alone. A commit that
+//! creates or removes a table is applied by itself, after everything before it, because the table's id is the commit's
+//! number.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -61,9 +61,9 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Returns an upper bound of the number of pages that a large commit changes: an existing page for each operation,
-    /// as long as there are so many, and new pages for the bytes of keys and values, which may fill a page to no more
-    /// than a third.
+    /// Returns an upper bound of the number of pages that a large commit changes. It counts an existing page for each
+    /// operation, as long as there are so many, and new pages for the bytes of keys and values, which may fill a page
+    /// to no more than a third.
     pub(super) fn pages_of_large(&self, ops: &[Op]) -> usize {
         let page_bytes = self.store.page_bytes();
         let (mut long_pages, mut bytes) = (0, 0);

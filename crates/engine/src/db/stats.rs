@@ -34,7 +34,7 @@ pub struct Stats {
     pub log: LogStats,
     /// Checkpoints made since the database was opened.
     pub checkpoints: u64,
-    /// How the data file is read and written, and the reason when a faster way is not in use.
+    /// The way in which the data file is read and written, and the reason when a faster way is not in use.
     pub disk: DiskInfo,
     /// Counts of conflicts and retries of transactions that wanted the same keys.
     pub transactions: TransactionStats,

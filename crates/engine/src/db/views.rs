@@ -104,7 +104,7 @@ impl Snapshot {
         damage.into_iter().next().map_or(Ok(names), Err)
     }
 
-    /// A table by its name, as of this snapshot: also one that was dropped since.
+    /// Opens a table by its name, as of this snapshot: also a table that was dropped since.
     ///
     /// # Errors
     /// `NotFound` when there was none; as [`Snapshot::get`].

@@ -1,7 +1,7 @@
 //! Encodes and decodes log groups. A group is the content of one write of the log.
 //!
 //! A group is a whole number of blocks: a header, fragments of records, zeroes. Its header names the group before it by
-//! checksum, so groups form a chain that stale bytes of a recycled segment cannot continue; and it states up to which
+//! checksum, so groups form a chain that stale bytes of a recycled segment cannot continue. It also states up to which
 //! group everything was known to be durable when it was written, which is how recovery tells a torn tail from damage.
 //! All groups of one opening carry a number of that opening, so that none of them is ever written a second time by a
 //! later one.
@@ -71,7 +71,7 @@ pub(crate) struct FragmentHeader {
 }
 
 impl FragmentHeader {
-    /// Encodes the header.
+    /// Encodes the fragment header.
     pub(crate) fn encode(self) -> [u8; FRAGMENT_HEADER_BYTES] {
         let mut bytes = [0; FRAGMENT_HEADER_BYTES];
         let mut out = Writer { bytes: &mut bytes, at: 0 };

@@ -79,7 +79,7 @@ pub(crate) const fn inline_value_bytes_max(page_bytes: usize) -> usize {
 /// A value as a leaf holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cell<'a> {
-    /// The value itself.
+    /// A value in the leaf itself.
     Inline(&'a [u8]),
     /// A value in overflow pages.
     Overflow(OverflowRef),

@@ -3,8 +3,9 @@
 //! There are two, A and B, at fixed places for every page size. A checkpoint writes its superblock to one slot and then
 //! to the other, so each is the other's copy; `recovery::superblocks` decides which one is in force.
 //!
-//! Every version of the format keeps magic, version and file id where they are, and ends the 4,096 bytes with their CRC-64: so this build
-//! tells a whole superblock of a later version, which it must refuse, from a damaged one, for which the other slot stands in.
+//! Every version of the format keeps magic, version and file id where they are, and ends the 4,096 bytes with their
+//! CRC-64. So this build tells a whole superblock of a later version, which it must refuse, from a damaged one, for
+//! which the other slot stands in.
 
 use super::checksum::{ALGORITHM_CRC64_NVME, placed_checksum};
 use super::fields::{Reader, Writer, u64_at};

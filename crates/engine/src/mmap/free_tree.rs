@@ -61,7 +61,7 @@ pub(super) fn save(
     Err(Wait::Failed(Error::new(ErrorKind::Bug, "writing down the free pages does not come to an end")))
 }
 
-/// Reads all records.
+/// Reads all records of free pages.
 pub(super) fn load<P: Pages>(pages: &P, state: State) -> Attempt<Records> {
     let (mut records, mut chunk) = (Records::new(), Chunk::default());
     let mut rest = Some(KeyRange { start: Vec::new(), end: None });

@@ -19,7 +19,7 @@
 //! 3. The private map drops its copies only while commits wait, and after every committed page was applied: afterwards
 //!    it shows the pages of the file.
 //! 4. A commit's versions and state are there before the log has all of its record: any thread that waits for the log
-//!    writes all records in it, and from then on the commit is visible, and a checkpoint may be at it.
+//!    writes all records in it. From then on the commit is visible, and a checkpoint may be at it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

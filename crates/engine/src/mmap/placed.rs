@@ -11,7 +11,7 @@
 //!    then: a version is placed only when every reader finds it, or a newer one, beside the map, until the table leads
 //!    to it (`logged`).
 //! 2. Blocks never run out before pages do: a page has at most one block in the durable checkpoint, one in the
-//!    checkpoint that is being made and a newer one; the file is long enough for that, and the unused part takes no
+//!    checkpoint that is being made and a newer one. The file is long enough for that, and the unused part takes no
 //!    space.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};

@@ -7,7 +7,7 @@
 //! 2. The pages are durable before the meta page that leads to them is written; that is durable before the commit is visible.
 //! 3. The meta page is written over the older of the two: torn, it leaves the state before.
 //! 4. The meta page from which opening continues is made durable before anything else is written: found in the page
-//!    cache, it need not be durable, and pages that only the meta page before it needs count as unused from then on.
+//!    cache, it need not be durable. Pages that only the meta page before it needs count as unused from then on.
 //!
 //! A writable map changes how the copies get to the file: by stores into the map and `msync` instead of `pwrite` and `fdatasync`.
 //! The copies themselves are made in user memory in both forms, so that an abandoned commit leaves no trace.

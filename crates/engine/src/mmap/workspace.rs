@@ -102,7 +102,7 @@ impl Pages for View<'_> {
 
 /// Where a commit makes its copies of pages.
 enum Target<'a> {
-    /// In user memory.
+    /// In user memory, on top of the pages that `base` shows.
     Heap { base: View<'a>, copies: BTreeMap<PageId, Box<[u8]>> },
     /// In a private map: the operating system copies a page at the first store into it.
     Private { shape: Shape, map: &'a MappedFile },

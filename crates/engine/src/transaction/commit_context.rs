@@ -1,8 +1,8 @@
 //! The facts that a commit gathers about the pages it will touch, outside of the section, so other commits proceed
 //! meanwhile.
 //!
-//! Invariant: a gathered fact is only used where it still holds. A commit may wait long and come back often, and
-//! holds no snapshot that would keep pages from being freed: the pages of the value it will replace may be parts of
+//! Invariant: a gathered fact is only used where it still holds. A commit may wait long and come back often, and holds
+//! no snapshot that would keep pages from being freed. The pages of the value that it will replace may be parts of
 //! other values when it comes back, and the root may even be that of the next value of the same key.
 
 use std::collections::HashMap;

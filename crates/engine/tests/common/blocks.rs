@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nofault_sim::SimWorld;
 
-/// The nodes and pages of values in a data file with small pages: page, kind, level, table (of a node), and where the block begins.
+/// Returns the nodes and pages of values in a data file with small pages: page id, kind, level, table (of a node), and
+/// offset of the block in bytes.
 fn pages_in(world: &SimWorld) -> Vec<(u64, u8, u8, u64, usize)> {
     let data = world.read_file("data").unwrap();
     let number = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
     let blocks = (131_072..data.len()).step_by(512);
     let pages = blocks.map(|at| (number(at + 8), data[at + 40], data[at + 41], number(at + 56), at));
-    // Nodes of the page table have letters where pages have their number.
+    // Nodes of the page table have letters where pages have their page id.
     pages.filter(|(page, kind, ..)| *page < 1 << 20 && (1..=4).contains(kind)).collect()
 }
 
@@ -27,8 +28,8 @@ pub(crate) fn largest_table(world: &SimWorld) -> (u64, u8) {
     (table, top)
 }
 
-/// Damages all versions of one in `step` pages of this kind and level, at least of one page. Nodes are damaged only if
-/// they belong to the table.
+/// Damages all versions of one in `step` pages of this kind and level, and of one page at least. Nodes are damaged only
+/// if they belong to the table.
 pub(crate) fn damage(world: &SimWorld, kind: u8, level: u8, table: u64, step: usize) {
     let of_kind =
         |page: &&(u64, u8, u8, u64, usize)| (page.1, page.2) == (kind, level) && (kind != 1 || page.3 == table);

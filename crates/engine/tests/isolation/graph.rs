@@ -1,11 +1,11 @@
 //! Finds anomalies in a history of transactions, as Elle does: as cycles in the graph of transactions that must precede others.
 //!
-//! Keys hold lists to which transactions append unique elements, so a read of a list also tells the order of the appends
-//! before it. Or they hold registers with unique values: the order of two values is known where a transaction reads one and
-//! writes the next. Three kinds of edges follow: from the writer of a version to the writer of the next version (`ww`), from
-//! the writer of a version to its readers (`wr`), and from a reader of a version to the writer of the next version (`rw`). A
-//! transaction that ended before another began comes before it too (`rt`): with those edges the check is one for strict
-//! serializability. A history passes when its graph has no cycle.
+//! Keys hold lists to which transactions append unique elements, so a read of a list also tells the order of the
+//! appends before it. Or they hold registers with unique values: the order of two values is known where a transaction
+//! reads one and writes the next. Three kinds of edges follow. They lead from the writer of a version to the writer of
+//! the next version (`ww`), from the writer of a version to its readers (`wr`), and from a reader of a version to the
+//! writer of the next version (`rw`). A transaction that ended before another began comes before it too (`rt`): with
+//! those edges the check is one for strict serializability. A history passes when its graph has no cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,14 +46,15 @@ pub(crate) enum Outcome {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Txn {
-    /// Time before the transaction began, in ticks of a shared clock. `ended` is the time after its end, if known.
+    /// A moment before the transaction began, in ticks of a shared clock. `ended` is a moment after its end, if that is
+    /// known.
     pub(crate) begun: u64,
     pub(crate) ended: Option<u64>,
     pub(crate) outcome: Outcome,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Why a history is not strictly serializable.
+/// The kind of an anomaly, which makes a history not strictly serializable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// A transaction does not see its own writes, or one key in two ways.
@@ -72,7 +73,7 @@ pub(crate) enum Kind {
     G1c,
     GSingle,
     G2Item,
-    /// As `GSingle`, and at least one of the reads was a range read.
+    /// A cycle with several edges from reads to later writes, of which at least one is of a range read.
     G2,
     /// As `G0`, in a cycle that also contains edges of real time.
     G0Realtime,

@@ -301,7 +301,8 @@ pub(crate) fn run_clients(db: &blocking::Db, clients: &Arc<Clients>, rng: &mut R
     });
 }
 
-/// A database with tables for lists and registers, in memory. Small pages, and less memory than would be comfortable.
+/// Creates a database on a simulated disk with tables for lists and registers. Its pages are small, and its cache is
+/// smaller than its data.
 fn database(seed: u64) -> blocking::Db {
     let page_bytes = [512, 1024, 4096][seed as usize % 3];
     let cache_bytes = (1 << 20) + (page_bytes - 512) * 150;
@@ -359,7 +360,8 @@ fn threads_and_tasks_beside_each_other_are_strictly_serializable() {
     println!("{all:?}");
 }
 
-/// Run by `cargo xtask histories`, for as long as it says: histories in memory, and some with kills of the process.
+/// Run by `cargo xtask histories`, for the time that it requests: histories in memory, and some with kills of the
+/// process.
 #[test]
 #[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask histories"]
 fn histories_for_minutes() {

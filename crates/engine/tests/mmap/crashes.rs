@@ -1,4 +1,4 @@
-//! Killed processes and lost sectors: every acknowledged commit is there, and nothing of others.
+//! Killed processes and lost sectors: every acknowledged commit is there, and nothing of commits that were not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -141,7 +141,7 @@ fn with_any_unsynced_sectors_lost_the_log_makes_the_file_whole() {
             let before = std::fs::read(life.path().join("data")).unwrap();
             for _ in 0..4 {
                 live(&mut model, 10);
-                // The thread brings them to the page cache, without a sync.
+                // The background thread writes the pages to the page cache, without a sync.
                 for _ in 0..200 {
                     if store.stats().waiting_pages == 0 {
                         break;

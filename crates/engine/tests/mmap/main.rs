@@ -1,7 +1,7 @@
 //! The stores over mapped files: one body of tests over every protocol.
 //!
-//! A map cannot be simulated, so power cuts are imitated: a copy of the file as of its last sync and one of what the page cache
-//! has later are mixed sector by sector.
+//! A map cannot be simulated, so power cuts are imitated: a copy of the file as of its last sync and a copy of its
+//! later state in the page cache are mixed sector by sector.
 
 #![cfg(feature = "mmap")]
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]

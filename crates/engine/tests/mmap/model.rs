@@ -74,7 +74,7 @@ fn follows_the_model(settings: &Settings, steps: &[Step]) {
                 assert!(found == wanted);
             }
             Step::Refused => {
-                // Half of it is done when it is refused: nothing of that may stay.
+                // The batch is half done when it is refused: none of its changes may stay.
                 let mut batch = Batch::new();
                 model.keys().take(40).for_each(|key| {
                     batch.delete(key.clone());

@@ -18,7 +18,7 @@ const LIMIT_BYTES: usize = CACHE_BYTES / 10 * 13 + (64 << 20);
 const GROUPS: [(&str, &str); 2] =
     [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
 
-/// One in so many rows is changed after the load.
+/// One in this many rows is changed after the load.
 const CHANGED: u64 = 20;
 
 /// Settings with a small cache and a log of the default size, whose segments are as large as the cache.

@@ -77,7 +77,8 @@ struct Tally {
     unharmed: u32,
 }
 
-/// Opens a damaged copy and reads everything, one by one and by scanning. `excused` may be shown instead of the newest state.
+/// Opens a damaged copy and reads everything, one by one and by scanning. With `excused` the database may show the
+/// content before the last commit instead of the newest.
 fn examine(world: &SimWorld, patient: &Patient, excused: bool, what: &str, tally: &mut Tally) {
     let directory: Arc<dyn Directory> = world.directory();
     let db = match Db::open_in(&directory, &tiny()) {
@@ -96,7 +97,8 @@ fn examine(world: &SimWorld, patient: &Patient, excused: bool, what: &str, tally
     if excused {
         states.push(&patient.before);
     }
-    // Which of the states it shows may be told from the first difference only, so the rest must agree with it.
+    // The database must show one of the states as a whole, so the state is chosen first, and all that is read must
+    // agree with it.
     let shown = states.into_iter().find(|state| agrees(&db, state));
     let expected = shown.unwrap_or_else(|| {
         let found = crate::story::content(&db);
@@ -228,8 +230,9 @@ fn damage_in_the_middle_of_the_log_is_reported_and_not_cut_off() {
                 let after = world.read_file("log").unwrap();
                 let last = patient.last_group.start as usize..patient.last_group.end as usize;
                 let excused = before[last.clone()] != after[last];
-                // A swap with the very last group damages two, and only that one knew that the other was durable: the log
-                // may end before both, at a commit whose state is not kept here. The content must be whole all the same.
+                // A swap with the very last group damages two groups, and only the last one states that the other is
+                // durable: the log may end before both, at a commit whose state is not kept here. The content must be
+                // whole all the same.
                 if excused && kind == 3 {
                     let directory: Arc<dyn Directory> = world.directory();
                     match Db::open_in(&directory, &tiny()) {
@@ -309,7 +312,7 @@ fn a_node_that_cannot_be_read_makes_no_sound_page_of_values_broken() {
         let page = u64::from_le_bytes(data[at + 8..at + 16].try_into().unwrap());
         let (kind, level) = (data[at + 40], data[at + 41]);
         let is_of_catalog = data[at + 56..at + 64] == [0; 8];
-        // Nodes of the page table have letters where pages have their number.
+        // Nodes of the page table have letters where pages have their page id.
         if page >= 1 << 20 || kind != 1 || is_of_catalog {
             continue;
         }

@@ -1,4 +1,5 @@
-//! One call to the system fails, whichever it is: the caller hears of it, reads go on, and nothing acknowledged is lost.
+//! One call to the system fails, whichever it is: the caller gets an error, reads go on, and nothing acknowledged is
+//! lost.
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const STEPS: usize = 45;
 
-/// Creates a database, takes steps, and goes on after each failure as a careful application would; then checks the content.
-/// Returns the counts of calls to the world, and whether the fault was met.
+/// Creates a database, takes steps, and goes on after each failure as a careful application would; then checks the
+/// content. Returns the counts of calls to the simulated disk, and whether the fault occurred.
 fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     let caching = [Caching::Direct, Caching::Buffered][seed as usize / 2 % 2];
     let options = [SimOptions::calm(), SimOptions::adversarial()][seed as usize % 2];
@@ -89,7 +90,8 @@ fn check_kind(error: &Error, what: &str) {
     assert!(error.to_string().len() > 10, "{what}: {error:?} says nothing");
 }
 
-/// After a failure: either nothing happened and commits go on, or commits fail for good and reads go on.
+/// Checks the database after a failure: either nothing happened and commits go on, or commits fail for good and reads
+/// go on.
 ///
 /// A page cache may have dropped pages that a failed sync covered, and the pool had no reason to keep them. A read of such a page
 /// is an error that names it, until the database is opened again and has them from the log.

@@ -1,4 +1,4 @@
-//! Futures by hand: dropped at every point where they wait, and the same answers whichever way one asks.
+//! Futures polled by hand: dropped at every point where they wait. All ways of reading give the same answers.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn polled<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
         if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Some(answer);
         }
-        // The time is for a wake-up that got lost: then the test is slow, and `whole` says so.
+        // The timeout covers a lost wake-up: then the test is slow, and `whole` reports it.
         std::thread::park_timeout(Duration::from_secs(5));
     }
     None
@@ -175,7 +175,7 @@ fn commit_or_drop(
     let outcome = polled(polls, db.write(batch, Durability::Sync));
     if outcome.is_none() {
         *dropped += 1;
-        // Whatever it left behind has happened once a later commit is durable.
+        // A commit that the dropped future left behind has taken effect once a later commit is durable.
         whole(table.put("later", "commit")).unwrap();
         rows.insert(b"later".to_vec(), b"commit"[..].into());
         after.insert(b"later".to_vec(), b"commit"[..].into());
@@ -197,7 +197,7 @@ fn a_large_commit_whose_future_is_gone_becomes_visible_by_itself() {
     for number in 0..150 {
         batch.put(&table, key_of(number), value_of(10_000 + number, 60));
     }
-    // The first poll hands it to a thread, which ends before the future is dropped.
+    // The first poll hands the commit to a thread, which may end before the future is dropped.
     assert!(polled(1, db.write(batch, Durability::Sync)).is_none());
     let wanted = Some(value_of(10_000, 60).to_vec());
     let is_there = |_: u32| {

@@ -131,7 +131,8 @@ fn a_long_value_whose_index_names_no_page_can_be_deleted_and_overwritten() {
         let mut forged = 0;
         for at in (131_072..data.len()).step_by(512) {
             let page = u64::from_le_bytes(data[at + 8..at + 16].try_into().unwrap());
-            // An index of a long value, which has room at its end. Nodes of the page table have letters where pages have their number.
+            // An index of a long value, which has unused bytes at its end. Nodes of the page table have letters where
+            // pages have their page id.
             if page < 1 << 20 && (data[at + 40], data[at + 41]) == (2, 1) {
                 forge(file_id, &mut data[at..at + 512], |page| page[48..54].copy_from_slice(&named.to_le_bytes()[..6]));
                 world.overwrite("data", at as u64, &data[at..at + 512]).unwrap();

@@ -1,4 +1,4 @@
-//! Hard tests of the whole database, through its public face only: a model beside it, a simulated disk beneath it.
+//! Hard tests of the whole database, through its public calls only: with a model to compare with, on a simulated disk.
 //!
 //! Each test draws everything it does from a seed. A failure prints the seed and the line that repeats it.
 

@@ -16,8 +16,8 @@ use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story::{Book, FailedStory, Story, Style, blames_the_data, content, for_each_seed, tiny_with, verify};
 
-/// Lives of a database, each ended by a cut at a random event: in recovery, in a checkpoint, in the middle of a commit.
-/// Each life begins with the files that the one before has left.
+/// Runs several lives of a database, each ended by a power cut at a random event: in recovery, in a checkpoint, in the
+/// middle of a commit. Each life begins with the files that the one before has left.
 pub(crate) fn lives(seed: u64, count: usize) -> History {
     let mut rng = Rng::with_seed(seed);
     // Small pages make the tallest trees; each of the others has its turn.
@@ -138,7 +138,8 @@ fn creation_and_a_first_checkpoint_cut_at_every_event_leave_nothing_or_a_databas
     });
 }
 
-/// A book, which is `None` until the database was created, and whether nothing failed.
+/// Creates a database and runs a short history with a checkpoint, until a call fails. Returns the book of contents that
+/// may be there, `None` if the creation failed, and whether nothing failed.
 fn short_history(world: &SimWorld, settings: &Settings, seed: u64) -> (Option<Book>, bool) {
     let directory: Arc<dyn Directory> = world.directory();
     let Ok(db) = Db::create_in(&directory, settings) else { return (None, false) };
@@ -180,8 +181,9 @@ fn power_cuts_for_minutes() {
     for_minutes("power_cuts_for_minutes -- --ignored", |seed| lives(seed, 250).cuts);
 }
 
-/// Runs `body` for as many minutes as `NOFAULT_SIM_MINUTES` says, with seeds never used before, one at a time on each CPU; or once,
-/// with the seed in `NOFAULT_SEED`. It answers how many power cuts it made. A failure names its seed.
+/// Runs `body` for as many minutes as `NOFAULT_SIM_MINUTES` says, with seeds never used before, one at a time on each
+/// CPU; or once, with the seed in `NOFAULT_SEED`. `body` returns the number of power cuts that it made. A failure names
+/// its seed.
 pub(crate) fn for_minutes(test: &'static str, body: impl Fn(u64) -> u64 + Sync) {
     if std::env::var_os("NOFAULT_SEED").is_some() {
         return for_each_seed(test, [], |seed| println!("{} power cuts", body(seed)));

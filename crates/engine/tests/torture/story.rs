@@ -1,8 +1,8 @@
 //! Random histories of a database, run on a model (a map in memory) as well. All tests here consist of them.
 //!
-//! Kept true by: `Book::states` holds what the database may show after a crash. The first is known to be durable; each that
-//! follows was attempted and not acknowledged as durable. Commits are made one after the other, so a crash always leaves
-//! one of these states, whole.
+//! Kept true by: `Book::states` holds the contents that the database may show after a crash. The first is known to be
+//! durable; each that follows was attempted and not acknowledged as durable. Commits are made one after the other, so a
+//! crash always leaves one of these states, whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ pub(crate) fn content(db: &Db) -> Result<Model> {
 }
 
 pub(crate) fn key_of(number: u32) -> Vec<u8> {
-    // Some keys are long, and begins are shared.
+    // Some keys are long, and keys share their beginnings.
     format!("key-{:04}{}", number, "x".repeat((number % 11 * 5) as usize)).into_bytes()
 }
 

@@ -1,10 +1,10 @@
 //! Power cuts, kills and failed writes while several threads use one database in every way beside each other.
 //!
-//! A seed draws a database and a few lives of it. In a life real threads write, load, drop, read snapshots, compact, make
-//! checkpoints and verify on one simulated disk; at some hundred moments chosen inside the engine's own calls the disk is
-//! copied as a power cut would leave it; and in the end the power fails, the process is killed, a write fails, or the
-//! database is closed. Afterwards each copy is opened, often with further cuts in recovery, and [`check`] says whether it
-//! may look like that.
+//! A seed draws a database and a few lives of it. In a life real threads write, load, drop, read snapshots, compact,
+//! make checkpoints and verify on one simulated disk. At some hundred moments chosen inside the engine's own calls the
+//! disk is copied as a power cut would leave it. In the end the power fails, the process is killed, a write fails, or
+//! the database is closed. Afterwards each copy is opened, often with further cuts in recovery, and [`check`] decides
+//! whether it may have this content.
 //!
 //! The order of threads is not drawn, so a seed does not repeat a failure to the last step. A failure leaves the files and
 //! the history behind, and prints how to check them again.
@@ -140,10 +140,11 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Runs the life and checks all of its views. Returns the world after the life, its content, and the next free id.
+    /// Runs the life and checks all of its views. Returns the simulated disk after the life, the database's content,
+    /// and the next free id.
     fn run(&self, world: SimWorld, first_id: u32, rng: &mut Rng, tally: &mut Tally) -> (SimWorld, Model, u32) {
         let end = End::draw(rng);
-        // Shown when this hangs.
+        // Printed for the case that this life hangs.
         println!("{}, {end:?}", self.what);
         let setting = self.setting;
         let shared = Arc::new(Shared {
@@ -264,7 +265,8 @@ impl Life<'_> {
         });
     }
 
-    /// Opens an image, perhaps with power cuts during recovery, and checks its content. Returns the world afterwards, and its content.
+    /// Opens a copy of the disk, perhaps with power cuts during recovery, and checks its content. Returns the disk
+    /// afterwards, and the content.
     fn check_image(
         &self,
         image: Image,

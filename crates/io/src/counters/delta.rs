@@ -97,9 +97,9 @@ counters! {
     sum pgsteal_kswapd: Option<u64>,
     /// Pages that allocating threads freed; cgroup reclaim is not in it.
     sum pgsteal_direct: Option<u64>,
-    /// Page-cache pages freed, by anyone, cgroup reclaim included.
+    /// Page-cache pages freed by any thread, cgroup reclaim included.
     sum pgsteal_file: Option<u64>,
-    /// Anonymous pages freed, by anyone.
+    /// Anonymous pages freed by any thread.
     sum pgsteal_anon: Option<u64>,
     /// Allocations that had to reclaim first, over all zones.
     sum allocstall: Option<u64>,
@@ -121,7 +121,7 @@ counters! {
     sum thp_split_page: Option<u64>,
     /// Allocations that had to compact memory first.
     sum compact_stall: Option<u64>,
-    /// Page cache now.
+    /// Size of the page cache now.
     now page_cache_bytes: Option<u64>,
     /// Free memory now.
     now free_bytes: Option<u64>,

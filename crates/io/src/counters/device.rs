@@ -58,23 +58,23 @@ impl BlockDevice {
         Ok(Self { name: shown.map_or(plain.clone(), |own| format!("{plain} ({own})")), sysfs, disk_sysfs, lower })
     }
 
-    /// Its kernel name, as `nvme0n1p2` or `dm-0 (vg-data)`.
+    /// Returns the kernel name of the device, as `nvme0n1p2` or `dm-0 (vg-data)`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its folder in `/sys`, which has `stat`.
+    /// Returns the folder of the device in `/sys`, which contains `stat`.
     pub fn sysfs(&self) -> &Path {
         &self.sysfs
     }
 
-    /// The devices it is stacked on, by kernel name; empty for a disk or a partition.
+    /// Returns the devices on which this one is stacked, by kernel name; none for a disk or a partition.
     pub fn lower(&self) -> &[String] {
         &self.lower
     }
 
-    /// One attribute of its disk, as `queue/read_ahead_kb`, without the line end. A partition has its disk's
-    /// attributes.
+    /// Returns one attribute of the disk, as `queue/read_ahead_kb`, without the line end. A partition has the
+    /// attributes of its disk.
     pub fn attribute(&self, name: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.disk_sysfs.join(name)).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())

@@ -3,11 +3,11 @@
 /// Interrupts between CPUs, each summed over all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Interrupts {
-    /// Line `TLB:` (x86 only).
+    /// TLB shootdowns: line `TLB:` (x86 only).
     pub tlb: Option<u64>,
-    /// Line `CAL:`, or the one described so.
+    /// Function-call interrupts: line `CAL:`, or the line that is described as such.
     pub function_call: Option<u64>,
-    /// Line `RES:`, or the one described so.
+    /// Rescheduling interrupts: line `RES:`, or the line that is described as such.
     pub rescheduling: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ pub struct CpuTicks {
     pub steal: Option<u64>,
 }
 
-/// A device's `stat` file.
+/// The content of a block device's `stat` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
     /// Reads completed.
@@ -41,18 +41,18 @@ pub struct Device {
     pub flushes: Option<u64>,
 }
 
-/// A `/proc/<pid>/stat` file.
+/// The content of a `/proc/<pid>/stat` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thread<'a> {
-    /// Its short name.
+    /// Short name of the thread or process.
     pub name: &'a str,
-    /// Whether the kernel runs it (`PF_KTHREAD`).
+    /// Whether it is a thread of the kernel (`PF_KTHREAD`).
     pub is_kernel: bool,
-    /// User and system time.
+    /// User and system time together, in clock ticks.
     pub cpu_ticks: u64,
 }
 
-/// `/proc/interrupts`. Finds the lines by label (x86) or by description (arm64, RISC-V).
+/// Parses `/proc/interrupts`. Finds the lines by label (x86) or by description (arm64, RISC-V).
 pub fn interrupts(text: &str) -> Interrupts {
     let mut found = Interrupts::default();
     for line in text.lines() {
@@ -78,7 +78,7 @@ pub fn interrupts(text: &str) -> Interrupts {
     found
 }
 
-/// Lines of a name and a number (`/proc/vmstat`, `memory.stat`); other lines are passed over.
+/// Parses lines of a name and a number (`/proc/vmstat`, `memory.stat`); other lines are passed over.
 pub fn pairs(text: &str) -> impl Iterator<Item = (&str, u64)> {
     text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -86,17 +86,17 @@ pub fn pairs(text: &str) -> impl Iterator<Item = (&str, u64)> {
     })
 }
 
-/// The number after `name` at the start of a line (`/proc/meminfo`, `/proc/self/io`, `memory.stat`).
+/// Returns the number after `name` at the start of a line (`/proc/meminfo`, `/proc/self/io`, `memory.stat`).
 pub fn field(text: &str, name: &str) -> Option<u64> {
     pairs(text).find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// A number alone.
+/// Parses a text that is one number.
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The sum over all CPUs in `/proc/stat`.
+/// Parses the line of `/proc/stat` with the sums over all CPUs.
 pub fn cpu_ticks(text: &str) -> Option<CpuTicks> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let mut ticks = line.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
@@ -128,7 +128,7 @@ pub fn device(text: &str) -> Option<Device> {
     })
 }
 
-/// Totals of a pressure file in microseconds: (some, full).
+/// Returns the totals of a pressure file in microseconds: (some, full).
 pub fn pressure(text: &str) -> (Option<u64>, Option<u64>) {
     let total = |kind: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '))?;
@@ -137,7 +137,7 @@ pub fn pressure(text: &str) -> (Option<u64>, Option<u64>) {
     (total("some"), total("full"))
 }
 
-/// `/proc/<pid>/stat`. The name stands in brackets and may itself contain brackets and spaces.
+/// Parses `/proc/<pid>/stat`. The name stands in brackets and may itself contain brackets and spaces.
 pub fn thread(text: &str) -> Option<Thread<'_>> {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let (before, after) = text.rsplit_once(')')?;

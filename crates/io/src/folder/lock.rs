@@ -1,8 +1,8 @@
 //! Locks on files of a folder, and the file in which their holder leaves its name.
 //!
-//! The lock is on the file that it protects, so no name that is removed, renamed or put back lets a second process in. It is a lock of
-//! the open file description (F_OFD_SETLK): two openings in one process exclude each other, and closing another descriptor of the same
-//! file does not let go. The file with the name is for the message alone.
+//! The lock is on the file that it protects, so no name that is removed, renamed or put back lets a second process in.
+//! It is a lock of the open file description (F_OFD_SETLK): two openings in one process exclude each other, and closing
+//! another descriptor of the same file does not release it. The file with the name is for the message alone.
 //!
 //! Kept true by: a lock is given only when the name still stands for the file that was locked.
 
@@ -30,7 +30,7 @@ const SIGNATURE: &str = "process ";
 /// same file, and their locks exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// F_OFD_SETLK.
+    /// F_OFD_SETLK, for a lock of the open file description.
     Description,
     /// flock, where the kernel or the file system does not support locks of open file descriptions.
     Flock,
@@ -223,7 +223,7 @@ fn signature(mut file: &File) -> Option<String> {
     number.starts_with(|first: char| first.is_ascii_digit()).then(|| text.trim().to_owned())
 }
 
-/// See [`Folder::is_signature`].
+/// Returns whether a file holds the name of a process or nothing: see [`Folder::is_signature`].
 pub(super) fn is_signature(folder: &Folder, name: &str) -> bool {
     let path = folder.path.join(name);
     let file = open_regular("read", folder.descriptor.as_fd(), name, &path, OFlags::RDONLY);

@@ -30,7 +30,7 @@ impl MappedFile {
         unsafe { Self::map_near(hint, file, protection, range) }
     }
 
-    /// [`Advice::Collapse`](super::Advice::Collapse), which rustix does not know yet.
+    /// Applies [`Advice::Collapse`](super::Advice::Collapse) to `range`; rustix does not have this call yet.
     pub(super) fn collapse(&self, range: Range<usize>) -> Result<()> {
         let what = "put into huge pages";
         let (start, len) = self.whole_pages(what, &range)?;
@@ -50,7 +50,7 @@ impl MappedFile {
     }
 }
 
-/// An address at a multiple of `align_bytes` with `len_bytes` free bytes behind it; null where none is found.
+/// Finds an address at a multiple of `align_bytes` with `len_bytes` free bytes behind it; null where there is none.
 fn free_place(len_bytes: usize, align_bytes: usize) -> *mut std::ffi::c_void {
     let Some(room) = len_bytes.checked_add(align_bytes).filter(|room| *room <= isize::MAX as usize) else {
         return std::ptr::null_mut();

@@ -25,7 +25,8 @@ use std::sync::{Once, OnceLock};
 
 use crate::error::{Error, Result};
 
-/// Pages marked one by one; when more fail, the whole map counts as failed (it was truncated, or the device is gone).
+/// Number of failed pages that are marked one by one; when more fail, the whole map counts as failed (it was truncated,
+/// or the device is gone).
 const SLOTS: usize = 16;
 
 /// The pages of one map that could not be read.
@@ -73,8 +74,9 @@ struct Guard {
     /// Guarded pages of the map.
     pages: Range<usize>,
     faults: *const Faults,
-    /// Whether the handler replaced any page, and from which page on it replaced all.
+    /// Whether the handler has replaced any page.
     was_hit: AtomicBool,
+    /// The page from which on the handler has replaced all guarded pages.
     wholesale_from: AtomicUsize,
     /// The guard around this one on the same thread.
     outer: *mut Guard,
@@ -147,7 +149,8 @@ impl Guard {
         let page = (address - self.map_start) / self.page_bytes;
         // SAFETY: `with_guard` borrows the marks for as long as this guard is on the thread's list.
         let one = unsafe { (*self.faults).mark(page) };
-        // Page by page a truncated map would end at the limit of mappings per process; so from here on in one piece.
+        // Replaced page by page, a truncated map would reach the limit of mappings per process; so the rest is replaced
+        // in one piece.
         let end = if one { page + 1 } else { self.pages.end };
         // SAFETY: the pages are guarded pages of a map that outlives the guard. They are replaced by private zeroes,
         // in place: addresses stay valid, and the faulting access, repeated, completes. Bytes change only where the

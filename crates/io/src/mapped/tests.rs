@@ -338,8 +338,8 @@ fn a_sigbus_that_is_not_ours_still_kills() {
                 }))
             ),
             "sent" => {
-                // Even inside a guard: it is about no page of ours. The handler that Rust installs at start only turns
-                // itself off on the first such signal, so that the second kills.
+                // Even inside a guard: this signal is about no guarded page. The handler that Rust installs at start
+                // only turns itself off on the first such signal, so that the second kills.
                 let _ = map.guarded(0..page(), |_| {
                     for _ in 0..2 {
                         // SAFETY: raises a signal; its effect is the point of the test.

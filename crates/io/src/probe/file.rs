@@ -16,7 +16,7 @@ use crate::error::ErrorKind;
 use crate::mapped::{Advice, MappedFile, Protection};
 
 const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
-/// Bytes that the buffered trials use, from the start of the file.
+/// Number of bytes that the buffered trials use, from the start of the file.
 const TRIAL_BYTES: usize = 64 << 10;
 /// Offset of the direct trial's write: it was never cached.
 const FRESH_OFFSET: u64 = 1 << 20;
@@ -49,7 +49,8 @@ impl Files {
     }
 }
 
-/// Tries a folder by a temporary file; a file by reading it, and writing to a temporary file beside it; a device by reading.
+/// Tries the features of a folder on a temporary file; of a file by reading it, and by writing to a temporary file
+/// beside it; of a device by reading.
 pub(super) fn try_at(path: &Path) -> Files {
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,
@@ -89,7 +90,7 @@ pub(super) fn try_at(path: &Path) -> Files {
 /// Tries `cachestat` on a file in memory, because it depends on the kernel alone.
 pub(super) fn try_cachestat() -> Ability {
     match page_in_memory() {
-        // Only the call itself tells of dirty pages; its substitute does not.
+        // Only the call itself reports dirty pages; its substitute does not.
         Ok(file) if cachestat(&file, 0..4096).is_some_and(|stat| stat.dirty_bytes.is_some()) => Ability::Yes,
         Ok(_) => Ability::because("this kernel does not know it (it needs Linux 6.5), or a seccomp filter forbids it"),
         Err(reason) => Ability::because(format!("not tried: {reason}")),
@@ -120,7 +121,7 @@ fn page_in_memory() -> Result<File, String> {
     Ok(file)
 }
 
-/// A file without a name; where the file system cannot do that, its name is taken away at once.
+/// Creates a file without a name; where the file system cannot do that, the name of the file is removed at once.
 fn temporary_file(folder: &Path) -> Result<File, String> {
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
@@ -140,7 +141,7 @@ fn try_file(file: &File, mut buffer: IoBuf, may_write: bool) -> Files {
     // Direct I/O comes last: it is switched on for the descriptor.
     let nowait_read = try_read(file, &mut buffer, ReadWriteFlags::NOWAIT).map_or_else(
         |errno| match errno {
-            // It would have had to wait, and said so: the very thing.
+            // The read would have had to wait, and returned instead: the feature works.
             Errno::AGAIN => Ability::Yes,
             Errno::OPNOTSUPP => Ability::because("this file system cannot tell whether a read would wait"),
             other => Ability::because(other.to_string()),
@@ -219,7 +220,7 @@ fn try_durable_write_beside(path: &Path, device: u64) -> Ability {
     }
 }
 
-/// Alignments (memory, position) of direct I/O, if it works.
+/// Returns the alignments (memory, position) of direct I/O, if it works.
 fn try_direct(
     file: &File,
     buffer: &mut IoBuf,

@@ -93,7 +93,7 @@ pub(super) struct Limits {
     pub(super) disabled: Option<String>,
     /// Whether a seccomp filter is on this thread.
     pub(super) seccomp: bool,
-    /// RLIMIT_MEMLOCK.
+    /// RLIMIT_MEMLOCK in bytes; `None` is unlimited.
     pub(super) memlock_bytes_max: Option<u64>,
 }
 

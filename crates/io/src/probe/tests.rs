@@ -39,7 +39,7 @@ fn a_seccomp_filter_against_io_uring_is_named_as_the_reason() {
     assert!(reason.contains("seccomp"), "{reason}");
     assert!(probe.registered_buffers.reason().unwrap().contains("seccomp"), "{probe}");
     assert!(!probe.defer_taskrun.is_yes());
-    // The rest is not touched by it.
+    // Other features are not affected.
     assert!(probe.durable_write.is_yes(), "{probe}");
 
     let probe = with_calls_denied(&RING_CALLS, libc::ENOSYS, || Probe::of(folder.path()));

@@ -22,9 +22,9 @@ pub struct StripedDirectory {
 }
 
 impl StripedDirectory {
-    /// The file that is called one of `striped` lies in stripes of `stripe_bytes` over `main` and `others`, in this order; its
-    /// part in the n-th of these is called `part`-n. All else lies in `main`. As with [`StripedDisk::new`], none of this is
-    /// stored anywhere.
+    /// Creates a directory in which the file with a name in `striped` lies in stripes of `stripe_bytes` over `main` and
+    /// `others`, in this order. Its part in the n-th of the others is called `part`-n. All other files lie in `main`.
+    /// As with [`StripedDisk::new`], none of this is stored anywhere.
     pub fn new(
         main: Arc<dyn Directory>,
         others: Vec<Arc<dyn Directory>>,

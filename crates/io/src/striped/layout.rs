@@ -5,7 +5,7 @@ use std::ops::Range;
 /// The mapping from bytes of the whole to bytes of the disks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// Bytes of a stripe.
+    /// Length of a stripe, in bytes.
     pub(super) stripe: u64,
     /// Number of disks.
     pub(super) count: u64,
@@ -41,14 +41,15 @@ impl Layout {
         })
     }
 
-    /// Bytes of the first `end` that lie on a child: how long it must be to hold them.
+    /// Returns the number of bytes among the first `end` that lie on a child, which is the length that the child needs
+    /// for them.
     pub(super) fn child_len(self, child: u64, end: u64) -> u64 {
         let row = self.stripe.saturating_mul(self.count);
         let rest = (end % row).saturating_sub(child * self.stripe).min(self.stripe);
         end / row * self.stripe + rest
     }
 
-    /// The first byte of the whole that a child of this length lacks.
+    /// Returns the first byte of the whole that a child of this length lacks.
     pub(super) fn first_missing(self, child: u64, len: u64) -> u64 {
         let stripe = (len / self.stripe).saturating_mul(self.count).saturating_add(child);
         stripe.saturating_mul(self.stripe).saturating_add(len % self.stripe)

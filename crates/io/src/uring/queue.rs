@@ -35,7 +35,7 @@ const REGISTERED_BYTES_MAX: usize = 1 << 30;
 const REGISTERED_COUNT_MAX: usize = 1 << 14;
 /// The `user_data` of entries that belong to no operation.
 const NO_SLOT: u64 = u64::MAX;
-/// IORING_ENTER_GETEVENTS.
+/// The flag IORING_ENTER_GETEVENTS of `io_uring_enter`: wait for completions.
 const ENTER_GETEVENTS: u32 = 1;
 
 /// The queue of one ring.
@@ -46,7 +46,7 @@ pub struct UringQueue {
     deferred: bool,
     file_registered: bool,
     registered: Vec<RegisteredRange>,
-    /// Kept alive while registered, so that an address in one of the ranges is memory of that region.
+    /// The registered regions, kept alive so that an address in one of the ranges is memory of that region.
     regions: Vec<Region>,
     slots: ManuallyDrop<Vec<Option<Transfer>>>,
     free: Vec<usize>,
@@ -62,7 +62,7 @@ pub struct UringQueue {
     notes: Vec<String>,
 }
 
-/// A range of memory the kernel knows by a number.
+/// A registered range of memory, which the kernel identifies by a number.
 #[derive(Debug, Clone, Copy)]
 struct RegisteredRange {
     start: usize,
@@ -105,7 +105,7 @@ impl UringQueue {
         queue
     }
 
-    /// The set-up of its ring, and the refused features with their reasons.
+    /// Returns the set-up of the queue's ring, and the refused features with their reasons.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -148,7 +148,7 @@ impl UringQueue {
         }
     }
 
-    /// The number by which the kernel knows the registered buffer that holds all of these bytes.
+    /// Returns the number of the registered buffer that holds all of these bytes, if there is one.
     fn registered_index(&self, start: *const u8, len_bytes: u32) -> Option<u16> {
         let start = start as usize;
         let after = self.registered.partition_point(|range| range.start <= start);
@@ -156,7 +156,7 @@ impl UringQueue {
         (start + len_bytes as usize <= range.end).then_some(range.index)
     }
 
-    /// The entry that asks for the next piece of a slot.
+    /// Returns the submission entry for the next piece of a slot.
     fn entry(&self, slot: usize, transfer: &Transfer) -> Entry {
         let fd = if self.file_registered { Fd(0) } else { Fd(self.file.as_raw_fd()) };
         let offset = transfer.offset_bytes();
@@ -180,7 +180,7 @@ impl UringQueue {
                 .rw_flags(flags_of(durable))
                 .build(),
             Piece::Sync => opcode::Fsync::new(fd).flags(io_uring::types::FsyncFlags::DATASYNC).build(),
-            // The bytes of a device are all there: nothing to do, but the completion comes the way of all others.
+            // A device needs no reservation: the entry does nothing, but completes as all others do.
             Piece::Allocate { .. } if self.file.is_block_device() => {
                 return opcode::Nop::new().build().user_data(slot as u64);
             }
@@ -248,8 +248,8 @@ impl UringQueue {
         }
     }
 
-    /// Submits no entry: makes the kernel post the completions that only an enter posts, and waits for `wait_for` of
-    /// them.
+    /// Makes the kernel post the completions that only an enter posts, and waits for `wait_for` of them. Submits no
+    /// entry.
     fn bring_out(&self, wait_for: u32) -> std::io::Result<usize> {
         // SAFETY: no argument is passed, nothing is submitted.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, wait_for, ENTER_GETEVENTS, None) }
@@ -289,7 +289,7 @@ impl UringQueue {
         into.extend(self.to_carry_out.drain(..).map(|transfer| transfer.carry_out(&self.file)));
     }
 
-    /// An eventfd that the kernel writes to with each completion, from now on.
+    /// Registers and returns an eventfd that the kernel writes to with each completion, from now on.
     fn register_event(&self) -> Option<OwnedFd> {
         let event = rustix::event::eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
         self.ring.submitter().register_eventfd(event.as_raw_fd()).ok()?;
@@ -304,7 +304,7 @@ impl UringQueue {
         self.event.get().and_then(Option::as_ref).is_some_and(silence)
     }
 
-    /// Whether the kernel keeps completions that only an enter brings out: task work of this thread, or entries that
+    /// Returns whether the kernel keeps completions that only an enter posts: task work of this thread, or entries that
     /// did not fit.
     fn kernel_keeps_completions(&mut self) -> bool {
         let submission = self.ring.submission();
@@ -356,8 +356,8 @@ impl Queue for UringQueue {
             self.collect(into);
             let missing = wanted.saturating_sub(into.len());
             // The kernel sets its "there is task work" flag after queueing the work: a thread that ran the work in
-            // between sees a flag that stays. So one enter that brings nothing is the last, unless the descriptor has
-            // rung since the last look: that was for work which may still be there, and it rings once for it.
+            // between sees a flag that stays. So one enter that posts nothing is the last, unless the descriptor was
+            // signalled since the last look: it is signalled once for work that may still be there.
             let fruitless = !rang && taken_before == Some(into.len());
             if missing == 0 && !self.unsent() && (fruitless || !self.kernel_keeps_completions()) {
                 return Ok(());
@@ -371,11 +371,11 @@ impl Queue for UringQueue {
                 return Err(refused);
             }
             if missing == 0 {
-                // Where the kernel takes no entries it has not brought out anything either.
+                // Where the kernel takes no entries it has not posted completions either.
                 let looked = self.bring_out(0).is_ok();
                 self.collect(into);
-                // Unsent entries are sent by the next call, which a completion leads to. Where no completion is to
-                // come the caller must know.
+                // The next call, which a completion leads to, submits the rest. Where no completion is to come, the
+                // caller gets an error.
                 if looked && (self.kernel_has_some() || !self.unsent()) {
                     return Ok(());
                 }
@@ -428,7 +428,8 @@ impl Drop for UringQueue {
                     refusals += 1;
                     std::thread::sleep(REFUSED_PAUSE);
                 }
-                // The kernel lets us neither send nor wait: the queue has `single_thread`, and another thread drops it.
+                // The kernel permits neither submitting nor waiting: the queue has `single_thread`, and another thread
+                // drops it.
                 Err(_) => return,
             }
             self.take_completions(drop);

@@ -17,7 +17,7 @@ use nofault_io::error::ErrorKind;
 
 /// Largest offset of the random histories, in bytes.
 const SPAN_BYTES: usize = 256 << 10;
-/// Longest random operation.
+/// Length of the longest random operation, in bytes.
 const OP_BYTES_MAX: usize = 24 << 10;
 /// Unit for lengths where the disk asks for none: odd on purpose.
 const ODD_UNIT: usize = 1;
@@ -369,7 +369,7 @@ fn a_look_does_not_wait(disk: &dyn Disk, options: &QueueOptions, _: &mut fastran
     queue.reap(7, &mut done).expect("nothing in flight, so nothing to wait for");
     assert!(done.is_empty());
     push(&mut *queue, 1, 0, OpKind::write(zeroed(len), false));
-    // Looking is enough to bring an operation home.
+    // Calls of `reap(0)` are enough to complete an operation.
     let started = Instant::now();
     while done.is_empty() {
         queue.reap(0, &mut done).expect("reap");
@@ -411,13 +411,14 @@ fn the_descriptor_tells_when_there_is_something(disk: &dyn Disk, options: &Queue
     assert_eq!(reap_all(&mut *late).len(), 2);
 }
 
-/// Whether the poll is woken: it returns long before its time is over. Found readable only at the end is not enough.
+/// Returns whether a poll of the queue's descriptor is woken long before its timeout. A descriptor that is found
+/// readable only at the end is not enough.
 pub(crate) fn readable_soon(queue: &dyn Queue) -> bool {
     let started = Instant::now();
     is_readable(queue, PATIENCE) && started.elapsed() < PATIENCE
 }
 
-/// Whether the queue's descriptor polls readable within `patience`.
+/// Returns whether the queue's descriptor polls readable within `patience`.
 pub(crate) fn is_readable(queue: &dyn Queue, patience: Duration) -> bool {
     let fd = queue.ready_fd().expect("a descriptor");
     let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];

@@ -8,7 +8,7 @@ use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
 use crate::{BLOCK, read, sync, world_with_blocks, write, write_durable};
 
 const EIO: i32 = 5;
-/// Blocks of the file; each begins as ones.
+/// Number of blocks of the file, which are full of ones at first.
 const BLOCKS: usize = 2;
 
 fn options(caching: Caching) -> SimOptions {

@@ -8,8 +8,9 @@ use nofault_sim::{Defer, Rates, SimOptions, SimWorld};
 
 use crate::common::keeps_the_contract;
 
-/// Every way completions come, aligned and not, with transfers that the driver repeats. The contract promises nothing
-/// about reads beside writes of the same place, so the body runs in the adversarial world as well.
+/// Returns worlds with every order of completions, with and without alignment, and with transfers that the driver
+/// repeats. The contract promises nothing about reads beside writes of the same place, so the body runs in the
+/// adversarial world as well.
 fn worlds() -> impl Iterator<Item = SimWorld> {
     let rates = Rates { split_transfer: 0.2, ..Rates::default() };
     [Defer::Immediate, Defer::Reordered, Defer::Adversarial].into_iter().flat_map(move |defer| {

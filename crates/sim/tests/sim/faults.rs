@@ -102,7 +102,7 @@ fn a_read_past_the_end_is_short_and_one_wild_offset_is_an_error() {
     assert_eq!(run(&mut *queue, 0, kind).unwrap_err().kind(), ErrorKind::NoSpace);
 }
 
-/// Bytes that tell when they are dropped, from a destructor that uses the world.
+/// Bytes that count their drops, in a destructor that uses the world.
 struct TrackedBuffer(IoBuf, Arc<AtomicUsize>, SimWorld);
 
 // SAFETY: the bytes belong to the buffer, and are not changed while it is lent.

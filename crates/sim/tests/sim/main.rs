@@ -54,7 +54,7 @@ pub(crate) fn sync(queue: &mut dyn Queue) -> Result<()> {
     run(queue, 0, OpKind::Sync).map(drop)
 }
 
-/// A world with one file `data`, its name durable, and a queue on it.
+/// Creates a world with one file `data`, whose name is durable, and a queue on it.
 pub(crate) fn world_with_file(seed: u64, options: SimOptions) -> (SimWorld, Arc<dyn Disk>, Box<dyn Queue>) {
     let world = SimWorld::new(seed, options);
     let disk = world.directory().create("data").unwrap();
@@ -63,7 +63,7 @@ pub(crate) fn world_with_file(seed: u64, options: SimOptions) -> (SimWorld, Arc<
     (world, disk, queue)
 }
 
-/// A world with one file of `blocks` durable blocks of `fill`, and a queue on it.
+/// Creates a world with one file of `blocks` durable blocks of `fill`, and a queue on it.
 pub(crate) fn world_with_blocks(seed: u64, options: SimOptions, blocks: usize, fill: u8) -> (SimWorld, Box<dyn Queue>) {
     let (world, _, mut queue) = world_with_file(seed, options);
     write(&mut *queue, 0, fill, blocks * BLOCK).unwrap();

@@ -1,4 +1,5 @@
-//! Lookups of one key and of many: what they send together, and what they do while pages, permits or commits change.
+//! Lookups of one key and of many: the reads that they submit together, and their answers while pages, permits or
+//! commits change.
 
 use super::*;
 

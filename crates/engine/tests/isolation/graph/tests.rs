@@ -206,7 +206,8 @@ fn a_commit_that_was_never_acknowledged_counts_once_it_has_been_seen() {
     refused(&history, Kind::GSingleRealtime);
 }
 
-/// A long history in which everything ran in turn has an edge of time from each to the next, and no more than it needs.
+/// In a long history of transactions that ran one after the other, each has an edge of time to the next one, and to few
+/// others.
 #[test]
 fn a_long_history_in_turn_is_accepted_with_few_edges() {
     let steps = |at: u64| vec![list(1, &(0..at).collect::<Vec<_>>()), append(1, at)];

@@ -38,7 +38,8 @@ pub(crate) struct Checker<'a> {
     history: &'a HistoryRecord,
     thread_of: BTreeMap<u32, (usize, usize)>,
     seen: Vec<Vec<usize>>,
-    /// For each snapshot when it had been taken, and of each thread how far it showed commits that were to be durable.
+    /// For each snapshot, the tick at which it had been taken, and for each thread the position up to which it showed
+    /// commits that were to be durable.
     shown_durable: Vec<(Tick, Vec<usize>)>,
     longest: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -68,13 +69,13 @@ impl<'a> Checker<'a> {
     /// Checks a view, also against those checked before.
     ///
     /// # Errors
-    /// The rule it breaks, for a person.
+    /// A description of the rule that the view breaks.
     pub(crate) fn check(&mut self, view: &View) -> Result<(), String> {
         let mut positions = vec![0; self.history.threads.len()];
         for (writer, position) in positions.iter_mut().enumerate().take(self.history.writers) {
             *position = self.position_of_writer(view, writer)?;
         }
-        // Where one loader is may say where another must at least be.
+        // The position of one loader may raise the least position of another.
         loop {
             let before = positions.clone();
             self.find_loaders(view, &mut positions)?;
@@ -94,7 +95,7 @@ impl<'a> Checker<'a> {
                 let ops = &self.history.threads[thread][..*position];
                 ops.iter().rposition(|op| op.is_sync && op.outcome != Outcome::Refused).map_or(0, |at| at + 1)
             };
-            // The position of a loader is the least one that fits, so it was at least there.
+            // The position of a loader is the least one that fits, so its real position was not smaller.
             let shown = positions.iter().enumerate().map(durable).collect();
             self.shown_durable.push((view.until, shown));
         }
@@ -128,7 +129,8 @@ impl<'a> Checker<'a> {
         Ok(at + 1)
     }
 
-    /// Finds which state of the loaders' tables the view shows; of several equal states the oldest allowed one.
+    /// Sets the positions of the loaders to the states of their tables that the view shows; of several equal states to
+    /// the oldest allowed one.
     fn find_loaders(&self, view: &View, positions: &mut [usize]) -> Result<(), String> {
         for (loader, thread) in (self.history.writers..self.history.threads.len()).enumerate() {
             let found = part(&view.found, |table| is_loaded(table, loader));
@@ -312,7 +314,8 @@ impl<'a> Checker<'a> {
         &self.history.threads[thread][at]
     }
 
-    /// Of two views one shows all that the other shows. Loaders are left out: their position is the least possible one.
+    /// Checks that of two views one shows all that the other shows (rule 6). Loaders are left out: their position is
+    /// the least possible one.
     fn check_others(&mut self, mut positions: Vec<usize>) -> Result<(), String> {
         positions.truncate(self.history.writers);
         for (thread, position) in positions.iter_mut().enumerate() {

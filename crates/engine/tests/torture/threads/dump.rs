@@ -18,7 +18,7 @@ use crate::story::{Model, tiny_with};
 /// The files of a disk by name, shared with it until one of them changes.
 pub(crate) type Files = Vec<(String, FileSnapshot)>;
 
-/// Everything that a check needs.
+/// The inputs of a check: the history of the commits, a view, and the disk that it was read from.
 #[derive(Debug)]
 pub(crate) struct Dump {
     pub(crate) settings: Settings,

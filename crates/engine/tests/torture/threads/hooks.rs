@@ -1,5 +1,6 @@
-//! A directory between the engine and its disk that calls back before and after everything the engine asks of it: to take
-//! pictures at telling moments, to change the order of threads, and to let the process die while the machine lives on.
+//! A directory between the engine and its disk that calls a hook before and after each call of the engine. Tests use it
+//! to copy the disk at chosen moments, to change the order of threads, and to simulate a killed process on a machine
+//! that runs on.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -140,7 +141,7 @@ impl Queue for HookedQueue {
         let before = into.len();
         let reaped = self.0.reap(wait_for, into);
         if !into[before..].is_empty() && self.1.call(String::new).is_err() {
-            // They ended, but a dead process does not hear of it.
+            // The operations completed, but a killed process gets no completions.
             for completion in &mut into[before..] {
                 let error = Error::new(ErrorKind::Stopped, describe_op(&completion.op), "this process was killed");
                 completion.result = Err(error);
