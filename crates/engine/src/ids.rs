@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_pages_give_back_what_was_added_and_are_as_few_as_can_be() {
+    fn page_runs_return_the_added_pages_in_as_few_runs_as_possible() {
         let pages = [5, 6, 7, 3, 4, 4, 5, 9].map(PageId);
         let mut runs = PageRuns::default();
         pages.into_iter().for_each(|page| runs.push(page));

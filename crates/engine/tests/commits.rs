@@ -90,7 +90,7 @@ fn a_concurrent_committer_sees_its_commit_when_the_call_returns() {
 }
 
 #[test]
-fn what_commits_leave_behind_is_cleared_away_beside_them() {
+fn old_versions_are_reclaimed_while_commits_go_on() {
     for durability in [Durability::Sync, Durability::Deferred] {
         let settings = Settings {
             page_bytes: 512,
@@ -114,7 +114,7 @@ fn what_commits_leave_behind_is_cleared_away_beside_them() {
 }
 
 #[test]
-fn what_each_of_many_threads_leaves_behind_is_cleared_away_while_they_live() {
+fn old_versions_of_each_of_many_threads_are_reclaimed_while_the_threads_live() {
     const THREADS: usize = 32;
     const COMMITS: u32 = 50;
     let settings = Settings {
@@ -177,7 +177,7 @@ fn a_transaction_that_read_what_a_load_or_a_drop_changed_conflicts_also_when_old
 }
 
 #[test]
-fn what_changes_while_a_database_is_verified_is_not_taken_for_damage() {
+fn pages_that_change_during_a_verification_are_not_reported_as_damage() {
     let db = Db::create_in(&in_memory(9), &Settings { snapshot_bytes_max: 20 * 512, ..tiny() }).unwrap();
     let table = db.create_table("t").unwrap();
     let put_all = |round: u8| (0..400_u32).try_for_each(|number| table.put(number.to_be_bytes(), [round; 60]));

@@ -181,12 +181,12 @@ proptest! {
     #![proptest_config(cases(12))]
 
     #[test]
-    fn and_so_it_does_on_files_through_a_pool_of_threads(steps in steps(), page_bytes in page_sizes(), threads in any::<bool>()) {
+    fn a_database_on_files_through_a_pool_of_threads_does_what_a_map_does(steps in steps(), page_bytes in page_sizes(), threads in any::<bool>()) {
         on_disk(Backend::Psync, &tiny_with(page_bytes, threads), steps)?;
     }
 
     #[test]
-    fn and_so_it_does_on_files_through_a_ring(steps in steps(), page_bytes in page_sizes(), threads in any::<bool>()) {
+    fn a_database_on_files_through_a_ring_does_what_a_map_does(steps in steps(), page_bytes in page_sizes(), threads in any::<bool>()) {
         if let Some(reason) = UringDisk::ring_refused() {
             println!("not checked: no io_uring here: {reason}");
             return Ok(());
@@ -196,7 +196,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_committed_is_there_after_opening_again() {
+fn committed_entries_are_there_after_opening_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     let big = vec![7u8; 3 << 20];
@@ -221,7 +221,7 @@ fn what_was_committed_is_there_after_opening_again() {
 }
 
 #[test]
-fn a_range_lends_the_entries_that_it_would_give_from_any_key_and_in_both_directions() {
+fn a_range_lends_the_same_entries_that_it_returns_from_any_key_in_both_directions() {
     let (_world, directory) = on_sim(21);
     // Fewer frames than pages.
     let settings = Settings { page_bytes: 4096, cache_bytes: 2 << 20, ..tiny() };
@@ -259,7 +259,7 @@ fn a_range_lends_the_entries_that_it_would_give_from_any_key_and_in_both_directi
 }
 
 #[test]
-fn many_commits_replayed_together_leave_what_the_youngest_said_of_each_key() {
+fn many_commits_replayed_together_leave_the_youngest_value_of_each_key() {
     let (_world, directory) = on_sim(12);
     let settings = Settings { page_bytes: 4096, cache_bytes: 8 << 20, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
@@ -322,7 +322,7 @@ fn a_value_is_shown_where_it_lies_whatever_its_length() {
 }
 
 #[test]
-fn opening_and_creating_say_what_to_do_instead() {
+fn errors_of_opening_and_creating_name_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     let error = Db::open(&path, &modest()).unwrap_err();
@@ -338,7 +338,7 @@ fn opening_and_creating_say_what_to_do_instead() {
 }
 
 #[test]
-fn a_bulk_load_is_there_after_opening_again_and_a_wrong_one_leaves_nothing() {
+fn a_bulk_load_survives_reopening_and_a_refused_one_leaves_nothing() {
     let (_world, directory) = on_sim(5);
     let settings = Settings { cache_bytes: 1 << 20, page_bytes: 4096, ..tiny() };
     let entries = || {
@@ -379,7 +379,7 @@ fn a_bulk_load_is_there_after_opening_again_and_a_wrong_one_leaves_nothing() {
 }
 
 #[test]
-fn a_dropped_table_is_gone_with_its_pages_and_its_handles_say_so() {
+fn a_drop_frees_the_pages_of_a_table_and_its_handles_return_errors() {
     let (_world, directory) = on_sim(6);
     let settings = Settings { cache_bytes: 1 << 20, page_bytes: 1024, seed: Some(6), ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
@@ -436,7 +436,7 @@ fn a_dropped_table_is_gone_with_its_pages_and_its_handles_say_so() {
 }
 
 #[test]
-fn a_snapshot_that_keeps_too_much_is_given_up_and_says_so_and_a_new_one_reads_on() {
+fn a_snapshot_that_keeps_too_much_is_invalidated_and_a_new_one_reads_on() {
     let (_world, directory) = on_sim(7);
     let settings = Settings { snapshot_bytes_max: 20 * 512, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
@@ -573,7 +573,7 @@ fn a_database_striped_over_folders_is_found_by_its_own_and_says_which_part_is_mi
 }
 
 #[test]
-fn a_backup_has_what_was_visible_when_it_began() {
+fn a_backup_contains_the_state_that_was_visible_when_it_began() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::create(folder.path().join("db"), &modest()).unwrap();
     let (first, second) = (db.create_table("first").unwrap(), db.create_table("second").unwrap());

@@ -105,7 +105,7 @@ fn a_part_of_a_striped_database_is_not_opened_twice() {
 }
 
 #[test]
-fn the_lock_file_is_written_only_if_it_is_one() {
+fn a_file_named_lock_is_written_only_if_it_is_a_lock_file() {
     let scratch = scratch();
     let path = scratch.path().join("db");
     filled(&path, &small());

@@ -133,7 +133,7 @@ fn put_until_refused(table: &Table) -> (Error, u32) {
 }
 
 #[test]
-fn a_full_disk_refuses_what_finds_the_log_full_until_there_is_room_again() {
+fn a_full_disk_refuses_commits_that_find_the_log_full_until_space_is_free() {
     within_a_minute("on a full disk", || {
         let world = SimWorld::new(6, SimOptions::default());
         let (db, table) = with_a_long_log(&world);
@@ -156,7 +156,7 @@ fn a_full_disk_refuses_what_finds_the_log_full_until_there_is_room_again() {
 /// Regression: the thread that frees pages waited for log space while it occupied the commit section, and closing
 /// waited for that thread.
 #[test]
-fn a_database_closes_although_there_is_no_room_to_free_a_dropped_table() {
+fn a_database_closes_although_no_log_space_is_left_to_free_a_dropped_table() {
     within_a_minute("freeing a dropped table on a full disk", || {
         let world = SimWorld::new(7, SimOptions::default());
         let (db, table) = with_a_long_log(&world);

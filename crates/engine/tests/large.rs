@@ -89,7 +89,7 @@ fn broken(table: &Table) -> u32 {
 
 /// Regression: a node that had lost its entries was merged with a neighbour, which had to be read for that.
 #[test]
-fn what_lies_beside_a_damaged_page_can_be_deleted() {
+fn rows_beside_a_damaged_page_can_be_deleted() {
     let settings = Settings { seed: Some(1), ..tiny() };
     for large in [false, true] {
         let world = SimWorld::new(10, SimOptions::calm());

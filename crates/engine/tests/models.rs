@@ -74,7 +74,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
 /// the queue completes the read for all of them, and hands the queue on. The page is pinned for its waiters from the
 /// beginning, and is not evicted before they have unpinned it.
 #[test]
-fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
+fn one_read_serves_all_waiters_and_its_page_stays_until_they_have_unpinned_it() {
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Entry {
         OnDisk,

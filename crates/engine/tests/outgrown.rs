@@ -71,7 +71,7 @@ fn a_database_that_has_outgrown_its_cache_opens_with_the_least_it_needs_and_says
 }
 
 #[test]
-fn what_a_crash_left_in_the_log_is_replayed_with_a_cache_that_was_outgrown() {
+fn the_log_of_a_crash_is_replayed_with_a_cache_that_was_outgrown() {
     let world = SimWorld::new(4, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &Settings { cache_bytes: 4 << 20, ..tiny() }).unwrap();

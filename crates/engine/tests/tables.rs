@@ -21,7 +21,7 @@ use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 const ENOSPC: i32 = 28;
 
 #[test]
-fn committers_never_meet_what_another_has_published_in_part() {
+fn a_committer_never_sees_a_partly_published_commit() {
     let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::default()).directory();
     let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
@@ -114,7 +114,7 @@ fn a_dropped_table_is_freed_in_steps_and_after_a_power_cut_at_any_of_them() {
 }
 
 #[test]
-fn the_background_frees_what_a_dropped_table_has_left_while_others_go_on() {
+fn the_background_thread_frees_the_pages_of_a_dropped_table_while_others_commit() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { page_bytes: 512, cache_bytes: 4 << 20, log_bytes: 1 << 20, ..Settings::default() };
     let directory: Arc<dyn Directory> = Folder::open(folder.path(), Backend::Auto).map(Arc::new).unwrap();
@@ -149,7 +149,7 @@ fn the_background_frees_what_a_dropped_table_has_left_while_others_go_on() {
 }
 
 #[test]
-fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
+fn damaged_pages_of_a_dropped_table_are_left_out_and_the_rest_is_freed() {
     let settings = Settings { seed: Some(1), ..tiny() };
     let world = SimWorld::new(5, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
@@ -193,7 +193,7 @@ fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
 }
 
 #[test]
-fn a_snapshot_from_before_the_drop_calls_damage_damage() {
+fn a_snapshot_from_before_the_drop_reports_damage_as_damage() {
     let settings = Settings { seed: Some(1), ..tiny() };
     let world = SimWorld::new(8, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
@@ -255,7 +255,7 @@ fn a_table_whose_root_is_damaged_cannot_be_dropped_and_does_no_harm_to_others() 
 }
 
 #[test]
-fn a_table_is_empty_for_what_began_before_it_was_created() {
+fn a_table_is_empty_for_snapshots_and_transactions_that_began_before_its_creation() {
     let directory: Arc<dyn Directory> = SimWorld::new(11, SimOptions::calm()).directory();
     let db = Db::create_in(&directory, &tiny()).unwrap();
     let kept = db.create_table("kept").unwrap();
@@ -291,7 +291,7 @@ fn a_table_is_empty_for_what_began_before_it_was_created() {
 }
 
 #[test]
-fn a_refused_load_needs_no_room_and_one_that_finds_none_at_the_end_leaves_nothing() {
+fn a_refused_load_needs_no_space_and_one_that_runs_out_of_it_at_the_end_leaves_nothing() {
     let world = SimWorld::new(12, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &tiny()).unwrap();
@@ -367,7 +367,7 @@ fn freeing_a_dropped_table_that_finds_the_log_full_is_tried_again_later() {
 }
 
 #[test]
-fn a_table_that_was_created_or_dropped_is_so_after_a_power_cut() {
+fn a_created_or_dropped_table_stays_so_after_a_power_cut() {
     let world = SimWorld::new(17, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &tiny()).unwrap();

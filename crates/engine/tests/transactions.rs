@@ -164,7 +164,7 @@ fn a_bulk_load_whose_entries_write_to_the_same_database_is_refused() {
 }
 
 #[test]
-fn a_bulk_load_whose_entries_write_to_another_database_is_none_of_its_business() {
+fn a_bulk_load_whose_entries_write_to_another_database_is_allowed() {
     let (_db, table) = database(&tiny());
     let (_other_db, other) = database(&tiny());
     let entries = (0..3_u32).map(|number| {
@@ -187,7 +187,7 @@ fn forgetful() -> (Db, Table, impl Fn()) {
 }
 
 #[test]
-fn a_range_that_has_failed_says_so_once_and_ends() {
+fn a_failed_range_returns_its_error_once_and_ends() {
     let (db, table, put_all) = forgetful();
     let mut range = table.range::<&[u8]>(..);
     range.next().unwrap().unwrap();

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_without_a_thread_of_the_kernel_says_which_limit_is_in_its_way() {
+    fn an_operation_for_which_the_kernel_has_no_thread_names_the_limit() {
         let error = Error::from_errno("write 4096 bytes durably at 0", libc::ECANCELED);
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert!(error.to_string().contains("RLIMIT_NPROC"), "{error}");

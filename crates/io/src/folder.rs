@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_without_waiting_for_it_or_touching_what_it_leads_to() {
+    fn anything_but_a_regular_file_is_refused_without_waiting_for_it_or_following_it() {
         for backend in [Backend::Auto, Backend::Psync] {
             let scratch = tempfile::tempdir().unwrap();
             let folder = Folder::open(scratch.path(), backend).unwrap();
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn direct_io_is_refused_preferred_or_left_as_told_in_memory() {
+    fn direct_io_on_tmpfs_is_an_error_when_required_and_buffered_when_preferred() {
         let Ok(scratch) = tempfile::tempdir_in("/dev/shm") else { return eprintln!("not checked: no /dev/shm") };
         for backend in [Backend::Auto, Backend::Psync] {
             let folder = Folder::open(scratch.path(), backend).unwrap();

@@ -84,7 +84,7 @@ fn a_striped_disk_keeps_the_contract_over_pools() {
 
 /// Four stripes lie on three disks: the first disk gets two operations, and takes one at a time.
 #[test]
-fn what_waits_for_a_disk_that_alone_is_busy_is_sent_when_it_is_free() {
+fn operations_that_wait_for_the_only_busy_disk_are_submitted_when_it_is_free() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let options = FileOptions { direct: DirectIo::Never, create: true, ..FileOptions::default() };
     let open = |path: &Path, options: &FileOptions| PsyncDisk::open(path, options, 2);

@@ -74,7 +74,7 @@ fn dropping_the_waiter_does_not_free_memory_the_kernel_still_fills() {
 }
 
 #[test]
-fn a_thread_pool_keeps_the_memory_of_what_it_is_doing_when_its_queue_is_dropped() {
+fn a_thread_pool_keeps_the_memory_of_running_operations_when_their_queue_is_dropped() {
     let folder = scratch();
     let disk = PsyncDisk::open(&folder.path().join("pool"), &FileOptions { create: true, ..FileOptions::default() }, 3);
     let disk = disk.expect("a disk");
@@ -181,7 +181,7 @@ fn a_queue_dropped_where_it_cannot_wait_leaks_rather_than_frees() {
 /// complete while a reap submits others. With DEFER_TASKRUN the kernel signals once for all completions that are
 /// waiting to be taken.
 #[test]
-fn a_consumer_that_looks_only_when_told_gets_everything() {
+fn a_consumer_that_reaps_only_when_the_descriptor_is_readable_gets_every_completion() {
     let folder = scratch();
     let Some(disk) = ring_disk(folder.path()) else { return };
     let Some(mut queue) = bound_queue(&disk) else { return };
@@ -271,7 +271,7 @@ fn a_consumer_that_panics_loses_no_completions_of_others() {
 /// A worker that frees bytes lent for a write must survive a panic of their `Drop`, and a panic from dropping that
 /// panic's payload.
 #[test]
-fn a_worker_survives_what_panics_when_it_is_freed_and_again_when_the_panic_is() {
+fn a_worker_survives_bytes_and_a_panic_payload_that_panic_when_they_are_dropped() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -321,7 +321,7 @@ fn a_worker_survives_what_panics_when_it_is_freed_and_again_when_the_panic_is() 
 /// With COOP_TASKRUN the completion of an operation waits for the thread that submitted it. Where one thread submits and
 /// another reaps, that thread may be computing: reads of 80 us took 4 ms, a timer tick.
 #[test]
-fn a_queue_that_wanders_between_threads_never_waits_for_its_submitter() {
+fn a_queue_that_moves_between_threads_never_waits_for_its_submitter() {
     let folder = scratch();
     let Some(disk) = ring_disk(folder.path()) else { return };
     let queue = disk.queue_with(&QueueOptions::default(), &UringOptions::default()).expect("a queue");
@@ -452,7 +452,7 @@ fn every_way_to_set_up_a_ring_keeps_the_contract() {
 /// A polling kernel thread completes entries before it frees their places in the ring. A queue that waits for a ring's
 /// worth of completions because the ring looks full waits for operations that were never submitted.
 #[test]
-fn a_polled_ring_that_looks_full_is_not_waited_for_in_vain() {
+fn no_reap_waits_for_ever_on_a_polled_ring_that_looks_full() {
     let folder = scratch();
     if ring_disk(folder.path()).is_none() {
         return;

@@ -114,7 +114,7 @@ fn on_a_thread(work: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn a_look_that_can_send_nothing_says_so_where_no_descriptor_will() {
+fn a_reap_that_can_submit_nothing_is_an_error_when_no_descriptor_will_become_readable() {
     for (errno, kind) in [(libc::EAGAIN, ErrorKind::Busy), (libc::ENOMEM, ErrorKind::NoSpace)] {
         let folder = scratch();
         let Some(disk) = ring_disk(folder.path(), "ring") else { return };
@@ -140,7 +140,7 @@ fn a_look_that_can_send_nothing_says_so_where_no_descriptor_will() {
 }
 
 #[test]
-fn what_has_completed_is_taken_although_nothing_can_be_sent() {
+fn completions_are_taken_although_nothing_can_be_submitted() {
     on_a_thread(|| {
         let folder = scratch();
         let Some(disk) = ring_disk(folder.path(), "ring") else { return };

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_of_every_kind_hold_the_keys_they_should() {
+    fn ranges_of_every_kind_of_bound_contain_the_keys_between_them() {
         let holds = |range: KeyRange| {
             ["", "a", "a\0", "b", "b\0", "c"]
                 .into_iter()

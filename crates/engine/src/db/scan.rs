@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_asked_for_again_when_half_of_them_are_used_up() {
+    fn more_leaves_are_requested_when_half_of_them_are_used_up() {
         let mut read_ahead = read_ahead();
         let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
         assert_eq!(read_ahead.next(&ids(1..100), 8, usize::MAX, none), ids(1..9));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_asked_for_as_far_as_their_leaves_are_there_and_leaves_twice_as_far() {
+    fn values_are_requested_as_far_as_their_leaves_are_in_memory_and_leaves_twice_as_far() {
         let mut read_ahead = ReadAhead { pages_a_leaf: 4, ..read_ahead() };
         let values = |leaf: u64| ids(leaf * 1000..leaf * 1000 + 3);
         let there = |most: u64| {

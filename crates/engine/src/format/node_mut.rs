@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn fences_that_are_longer_than_a_node_together_are_damage() {
+    fn fences_that_are_together_longer_than_a_node_are_damage() {
         let (lower, upper) = ([b'p'; 3000], [[b'p'; 2999].as_slice(), b"z"].concat());
         for count in 0..20 {
             let (fit, written) = write(&vec![b"k".as_slice(); count], &lower, &upper);

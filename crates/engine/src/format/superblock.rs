@@ -305,7 +305,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn numbers_that_could_not_be_counted_on_from_are_refused() {
+    fn numbers_too_large_to_be_incremented_are_refused() {
         for field in 0..4 {
             for (number, is_sound) in [(COUNTED_MAX - 4096, true), (COUNTED_MAX, false), (u64::MAX << 12, false)] {
                 let mut superblock = example();

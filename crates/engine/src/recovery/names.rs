@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_a_database_from_a_part_of_one_and_from_what_was_left_unfinished() {
+    fn names_tell_a_database_from_a_part_of_one_and_from_an_unfinished_creation() {
         let part = "data-0123456789abcdef-1";
         let incomplete = |found: &[&str], missing| Contents::Incomplete {
             found: found.iter().map(|name| (*name).to_owned()).collect(),

@@ -419,7 +419,7 @@ fn an_older_data_file_put_back_is_refused() {
 }
 
 #[test]
-fn trouble_at_random_never_breaks_a_promise_that_was_kept() {
+fn random_faults_never_lose_what_was_reported_as_durable() {
     for seed in 0..60 {
         let world = SimWorld::new(seed, SimOptions::default());
         let mut promises = Promises::default();
@@ -511,7 +511,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_names() {
+fn two_checkpoints_in_succession_free_no_block_that_the_durable_one_names() {
     use nofault_sim::{Call, Effect, Fault};
     let sets = |value: u64| (0..KEYS).step_by(20).map(|key| (key, value)).collect::<Vec<_>>();
     for k in 0.. {

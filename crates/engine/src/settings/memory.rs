@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_an_eighth_within_reason() {
+    fn the_default_cache_is_an_eighth_of_the_limit_between_fixed_bounds() {
         assert_eq!(share_of(Some(1 << 30)), 128 << 20);
         assert_eq!(share_of(Some(1 << 20)), 16 << 20);
         assert_eq!(share_of(Some(1 << 40)), 1 << 30);

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_keeps_others_from_what_was_read_and_from_nothing_else() {
+    fn a_claim_keeps_others_from_changing_the_claimed_reads_and_nothing_else() {
         let precedence = Precedence::new();
         let claim = place(&precedence, "k");
         assert!(precedence.refuses(None, &put("k")) && !precedence.refuses(None, &put("l")));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_has_lapsed_keeps_no_one_and_its_owner_has_no_claim() {
+    fn a_lapsed_claim_refuses_no_commit_and_its_owner_has_no_claim() {
         let precedence = Precedence::new();
         let claim = place(&precedence, "k");
         precedence.look(Instant::now());

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_again_takes_no_memory() {
+    fn a_repeated_read_takes_no_memory() {
         let mut reads = ReadSet::new(1 << 20);
         (0..1000).for_each(|_| reads.add_key(TABLE, b"k").unwrap());
         assert_eq!((reads.memory_bytes(), reads.len()), (8 + 1 + ENTRY_OVERHEAD_BYTES, 2));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn past_its_memory_a_key_and_a_scan_are_refused_and_nothing_has_changed() {
+    fn beyond_its_memory_limit_a_read_set_refuses_keys_and_scans_unchanged() {
         let mut reads = ReadSet::new(3 * (9 + ENTRY_OVERHEAD_BYTES));
         ["a", "b", "c"].iter().for_each(|key| reads.add_key(TABLE, key.as_bytes()).unwrap());
         let before = reads.memory_bytes();

@@ -32,7 +32,7 @@ fn a_file_truncated_under_the_map_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn a_durable_commit_is_acknowledged_whatever_its_pages_meet_afterwards() {
+fn a_durable_commit_is_acknowledged_even_if_its_pages_cannot_be_applied() {
     let folder = folder();
     // The protocol whose pages wait beside the map and reach the file by stores.
     let settings = Settings { page_bytes: 4096, ..tiny(Protocol::UserCow(WriteBack::Map)) };
@@ -107,7 +107,7 @@ fn a_flipped_bit_is_found_where_every_access_checks() {
 }
 
 #[test]
-fn a_full_map_refuses_and_goes_on_when_there_is_room() {
+fn a_full_map_refuses_commits_until_space_is_free() {
     for protocol in PROTOCOLS {
         let folder = folder();
         let settings = Settings { map_bytes: 128 << 10, ..tiny(protocol) };

@@ -147,7 +147,7 @@ fn pages_without_readers_are_used_again() {
 }
 
 #[test]
-fn a_store_is_opened_only_as_what_it_is_and_by_one() {
+fn a_store_is_opened_only_with_its_own_protocol_and_only_once() {
     let folder = folder();
     let settings = tiny(Protocol::OsCow);
     assert_eq!(open(folder.path(), &settings).err().unwrap().kind(), ErrorKind::NotFound);

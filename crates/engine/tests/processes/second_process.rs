@@ -19,7 +19,7 @@ fn child_that_holds() {
 }
 
 #[test]
-fn opening_what_another_process_has_open_names_that_process() {
+fn opening_a_database_that_another_process_has_open_names_that_process() {
     let folder = folder();
     let path = folder.path().join("db");
     drop(Db::create(&path, &Settings { cache_bytes: 16 << 20, ..Settings::default() }).unwrap());

@@ -151,7 +151,7 @@ fn every(seed: u64, call: Call, errno: i32, cases: u64) {
 }
 
 #[test]
-fn a_name_that_cannot_be_opened_made_or_moved_is_an_error_and_no_more() {
+fn a_file_that_cannot_be_opened_created_or_renamed_is_an_error_without_further_harm() {
     for_each_seed("a_name_that_cannot_be", 1..=2, |seed| {
         for call in [Call::Create, Call::Open, Call::Rename, Call::Remove, Call::List, Call::SyncDirectory] {
             every(seed, call, EIO, 10);
@@ -162,7 +162,7 @@ fn a_name_that_cannot_be_opened_made_or_moved_is_an_error_and_no_more() {
 }
 
 #[test]
-fn a_failed_read_is_an_error_for_those_who_wait_and_forgotten_then() {
+fn a_failed_read_is_an_error_for_its_waiters_and_is_then_forgotten() {
     for_each_seed("a_failed_read", 1..=2, |seed| {
         every(seed, Call::Read, EIO, 150);
         every(seed, Call::Read, EINTR, 20);
@@ -188,7 +188,7 @@ fn a_failed_sync_poisons_commits_and_reads_go_on() {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_until_there_is_room_again() {
+fn a_full_disk_refuses_writes_until_space_is_free_again() {
     for_each_seed("a_full_disk", 1..=4, |seed| {
         let world = SimWorld::new(seed, SimOptions::default());
         let directory: Arc<dyn Directory> = world.directory();

@@ -208,7 +208,7 @@ fn a_large_commit_whose_future_is_gone_becomes_visible_by_itself() {
 }
 
 #[test]
-fn asking_one_by_one_in_batches_async_and_blocking_gives_the_same_answers() {
+fn lookups_one_by_one_in_batches_async_and_blocking_give_the_same_answers() {
     for_each_seed("asking_one_by_one", 1..=1, |seed| {
         for page_bytes in [4096, 16_384, 65_536] {
             let (world, db, rows) = cold(seed, page_bytes);

@@ -13,7 +13,13 @@ fn a_seed_repeats_its_history_to_the_last_call_in_whatever_process() {
     for seed in [3, 11, 12, 14] {
         let here = format!("{:?}", lives(seed, LIVES));
         let alone = Command::new(std::env::current_exe().unwrap())
-            .args(["repeat::tell_one_history", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "repeat::child_that_prints_the_trace_of_a_history",
+                "--exact",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env("NOFAULT_SEED", seed.to_string())
             .output()
             .unwrap();
@@ -26,6 +32,8 @@ fn a_seed_repeats_its_history_to_the_last_call_in_whatever_process() {
 
 #[test]
 #[ignore = "told to by the test above"]
-fn tell_one_history() {
-    for_each_seed("tell_one_history", [3], |seed| println!("\nhistory: {:?}", lives(seed, LIVES)));
+fn child_that_prints_the_trace_of_a_history() {
+    for_each_seed("child_that_prints_the_trace_of_a_history", [3], |seed| {
+        println!("\nhistory: {:?}", lives(seed, LIVES))
+    });
 }

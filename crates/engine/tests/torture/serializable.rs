@@ -62,14 +62,14 @@ fn committed_transactions_fit_an_order_in_which_they_ran_one_by_one() {
 }
 
 #[test]
-fn they_do_when_more_is_committed_than_can_be_remembered() {
+fn committed_transactions_fit_an_order_when_more_is_committed_than_can_be_remembered() {
     for_each_seed("they_do_when_more_is_committed", 1..=3, |seed| {
         history_fits_an_order(seed, forgetful(seed), Runs::Once, 40);
     });
 }
 
 #[test]
-fn they_do_when_those_that_lose_take_precedence() {
+fn committed_transactions_fit_an_order_when_losers_take_precedence() {
     for_each_seed("they_do_when_those_that_lose", 1..=3, |seed| {
         history_fits_an_order(seed, database(seed), Runs::UntilCommitted, 0);
         history_fits_an_order(seed, forgetful(seed), Runs::UntilCommitted, 40);

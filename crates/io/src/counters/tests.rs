@@ -175,7 +175,7 @@ fn one_device_named_twice_counts_once() {
 }
 
 #[test]
-fn what_has_no_device_or_no_cgroup_says_so() {
+fn paths_without_a_device_and_folders_without_a_cgroup_are_errors() {
     let error = Watch::new().device_of(Path::new("/proc/self")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     let error = Watch::new().device_of(Path::new("/no/such/file")).unwrap_err();

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_let_go_is_free_even_while_a_child_being_started_has_its_file() {
+    fn a_released_lock_is_free_even_while_a_child_being_started_has_its_file() {
         let (_scratch, folder) = folder();
         let held = LockedFile::take(&folder, "data", "lock").unwrap();
         let named = folder.lock_by_name("lock").unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_drops_its_copy_of_the_lock_does_not_let_go_of_it() {
+    fn a_child_that_drops_its_copy_of_the_lock_does_not_release_it() {
         let (_scratch, folder) = folder();
         let held = LockedFile::take(&folder, "data", "lock").unwrap();
         drop(LockedFile {

@@ -122,7 +122,7 @@ fn wrong_calls_are_refused_with_the_reason() {
 }
 
 #[test]
-fn truncation_under_the_map_is_an_error_and_not_a_death() {
+fn truncation_under_the_map_is_an_error_and_does_not_end_the_process() {
     let file = file_of_pages(8);
     let map = map(&file, Protection::ReadOnly);
     file.set_len(4 * page() as u64).unwrap();
@@ -309,7 +309,7 @@ fn status_of_child(test: &str, role: &str) -> std::process::ExitStatus {
 }
 
 #[test]
-fn a_sigbus_that_is_not_ours_still_kills() {
+fn a_sigbus_that_no_guard_covers_still_kills() {
     extern "C" fn earlier_handler(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         // SAFETY: the kernel passes a valid `info`.
         unsafe { libc::_exit(if (*info).si_code == libc::BUS_ADRERR { 42 } else { 43 }) }
@@ -352,7 +352,7 @@ fn a_sigbus_that_is_not_ours_still_kills() {
         }
         return;
     }
-    let name = "mapped::tests::a_sigbus_that_is_not_ours_still_kills";
+    let name = "mapped::tests::a_sigbus_that_no_guard_covers_still_kills";
     for role in ["unguarded", "beside", "other thread", "sent"] {
         let status = status_of_child(name, role);
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{role}: {status}");

@@ -62,7 +62,7 @@ fn a_filter_that_forbids_only_the_use_of_a_ring_is_found_too() {
 }
 
 #[test]
-fn a_cachestat_that_is_forbidden_is_named_and_its_substitute_serves() {
+fn a_forbidden_cachestat_is_named_and_its_substitute_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     std::fs::write(&path, vec![1; 8192]).unwrap();
@@ -75,7 +75,7 @@ fn a_cachestat_that_is_forbidden_is_named_and_its_substitute_serves() {
 }
 
 #[test]
-fn each_refusal_of_a_ring_names_who_refuses_and_the_next_step() {
+fn each_refusal_of_a_ring_names_its_cause_and_the_next_step() {
     let limits = |disabled: Option<&str>, seccomp| Limits {
         disabled: disabled.map(str::to_owned),
         seccomp,

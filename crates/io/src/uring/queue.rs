@@ -495,7 +495,7 @@ mod tests {
 
     /// The kernel answers EFAULT for memory that is not in the registered buffer that the entry names.
     #[test]
-    fn what_the_ring_always_cancels_is_carried_out_by_the_thread_that_reaps() {
+    fn operations_that_the_ring_always_cancels_are_carried_out_by_the_reaping_thread() {
         if let Some(refused) = UringDisk::ring_refused() {
             eprintln!("not checked: {refused}");
             return;

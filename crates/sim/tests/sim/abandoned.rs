@@ -28,7 +28,7 @@ fn sectors(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn no_later_sync_makes_durable_what_a_failed_durable_write_has_left() {
+fn no_later_sync_makes_the_bytes_of_a_failed_durable_write_durable() {
     for caching in [Caching::Direct, Caching::Buffered] {
         let mut seen = BTreeSet::new();
         for seed in 0..200 {
@@ -42,7 +42,7 @@ fn no_later_sync_makes_durable_what_a_failed_durable_write_has_left() {
 }
 
 #[test]
-fn writing_the_same_bytes_again_durably_or_with_a_sync_is_what_saves_them() {
+fn writing_the_same_bytes_again_durably_or_with_a_sync_saves_them() {
     for caching in [Caching::Direct, Caching::Buffered] {
         for seed in 0..50 {
             let (world, mut queue) = after_a_failed_write(seed, caching);
@@ -72,7 +72,7 @@ fn reads_see_any_sectors_without_a_page_cache_and_all_of_them_with_one() {
 /// Once the page cache has dropped the page, reads give the old bytes again in some sectors, and every power cut leaves
 /// the same bytes.
 #[test]
-fn a_page_cache_may_drop_what_was_abandoned_and_reads_give_what_the_device_holds() {
+fn a_page_cache_may_drop_abandoned_bytes_and_reads_then_give_those_of_the_device() {
     let mut turned_back = 0;
     for seed in 0..100 {
         let (world, mut queue) = after_a_failed_write(seed, Caching::Buffered);

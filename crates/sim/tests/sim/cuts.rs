@@ -75,7 +75,7 @@ fn unsynced_writes_survive_in_any_order_but_one_sector_never_goes_back_behind_it
 }
 
 #[test]
-fn a_sync_covers_what_had_completed_when_it_was_pushed_and_no_more() {
+fn a_sync_covers_the_writes_that_had_completed_when_it_was_pushed_and_no_others() {
     let mut late = BTreeSet::new();
     for seed in 0..200 {
         let (world, mut queue) = world_with_blocks(seed, SimOptions::calm(), 2, 1);
@@ -111,7 +111,7 @@ fn a_write_in_flight_at_the_cut_is_partly_done_even_a_durable_one() {
 }
 
 #[test]
-fn an_unsynced_length_is_kept_or_lost_and_what_is_new_may_be_garbage() {
+fn an_unsynced_length_is_kept_or_lost_and_its_new_bytes_may_be_garbage() {
     let (mut lens, mut contents) = (BTreeSet::new(), BTreeSet::new());
     for seed in 0..400 {
         let (world, mut queue) = world_with_blocks(seed, SimOptions::adversarial(), 1, 1);
@@ -175,7 +175,7 @@ fn an_allocation_reads_as_zero_takes_space_and_is_durable_after_a_sync_only() {
 }
 
 #[test]
-fn a_failed_sync_drops_what_it_covered_although_reads_still_see_it() {
+fn a_failed_sync_drops_the_writes_that_it_covered_although_reads_still_see_them() {
     let mut fates = BTreeSet::new();
     for seed in 0..200 {
         let (world, mut queue) = world_with_blocks(seed, SimOptions::default(), 2, 1);
@@ -238,7 +238,7 @@ fn names_are_undecided_until_the_directory_is_synced_and_a_rename_is_atomic() {
 }
 
 #[test]
-fn a_directory_answers_as_a_directory_does() {
+fn a_directory_lists_its_names_and_refuses_missing_existing_and_invalid_ones() {
     let world = SimWorld::new(1, SimOptions::default());
     let directory = world.directory();
     directory.create("b").unwrap();
@@ -289,7 +289,7 @@ fn history(world: &SimWorld, durable_blocks: &mut usize, renamed: &mut bool) -> 
 }
 
 #[test]
-fn a_cut_after_any_event_stops_everything_and_keeps_what_was_promised() {
+fn a_cut_after_any_event_stops_everything_and_keeps_what_was_durable() {
     for options in everything() {
         let whole = SimWorld::new(5, options);
         history(&whole, &mut 0, &mut false).unwrap();

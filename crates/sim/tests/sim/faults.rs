@@ -120,7 +120,7 @@ impl Drop for TrackedBuffer {
 }
 
 #[test]
-fn dropping_a_queue_runs_what_it_had_submitted_and_frees_its_memory() {
+fn dropping_a_queue_runs_its_submitted_operations_and_frees_their_memory() {
     let (world, disk, mut queue) = world_with_file(1, SimOptions::adversarial());
     let dropped = Arc::new(AtomicUsize::new(0));
     let part =
@@ -435,7 +435,7 @@ fn damage_at_rest_is_seen_at_once_and_survives_cuts() {
 }
 
 #[test]
-fn damage_to_what_is_not_there_is_refused() {
+fn damage_to_missing_files_and_ranges_is_refused() {
     let (world, _queue) = world_with_blocks(1, SimOptions::default(), 1, 1);
     let snapshot = world.snapshot_file("data").unwrap();
     assert_eq!(world.flip_bit("nothing", 0, 0).unwrap_err().kind(), ErrorKind::NotFound);
@@ -455,7 +455,7 @@ fn damage_to_what_is_not_there_is_refused() {
 // ---- counters ----
 
 #[test]
-fn statistics_count_what_was_asked() {
+fn statistics_count_calls_and_bytes() {
     let world = SimWorld::new(1, SimOptions { defer: Defer::Adversarial, ..SimOptions::default() });
     let directory: Arc<dyn Directory> = world.directory();
     let mut queue = directory.create("data").unwrap().queue(&QueueOptions::default()).unwrap();

@@ -343,7 +343,7 @@ impl Queue for RefusingQueue {
 }
 
 #[test]
-fn a_disk_that_takes_nothing_for_a_while_keeps_no_caller_from_the_others() {
+fn a_disk_that_refuses_operations_for_a_while_does_not_delay_the_others() {
     let world = SimWorld::new(1, SimOptions::calm());
     let times = Arc::new(AtomicUsize::new(0));
     let child = |name: &str| world.directory().create(name).unwrap();

@@ -152,7 +152,7 @@ fn rows_after_cut(world: &SimWorld, seed: u64) -> usize {
 }
 
 #[test]
-fn a_load_is_seen_when_a_power_cut_can_no_longer_take_it_away() {
+fn a_load_becomes_visible_only_when_no_power_cut_can_lose_it() {
     let empty = Empty::new();
     let (db, table, world) = (&empty.db, &empty.table, &empty.world);
     let before = db.stats().visible_commit;
@@ -184,7 +184,7 @@ fn a_load_is_seen_when_a_power_cut_can_no_longer_take_it_away() {
 }
 
 #[test]
-fn a_load_whose_checkpoint_fails_is_taken_back_whatever_others_do_meanwhile() {
+fn a_load_whose_checkpoint_fails_is_taken_back_also_after_checkpoints_of_others() {
     for errno in [EIO, ENOSPC] {
         let mut failed = 0;
         for (call, after) in (0..1000).map(|after| (Call::Write, after)) {
@@ -224,7 +224,7 @@ fn a_load_whose_checkpoint_fails_is_taken_back_whatever_others_do_meanwhile() {
 }
 
 #[test]
-fn whatever_call_fails_a_load_happens_or_not_and_commits_go_on_unless_its_outcome_is_unknown() {
+fn a_failure_of_any_call_leaves_a_load_whole_or_absent_and_commits_go_on_unless_its_outcome_is_unknown() {
     let calls =
         [(Call::Write, EIO), (Call::Write, ENOSPC), (Call::Allocate, EIO), (Call::Sync, EIO), (Call::Read, EIO)];
     for (call, errno) in calls {

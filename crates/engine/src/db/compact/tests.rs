@@ -109,7 +109,7 @@ impl ScatteredTable {
 }
 
 #[test]
-fn pages_that_random_writes_have_scattered_lie_in_long_rows_again() {
+fn pages_that_random_writes_have_scattered_lie_in_long_runs_again() {
     let mut scattered = ScatteredTable::loaded(20);
     let fresh = scattered.pages_in_a_row();
     scattered.rewrite(20_000);
@@ -152,7 +152,7 @@ fn a_table_that_grew_at_random_is_put_in_order_as_well() {
 }
 
 #[test]
-fn pages_of_values_are_put_together_as_well() {
+fn pages_of_values_are_moved_together_as_well() {
     let mut scattered = ScatteredTable::loaded(100);
     scattered.rewrite(10_000);
     let found = scattered.compact();
@@ -162,7 +162,7 @@ fn pages_of_values_are_put_together_as_well() {
 }
 
 #[test]
-fn again_and_again_the_file_stays_within_its_bound_and_freed_blocks_are_used() {
+fn repeated_compactions_keep_the_file_within_its_bound_and_use_freed_blocks() {
     let mut scattered = ScatteredTable::loaded(20);
     for round in 0..8 {
         scattered.rewrite(5000);
@@ -177,7 +177,7 @@ fn again_and_again_the_file_stays_within_its_bound_and_freed_blocks_are_used() {
 }
 
 #[test]
-fn snapshots_and_pages_that_change_meanwhile_are_left_in_peace() {
+fn a_compaction_disturbs_neither_snapshots_nor_pages_that_change_meanwhile() {
     let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(3000);
     let (held, then) = (scattered.db.snapshot(), scattered.rows.clone());
@@ -224,7 +224,7 @@ fn a_caller_ends_a_compaction_and_the_pages_moved_until_then_are_sound() {
 }
 
 #[test]
-fn a_damaged_page_is_named_and_moved_nowhere() {
+fn a_damaged_page_is_named_and_not_moved() {
     let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(20_000);
     let ScatteredTable { world, db, table, .. } = scattered;
@@ -254,7 +254,7 @@ fn a_damaged_page_is_named_and_moved_nowhere() {
 
 /// A read that returns a wrong bit once neither ends the compaction nor moves wrong bytes.
 #[test]
-fn a_bad_read_that_is_gone_in_the_next_neither_ends_it_nor_moves_anything_wrong() {
+fn one_bad_read_neither_ends_a_compaction_nor_moves_wrong_bytes() {
     let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(20_000);
     let mut lists = 0;
@@ -272,7 +272,7 @@ fn a_bad_read_that_is_gone_in_the_next_neither_ends_it_nor_moves_anything_wrong(
 }
 
 #[test]
-fn writers_readers_and_checkpoints_beside_it_meet_what_they_would_have() {
+fn a_compaction_changes_no_result_of_writers_readers_and_checkpoints_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { page_bytes: 512, cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() };
     let db = blocking::Db::create(folder.path().join("db"), &settings).unwrap();

@@ -261,7 +261,7 @@ fn commits(rules: Rules) -> Setting {
 }
 
 #[test]
-fn every_operation_ends_however_its_steps_fall() {
+fn every_operation_ends_in_every_interleaving() {
     for setting in [lookups(Rules::Budget), many_keys(Rules::Budget), commits(Rules::Budget)] {
         let states = setting.explore().unwrap_or_else(|found| panic!("{found}"));
         println!("{states} states");

@@ -116,7 +116,7 @@ fn cut_everywhere(begin: &SimPlaces, id: u64, images: u64) -> (u64, u64) {
 }
 
 #[test]
-fn a_power_cut_at_any_moment_of_creating_a_striped_database_leaves_it_or_nothing_in_the_way_of_the_next() {
+fn a_power_cut_during_the_creation_of_a_striped_database_leaves_it_complete_or_lets_the_next_creation_succeed() {
     for options in [SimOptions::calm(), SimOptions::adversarial()] {
         let (cuts, nothing) = cut_everywhere(&SimPlaces::new(options), 0xA0, 4);
         println!("{cuts} images, {nothing} without a database");
@@ -125,7 +125,7 @@ fn a_power_cut_at_any_moment_of_creating_a_striped_database_leaves_it_or_nothing
 }
 
 #[test]
-fn and_so_does_one_of_a_creation_that_finds_another_unfinished() {
+fn a_power_cut_during_a_creation_after_an_unfinished_one_leaves_it_complete_or_lets_the_next_succeed() {
     // Early, in the middle, and shortly before the end.
     for part in [1, 3, 4, 5, 6] {
         let whole = SimPlaces::new(SimOptions::calm());

@@ -100,7 +100,7 @@ fn a_commit_that_would_free_pages_of_others_is_refused() {
 }
 
 #[test]
-fn what_is_in_the_log_already_leaves_pages_of_others_alone() {
+fn a_record_already_in_the_log_frees_no_pages_of_other_tables() {
     for (what, core, tree, other, lost) in forged_values() {
         let mut writes = WriteSet::default();
         (0..100).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 20])));
@@ -132,7 +132,7 @@ fn foreign_pages(core: &TestCore<MemoryStore>, other: Tree) -> [PageId; 3] {
 }
 
 #[test]
-fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
+fn freeing_a_dropped_tables_node_that_names_pages_of_others_frees_none_of_them() {
     for (keys, levels) in [(30, 1), (900, 2)] {
         for case in 0..3 {
             let (core, tree, other) = prepared();
@@ -169,7 +169,7 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
 }
 
 #[test]
-fn a_note_of_a_dropped_table_that_names_pages_of_others_goes_alone() {
+fn a_note_of_a_dropped_table_that_names_pages_of_others_is_removed_without_them() {
     for case in 0..3 {
         let (core, _, other) = prepared();
         let foreign = foreign_pages(&core, other)[case];
@@ -184,7 +184,7 @@ fn a_note_of_a_dropped_table_that_names_pages_of_others_goes_alone() {
 }
 
 #[test]
-fn long_values_of_a_dropped_table_take_no_pages_of_others_along() {
+fn long_values_of_a_dropped_table_free_no_pages_of_others() {
     for (what, core, tree, other, lost) in forged_values() {
         commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
         free_all(&core, what);

@@ -13,7 +13,7 @@ fn prepared() -> (TestCore<MemoryStore>, Tree) {
 }
 
 #[test]
-fn a_read_whose_own_snapshot_is_given_up_reads_in_another() {
+fn a_read_whose_own_snapshot_is_invalidated_takes_another() {
     let (core, tree) = prepared();
     let value = "v".repeat(LONG).into_bytes();
     for mode in [Mode::Async, Mode::Blocking] {
@@ -43,7 +43,7 @@ fn the_holder_of_an_evicted_snapshot_gets_an_error() {
 }
 
 #[test]
-fn a_snapshot_that_was_given_up_is_not_taken_for_damage() {
+fn an_invalidated_snapshot_is_not_reported_as_damage() {
     let (core, _) = prepared();
     core.store.give_up_snapshots(1);
     let found = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default()));

@@ -21,7 +21,7 @@ fn many_keys_are_found_however_few_permits_are_left() {
 }
 
 #[test]
-fn tasks_that_go_on_send_what_they_miss_next_together() {
+fn resumed_tasks_submit_their_next_misses_together() {
     let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
     let tree = new_table(&core, Mode::Blocking, "t");
     let key = |number: usize| format!("key {number:04}").into_bytes();
@@ -95,7 +95,7 @@ fn many_keys_wait_while_no_permit_is_left() {
 }
 
 #[test]
-fn a_key_is_there_in_every_view_that_has_a_value_for_it() {
+fn contains_key_agrees_with_get_in_every_view() {
     for mode in [Mode::Async, Mode::Blocking] {
         let core = new_core(Hardship { residency: Residency::Requested, mode, ..easy() });
         let tree = new_table(&core, mode, "t");

@@ -110,7 +110,7 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
 }
 
 #[test]
-fn a_damaged_value_that_is_to_go_is_reported_however_often_others_commit() {
+fn a_commit_that_replaces_a_damaged_value_reports_it_however_often_others_commit() {
     let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
     let tree = new_table(&core, Mode::Blocking, "t");
     set(&core, tree, "k", THREE_PAGES);

@@ -105,7 +105,7 @@ fn a_load_survives_damage_of_either_superblock() {
 }
 
 #[test]
-fn a_load_one_of_whose_writes_was_lost_is_there_or_an_error_says_what_is_not() {
+fn a_load_with_a_lost_write_is_complete_or_an_error_reports_the_damage() {
     let mut intact = 0;
     for write in 0.. {
         let (world, _) = loaded(Some(Fault::new(Call::Write, Effect::Lost).on("data").after(write)));

@@ -182,7 +182,7 @@ fn while_a_superblock_is_written_the_one_before_keeps_its_blocks_and_its_log() {
 /// A closing group may be the anchor as soon as it is durable: it begins no record that could be of a later commit than
 /// the checkpoint.
 #[test]
-fn a_checkpoint_beside_a_group_that_is_being_written_begins_at_one_that_is_durable() {
+fn a_checkpoint_beside_a_group_that_is_being_written_begins_at_a_durable_group() {
     let world = SimWorld::new(4, SimOptions::calm());
     create(&world.directory(), &settings(), creation(1)).unwrap();
     let look = Look::at(LOG, &[]);

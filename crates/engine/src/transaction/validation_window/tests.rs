@@ -44,7 +44,7 @@ fn a_key_or_range_changed_since_conflicts_and_an_older_change_does_not() {
 }
 
 #[test]
-fn a_transaction_that_saw_less_than_what_could_not_be_listed_conflicts() {
+fn a_transaction_older_than_an_unlisted_change_conflicts() {
     let mut recent = ValidationWindow::new(1 << 20);
     recent.forget_before(CommitSeq(6));
     recent.forget_before(CommitSeq(3));

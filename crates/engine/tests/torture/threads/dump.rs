@@ -195,7 +195,7 @@ fn dump_of(text: &str) -> Dump {
 }
 
 #[test]
-fn a_dump_says_all_that_a_check_needs() {
+fn a_dump_contains_all_that_a_check_needs() {
     let rows = [(b"a key".to_vec(), Arc::from([1, 2, 255])), (vec![], Arc::from([]))];
     let model = |table: &str| Model::from([(table.to_owned(), Arc::new(rows.clone().into()))]);
     let table = || "t".to_owned();

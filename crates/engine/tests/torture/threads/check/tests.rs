@@ -62,7 +62,7 @@ fn refused(history: &HistoryRecord, views: &[View], why: &str) {
 }
 
 #[test]
-fn what_was_acknowledged_must_be_there_unless_it_was_deferred() {
+fn acknowledged_commits_must_be_there_unless_deferred() {
     for is_sync in [true, false] {
         let one = op(0, 1, 1, 2, is_sync, &[put("own-0", 5)]);
         let history = recorded([&[&one], &[]]);
@@ -87,7 +87,7 @@ fn a_later_durable_commit_or_sync_makes_deferred_ones_durable() {
 }
 
 #[test]
-fn nothing_is_shown_before_it_was_begun_or_after_it_was_refused() {
+fn no_commit_is_shown_before_it_was_begun_or_after_it_was_refused() {
     let mut one = op(0, 1, 5, 6, true, &[]);
     refused(&recorded([&[&one], &[]]), &[cut(after(&[&one]), 1, 4)], "begun later");
     one.outcome = Outcome::Refused;
@@ -151,7 +151,7 @@ fn lists_have_each_append_once_in_an_order_that_agrees_with_time_and_other_lists
 }
 
 #[test]
-fn of_two_views_one_shows_all_that_the_other_shows() {
+fn of_two_views_one_must_show_every_commit_of_the_other() {
     let (one, two) = (op(0, 1, 1, 0, true, &[]), op(1, 2, 1, 0, true, &[]));
     let history = recorded([&[&one], &[&two]]);
     check(&history, &[cut(after(&[&one]), 1, 9), cut(after(&[&one, &two]), 1, 9), cut(empty(), 1, 9)]).unwrap();
@@ -159,7 +159,7 @@ fn of_two_views_one_shows_all_that_the_other_shows() {
 }
 
 #[test]
-fn what_a_snapshot_has_shown_of_a_durable_commit_stays() {
+fn a_durable_commit_that_a_snapshot_has_shown_stays() {
     for is_sync in [true, false] {
         let one = op(0, 1, 1, 0, is_sync, &[]);
         let history = recorded([&[&one], &[]]);
@@ -171,7 +171,7 @@ fn what_a_snapshot_has_shown_of_a_durable_commit_stays() {
 }
 
 #[test]
-fn a_loaded_table_is_empty_or_full_and_what_was_dropped_stays_away() {
+fn a_loaded_table_is_empty_or_full_and_a_dropped_one_stays_away() {
     let table = || "bulk-0-0".to_owned();
     let alone =
         |id, write| Op { writes: vec![write], ..op(0, id, u64::from(id) * 10, u64::from(id) * 10 + 5, true, &[]) };
