@@ -571,8 +571,7 @@ fn apply<E: PageCopies + Versions>(
         let pages = context.pages_of(copies, &value)?.ok_or_else(again)?;
         let own = own_pages(copies, pages);
         if damage == Damage::Refuse && own.len() < pages.len() {
-            let what =
-                "a long value is said to begin here, but of its pages one holds something else or is named twice";
+            let what = "a long value should begin here, but one of its pages holds something else or is named twice";
             return Err(Error::corrupt_page(value.root, what).into());
         }
         own.into_iter().for_each(|page| copies.free(page));

@@ -245,7 +245,7 @@ fn make_direct(file: &File, block_device: bool) -> std::result::Result<(usize, &
     let file_system = rustix::fs::fstatfs(file).map_err(|error| format!("fstatfs: {error}"))?;
     let magic = file_system.f_type as u64 & 0xffff_ffff;
     if !block_device && let Some((_, name)) = MEMORY_FILE_SYSTEMS.iter().find(|(known, _)| *known == magic) {
-        return Err(format!("{name} is memory, it has no device to go to directly"));
+        return Err(format!("{name} is in memory and has no device for direct I/O"));
     }
     set_flags(file, OFlags::DIRECT).map_err(|error| format!("the file system refuses direct I/O ({error})"))?;
     let answer = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
@@ -258,7 +258,7 @@ fn make_direct(file: &File, block_device: bool) -> std::result::Result<(usize, &
         Some(statx) => (statx.stx_dio_offset_align.max(statx.stx_dio_mem_align) as usize, "statx"),
         None => match rustix::fs::ioctl_blksszget(file) {
             Ok(block_bytes) if block_device => (block_bytes as usize, "the device's logical block"),
-            _ => (ALIGN_BYTES_UNKNOWN, "assumed: neither kernel nor device says"),
+            _ => (ALIGN_BYTES_UNKNOWN, "assumed: neither kernel nor device reports one"),
         },
     };
     if align_bytes.is_power_of_two() { Ok((align_bytes, source)) } else { Ok((ALIGN_BYTES_UNKNOWN, "assumed")) }

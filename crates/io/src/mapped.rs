@@ -334,7 +334,7 @@ impl MappedFile {
         let what = format!("advise {advice:?} for");
         let (start, len) = self.whole_pages(&what, &range)?;
         if advice == Advice::DontNeed && self.protection == Protection::Private {
-            let why = "on a private map that drops changes under those who read them: use `discard`";
+            let why = "on a private map this drops changes while readers may use them: use `discard`";
             return Err(self.error(ErrorKind::InvalidCall, &what, &range, why));
         }
         // SAFETY: the pages belong to this map, and with `DontNeed` on private maps refused none of the advices changes the
@@ -345,7 +345,7 @@ impl MappedFile {
                 ErrorKind::Unsupported,
                 &what,
                 &range,
-                "this kernel does not know it, or not for this file",
+                "this kernel does not support it, or not for this file",
             )),
             // Populating fails with these errors where an access would raise SIGBUS.
             Err(rustix::io::Errno::FAULT | rustix::io::Errno::HWPOISON) => {
@@ -365,7 +365,7 @@ impl MappedFile {
         let (start, len) = self.whole_pages("discard", &range)?;
         let ends_whole = range.end.is_multiple_of(page_bytes()) || range.end == self.len_bytes;
         if !range.start.is_multiple_of(page_bytes()) || !ends_whole {
-            let why = format!("it takes whole pages of {} bytes", page_bytes());
+            let why = format!("the range must consist of whole pages of {} bytes", page_bytes());
             return Err(self.error(ErrorKind::InvalidCall, "discard", &range, &why));
         }
         // SAFETY: whole pages of this map. Their bytes may change; `&mut self` ensures that no slice of them exists.
@@ -430,7 +430,7 @@ impl MappedFile {
         self.position("ask for the residency of", &range)?;
         let in_file = self.file_offset_bytes + range.start as u64..self.file_offset_bytes + range.end as u64;
         counters::cachestat(&self.file, in_file).map(|stat| stat.cached_bytes).ok_or_else(|| {
-            let why = "the kernel tells it only to the file's owner, or those who may write it";
+            let why = "the kernel reports it only to the file's owner, or to a process that may write the file";
             self.error(ErrorKind::Unsupported, "ask for the residency of", &range, why)
         })
     }

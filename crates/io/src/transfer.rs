@@ -177,7 +177,7 @@ impl Transfer {
         if forward_bytes == 0 {
             let what = match self.op.kind {
                 OpKind::Read(_) => "the file ends there",
-                _ => "the device took no more",
+                _ => "the device accepted no more",
             };
             let detail = format!("{} of {total_bytes} bytes: {what}", self.done_bytes + moved_bytes);
             let error = Error::new(ErrorKind::Short, describe_op(&self.op), detail);
@@ -266,7 +266,7 @@ impl Transfer {
                 error.hint("direct I/O was refused after it had been set: check the file system, or open it buffered")
             }
             (libc::EIO | libc::EINTR | libc::EAGAIN, OpKind::Sync) | (libc::EIO, OpKind::Write { .. }) => {
-                error.hint("writes since the last good sync may be lost; repeating the sync would not tell")
+                error.hint("writes since the last good sync may be lost; repeating the sync would not report it")
             }
             _ => error,
         }

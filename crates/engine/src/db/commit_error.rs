@@ -26,7 +26,7 @@ impl From<CommitError> for Error {
         match error {
             CommitError::Failed(error) => error,
             CommitError::Conflict(..) => {
-                Error::new(ErrorKind::Conflict, "another transaction changed what this one read; run it again")
+                Error::new(ErrorKind::Conflict, "another transaction changed data that this one read; run it again")
             }
         }
     }

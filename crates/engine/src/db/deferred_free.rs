@@ -86,7 +86,7 @@ impl References {
     fn of(tree: Tree, leaf: PageId, body: &[u8]) -> Result<Self> {
         let node = Node::open(leaf, body)?;
         if node.table() != tree.table.0 || node.level() != 0 {
-            return Err(node.corrupt("is no leaf of the dropped table that its parent says it is part of"));
+            return Err(node.corrupt("is no leaf of the dropped table to which its parent belongs"));
         }
         let mut found = Self::default();
         for index in 0..node.count() {
@@ -203,7 +203,10 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         let Some((key, value)) = scan.next().await? else { return Ok(None) };
         let tree = table_of(&key, &FoundValue::Inline(value))?;
         if key != to_be_freed(tree.table) {
-            return Err(Error::new(ErrorKind::Corrupt, "the catalog's note of a dropped table is of another one"));
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                "the catalog's note of a dropped table describes another table",
+            ));
         }
         Ok(Some(tree))
     }

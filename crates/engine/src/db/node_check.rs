@@ -42,7 +42,7 @@ pub(super) fn check_node(
         return Err(node.corrupt(format_args!("belongs to table {} and not to {}", node.table(), tree.table)));
     }
     if expected.level.is_some_and(|level| level != node.level()) {
-        return Err(node.corrupt(format_args!("is at level {}, its parent says otherwise", node.level())));
+        return Err(node.corrupt(format_args!("is at level {}, which contradicts its parent", node.level())));
     }
     if node.lower() != expected.lower || node.upper() != expected.upper.as_deref() {
         return Err(node.corrupt("its fences are not the keys beside it in its parent"));

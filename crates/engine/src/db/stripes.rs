@@ -116,8 +116,9 @@ pub(super) fn open(main: Arc<dyn Directory>, places: &dyn Places) -> Result<Arc<
     let mut others = Vec::new();
     for folder in folders {
         let opened = places.open(Path::new(folder)).map_err(|error| {
-            let what =
-                format!("a folder of the database is missing; where it is now belongs into the file «{STRIPES}»");
+            let what = format!(
+                "a folder of the database is missing; if it was moved, write its new path into the file «{STRIPES}»"
+            );
             match error.kind() {
                 IoErrorKind::NotFound => Error::new(ErrorKind::Corrupt, format!("{what}: {error}")),
                 _ => Error::from_io(what, error),
@@ -134,7 +135,7 @@ pub(super) fn open(main: Arc<dyn Directory>, places: &dyn Places) -> Result<Arc<
 /// # Errors
 /// `Busy` when another process has one of them open; the error of the system, unless a folder is gone.
 pub(super) fn remove_unfinished_parts(main: &dyn Directory, places: &dyn Places) -> Result<()> {
-    let failed = |error| Error::from_io("remove what an unfinished creation left", error);
+    let failed = |error| Error::from_io("remove the files of an unfinished creation", error);
     if contents_of(main)? != Contents::Unfinished {
         return Ok(());
     }

@@ -102,7 +102,7 @@ impl Tables {
 
     fn refusal_at(&self, tree: Tree, seen: CommitSeq) -> Option<Error> {
         let dropped = self.read().dropped.get(&tree.table).is_some_and(|commit| *commit <= seen);
-        dropped.then(|| Error::new(ErrorKind::NotFound, "the table was dropped; its handles are of no use any more"))
+        dropped.then(|| Error::new(ErrorKind::NotFound, "the table was dropped; its handles cannot be used any more"))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, TableState> {

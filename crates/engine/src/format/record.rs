@@ -143,7 +143,7 @@ fn take_number(from: &mut &[u8]) -> Result<u64> {
 
 fn take<'a>(from: &mut &'a [u8], len: u64) -> Result<&'a [u8]> {
     let split = usize::try_from(len).ok().and_then(|len| from.split_at_checked(len));
-    let (taken, rest) = split.ok_or_else(|| damaged("it is shorter than it says"))?;
+    let (taken, rest) = split.ok_or_else(|| damaged("it is shorter than its lengths require"))?;
     *from = rest;
     Ok(taken)
 }

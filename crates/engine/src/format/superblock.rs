@@ -150,7 +150,7 @@ impl Superblock {
             ));
         }
         if let Some(at) = (used_bytes..end).find(|at| sector[*at] != 0) {
-            return unsupported(format!("byte {at} set, which this version of nofault knows nothing of"));
+            return unsupported(format!("byte {at} set, which has no meaning in this version of nofault"));
         }
         if [sequence, commit.0, log_anchor, log_anchor_sequence].iter().any(|number| *number >= COUNTED_MAX) {
             return Err(broken("a sequence, commit or position that no database reaches"));

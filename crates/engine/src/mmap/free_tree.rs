@@ -58,7 +58,7 @@ pub(super) fn save(
         }
         written = wanted;
     }
-    Err(Wait::Failed(Error::new(ErrorKind::Bug, "writing down the free pages does not come to an end")))
+    Err(Wait::Failed(Error::new(ErrorKind::Bug, "writing the list of free pages does not end")))
 }
 
 /// Reads all records of free pages.

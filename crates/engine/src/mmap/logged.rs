@@ -424,7 +424,7 @@ impl LoggedStore {
     fn poison(&self, error: &Error) {
         // The readers of a private map do not look at the one that pages are stored into.
         let reads = if self.private.is_some() { READS_GO_ON } else { reads_after_failure(&self.shared) };
-        let what = format!("committed pages could not be brought to the mapped file ({error}); {reads}");
+        let what = format!("committed pages could not be applied to the mapped file ({error}); {reads}");
         self.log.poison(&Error::new(ErrorKind::Poisoned, what));
     }
 

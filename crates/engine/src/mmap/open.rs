@@ -58,7 +58,7 @@ pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) ->
         return Err(Error::new(ErrorKind::AlreadyExists, "there is a store in this folder already: open it instead"));
     }
     for name in names.iter().filter(|name| *name == UNFINISHED || *name == LOG) {
-        folder.remove(name).map_err(failed("remove what an unfinished creation left"))?;
+        folder.remove(name).map_err(failed("remove the files of an unfinished creation"))?;
     }
     // Tells the files of one store from those of all others.
     let file_id = RandomState::new().build_hasher().finish();

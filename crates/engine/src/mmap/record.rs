@@ -61,7 +61,8 @@ fn runs(old: &[u8], new: &[u8]) -> Vec<(usize, usize)> {
 /// # Errors
 /// `Corrupt` when the bytes are no record; the errors of `write`.
 pub(super) fn replay(record: &[u8], mut write: impl FnMut(PageId, usize, &[u8]) -> Result<()>) -> Result<State> {
-    let damaged = || Error::new(ErrorKind::Corrupt, "a record of the log is damaged: it is shorter than it says");
+    let damaged =
+        || Error::new(ErrorKind::Corrupt, "a record of the log is damaged: it is shorter than its lengths require");
     let mut rest = record.get(State::BYTES..).ok_or_else(damaged)?;
     let mut take = |len: usize| {
         let (taken, after) = rest.split_at_checked(len)?;

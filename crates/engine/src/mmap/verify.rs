@@ -65,7 +65,7 @@ fn verify_tree(view: &View<'_>, root: PageId, table: TableId, seen_pages: &mut P
         let level_fits = expected.level.is_none_or(|level| level == node.level());
         let fences_fit = node.lower() == expected.lower && node.upper() == expected.upper.as_deref();
         if node.table() != table.0 || !level_fits || !fences_fit {
-            return Err(node.corrupt("is not the node that its parent says").into());
+            return Err(node.corrupt("is not the node that its parent refers to").into());
         }
         if node.level() == 0 {
             entries += node.count() as u64;

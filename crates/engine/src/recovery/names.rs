@@ -102,7 +102,7 @@ pub(crate) fn refuse_existing(contents: &Contents) -> Result<()> {
         }
         Contents::Incomplete { found, missing } => {
             let what = format!(
-                "{}; to begin anew, move {} away first: what is only there is lost otherwise",
+                "{}; to begin anew, move {} away first: data that is only there is lost otherwise",
                 incomplete(found, missing),
                 listed(found)
             );
@@ -147,7 +147,7 @@ fn listed(names: &[String]) -> String {
 /// # Errors
 /// `Busy` when a creation is under way; the error of the disk.
 pub(crate) fn remove_unfinished(directory: &dyn Directory) -> Result<()> {
-    let failed = |error| Error::from_io("remove what an unfinished creation left", error);
+    let failed = |error| Error::from_io("remove the files of an unfinished creation", error);
     let names = directory.list().map_err(failed)?;
     if contents(names.iter().map(String::as_str)) != Contents::Unfinished {
         return Ok(());

@@ -121,7 +121,7 @@ impl Drop for LockedFile {
 /// Makes the error for a lock that was not given: the reason, and the process that holds the lock.
 fn refused(folder: &Folder, signed: &str, path: &Path, error: Errno) -> Error {
     if !matches!(error, Errno::AGAIN | Errno::ACCESS) {
-        let hint = "this file system gives no locks: put the database on another one, which keeps two processes apart";
+        let hint = "this file system has no locks: put the database on one that has, as only a lock keeps a second process out";
         return Error::new(ErrorKind::Unsupported, "lock", format!("{error}: {hint}")).at(path);
     }
     let signed_path = folder.path.join(signed);
@@ -298,7 +298,7 @@ mod tests {
         drop(take(Errno::NOSYS).unwrap());
         drop(inherited);
         let error = take(Errno::NOLCK).unwrap_err();
-        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("gives no locks"), "{error}");
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("has no locks"), "{error}");
     }
 
     #[test]

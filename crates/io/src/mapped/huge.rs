@@ -42,7 +42,7 @@ impl MappedFile {
         match error.raw_os_error() {
             Some(libc::EINVAL) => {
                 let why =
-                    "this kernel does not know it, or not for this file, or the map does not begin where huge pages do";
+                    "this kernel does not support it, or not for this file, or the map does not begin at a huge page";
                 Err(self.error(ErrorKind::Unsupported, what, &range, why))
             }
             _ => Err(Error::from_io(self.action(what, &range), &error).at(&self.path)),

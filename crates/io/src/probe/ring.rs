@@ -131,7 +131,7 @@ pub(super) fn refusal(errno: i32, limits: &Limits) -> String {
         (libc::EPERM | libc::EACCES, _) if limits.seccomp => SECCOMP.into(),
         (libc::EPERM | libc::EACCES, _) => {
             format!(
-                "refused ({said}), and neither a sysctl nor seccomp does it: see the security module (SELinux, AppArmor)"
+                "refused ({said}), but neither by a sysctl nor by seccomp: see the security module (SELinux, AppArmor)"
             )
         }
         (libc::ENOSYS, _) if limits.seccomp => format!("either the kernel has no io_uring, or {SECCOMP}"),
@@ -143,6 +143,6 @@ pub(super) fn refusal(errno: i32, limits: &Limits) -> String {
         }
         (libc::EMFILE | libc::ENFILE, _) => format!("{said}: no descriptor left (`ulimit -n`)"),
         (errno, _) if errno > 0 => said.to_string(),
-        _ => "it failed without a number".into(),
+        _ => "it failed without an errno".into(),
     }
 }

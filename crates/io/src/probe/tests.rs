@@ -93,7 +93,7 @@ fn each_refusal_of_a_ring_names_its_cause_and_the_next_step() {
     says(libc::ENOSYS, limits(None, false), &["no io_uring", "5.1"]);
     says(libc::ENOMEM, limits(None, false), &["65536", "ulimit -l"]);
     says(libc::EMFILE, limits(None, false), &["ulimit -n"]);
-    says(0, limits(None, false), &["without a number"]);
+    says(0, limits(None, false), &["without an errno"]);
 }
 
 #[test]
