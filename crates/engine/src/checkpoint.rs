@@ -146,7 +146,7 @@ impl Checkpointer {
     /// Moves pages to adjacent blocks while no checkpoint is under way; see [`Relocator::defragment`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Relocator::defragment`].
     pub(crate) fn defragment(&self, relocator: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         relocator.defragment(pages)
@@ -155,7 +155,7 @@ impl Checkpointer {
     /// Moves pages out of groups to be emptied while no checkpoint is under way; see [`Relocator::evacuate`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Relocator::evacuate`].
     pub(crate) fn evacuate(&self, relocator: &mut Relocator, evacuation: &mut Evacuation) -> Result<Option<u64>> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         relocator.evacuate(evacuation)

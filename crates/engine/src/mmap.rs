@@ -198,11 +198,11 @@ pub struct Stats {
 /// The report of [`Store::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verification {
-    /// Entries of the table.
+    /// Number of entries of the table.
     pub entries: u64,
-    /// Pages in use, the two meta pages and those that list free pages included.
+    /// Number of pages in use, the two meta pages and the pages that list free pages included.
     pub pages_used: u64,
-    /// Pages that can be used again.
+    /// Number of pages that can be used again.
     pub pages_free: u64,
 }
 

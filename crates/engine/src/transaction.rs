@@ -167,7 +167,7 @@ impl Commit {
     }
 }
 
-/// A commit that took effect.
+/// The number and the log position of a commit that took effect.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitReceipt {
     pub(crate) seq: CommitSeq,

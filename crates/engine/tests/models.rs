@@ -173,7 +173,8 @@ fn one_read_serves_all_waiters_and_its_page_stays_until_they_have_unpinned_it() 
     });
 }
 
-/// A model of `wal`: pending fragments, the group-commit leader, and the waiters. Its rules 4 and 5.
+/// A model of `wal`: pending fragments, the group-commit leader, and the waiters. It models rules 4 and 5 of that
+/// module.
 mod log {
     use super::*;
 

@@ -32,7 +32,7 @@ pub(crate) const REFUSALS_MAX: u32 = 1000;
 
 /// A file, a block device, a stripe set or a simulation of one: an array of bytes with durable writes.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// The disk's description, for statistics and reports.
+    /// Returns the disk's description, for statistics and reports.
     fn info(&self) -> DiskInfo;
 
     /// Returns the length in bytes now. One system call.
@@ -149,7 +149,7 @@ pub trait Queue: Send {
         Ok(())
     }
 
-    /// Operations pushed and not yet reaped.
+    /// Returns the number of operations pushed and not yet reaped.
     fn in_flight(&self) -> usize;
 
     /// A descriptor that polls readable when `reap(0)` would yield something, and now and then when it would not: for a
@@ -187,7 +187,7 @@ impl Default for QueueOptions {
 /// The description of a disk: its kind, its path, its mode and its alignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskInfo {
-    /// `io_uring`, `psync`, `sim` or `striped`.
+    /// Kind of the disk: `io_uring`, `psync`, `sim` or `striped`.
     pub kind: &'static str,
     /// The file or device, where there is one.
     pub path: Option<PathBuf>,
@@ -219,9 +219,9 @@ impl Default for FileOptions {
 /// Whether to bypass the page cache (O_DIRECT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectIo {
-    /// Fail where the file system refuses it.
+    /// Fail where the file system refuses direct I/O.
     Require,
-    /// Fall back to buffered I/O where the file system refuses it, and say so in [`DiskInfo::notes`].
+    /// Fall back to buffered I/O where the file system refuses direct I/O, and say so in [`DiskInfo::notes`].
     Prefer,
     /// Use buffered I/O, through the page cache.
     Never,

@@ -69,7 +69,7 @@ impl Default for UringOptions {
     }
 }
 
-/// Whether a ring takes a flag.
+/// Whether a ring is set up with a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagChoice {
     /// The flag is used where it is suitable and the kernel supports it.

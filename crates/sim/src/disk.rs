@@ -182,7 +182,7 @@ struct SimQueue {
     info: DiskInfo,
     depth_max: usize,
     in_flight: usize,
-    /// Operations pushed since the last submit.
+    /// Number of operations pushed since the last submit.
     staged: usize,
     /// The queue's descriptor, made at the first request: most tests need none, and it costs system calls.
     ready: OnceLock<Option<OwnedFd>>,

@@ -30,27 +30,28 @@ pub enum Caching {
 /// Probabilities, from 0 to 1 per operation, of random faults. All zero by default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rates {
-    /// A read fails with EIO.
+    /// Probability that a read fails with EIO.
     pub read_error: f64,
-    /// A write fails with EIO. [`Caching`] describes the bytes that it leaves behind.
+    /// Probability that a write fails with EIO. [`Caching`] describes the bytes that it leaves behind.
     pub write_error: f64,
-    /// A sync fails with EIO, and the writes that it covered are dropped (see [`super`]).
+    /// Probability that a sync fails with EIO, and that the writes that it covered are dropped (see [`super`]).
     pub sync_error: f64,
-    /// A write is acknowledged and never stored: the old bytes stay.
+    /// Probability that a write is acknowledged and never stored: the old bytes stay.
     pub lost_write: f64,
-    /// A write goes to another place of the same file.
+    /// Probability that a write goes to another place of the same file.
     pub misdirected_write: f64,
-    /// A read returns the bytes of another place of the same file.
+    /// Probability that a read returns the bytes of another place of the same file.
     pub misdirected_read: f64,
-    /// One bit of a write is stored inverted.
+    /// Probability that one bit of a write is stored inverted.
     pub flipped_write: f64,
-    /// One bit of a read is returned inverted; the stored bytes stay good.
+    /// Probability that one bit of a read is returned inverted; the stored bytes stay good.
     pub flipped_read: f64,
-    /// One sector of a write is stored as zeroes.
+    /// Probability that one sector of a write is stored as zeroes.
     pub zeroed_write: f64,
-    /// One sector of a write is stored as garbage.
+    /// Probability that one sector of a write is stored as garbage.
     pub garbage_write: f64,
-    /// The driver moves only a part at first and has to repeat the rest. Invisible, but other operations run in between.
+    /// Probability that the driver moves only a part at first and has to repeat the rest. This is invisible, but other
+    /// operations run in between.
     pub split_transfer: f64,
 }
 
@@ -132,27 +133,27 @@ impl Default for SimOptions {
 /// Calls that a [`Fault`] can meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// `Directory::create`.
+    /// Calls of `Directory::create`.
     Create,
-    /// `Directory::open`.
+    /// Calls of `Directory::open`.
     Open,
-    /// `Directory::rename`, by its old name.
+    /// Calls of `Directory::rename`; a fault on one file applies to its old name.
     Rename,
-    /// `Directory::remove`.
+    /// Calls of `Directory::remove`.
     Remove,
-    /// `Directory::list`.
+    /// Calls of `Directory::list`.
     List,
-    /// `Directory::sync`.
+    /// Calls of `Directory::sync`.
     SyncDirectory,
-    /// A read.
+    /// Reads of a disk.
     Read,
-    /// A write, durable or not.
+    /// Writes to a disk, durable or not.
     Write,
-    /// A sync of a disk.
+    /// Syncs of a disk.
     Sync,
-    /// An allocation.
+    /// Allocations on a disk.
     Allocate,
-    /// `Disk::truncate`.
+    /// Calls of `Disk::truncate`.
     Truncate,
 }
 
@@ -193,21 +194,22 @@ impl Fault {
         Self { call, effect, name: None, skip: 0, times: 1 }
     }
 
-    /// Counts and hits only calls on the file that was opened, created, renamed or removed under this name.
+    /// Limits the fault to calls on the file that was opened, created, renamed or removed under this name; it counts no
+    /// others.
     #[must_use]
     pub fn on(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Lets `count` calls pass first.
+    /// Lets `count` calls pass before the fault hits one.
     #[must_use]
     pub fn after(mut self, count: u64) -> Self {
         self.skip = count;
         self
     }
 
-    /// Hits `count` calls in a row; `u64::MAX` for all from there on.
+    /// Makes the fault hit `count` calls in a row; `u64::MAX` stands for all calls from there on.
     #[must_use]
     pub fn times(mut self, count: u64) -> Self {
         self.times = count;

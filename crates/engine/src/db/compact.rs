@@ -60,16 +60,17 @@ pub enum Pace {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Compaction {
-    /// Tables that were compacted to their end.
+    /// Number of tables that were compacted to their end.
     pub tables: u64,
-    /// Pages examined: leaves, and pages of values.
+    /// Number of pages examined: leaves, and pages of values.
     pub pages: u64,
-    /// Pages that were moved next to their neighbours in key order.
+    /// Number of pages that were moved next to their neighbours in key order.
     pub pages_moved: u64,
-    /// Pages that were moved out of the way before that, where too few free blocks followed each other. They need not be among
-    /// the pages looked at, and may be moved beside their neighbours later.
+    /// Number of pages that were moved out of the way first, where too few free blocks followed each other. They need
+    /// not be among the pages looked at, and may be moved beside their neighbours later.
     pub pages_evacuated: u64,
-    /// Pages that should have been moved and stayed, because no free blocks follow each other within the file's bound.
+    /// Number of pages that should have been moved and stayed, because no free blocks follow each other within the
+    /// file's bound.
     pub pages_without_free_blocks: u64,
     /// Number of fragments in which the examined pages lay before, counted for each list of about a megabyte.
     pub fragments_before: u64,

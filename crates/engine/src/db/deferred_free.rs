@@ -56,7 +56,7 @@ const CATALOG_PAGES: usize = 8;
 /// Pause of the background thread after a failure.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// The pages that one step frees.
+/// The pages of a dropped table that one step frees.
 #[derive(Debug)]
 struct Step {
     tree: Tree,
@@ -66,7 +66,7 @@ struct Step {
     leaves: Vec<PageId>,
     /// A page that the parent refers to although it belongs to another table or to none: it is not freed.
     foreign: Option<PageId>,
-    /// Pages to which only these leaves refer.
+    /// Pages to which only the leaves of this step refer.
     pages: Vec<PageId>,
     /// Pages of values to which other leaves refer as well, each with the number of values that stay in it.
     shared: Vec<(PageId, u16)>,

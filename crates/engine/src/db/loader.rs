@@ -58,7 +58,7 @@ impl<S: Store> Loader<S> {
         self.admission.try_pins(count)
     }
 
-    /// Returns whether every permit is free.
+    /// Returns whether every permit for pinned pages is free.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.admission.is_idle()

@@ -73,7 +73,7 @@ impl Admission {
         self.shared.try_acquire(count)
     }
 
-    /// Returns whether every permit is free.
+    /// Returns whether every permit for pinned pages is free.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         [&self.shared, &self.reserve, &self.reserve_owner]

@@ -32,7 +32,7 @@ pub struct Stats {
     pub pool: PoolStats,
     /// Counters of the log.
     pub log: LogStats,
-    /// Checkpoints made since the database was opened.
+    /// Number of checkpoints made since the database was opened.
     pub checkpoints: u64,
     /// The way in which the data file is read and written, and the reason when a faster way is not in use.
     pub disk: DiskInfo,
@@ -49,10 +49,11 @@ pub struct Stats {
     pub memory_over_bytes: u64,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
-    /// Commits refused with `NoSpace` because neither the log nor the data file found free space on the disk, since it was opened.
+    /// Commits refused with `NoSpace` because neither the log nor the data file found free space on the disk, since the
+    /// database was opened.
     pub commits_refused_for_space: u64,
-    /// Pages of dropped tables that could not be read when they were to be freed, since the database was opened. They
-    /// do no harm; pages that only they refer to stay in use, and a backup leaves them out.
+    /// Number of pages of dropped tables that could not be read when they were to be freed, since the database was
+    /// opened. They do no harm; pages that only they refer to stay in use, and a backup leaves them out.
     pub dropped_pages_unreadable: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,

@@ -56,7 +56,7 @@ impl Mode {
     }
 }
 
-/// The condition that makes a database wait.
+/// The conditions that make a database wait.
 #[derive(Debug, Clone, Copy)]
 struct Hardship {
     page_bytes: usize,

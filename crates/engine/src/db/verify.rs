@@ -41,13 +41,13 @@ const CATALOG_NAME: &str = "the catalog";
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Verification {
-    /// Tables, the catalog included.
+    /// Number of tables, the catalog included.
     pub tables: u64,
-    /// Keys in all tables, the catalog included.
+    /// Number of keys in all tables, the catalog included.
     pub entries: u64,
-    /// Pages of tables found undamaged: nodes and the pages of long values.
+    /// Number of pages of tables found undamaged: nodes and the pages of long values.
     pub pages: u64,
-    /// Blocks of the data file that were read and checked.
+    /// Number of blocks of the data file that were read and checked.
     pub blocks: u64,
     /// All damage, in the order in which it was found.
     pub problems: Vec<Problem>,
@@ -55,7 +55,7 @@ pub struct Verification {
     pub sound_tables: Vec<String>,
     /// Names of the other tables that the catalog names. Their sound pages can be read, unless the root is damaged.
     pub damaged_tables: Vec<String>,
-    /// Pages of the catalog, the table of tables, that are broken. The tables that they name cannot be opened.
+    /// Number of damaged pages of the catalog, the table of tables. The tables that they name cannot be opened.
     pub catalog_pages_damaged: u64,
     /// Numbers of tables with a sound root that no readable page of the catalog names, while some cannot be read: their names are unknown.
     /// One of them may be a dropped table, of which not all pages were freed yet.

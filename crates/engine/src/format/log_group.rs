@@ -30,7 +30,7 @@ const SUMMED_HEADER_BYTES: usize = 64;
 /// Longest group in versions of the format that had no checksum of the header.
 pub(crate) const UNSUMMED_GROUP_BYTES_MAX: usize = 128 << 10;
 
-/// The header of a group.
+/// The header of a log group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupHeader {
     /// Number of the group, counted from 1 without gaps.
@@ -39,14 +39,14 @@ pub(crate) struct GroupHeader {
     pub(crate) position: u64,
     /// All groups up to this number were durable when this group was written.
     pub(crate) durable_sequence: u64,
-    /// Checksum of the preceding group.
+    /// Checksum of the preceding log group.
     pub(crate) previous: u64,
     /// Number of segments for which the log file had space when this group was written.
     pub(crate) slots: u64,
     /// The opening of the log that wrote the group: a number unlike that of any other opening. 0 in groups of versions
     /// without it.
     pub(crate) opening: u64,
-    /// Bytes of fragments after the header.
+    /// Number of bytes of fragments after the header.
     pub(crate) payload_bytes: u32,
     /// Checksum of the group, over header and fragments.
     pub(crate) checksum: u64,

@@ -50,7 +50,7 @@ pub(crate) const KIND_PACKED: u8 = 4;
 pub(super) const NODE_HEADER_BYTES: usize = 32;
 /// Bytes of a key, after the common prefix, that its slot contains.
 pub(super) const HEAD_BYTES: usize = 4;
-/// Bytes of a slot.
+/// Length of a slot, in bytes.
 pub(super) const SLOT_BYTES: usize = 8;
 /// Bytes of a page id in a cell.
 pub(crate) const CHILD_BYTES: usize = 6;
@@ -94,14 +94,14 @@ pub(crate) struct PackedRef {
     pub(crate) page: PageId,
     /// Offset of the value in the body of the page.
     pub(crate) offset: u16,
-    /// Length of the value.
+    /// Length of the value, in bytes.
     pub(crate) len_bytes: u16,
 }
 
 /// A reference to a long value in overflow pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverflowRef {
-    /// Length of the value.
+    /// Length of the value, in bytes.
     pub(crate) len_bytes: u64,
     /// The value's only data page, or the top of the index of its data pages.
     pub(crate) root: PageId,

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// The header fields and fences of a new node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeSpec<'a> {
-    /// Height above the leaves.
+    /// Height of the node above the leaves.
     pub(crate) level: u8,
     /// The table to which the node belongs.
     pub(crate) table: TableId,

@@ -63,7 +63,7 @@ pub(crate) struct Superblock {
     pub(crate) table_levels: u32,
     /// Block of the page table's root node; meaningless with zero levels.
     pub(crate) table_root: BlockId,
-    /// Checksum of the root node.
+    /// Checksum of the page table's root node.
     pub(crate) table_checksum: u64,
     /// Position of the last log group before the records that recovery has to replay.
     pub(crate) log_anchor: u64,

@@ -62,13 +62,13 @@ impl DataFile {
         self.durable.write_all_at(&page, at).map_err(|error| failed("write a meta page", &self.path, &error))
     }
 
-    /// Writes through the page cache.
+    /// Writes bytes at an offset of the file, through the page cache.
     pub(super) fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
         self.note_written(bytes.len());
         self.file.write_all_at(bytes, offset_bytes).map_err(|error| failed("write pages", &self.path, &error))
     }
 
-    /// Reads through the page cache.
+    /// Reads bytes at an offset of the file, through the page cache.
     ///
     /// # Errors
     /// `Corrupt` when the file ends too early.

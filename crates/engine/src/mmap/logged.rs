@@ -390,7 +390,7 @@ impl LoggedStore {
         }
     }
 
-    /// Does maintenance after a commit that no background thread does, or does too late.
+    /// Applies pages and does due maintenance after a commit, unless a background thread does so in time.
     fn tidy_up(&self) -> Result<()> {
         let waiting = self.versions.pages();
         if self.in_background.load(Ordering::Relaxed) {

@@ -175,8 +175,8 @@ impl PlacedPages {
         if self.shape.checksums { Tag::of_page(image) } else { Tag::from_bits(0) }
     }
 
-    /// Writes page versions, which are of pages of this file and sorted, to unused blocks; readers find them there when
-    /// it returns. One caller at a time.
+    /// Writes versions of pages of this file, sorted by page id, to unused blocks; readers find them there when it
+    /// returns. One caller at a time.
     pub(super) fn write(&self, data: &DataFile, pages: &[(PageId, CommitSeq, Arc<[u8]>)]) -> Result<()> {
         let page_bytes = self.shape.page_bytes;
         for part in pages.chunks(RUN_PAGES_MAX) {

@@ -31,7 +31,7 @@ struct State {
 struct WaitingCommit {
     seq: CommitSeq,
     position: LogPosition,
-    /// The commit before this one.
+    /// The commit before this one: while this one waits, it may be the newest visible commit.
     before: CommitSeq,
 }
 

@@ -16,7 +16,7 @@ use crate::story::{Rows, for_each_seed, key_of, value_of};
 
 const KEYS: u32 = 400;
 
-/// Wakes a thread.
+/// A waker that unparks a thread.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {

@@ -48,9 +48,9 @@ struct TransactionRecord {
 /// How often a transaction of a history is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Runs {
-    /// Once: a conflict ends it.
+    /// The transaction runs once: a conflict ends it.
     Once,
-    /// Until it commits: transactions that lose often take precedence.
+    /// The transaction runs until it commits: transactions that lose often take precedence.
     UntilCommitted,
 }
 

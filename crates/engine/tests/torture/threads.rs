@@ -58,7 +58,7 @@ enum End {
     Cut(u64),
     /// The process is killed at this call to the disk; the machine goes on.
     Kill(u64),
-    /// This call fails once.
+    /// One call of this kind fails, after this number of others.
     Fault(Call, u64),
     /// The database is closed when all threads have finished.
     Close,

@@ -14,7 +14,7 @@ pub struct CacheStat {
     pub cached_bytes: u64,
     /// Bytes changed in the cache and not yet written. `None`, as the fields below, where only `mincore` is available.
     pub dirty_bytes: Option<u64>,
-    /// Bytes being written now.
+    /// Bytes of the page cache that are being written now.
     pub writeback_bytes: Option<u64>,
     /// Bytes that were in the cache and were evicted.
     pub evicted_bytes: Option<u64>,

@@ -14,22 +14,22 @@ pub struct Interrupts {
 /// The first line of `/proc/stat`, in clock ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTicks {
-    /// User, nice, system, interrupts and soft interrupts. Guests are within user.
+    /// Time of user, nice, system, interrupts and soft interrupts. Guests are within user.
     pub busy: u64,
-    /// Idle with I/O outstanding.
+    /// Idle time with I/O outstanding.
     pub iowait: u64,
-    /// Given to other guests by the hypervisor.
+    /// Time that the hypervisor gave to other guests.
     pub steal: Option<u64>,
 }
 
 /// The content of a block device's `stat` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
-    /// Reads completed.
+    /// Number of reads completed.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Writes completed.
+    /// Number of writes completed.
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: u64,

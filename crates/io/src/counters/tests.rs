@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// From an x86 virtual machine with two CPUs, shortened.
+/// `/proc/interrupts` of an x86 virtual machine with two CPUs, shortened.
 const INTERRUPTS_X86: &str = "           CPU0       CPU1       
  24:          1          0  IO-APIC   5-edge      ACPI:Ged
  26:    1200000          7  PCI-MSIX-0000:00:02.0   1-edge      Function call interrupts

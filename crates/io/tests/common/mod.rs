@@ -56,7 +56,7 @@ pub(crate) fn keeps_the_contract(disk: &dyn Disk, queue_options: &QueueOptions) 
     }
 }
 
-/// A buffer filled from `rng`; the pattern repeats after a number of bytes that no block size is a multiple of.
+/// Returns a buffer filled from `rng`; the pattern repeats after a number of bytes that no block size is a multiple of.
 pub(crate) fn random_buffer(len_bytes: usize, rng: &mut fastrand::Rng) -> IoBuf {
     let mut buffer = zeroed(len_bytes);
     let pattern: Vec<u8> = (0..251.min(len_bytes)).map(|_| rng.u8(..)).collect();
@@ -66,7 +66,7 @@ pub(crate) fn random_buffer(len_bytes: usize, rng: &mut fastrand::Rng) -> IoBuf 
     buffer
 }
 
-/// A buffer of zeroes.
+/// Returns a buffer of zeroes.
 pub(crate) fn zeroed(len_bytes: usize) -> IoBuf {
     IoBuf::zeroed(len_bytes, PageKind::Small).expect("memory for a test")
 }
@@ -119,7 +119,7 @@ fn unit(disk: &dyn Disk) -> usize {
     }
 }
 
-/// A length in whole units for buffers of about `about_bytes`, at least one unit.
+/// Returns a length in whole units for buffers of about `about_bytes`, at least one unit.
 fn units(disk: &dyn Disk, about_bytes: usize) -> usize {
     let align = disk.info().align_bytes;
     (about_bytes / align).max(1) * align

@@ -11,7 +11,7 @@
 use crate::budget::Budget;
 use crate::format::CommitSeq;
 
-/// Most keys in a block.
+/// Most keys in a block of the list.
 const BLOCK_MAX: usize = 64;
 /// Most keys in the list: more would make too many blocks for one pass over all of them.
 const KEYS_MAX: usize = 1 << 15;

@@ -23,7 +23,7 @@ pub(crate) enum Write {
         table: String,
         key: u32,
     },
-    /// Appends the id to a list.
+    /// Appends the id of the commit to a list.
     Append {
         list: u32,
     },
