@@ -1,11 +1,12 @@
-//! The engine beside the raw device and its rivals, all in one run: `nofault db bench`.
+//! Compares the engine with the raw device and with other databases, all in one run: `nofault db bench`.
 //!
-//! A work (`works`) has rows: a variant on one set of data, measured for the engine, for the raw device and for rivals, with the quantities that
-//! are compared and the aims of the project. A trial (`execute`, `trial`) finds its database in the lab's folder or makes it (`place`), so that any work can be
-//! measured alone, in any order.
+//! A work (`works`) has rows of results. A row is a variant on one set of data, measured for the engine, the raw device
+//! and other databases, with the quantities to compare and the project's aims. A trial (`execute`, `trial`) finds its
+//! database in the lab's folder or makes it (`place`), so that the user can measure any work alone, in any order.
 //!
-//! Kept true by: every value that is read is verified in full while it is timed; the engine and the device take turns, so that a drift of the
-//! machine affects both; where memory is limited, one store runs at a time and has all of it.
+//! Kept true by: every value that is read is verified in full while it is timed; the engine and the device take turns,
+//! so that a drift of the machine affects both; where memory is limited, one store runs at a time and may use all of
+//! the limit.
 
 mod crash;
 mod device;
@@ -38,10 +39,10 @@ use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary};
 
-/// Its name on the command line and in records.
+/// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("engine");
 
-/// The experiment.
+/// The experiment `engine`, as the registry lists it.
 pub(crate) struct Engine;
 
 static DESCRIPTION: Description = Description {

@@ -1,14 +1,14 @@
-//! Whole databases, with a map and without. After table 1 of "Are You Sure You Want to Use MMAP in Your Database
-//! Management System?" (CIDR 2022), which names the systems.
+//! Compares whole databases, with a map and without. After table 1 of "Are You Sure You Want to Use MMAP in Your
+//! Database Management System?" (CIDR 2022), which names the systems.
 //!
 //! Each store (`stores`) is loaded, then runs YCSB's mixes in YCSB's own order, scans, and commits durably, twice: with
 //! data larger than the memory of its cgroup, and with data that fits. Process and page cache together get the same
 //! memory for every kind of cache; every figure belongs to one class of durability; settings are kept with each trial.
 //!
-//! The trials of one store follow each other on one database, which the first of them makes: so only one is on the disk
-//! at a time, and every repeat begins with a fresh one. In the mixes each operation is a request of its own and opens a
-//! read view of the newest commit. Every answer is checked, also against values that were overwritten before it began
-//! (`history`).
+//! The trials of one store follow each other on one database, which the first of them makes. So only one database is on
+//! the disk at a time, and every repeat begins with a fresh one. In the mixes each operation is a request of its own
+//! and opens a read view of the newest commit. Every answer is checked, also against values that were overwritten
+//! before the read began (`history`).
 
 mod figures;
 mod findings;
@@ -43,17 +43,17 @@ use crate::summary::{Basis, Metric, Summary};
 use history::History;
 use place::Place;
 
-/// The work of filling an empty store.
+/// The variant that fills an empty store.
 pub const LOAD: &str = "load";
-/// The work of scanning all entries in order, just after loading.
+/// The variant that scans all entries in order, just after loading.
 pub const SCAN: &str = "scan";
-/// The work of scanning all entries in order, after the mixes.
+/// The variant that scans all entries in order, after the mixes.
 pub const SCAN_AGED: &str = "scan-aged";
-/// The work of one writer that commits durably, one entry each.
+/// The variant with one writer that commits durably, one entry each.
 pub const COMMIT: &str = "commit";
-/// The work of many writers that commit durably, one entry each.
+/// The variant with many writers that commit durably, one entry each.
 pub const COMMIT_MANY: &str = "commit-many";
-/// Prefix of the mixes' names; the letter follows.
+/// Prefix of the variants that run a YCSB mix; the mix's letter follows.
 pub const YCSB: &str = "ycsb-";
 
 /// Label of the target with data larger than memory.
@@ -61,12 +61,12 @@ pub const LARGER: &str = "file";
 /// Label of the target with data that fits in memory.
 pub const IN_MEMORY: &str = "in-memory";
 
-/// The order of a store's trials, which is YCSB's own for the mixes: D and E add entries and come last.
+/// The order of a store's trials. The mixes follow YCSB's own order: D and E add entries and come last.
 const ORDER: [&str; 11] =
     [LOAD, SCAN, "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-f", "ycsb-d", "ycsb-e", SCAN_AGED, COMMIT, COMMIT_MANY];
-/// Part of a trial in which it warms up, unmeasured.
+/// Share of a trial's time in which the store warms up, unmeasured.
 const WARM_SHARE: f64 = 1.0 / 3.0;
-/// Planned rate of loading.
+/// Planned rate of loading, in bytes a second.
 const LOAD_BYTES_PER_S: f64 = 60e6;
 
 /// The experiment's name on the command line and in records.
@@ -141,7 +141,8 @@ impl Experiment for Engines {
     }
 }
 
-/// Plans the trials of every store that was compiled in, and skips the others with the name of their feature.
+/// Plans the trials of every store that was compiled in. Skips the other stores, with the name of the feature that each
+/// needs.
 fn plan(config: &Config, available: &Available) -> Plan {
     let engines: params::Params = config.params();
     let mut plan = Plan { repeats: Some(engines.repeats), together: true, ..Plan::default() };
@@ -157,7 +158,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         plan.skips.push(skip(LARGER, "", format!("data larger than memory: {why}")));
     }
     let larger = limit.ok();
-    // Without a way to limit memory, data that fits a limit fits anyway.
+    // Without a way to limit memory, data that would fit within the limit fits in memory anyway.
     let method = larger.map_or(MemoryMethod::None, |limit| limit.method);
     let by_group = matches!(method, MemoryMethod::CgroupV1 | MemoryMethod::CgroupV2);
     let fits = match by_group {
@@ -185,8 +186,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// Copies of a trial for each other value of the device's read-ahead, where that decides the rate of a map: read-only
-/// work on data larger than memory.
+/// Returns copies of a trial for each other value of the device's read-ahead. Only for trials in which read-ahead
+/// decides the rate of a map: read-only work on data larger than memory.
 fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, plain: &TrialSpec) -> Vec<TrialSpec> {
     if !available.root || !kind.reads_ahead || ![SCAN, "ycsb-c"].contains(&plain.variant.as_str()) {
         return Vec::new();
@@ -199,7 +200,8 @@ fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, pl
     config.read_ahead_kb.iter().map(with).collect()
 }
 
-/// Whether a variant is also measured with all data in memory; the disk decides the others.
+/// Whether a variant is also measured with all data in memory. The rates of the other variants depend on the disk in
+/// any case.
 fn fits_in(variant: &str) -> bool {
     variant == LOAD || variant == SCAN || variant.starts_with(YCSB)
 }
@@ -255,11 +257,11 @@ fn trial(
     }
 }
 
-/// Memory by which caches are sized: the setting, or the trial's limit where that is smaller.
+/// Returns the bytes of memory by which caches are sized: the setting, or the trial's limit where that is smaller.
 fn budget(engines: &params::Params, memory: MemoryLimit, larger: bool) -> u64 {
     match memory.method {
         MemoryMethod::None if !larger => engines.fit_memory_bytes,
-        // Ballast and a large file leave one process as much as all of them together.
+        // A ballast or a large file limits one process no more than all processes together.
         _ => memory.bytes.min(if larger { engines.memory_bytes } else { engines.fit_memory_bytes }),
     }
 }
@@ -317,7 +319,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
 /// Fills an empty store, and checks some of the loaded entries.
 fn load(spec: &TrialSpec, context: &mut Context<'_>, store: &dyn Store, data: Data, place: &Place) -> Result<Outcome> {
     let plan = Measurement {
-        // Only a bound, against a device that hangs: the trial ends with its work.
+        // Only a bound for the case that the device hangs: the trial ends when its work is done.
         duration: Duration::from_secs(24 * 3600),
         tick: read_loops::tick_of(spec),
         watch: context.watch,
@@ -336,7 +338,7 @@ fn load(spec: &TrialSpec, context: &mut Context<'_>, store: &dyn Store, data: Da
     Ok(outcome)
 }
 
-/// Measures the use of a loaded store.
+/// Measures a work on a loaded store.
 fn used(
     spec: &TrialSpec,
     context: &mut Context<'_>,
@@ -355,7 +357,7 @@ fn used(
         duration: read_loops::duration_of(spec)? - warm,
         tick: read_loops::tick_of(spec),
         watch: context.watch,
-        // Some stores never fill the memory: all of them reach their steady state by warming up.
+        // Some stores never fill the memory, so every store reaches its steady state by warming up for a time.
         memory_bytes: None,
         fill_first: false,
         cancel: context.cancel,
@@ -380,7 +382,7 @@ fn used(
         });
     }
     let outcome = measure::run(&plan, works, &mut *context.on_tick);
-    // Also after a failure, as inserted entries stay.
+    // Also after a failure, because inserted entries stay in the store.
     place.keep(spec, history.known())?;
     let mut outcome = outcome?;
     outcome.cache_method = cache_method;
@@ -401,13 +403,13 @@ fn data_of(spec: &TrialSpec) -> Result<Data> {
     Ok(Data::of_bytes(spec.target.data_bytes, value_bytes, seed))
 }
 
-/// Parses a number among the parameters.
+/// Parses a number among the trial's extra parameters.
 fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().map_err(|_| LabError::new(LabErrorKind::Usage, format!("engines: {name} = '{text}' is no number")))
 }
 
-/// The name of a variant in headings.
+/// Returns a variant's name for headings.
 pub fn title(variant: &str) -> String {
     match variant {
         LOAD => "loading sorted entries, durable at the end".into(),

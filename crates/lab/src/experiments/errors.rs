@@ -1,7 +1,7 @@
-//! The effects of failing I/O on each store, and the cost of noticing. After §3.3 of "Are You Sure You Want to Use MMAP
-//! in Your Database Management System?" (CIDR 2022).
+//! Measures the effects of failing I/O on each store, and the cost of detecting it. After §3.3 of "Are You Sure You
+//! Want to Use MMAP in Your Database Management System?" (CIDR 2022).
 //!
-//! Variants are faults, each real, in a process of its own that may die of it:
+//! Five variants are faults. Each fault is real and happens in a process of its own, which may die of it:
 //! - `truncated`: another process cuts the file under an open store, at a page; `truncated-inside`: within its last
 //!   page, so that the rest of the page reads as zeroes and no signal comes;
 //! - `read-error`: the device fails one page (a file system of the lab's own), then delivers it again;
@@ -9,10 +9,10 @@
 //! - `stray-write`: a stray pointer flips a bit of a page in memory; then the store writes as it normally would.
 //!
 //! A trial's figures are the signs that the program got (`detected`, `error_returned`, `signals`), the wrong pages that
-//! it returned (`wrong_answers`), the damage on disk (`reached_disk`), and its recovery. They are outcomes, not rates:
-//! one run each.
+//! it returned (`wrong_answers`), the damage on disk (`reached_disk`), and its recovery. These are outcomes, not rates,
+//! so each fault is run once.
 //!
-//! A sixth variant, `checksum-cost`, measures the cost of noticing: a checksum at every access, as a map must, against
+//! A sixth variant, `checksum-cost`, measures the cost of detection: a checksum at every access, as a map must, against
 //! one at every load, as a pool may.
 //!
 //! Kept true by: only files in the trial's own folder and memory of a process that was started for it are damaged; the
@@ -47,26 +47,26 @@ use crate::show::figures::{Figure, rates};
 use crate::summary::{Basis, Metric, Summary};
 use crate::workload::PAGE_BYTES;
 
-/// The fault that another process cuts the file at a page boundary.
+/// The variant in which another process cuts the file at a page boundary.
 pub const TRUNCATED: &str = "truncated";
-/// The fault that another process cuts the file within a page.
+/// The variant in which another process cuts the file within a page.
 pub const TRUNCATED_INSIDE: &str = "truncated-inside";
-/// The fault that the device fails to read a page.
+/// The variant in which the device fails to read a page.
 pub const READ_ERROR: &str = "read-error";
-/// The fault that a bit changes on disk.
+/// The variant in which a bit changes on disk.
 pub const BIT_FLIP: &str = "bit-flip";
-/// The fault that a bit changes in memory.
+/// The variant in which a bit changes in memory.
 pub const STRAY_WRITE: &str = "stray-write";
 /// The variant that measures the cost of verifying checksums.
 pub const CHECKSUM_COST: &str = "checksum-cost";
 
-/// The faults, in the order of the report.
+/// The variants that are faults, in the order of the report.
 pub const FAULTS: [&str; 5] = [READ_ERROR, TRUNCATED, TRUNCATED_INSIDE, BIT_FLIP, STRAY_WRITE];
 
-/// Planned time of a fault: processes are started, a store is made and opened several times.
+/// Planned seconds of a fault, in which processes are started and a store is made and opened several times.
 const FAULT_S: f64 = 0.25;
 
-/// The stores that are tested with a fault.
+/// Returns the stores that meet a fault under a preset.
 fn stores(variant: &str, preset: Preset) -> &'static [&'static str] {
     match (variant, preset) {
         (TRUNCATED_INSIDE, Preset::Quick) => &[],
@@ -170,7 +170,7 @@ impl Experiment for Errors {
     }
 }
 
-/// Plans the faults, once each, and the cost of checking, repeated.
+/// Plans the faults, once each, and the trials of the cost of checking, which are repeated.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let skip = |target: &str, method: &str, reason: String| Skip {
@@ -246,11 +246,10 @@ fn fault_trial(config: &Config, available: &Available, variant: &str, store: &st
     }
 }
 
-/// Runs one fault, or measures one way to check.
+/// Runs one fault, or measures one way of checking pages.
 ///
 /// # Errors
-/// `Usage` for unknown variants and methods; `Unsupported` where a fault cannot be made; otherwise the system's
-/// error.
+/// `Usage` for unknown variants and methods; `Unsupported` where a fault cannot be made; otherwise the system's error.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     if spec.variant == CHECKSUM_COST {
         return check::run(spec, context);

@@ -1,4 +1,4 @@
-//! The files that a killed process leaves.
+//! Makes the files that a killed process of the engine leaves.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -10,12 +10,14 @@ use crate::entries::Data;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::stores::Engine;
 
-/// Keys that are changed to fill the log. They lie in so few pages that the blocks left behind never make a checkpoint due.
+/// Number of keys that are changed over and over to fill the log. They lie in so few pages that the pages' obsolete
+/// blocks never make a checkpoint due.
 const HOT_KEYS: u64 = 10_000;
-/// Updates between two looks at the log.
+/// Number of updates between two checks of the log's size.
 const ROUND: u64 = 10_000;
 
-/// Makes the files that a killed process leaves with a full log; returns the bytes of the log.
+/// Makes a database in `folder` as a killed process leaves it, with at least `wanted_bytes` of log that no checkpoint
+/// covers. Returns the bytes of that log.
 pub(super) fn crashed(
     folder: &Path,
     settings: &Settings,
@@ -50,7 +52,7 @@ pub(super) fn crashed(
     Ok(log_bytes)
 }
 
-/// Copies the files of a database, which must not be written meanwhile.
+/// Copies the files of a database, which must not be written during the copying.
 pub(super) fn copy_files(from: &Path, to: &Path) -> Result<()> {
     let copy = || -> std::io::Result<()> {
         std::fs::create_dir(to)?;

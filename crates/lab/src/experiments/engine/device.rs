@@ -1,4 +1,5 @@
-//! The raw device: reads and writes through a disk of `nofault-io`, the baselines of the same run.
+//! Measures the raw device as a baseline: reads and writes through a disk of `nofault-io`, in the same run as the
+//! engine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,20 +17,21 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::{Work, Worker};
 use crate::record::Outcome;
 
-/// Bytes of a random read and of a durable overwrite.
+/// Bytes of a random read, and of a durable overwrite.
 const BLOCK_BYTES: usize = 4096;
-/// Bytes of the file that the durable overwrites go through.
+/// Bytes of the file whose blocks the durable overwrites change in turn.
 const OVERWRITTEN_BYTES: u64 = 16 << 20;
 
-/// Random reads of 4 KiB in the used part of the engine's file. In `batches` the next reads are submitted when the last of a batch has
-/// arrived: the best rate for a caller that waits for whole batches. Otherwise as many as the row asks for are always in flight.
+/// Measures random reads of 4 KiB in the used part of the engine's file. With `batches`, the next reads are submitted
+/// when all of a batch have arrived: the best rate for a caller that waits for whole batches. Otherwise the row's
+/// number of reads is always in flight.
 pub(super) fn random(trial: &mut Trial<'_, '_>, batches: bool) -> Result<Outcome> {
     let used_bytes = trial.have(State::Loaded)?;
     let disk = open(&trial.place.store().join("data"), false)?;
     let mut chance = fastrand::Rng::with_seed(order(trial.spec));
     let blocks = (used_bytes / BLOCK_BYTES as u64).max(1);
     let depth = trial.spec.params.depth.max(1) as usize;
-    // The same batch size as the engine's: one submission for many reads.
+    // Completions are taken in batches of the engine's size, so that one submission serves many reads.
     let batch = if batches { depth } else { depth.div_ceil(8) };
     let stream = Stream { bytes: BLOCK_BYTES, depth, batch };
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
@@ -39,7 +41,7 @@ pub(super) fn random(trial: &mut Trial<'_, '_>, batches: bool) -> Result<Outcome
     trial.measure(vec![work])
 }
 
-/// The used part of the engine's file, front to back.
+/// Measures reading the used part of the engine's file from front to back.
 pub(super) fn sequential(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let rewritten = trial.spec.variant == SCAN_REWRITTEN;
     let used_bytes = trial.have(if rewritten { State::Rewritten } else { State::Loaded })?;
@@ -50,7 +52,7 @@ pub(super) fn sequential(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     trial.measure(vec![work])
 }
 
-/// A new file with as many bytes as the data, written front to back and synced at the end.
+/// Measures writing a new file with as many bytes as the data, from front to back, with a sync at the end.
 pub(super) fn written(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let path = trial.place.free("raw")?;
     let (disk, bytes) = (open(&path, true)?, trial.data.user_bytes());
@@ -63,7 +65,7 @@ pub(super) fn written(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     outcome
 }
 
-/// Durable overwrites of 4 KiB, one after the other, through a file that was written before.
+/// Measures durable overwrites of 4 KiB, one after the other, in a file that was written before.
 pub(super) fn overwrites(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let path = trial.place.free("raw")?;
     let disk = open(&path, true)?;
@@ -80,7 +82,7 @@ pub(super) fn overwrites(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     outcome
 }
 
-/// Offsets of large reads or writes, front to back.
+/// Returns the offsets of large reads or writes of `bytes` bytes, front to back.
 fn front_to_back(bytes: u64) -> impl Iterator<Item = u64> {
     (0..(bytes / LARGE.bytes as u64).max(1)).map(|index| index * LARGE.bytes as u64)
 }
@@ -90,7 +92,7 @@ fn open(path: &Path, write: bool) -> Result<Arc<dyn Disk>> {
     Ok(open_disk(path, &options, Backend::Auto)?)
 }
 
-/// Operations of one size, so many in flight; completions are taken in batches.
+/// How operations are submitted: bytes of each, number in flight, and completions taken at a time.
 #[derive(Clone, Copy)]
 struct Stream {
     bytes: usize,
@@ -98,11 +100,12 @@ struct Stream {
     batch: usize,
 }
 
-/// Large reads or writes front to back.
+/// Large reads or writes from front to back.
 const LARGE: Stream = Stream { bytes: 1 << 20, depth: 8, batch: 1 };
 
 impl Stream {
-    /// Counts operations for a worker until its time or the offsets end. The first operation that fails is an error.
+    /// Runs operations and counts them for a worker, until its time or the offsets end. The first failed operation ends
+    /// it with an error.
     fn measure(
         self,
         worker: &mut Worker<'_>,
@@ -120,8 +123,8 @@ impl Stream {
         })
     }
 
-    /// Keeps operations in flight until the offsets end, or `go_on` returns false; it is called with the operations finished since its
-    /// last call, first when all is prepared.
+    /// Keeps operations in flight until the offsets end or `go_on` returns false. `go_on` gets the number of operations
+    /// completed since its last call; the first call, with 0, comes when all buffers are ready.
     fn run(
         self,
         disk: &dyn Disk,
@@ -130,7 +133,7 @@ impl Stream {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
         let mut memory = IoBuf::zeroed(self.bytes * self.depth, PageKind::Huge)?;
-        // Not zeros: some devices are faster with zeros.
+        // Fill with other bytes than zeros, because some devices are faster with zeros.
         memory.chunks_mut(8).zip(1_u64..).for_each(|(word, number)| word.copy_from_slice(&mix(number).to_le_bytes()));
         let registered = vec![memory.region().clone()];
         let options = QueueOptions { depth_max: self.depth, single_thread: true, registered };
@@ -162,7 +165,7 @@ impl Stream {
     }
 }
 
-/// Syncs the file.
+/// Syncs the file and waits for the sync.
 fn sync(disk: &dyn Disk) -> Result<()> {
     let mut queue = disk.queue(&QueueOptions::default())?;
     push(&mut *queue, Op::new(0, 0, OpKind::Sync))?;

@@ -1,4 +1,4 @@
-//! Measures a trial: each variant and method has its function.
+//! Measures a trial: calls the function for its variant and method.
 
 use super::place::{Place, State};
 use super::trial::Trial;
@@ -14,8 +14,9 @@ use crate::record::{MemoryMethod, Outcome, TrialSpec};
 /// Measures one trial.
 ///
 /// # Errors
-/// `Usage` for unknown variants, methods and parameters; `Unsupported` for a store that was not compiled in; `Interrupted` when the user
-/// stops it before its clock starts; otherwise the error of the store or the system.
+/// `Usage` for unknown variants, methods and parameters; `Unsupported` for a store that was not compiled in;
+/// `Interrupted` when the user stops the run before the trial's clock starts; otherwise the error of the store or the
+/// system.
 pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let row = works::row_of(&spec.variant).filter(|row| row.methods.contains(&spec.method.as_str()));
     let row = row.ok_or_else(|| read_loops::unknown(spec))?;
@@ -55,7 +56,7 @@ fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
         (_, works::BULK_LOAD) => writes::load(trial),
         (_, works::PUT_BATCH) => writes::put_batch(trial),
         (_, variant) if variant.starts_with(works::YCSB) => ycsb::run(trial),
-        // In memory, and the single gets beside batches.
+        // Gets in memory, and the single gets that are compared with batches.
         _ => reads::random(trial),
     }
 }

@@ -9,7 +9,7 @@ use crate::format::{Unit, digits};
 use crate::show::figures::{Figure, Table, costs, latencies, rates};
 use crate::summary::{Group, Metric, Summary, is_plain};
 
-/// The tables above the charts.
+/// Draws the tables that stand above the charts: all results, costs and sizes, settings.
 pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
     let lines = lines(summary);
     if lines.is_empty() {
@@ -32,7 +32,7 @@ fn results(lines: &[Line<'_, '_>]) -> Figure {
     }
 }
 
-/// Builds the table of settings and notes that the records hold besides the figures.
+/// Draws a table of the costs and sizes behind the results, such as reads for each get; `None` without any.
 fn behind(lines: &[Line<'_, '_>]) -> Option<Figure> {
     let mut table = Table::new(&["work", "costs and sizes"]);
     for line in lines.iter().filter(|line| line.quantity.name.is_empty()) {
@@ -50,7 +50,7 @@ fn behind(lines: &[Line<'_, '_>]) -> Option<Figure> {
     })
 }
 
-/// The costs and sizes of a group.
+/// Lists the costs and sizes that a group's records contain, in words.
 fn more(group: &Group<'_>) -> String {
     let figure = |name: &'static str| group.spread(Metric::Figure(name)).map(|spread| spread.median);
     let mut said = Vec::new();
@@ -68,7 +68,7 @@ fn more(group: &Group<'_>) -> String {
     said.join("; ")
 }
 
-/// A table of each store's settings and remaining inequalities, as its trials recorded them.
+/// Draws a table of each store's settings and remaining inequalities, as its trials recorded them.
 fn settings(summary: &Summary<'_>) -> Option<Figure> {
     let mut table = Table::new(&["store", "settings", "unequal"]);
     for group in summary.of_experiment(ID) {
@@ -90,7 +90,7 @@ fn settings(summary: &Summary<'_>) -> Option<Figure> {
     })
 }
 
-/// The charts of one row on one set of data.
+/// Draws the charts of one row on one set of data.
 pub(super) fn figures(section: &Section<'_, '_>) -> Vec<Figure> {
     let Some(row) = row_of(section.variant) else { return Vec::new() };
     let title = format!("{}, {}", row.title, data_title(section.target));
@@ -99,7 +99,7 @@ pub(super) fn figures(section: &Section<'_, '_>) -> Vec<Figure> {
     let mut figures = Vec::new();
     for quantity in row.quantities {
         figures.extend(match quantity.metric {
-            // One number, which is in the table.
+            // A single number needs no chart: the table has it.
             Metric::SpaceRatio | Metric::Figure(_) => None,
             Metric::CpuPerOp => {
                 let plain: Vec<&Group<'_>> =

@@ -7,7 +7,7 @@ use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, keys};
 use crate::summary::{Spread, Summary, is_plain};
 
-/// The rules of `engine`.
+/// Adds the findings that the records of `engine` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for line in lines(summary) {
         all.extend(by_itself(&line));
@@ -27,14 +27,14 @@ fn doubt(met: Met, spread: &Spread) -> &'static str {
     }
 }
 
-/// The subject of a sentence, with a capital.
+/// Returns the line's title with a capital, as the subject of a sentence.
 fn subject(line: &Line<'_, '_>) -> String {
     let title = line.title();
     let (first, rest) = title.split_at(1);
     format!("{}{rest}", first.to_uppercase())
 }
 
-/// A figure against its bound.
+/// Reports whether the engine's figure meets the project's bound for it; `None` without a bound or a figure.
 fn by_itself(line: &Line<'_, '_>) -> Option<Finding> {
     let (met, spread, limit) = (line.meets_limit()?, line.spread()?, line.limit()?);
     Some(Finding {
@@ -55,7 +55,8 @@ fn by_itself(line: &Line<'_, '_>) -> Option<Finding> {
     })
 }
 
-/// A figure against another of the same run, where the project has an aim for their ratio.
+/// Reports whether the ratio of the engine's figure to another of the same run reaches the project's aim; `None`
+/// without an aim.
 fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
     let (met, ratio, aim) = (line.reaches(other)?, line.ratio(other)?, other.aim?);
     let (x, y) = (line.show(line.spread()), line.show(other.group.spread(line.quantity.metric)));

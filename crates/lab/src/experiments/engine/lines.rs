@@ -1,5 +1,5 @@
-//! The lines of results, from the records: for each row and each quantity the engine's figure, and the figures of the same run beside it. Tables
-//! and findings are made from these.
+//! Extracts the lines of results from the records. A line has the engine's figure of one quantity in one row, and the
+//! figures of the same run that it is compared with. Tables and findings are made from lines.
 
 use super::ID;
 use super::trials::{INTERVAL, data_title};
@@ -10,24 +10,24 @@ use crate::judge::bound;
 use crate::show::columns::measured;
 use crate::summary::{Group, Metric, Spread, Summary, is_plain};
 
-/// The engine's figure of one quantity.
+/// A line of results: the engine's figure of one quantity, and the figures to compare with it.
 pub(super) struct Line<'g, 'a> {
     pub(super) row: &'static Row,
     pub(super) quantity: &'static Quantity,
-    /// The set of data, as records name it.
+    /// Label of the set of data, as records name it.
     pub(super) target: &'a str,
     pub(super) own: &'g Group<'a>,
     pub(super) beside: Vec<Other<'g, 'a>>,
 }
 
-/// A figure beside it.
+/// A figure of the same run that the engine's figure is compared with.
 pub(super) struct Other<'g, 'a> {
     pub(super) group: &'g Group<'a>,
-    /// The least ratio of the engine's figure to it.
+    /// The project's aim: the least ratio of the engine's figure to this one.
     pub(super) aim: Option<f64>,
 }
 
-/// Whether an aim is met, as far as the repeats decide it.
+/// Whether a figure meets its aim; undecided where the repeats lie on both sides of the aim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Met {
     Yes,
@@ -35,7 +35,7 @@ pub(super) enum Met {
     Undecided,
 }
 
-/// All lines, in the order of the works.
+/// Returns the lines of all results, in the order of the works.
 pub(super) fn lines<'g, 'a>(summary: &'g Summary<'a>) -> Vec<Line<'g, 'a>> {
     let mut lines = Vec::new();
     for row in works::rows() {
@@ -56,7 +56,8 @@ pub(super) fn lines<'g, 'a>(summary: &'g Summary<'a>) -> Vec<Line<'g, 'a>> {
     lines
 }
 
-/// Whether a group has a line of its own for a quantity: the engine's, where other settings of the executor matter for its timer only.
+/// Whether a group of trials has a line of its own for a quantity. Only groups of the engine have one. A group with
+/// other settings of the executor has one only for the timer's latency, which these settings change.
 fn shows(group: &Group<'_>, quantity: &Quantity) -> bool {
     let is_engine = [ENGINE, POLLER].contains(&group.spec.method.as_str());
     is_engine && (is_plain(&group.spec.params) || matches!(quantity.metric, Metric::Latency(TICKER, _)))
@@ -68,13 +69,14 @@ fn beside<'g, 'a>(groups: &[&'g Group<'a>], quantity: &'static Quantity) -> Vec<
 }
 
 impl<'g, 'a> Line<'g, 'a> {
-    /// The row and its data in words: `random gets, one at a time, 100 B`.
+    /// Names the row and its data in words: `random gets, one at a time, 100 B`.
     pub(super) fn title(&self) -> String {
         let name = if self.quantity.name.is_empty() { String::new() } else { format!(", {}", self.quantity.name) };
         format!("{}{name}, {}", self.row.title, data_title(self.target))
     }
 
-    /// The variant, the size of its values, the quantity, and what is special to the engine's executor: `get-tasks 100 B timer, poller`.
+    /// Names the line briefly by variant, value size, quantity and settings of the executor: `get-tasks 100 B timer,
+    /// poller`.
     pub(super) fn short_title(&self) -> String {
         let spec = self.own.spec;
         let size = spec.params.block_bytes.saturating_sub(KEY_BYTES as u64);
@@ -85,7 +87,8 @@ impl<'g, 'a> Line<'g, 'a> {
         [poller, interval].into_iter().flatten().fold(title, |title, part| format!("{title}, {part}"))
     }
 
-    /// Rows of a table, a figure beside it each: title, the engine's figure, the other method, its figure, the ratio, the aim.
+    /// Returns the line's table rows, one for each compared figure. Cells: title, engine's figure, other method, its
+    /// figure, ratio, aim.
     pub(super) fn cells(&self) -> Vec<[String; 6]> {
         let (title, figure) = (self.short_title(), self.in_unit(self.own));
         let aim = |bound: Option<String>, met: Option<Met>| match (bound, met) {
@@ -106,7 +109,7 @@ impl<'g, 'a> Line<'g, 'a> {
         rows
     }
 
-    /// A figure with its spread, in the unit of the line.
+    /// Formats a group's figure with its spread, in the unit of the line.
     fn in_unit(&self, group: &Group<'_>) -> String {
         let metric = self.quantity.metric;
         match group.spread(metric).filter(|_| self.quantity.unit != metric.unit()) {
@@ -115,22 +118,22 @@ impl<'g, 'a> Line<'g, 'a> {
         }
     }
 
-    /// The engine's figure.
+    /// Returns the engine's figure with its spread; `None` where the records lack it.
     pub(super) fn spread(&self) -> Option<Spread> {
         self.own.spread(self.quantity.metric)
     }
 
-    /// The engine's figure over another.
+    /// Returns the ratio of the engine's figure to the other figure.
     pub(super) fn ratio(&self, other: &Other<'g, 'a>) -> Option<Spread> {
         self.spread()?.over(&other.group.spread(self.quantity.metric)?)
     }
 
-    /// The figure in its unit; a dash where there is none.
+    /// Formats a figure in the unit of the line; a dash for `None`.
     pub(super) fn show(&self, spread: Option<Spread>) -> String {
         spread.map_or("–".into(), |spread| self.quantity.unit.show(spread.median))
     }
 
-    /// The bound of the figure by itself, in words.
+    /// Returns the bound that the engine's figure must meet by itself, in words; `None` without one.
     pub(super) fn limit(&self) -> Option<String> {
         Some(match self.quantity.limit? {
             Bound::AtLeast(value) => format!("≥ {}", self.quantity.unit.show(value)),
@@ -138,7 +141,7 @@ impl<'g, 'a> Line<'g, 'a> {
         })
     }
 
-    /// Whether the figure meets its bound.
+    /// Whether the engine's figure meets its bound; `None` without a bound.
     pub(super) fn meets_limit(&self) -> Option<Met> {
         let (low, high) = match self.quantity.limit? {
             Bound::AtLeast(value) => (value, f64::INFINITY),
@@ -147,12 +150,12 @@ impl<'g, 'a> Line<'g, 'a> {
         Some(met(&self.spread()?, low, high, self.is_exact()))
     }
 
-    /// Whether the ratio to another figure reaches its aim.
+    /// Whether the engine's ratio to the other figure reaches the project's aim; `None` without an aim.
     pub(super) fn reaches(&self, other: &Other<'g, 'a>) -> Option<Met> {
         Some(met(&self.ratio(other)?, other.aim?, f64::INFINITY, self.is_exact()))
     }
 
-    /// Whether one trial decides, because the figure does not depend on chance.
+    /// Whether a single trial decides, because the line's quantity does not depend on chance.
     pub(super) fn is_exact(&self) -> bool {
         super::trials::is_exact(self.quantity.metric)
     }
@@ -169,7 +172,7 @@ fn met(spread: &Spread, low: f64, high: f64, exact: bool) -> Met {
 }
 
 impl Met {
-    /// The answer as a sign, for tables.
+    /// Returns the sign for met, missed or undecided, for tables.
     pub(super) fn sign(self) -> &'static str {
         match self {
             Self::Yes => "✓",
@@ -178,7 +181,7 @@ impl Met {
         }
     }
 
-    /// The answer in a word.
+    /// Returns the word for met, missed or undecided, for sentences.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Yes => "met",

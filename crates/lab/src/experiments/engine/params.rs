@@ -9,44 +9,46 @@ use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, GIB, MIB, Preset};
 use crate::format::bytes;
 
-/// Memory that a process needs beside 1.3 times its cache: the engine's own rule.
+/// Bytes of memory that a process needs besides 1.3 times its cache, by the engine's own rule.
 const BESIDE_CACHE_BYTES: u64 = 64 << 20;
-/// Least cache with which a database works without constant eviction.
+/// Least cache in bytes with which a database works without constant eviction.
 const CACHE_BYTES_MIN: u64 = MIB;
 
 /// Parameters of `engine`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Only these works; all when empty.
+    /// Names of the works to measure; all works when empty.
     pub(crate) works: Vec<String>,
-    /// Length of a trial that runs for a time; loading and warming come on top.
+    /// Length in seconds of a trial without a fixed amount of work; loading and warming come on top.
     pub(crate) cell_s: f64,
-    /// Bytes of keys and values of the data that exceeds the cache.
+    /// Bytes of keys and values in the data that exceeds the cache.
     pub(crate) data_bytes: u64,
-    /// Entries of the data that fits in memory.
+    /// Number of entries in the data that fits in memory.
     pub(crate) memory_keys: u64,
-    /// Cache of the databases that exceed it; 0 takes an eighth of the data, and at least 1 MiB.
+    /// Cache in bytes of the databases whose data exceeds their cache; 0 takes an eighth of the data, and at least 1
+    /// MiB.
     pub(crate) cache_bytes: u64,
-    /// Memory of their processes, page cache included; 0 takes the least that is allowed: 1.3 times the cache and 64 MiB.
+    /// Memory limit in bytes of the processes whose data exceeds their cache, page cache included; 0 takes the least
+    /// that is allowed: 1.3 times the cache and 64 MiB.
     pub(crate) limit_bytes: u64,
-    /// Bytes of a value; a key has 16.
+    /// Sizes of a value in bytes; a key has 16.
     pub(crate) value_bytes: Vec<u32>,
-    /// Bytes of log that are left behind before a database is opened again.
+    /// Bytes of log that a crashed database has to replay when it is opened again.
     pub(crate) log_bytes: u64,
 }
 
 impl Params {
-    /// The cache of the databases that exceed it.
+    /// Cache in bytes of the databases whose data exceeds their cache.
     pub(crate) fn cache(&self) -> u64 {
         if self.cache_bytes > 0 { self.cache_bytes } else { (self.data_bytes / 8).max(CACHE_BYTES_MIN) }
     }
 
-    /// The memory of their processes.
+    /// Memory limit in bytes of the processes whose data exceeds their cache.
     pub(crate) fn limit(&self) -> u64 {
         if self.limit_bytes > 0 { self.limit_bytes } else { self.limit_min() }
     }
 
-    /// The least limit under which such a process is not killed.
+    /// The least memory limit in bytes under which a process with this cache is not killed.
     fn limit_min(&self) -> u64 {
         let cache = self.cache();
         cache.saturating_add(cache.div_ceil(10).saturating_mul(3)).saturating_add(BESIDE_CACHE_BYTES)

@@ -1,9 +1,9 @@
-//! The folder in which a trial finds its database, or makes it. One database at a time lies there, so that each store has the disk to
-//! itself; a note beside it says what it holds. Trials that only read share it; a trial that writes removes the note first, and the next
-//! trial makes the database again.
+//! The folder in which a trial finds its database, or makes it. Only one database at a time lies in the folder, so that
+//! each store has the disk to itself; a note beside the database describes its content. Trials that only read share a
+//! database. A trial that writes removes the note first, so that the next trial makes the database again.
 //!
-//! Kept true by: the note is written after the database is complete and closed, and removed before the first change, so that a note is never
-//! beside a database that it does not describe.
+//! Kept true by: the note is written after the database is complete and closed, and removed before the first change, so
+//! that a note always describes the database beside it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,22 +16,22 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::cache;
 use crate::record::{CacheState, TrialSpec};
 
-/// A folder of the lab's own.
+/// The folder of the lab's own in which the trials' database lies, with its note.
 pub(super) struct Place(PathBuf);
 
-/// What was done to a database.
+/// How a database came to its present content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum State {
-    /// Sorted entries were loaded.
+    /// Filled by a load of sorted entries.
     Loaded,
-    /// Loaded, and a tenth rewritten at random.
+    /// Loaded, then a tenth of the entries rewritten in random order.
     Rewritten,
-    /// The files that a killed process leaves, with a full log.
+    /// As a killed process leaves its files, with a full log.
     Crashed,
 }
 
-/// The content of a database.
+/// Description of a database's content: a trial may use a database only if this is equal to its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Content {
     pub(super) store: String,
@@ -44,14 +44,14 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// The data of a store, as a trial with this cache and log makes it.
+    /// Describes the content that a trial with this store, state, data, cache and log needs.
     pub(super) fn of(store: &str, state: State, data: Data, cache_bytes: u64, log_bytes: u64) -> Self {
         let Data { count, value_bytes, seed } = data;
         Self { store: store.into(), state, keys: count, value_bytes, seed, cache_bytes, log_bytes }
     }
 }
 
-/// The note beside a database.
+/// The note beside a database: its content, and the number of bytes that making it returned.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
     content: Content,
@@ -59,10 +59,10 @@ struct Note {
 }
 
 impl Place {
-    /// The folder of a trial.
+    /// Returns the folder that a trial works in.
     ///
     /// # Errors
-    /// `Usage` when it is not one folder.
+    /// `Usage` when the trial's target is not exactly one folder.
     pub(super) fn of(spec: &TrialSpec) -> Result<Self> {
         match &spec.target.paths[..] {
             [path] if Path::new(path).is_dir() => Ok(Self(path.into())),
@@ -72,15 +72,15 @@ impl Place {
         }
     }
 
-    /// The folder of the database.
+    /// Returns the folder of the database.
     pub(super) fn store(&self) -> PathBuf {
         self.0.join("store")
     }
 
-    /// The path of a file or folder of the trial's own, which does not exist yet.
+    /// Returns the path of a file or folder for the trial's own use, after removing what an earlier trial left there.
     ///
     /// # Errors
-    /// The system's error, when something is there and cannot be removed.
+    /// The system's error, when an existing file or folder cannot be removed.
     pub(super) fn free(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -90,7 +90,7 @@ impl Place {
         }
     }
 
-    /// Removes the database and its note; returns where the next one is to be made.
+    /// Removes the database and its note; returns the folder in which the next database is to be made.
     ///
     /// # Errors
     /// The system's error.
@@ -99,7 +99,7 @@ impl Place {
         self.free("store")
     }
 
-    /// Declares that the database is about to change.
+    /// Removes the note, because the trial is about to change the database.
     ///
     /// # Errors
     /// The system's error.
@@ -107,11 +107,12 @@ impl Place {
         self.free("note.json").map(drop)
     }
 
-    /// Finds the database with this content, or makes it with `make`, which returns a number of bytes to remember. Returns that number. For
-    /// a trial that begins cold nothing of it is in the page cache afterwards, whoever made it.
+    /// Makes sure that the folder holds a database with this content: reuses the present one or calls `make`. Returns
+    /// the number of bytes that `make` returned, now or for the present database. For a trial that begins cold, a newly
+    /// made database is then evicted from the page cache.
     ///
     /// # Errors
-    /// The error of `make`; the system's.
+    /// The error of `make`, or the system's error.
     pub(super) fn have(
         &self,
         spec: &TrialSpec,
@@ -144,7 +145,8 @@ impl Place {
         fs::write(&note, text).map_err(|error| LabError::system(note.display(), &error))
     }
 
-    /// Bytes of a file of the database on the disk; 0 where there is none. Blocks are counted, because a file may have holes.
+    /// Returns the bytes that a file of the database occupies on the disk; 0 where there is none. Blocks are counted,
+    /// because a file may have holes.
     pub(super) fn bytes_on_disk(&self, name: &str) -> u64 {
         fs::metadata(self.store().join(name)).map_or(0, |file| file.blocks() * 512)
     }

@@ -1,4 +1,4 @@
-//! Reads from threads: in memory and out of core, one at a time and in batches, and scans.
+//! Works that read from threads: gets in memory and out of core, one at a time and in batches, and scans.
 
 use std::time::Instant;
 
@@ -10,13 +10,13 @@ use crate::measure::{Work, Worker};
 use crate::record::Outcome;
 use crate::stores::{Engine, Store};
 
-/// Gets between two clock readings, where a get takes less than a microsecond.
+/// Number of gets between two readings of the clock, where a get takes less than a microsecond.
 const GETS_A_LOOK: u64 = 256;
-/// Entries of a scan between two looks at the clock.
+/// Number of a scan's entries between two checks of the clock.
 const ENTRIES_A_LOOK: u64 = 512;
 
-/// Random gets of several threads, one at a time, from any store. In memory, each thread reads every entry that it can reach once before
-/// the clock starts.
+/// Measures random gets by several threads, one at a time, from any store. For data in memory, one scan reads every
+/// entry before the clock starts.
 pub(super) fn random(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let store = trial.loaded_store()?;
     let (store, data, seed, cancel) = (&*store, trial.data, order(trial.spec), trial.context.cancel);
@@ -36,7 +36,8 @@ pub(super) fn random(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// One get in so many is timed alone, because reading the clock would weigh on gets in memory.
+/// Runs one thread's random gets. One get in [`GETS_A_LOOK`] is timed alone, because reading the clock takes long in
+/// comparison with a get in memory.
 fn gets(worker: &mut Worker<'_>, store: &dyn Store, data: Data, seed: u64) -> Result<()> {
     let mut reader = store.reader()?;
     let mut chance = fastrand::Rng::with_seed(seed);
@@ -61,7 +62,7 @@ fn gets(worker: &mut Worker<'_>, store: &dyn Store, data: Data, seed: u64) -> Re
     Ok(())
 }
 
-/// Blocking gets of one thread, out of core.
+/// Measures blocking gets of one thread, out of core.
 pub(super) fn one(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let engine = trial.warm_engine()?;
     let (data, misses) = (trial.data, engine.db.stats().pool.misses);
@@ -85,7 +86,7 @@ pub(super) fn one(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Batches of gets of one thread, out of core.
+/// Measures batches of gets by one thread, out of core.
 pub(super) fn many(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let engine = trial.warm_engine()?;
     let (data, misses) = (trial.data, engine.db.stats().pool.misses);
@@ -116,7 +117,7 @@ pub(super) fn many(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// All entries in order, with an empty cache.
+/// Measures a scan of all entries in order, which starts with an empty cache.
 pub(super) fn scan(trial: &mut Trial<'_, '_>, state: State) -> Result<Outcome> {
     trial.have(state)?;
     let engine = Engine::open(&trial.place.store(), &trial.settings()?)?;
@@ -139,7 +140,7 @@ pub(super) fn scan(trial: &mut Trial<'_, '_>, state: State) -> Result<Outcome> {
         worker.done(next - looked, (next - looked) * data.entry_bytes());
         worker.verified_many(next, wrong);
         if worker.running() && next != data.count {
-            // Entries are missing, or there are too many.
+            // The table has too few or too many entries.
             worker.verified(false);
         }
         Ok(())

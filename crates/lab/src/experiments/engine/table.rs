@@ -6,7 +6,7 @@ use crate::experiment::Targeted;
 use crate::show::columns::{Column, Sheet};
 use crate::summary::Summary;
 
-/// One table for all sets of data, at the first of them.
+/// Builds one table for all sets of data; it is shown with the first set.
 pub(super) fn sheets(place: &Targeted<'_, '_>) -> Vec<Sheet> {
     let first = place.summary.of_experiment(ID).next();
     if first.is_none_or(|group| group.spec.target.label != place.target) {
@@ -15,7 +15,7 @@ pub(super) fn sheets(place: &Targeted<'_, '_>) -> Vec<Sheet> {
     vec![Sheet::new(columns(place.summary)).with_below(below(place.summary))]
 }
 
-/// Rows of one line repeat neither its title nor its figure.
+/// Builds the columns of the table. Only the first row of a line shows the line's title and figure.
 fn columns(summary: &Summary<'_>) -> Vec<Column> {
     let rows = lines(summary).into_iter().flat_map(|line| {
         line.cells().into_iter().enumerate().map(|(at, mut cells)| {
@@ -29,7 +29,7 @@ fn columns(summary: &Summary<'_>) -> Vec<Column> {
     heads.iter().enumerate().map(column).collect()
 }
 
-/// What each store differs in, and the costs that no column has.
+/// Lists the inequalities between stores that the trials recorded, for the text below the table.
 fn below(summary: &Summary<'_>) -> String {
     let mut said: Vec<String> = Vec::new();
     for group in summary.of_experiment(ID) {

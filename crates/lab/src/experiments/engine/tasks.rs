@@ -1,4 +1,5 @@
-//! Works on one single-threaded executor: many tasks that read out of core beside a timer of 1 ms, and many that commit.
+//! Works on one single-threaded executor: many tasks that read out of core beside a timer of 1 ms, and many tasks that
+//! commit.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,12 +19,13 @@ use crate::measure::{Work, Worker};
 use crate::record::Outcome;
 use crate::ticker::Ticker;
 
-/// Time between two updates of the worker's counters.
+/// Time between two updates of the worker's counters from the tasks' results.
 const DRAIN: Duration = Duration::from_millis(10);
 /// How long the only task of an idle executor sleeps at a time.
 const NAP: Duration = Duration::from_millis(10);
 
-/// Gets by many tasks. With `poller` the executor takes the completions of reads itself; otherwise a thread of the database does.
+/// Measures gets by many tasks. With `poller` the executor takes the completions of reads itself; otherwise a thread of
+/// the database does.
 pub(super) fn gets(trial: &mut Trial<'_, '_>, poller: bool) -> Result<Outcome> {
     let engine = trial.warm_engine()?;
     let (data, misses, seed) = (trial.data, engine.db.stats().pool.misses, order(trial.spec));
@@ -50,7 +52,8 @@ pub(super) fn gets(trial: &mut Trial<'_, '_>, poller: bool) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The same executor with one task that only sleeps: the lateness of the timer that the machine itself causes.
+/// Measures the same executor with one task that only sleeps, which shows the timer's lateness that the machine itself
+/// causes.
 pub(super) fn idle(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let interval = interval_of(trial);
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
@@ -66,7 +69,7 @@ pub(super) fn idle(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     trial.measure(vec![work])
 }
 
-/// Durable puts by many tasks. Every acknowledged one is read back.
+/// Measures durable puts by many tasks. Afterwards all entries are read back.
 pub(super) fn commits(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let engine = trial.engine()?;
     trial.place.spoil()?;
@@ -97,7 +100,7 @@ fn interval_of(trial: &Trial<'_, '_>) -> u64 {
     number(trial.spec, INTERVAL).unwrap_or(EVENT_INTERVAL)
 }
 
-/// State shared by the tasks and their worker, which no task can borrow across an `await`.
+/// State that the tasks share with their worker, which a task cannot borrow across an `await`.
 #[derive(Default)]
 struct Board {
     stop: Cell<bool>,
@@ -106,13 +109,13 @@ struct Board {
 }
 
 impl Board {
-    /// Notes a finished operation.
+    /// Stores the latency and the check of a finished operation.
     fn done(&self, started: Instant, right: bool) {
         self.wrong.set(self.wrong.get() + u64::from(!right));
         self.latencies.borrow_mut().push(started.elapsed());
     }
 
-    /// Passes the operations since the last call to the worker.
+    /// Passes the operations that finished since the last call to the worker; each has `bytes` bytes.
     fn drain(&self, worker: &mut Worker<'_>, bytes: u64) {
         let mut latencies = self.latencies.borrow_mut();
         let count = latencies.len() as u64;
@@ -122,8 +125,9 @@ impl Board {
     }
 }
 
-/// Runs tasks on this thread for as long as the worker runs, with the timer beside them, and takes completions on it if it is given
-/// them. The executor looks at its timers and descriptors after every `interval` polls; an operation has `bytes`.
+/// Runs tasks made by `make` and the 1 ms timer on this thread, for as long as the worker runs. With `completions`, the
+/// executor also takes the database's completions. It looks at its timers and descriptors after every `interval` polls.
+/// Each operation of a task counts `bytes` bytes.
 fn on_executor<T: Future<Output = Result<()>> + 'static>(
     worker: &mut Worker<'_>,
     tasks: u32,
@@ -177,7 +181,8 @@ fn on_executor<T: Future<Output = Result<()>> + 'static>(
         ticking.abort();
         if let Some(polling) = polling {
             polling.abort();
-            // Awaited, so that the completions are the database's again when this returns.
+            // Await the aborted task, so that it has given the completions back to the database when this function
+            // returns.
             drop(polling.await);
         }
         result.map(|()| ticker)

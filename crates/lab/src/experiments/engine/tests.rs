@@ -1,4 +1,5 @@
-//! Every trial runs tiny, in this process, and checks its answers; the plan has what was asked for; the lines compare figures of one row.
+//! Every trial runs at a tiny size, in this process, and checks its answers; plans contain the chosen works; lines
+//! compare figures of one row.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -50,7 +51,7 @@ fn all(plan: &Plan) -> Vec<TrialSpec> {
 }
 
 #[test]
-fn every_row_is_planned_for_each_of_its_methods_or_the_plan_says_how_to_get_it() {
+fn every_row_is_planned_for_each_of_its_methods_or_skipped_with_the_feature_to_build() {
     let plan = Engine.plan(&config(&[]), &available(Path::new("here")));
     let specs = all(&plan);
     for row in rows() {
@@ -77,7 +78,7 @@ fn every_row_is_planned_for_each_of_its_methods_or_the_plan_says_how_to_get_it()
 }
 
 #[test]
-fn only_named_works_are_planned_and_an_unknown_one_is_refused_with_the_known() {
+fn only_named_works_are_planned_and_an_unknown_name_is_refused_with_the_list_of_works() {
     let plan = Engine.plan(&config(&["get-one", "space"]), &available(Path::new("here")));
     let variants: BTreeSet<String> = all(&plan).into_iter().map(|spec| spec.variant).collect();
     assert_eq!(variants.into_iter().collect::<Vec<_>>(), ["get-one", "space", "space-updated"]);
@@ -87,7 +88,7 @@ fn only_named_works_are_planned_and_an_unknown_one_is_refused_with_the_known() {
 }
 
 #[test]
-fn values_that_make_no_sense_are_refused() {
+fn impossible_parameters_are_refused() {
     for value in [
         "engine.cell_s=0",
         "engine.value_bytes=[8]",
@@ -105,7 +106,7 @@ fn values_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn it_is_in_no_run_that_does_not_name_it_and_has_a_command_of_its_own() {
+fn the_experiment_runs_only_when_named_and_has_a_command_of_its_own() {
     for preset in [Preset::Quick, Preset::Standard, Preset::Paper] {
         assert!(!Config::preset(preset).experiments.contains(&ID));
     }
@@ -114,7 +115,7 @@ fn it_is_in_no_run_that_does_not_name_it_and_has_a_command_of_its_own() {
 }
 
 #[test]
-fn without_a_limit_all_is_measured_and_the_record_says_so() {
+fn without_a_memory_limit_everything_is_measured_and_the_record_notes_it() {
     let mut available = available(Path::new("here"));
     available.stores[0].memory = Err("no rights".into());
     let plan = Engine.plan(&config(&["get-one"]), &available);
@@ -148,12 +149,12 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
             assert!(line.spread().is_some(), "{}", line.title());
             let there = |other: &&works::Beside| kind_of(other.method).is_none_or(crate::stores::Kind::is_built);
             assert_eq!(line.beside.len(), quantity.beside.iter().filter(there).count(), "{}", line.title());
-            // Without a reader nothing may grow, and there is no ratio to nothing.
+            // Without a reader nothing may grow, so the ratio is over zero and does not exist.
             let is_rate = row.variant != works::LONG_READER;
             assert!(!is_rate || line.beside.iter().all(|other| line.ratio(other).is_some()), "{}", line.title());
         }
     }
-    // The size of files and growth are decided by one run, a rate is not.
+    // One run decides sizes of files and growth; a rate needs several.
     let met = |variant: &str| lines.iter().find(|line| line.row.variant == variant).unwrap();
     assert_ne!(met(works::LONG_READER).meets_limit(), Some(Met::Undecided));
     assert_eq!(met(works::BULK_LOAD).meets_limit(), Some(Met::Undecided));
@@ -185,7 +186,7 @@ fn a_trial_that_writes_leaves_a_fresh_database_to_the_next() {
 }
 
 #[test]
-fn what_is_interrupted_before_its_clock_starts_is_no_result() {
+fn a_trial_interrupted_before_its_clock_starts_has_no_result() {
     let folder = tempfile::tempdir().unwrap();
     for spec in all(&Engine.plan(&config(&["get-one", "ycsb"]), &available(folder.path()))) {
         let ended = run(&spec, &AtomicBool::new(true));
@@ -195,7 +196,7 @@ fn what_is_interrupted_before_its_clock_starts_is_no_result() {
 }
 
 #[test]
-fn what_no_plan_has_is_refused() {
+fn parameters_that_no_plan_contains_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let plan = Engine.plan(&config(&["get-one"]), &available(folder.path()));
     let spec = &plan.trials[0];

@@ -1,5 +1,5 @@
-//! What the works share: a trial finds or makes its database, warms it, starts the clock, and adds to the result what the database says of
-//! itself.
+//! The steps that all works share: a trial finds or makes its database, warms it, starts the clock, and adds the
+//! database's settings and counters to the result.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -20,15 +20,16 @@ use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::stores::{self, Engine, Room, Start, Store};
 
-/// Gets in a batch while the engine is warmed, and batches between two checks of its warmth.
+/// Number of gets in a batch of warming reads, and number of batches between two checks whether the engine is warm.
 const WARM_BATCH: usize = 256;
 const WARM_BATCHES: u64 = 64;
-/// The engine is warm when a get reads no more pages than this: the value's, and hardly ever an inner one.
+/// The engine counts as warm when a get reads at most this many pages: the leaf of its value, and hardly ever an inner
+/// page.
 const WARM_READS_A_GET: f64 = 1.05;
-/// Longest time spent on warming.
+/// Longest time spent on warming the engine.
 const WARM_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A trial under way.
+/// A running trial: its spec, context, folder, data and row.
 pub(super) struct Trial<'t, 'c> {
     pub(super) spec: &'t TrialSpec,
     pub(super) context: &'t mut Context<'c>,
@@ -38,9 +39,10 @@ pub(super) struct Trial<'t, 'c> {
 }
 
 impl Trial<'_, '_> {
-    /// Runs the workers: for the time of the trial, or until their work is done where that is fixed.
+    /// Measures the workers: for the time of the trial, or until their work is done in a row with a fixed amount of
+    /// work.
     pub(super) fn measure(&mut self, works: Vec<Work<'_>>) -> Result<Outcome> {
-        // Only a bound, against a device that hangs.
+        // Only a bound for the case that the device hangs.
         let long = Duration::from_secs(24 * 3600);
         let plan = Measurement {
             duration: if self.row.fixed { long } else { read_loops::duration_of(self.spec)? },
@@ -53,29 +55,30 @@ impl Trial<'_, '_> {
         measure::run(&plan, works, &mut *self.context.on_tick)
     }
 
-    /// The settings of the engine: its cache, and the log where the row has one.
+    /// Returns the engine's settings for the trial: its cache, and its log where the trial sets the size of the log.
     pub(super) fn settings(&self) -> Result<Settings> {
         let cache_bytes = usize::try_from(number(self.spec, CACHE)?).unwrap_or(usize::MAX);
         let settings = Settings { cache_bytes, ..Settings::default() };
-        // A checkpoint is made when the log is half full: with this size it never is.
+        // The engine makes a checkpoint when the log is half full. With this size the log never is.
         Ok(match number(self.spec, LOG) {
             Ok(log_bytes) => Settings { log_bytes: log_bytes * 4, ..settings },
             Err(_) => settings,
         })
     }
 
-    /// Fails when the user wants to stop.
+    /// Returns an error when the user has stopped the run.
     pub(super) fn go_on(&self) -> Result<()> {
         go_on(self.context.cancel)
     }
 
-    /// The content of a store's database in one of its states.
+    /// Describes the database of a store in one of its states, with the trial's data and settings.
     pub(super) fn content(&self, store: &str, state: State) -> Result<Content> {
         let log_bytes = number(self.spec, LOG).unwrap_or(0);
         Ok(Content::of(store, state, self.data, number(self.spec, CACHE)?, log_bytes))
     }
 
-    /// Has the engine's database in a state; returns the bytes of its file that are in use, or of its log where it crashed.
+    /// Makes sure that the folder holds the engine's database in this state. Returns the bytes of its file that are in
+    /// use, or for a crashed database the bytes of its log.
     pub(super) fn have(&self, state: State) -> Result<u64> {
         let (settings, data, cancel) = (self.settings()?, self.data, self.context.cancel);
         self.place.have(self.spec, &self.content(ENGINE, state)?, |folder| match state {
@@ -93,14 +96,14 @@ impl Trial<'_, '_> {
         })
     }
 
-    /// Opens the engine's loaded database: nothing of its data is in memory.
+    /// Opens the engine's loaded database, with nothing of its data in memory.
     pub(super) fn engine(&self) -> Result<Engine> {
         self.have(State::Loaded)?;
         Engine::open(&self.place.store(), &self.settings()?)
     }
 
-    /// Opens the engine's loaded database and reads at random until the inner pages are in memory, as they are in a database that has run
-    /// for a while.
+    /// Opens the engine's loaded database and makes random reads until the inner pages are in memory, as in a database
+    /// that has run for a while.
     pub(super) fn warm_engine(&self) -> Result<Engine> {
         let engine = self.engine()?;
         let data = self.data;
@@ -120,7 +123,7 @@ impl Trial<'_, '_> {
         }
     }
 
-    /// Opens a store, the engine or a rival, with all entries in it.
+    /// Opens the store of the trial's method, the engine or another database, with all entries loaded.
     pub(super) fn loaded_store(&self) -> Result<Box<dyn Store>> {
         let method = self.spec.method.as_str();
         if PEERS.contains(&method) {
@@ -136,7 +139,7 @@ impl Trial<'_, '_> {
         self.open(&self.place.store(), Start::Old)
     }
 
-    /// Opens the store of the trial's method.
+    /// Opens the store of the trial's method in `folder`.
     pub(super) fn open(&self, folder: &Path, start: Start) -> Result<Box<dyn Store>> {
         let cache_bytes = number(self.spec, CACHE)?;
         let room =
@@ -149,7 +152,7 @@ impl Trial<'_, '_> {
         stores::open(id, folder, room, start).ok_or_else(not_built)?
     }
 
-    /// Adds a store's settings and what is unequal to the result.
+    /// Adds the store's settings and its remaining inequalities to the result.
     pub(super) fn describe(&self, store: &dyn Store, outcome: &mut Outcome) -> Result<()> {
         outcome.texts.extend(store.settings()?.into_iter().map(|(name, text)| (format!("set: {name}"), text)));
         outcome.texts.insert("unequal".into(), store.unequal().into());
@@ -157,13 +160,13 @@ impl Trial<'_, '_> {
     }
 }
 
-/// Adds the pages that the engine read for each get.
+/// Adds the number of pages that the engine read for each get to the result.
 pub(super) fn note_reads(engine: &Engine, misses_before: u64, outcome: &mut Outcome) {
     let misses = (engine.db.stats().pool.misses - misses_before) as f64;
     outcome.figures.insert("reads_per_get".into(), misses / outcome.ops.max(1) as f64);
 }
 
-/// Seed of a trial's random order: its own for each trial and each repeat.
+/// Returns the seed of a trial's random order, which differs between trials and between repeats.
 pub(super) fn order(spec: &TrialSpec) -> u64 {
     read_loops::order_seed(spec)
 }

@@ -1,4 +1,5 @@
-//! The trials: which methods are measured on which data, in which order, and the parameters that each trial carries.
+//! Plans the trials: the methods to measure on each set of data, their order, and the parameters that each trial
+//! carries.
 
 use super::works::{
     self, DEVICE, DEVICE_OVERWRITE, ENGINE, GET_TASKS, GROWTH, IDLE, LONG_READER, NO_READER, PEERS, POLLER, PUT_BATCH,
@@ -13,29 +14,29 @@ use crate::record::{CacheState, MemoryLimit, Params, Skip, Target, TrialSpec};
 use crate::stores::kind_of;
 use crate::summary::Metric;
 
-/// Entries of the small data.
+/// Number of entries in the small set of data.
 const SMALL_KEYS: u64 = 10_000;
-/// Updates beside the held reader: at most, and for each entry in memory.
+/// Updates while a reader is held: the largest number, and the number for each entry of the data in memory.
 const UPDATES_MAX: u64 = 1_000_000;
 const UPDATES_PER_KEY: u64 = 5;
-/// Polls after which the executor looks at its timers and descriptors: tokio's own choice, and a smaller number for programs with tight
-/// timers.
+/// Number of polls after which the executor looks at its timers and descriptors: tokio's default, and a smaller number
+/// for programs with tight timers.
 pub(super) const EVENT_INTERVAL: u64 = 61;
 const EVENT_INTERVAL_SHORT: u64 = 8;
-/// Planned rates of loading, in bytes a second, and of warming reads.
+/// Planned rate of loading in bytes a second, and planned rate of warming in reads a second.
 const LOAD_BYTES_PER_S: f64 = 200e6;
 const WARM_READS_PER_S: f64 = 30e3;
-/// Planned rate of the works of fixed size.
+/// Planned rate in bytes a second of works with a fixed amount of work.
 const WORK_BYTES_PER_S: f64 = 200e6;
 
-/// Names of parameters among [`Params::extra`].
+/// Names of the trial's parameters among [`Params::extra`].
 pub(super) const KEYS: &str = "keys";
 pub(super) const CACHE: &str = "cache_bytes";
 pub(super) const LOG: &str = "log_bytes";
 pub(super) const UPDATES: &str = "updates";
 pub(super) const INTERVAL: &str = "event_interval";
 
-/// One set of data.
+/// One set of data: its entries, and the cache and memory of the databases that hold it.
 struct Set {
     label: String,
     scope: Scope,
@@ -45,7 +46,7 @@ struct Set {
     cache: CacheState,
 }
 
-/// The sets of data, each size of values apart.
+/// Returns the sets of data: one in memory, a small one, and one larger than the cache for each value size.
 fn sets(engine: &params::Params, seed: u64, limit: MemoryLimit) -> Vec<Set> {
     let first = engine.value_bytes.first().copied().unwrap_or(100);
     let fits = |label: String, scope, count| {
@@ -70,13 +71,13 @@ fn sets(engine: &params::Params, seed: u64, limit: MemoryLimit) -> Vec<Set> {
     sets
 }
 
-/// The most data of any trial, in bytes.
+/// Returns the bytes of data in the largest set.
 pub(super) fn data_bytes_max(engine: &params::Params) -> u64 {
     let sets = sets(engine, 0, MemoryLimit::default());
     sets.iter().map(|set| set.data.user_bytes()).max().unwrap_or(0)
 }
 
-/// The label of a set in words: `values of 100 B, in memory`.
+/// Returns the label of a set in words: `100 B, in memory` for `memory-100B`.
 pub(super) fn data_title(label: &str) -> String {
     let (size, place) = match label.split_once('-') {
         Some(("memory", size)) => (size, ", in memory"),
@@ -86,9 +87,9 @@ pub(super) fn data_title(label: &str) -> String {
     format!("{} B{place}", size.trim_end_matches('B'))
 }
 
-/// Plans every chosen work on each of its sets: on one set first the trials of the engine and the device, row by row, then those of one
-/// rival after the other. Trials that only read come before those that write, as far as the order of the works allows, so that they share a
-/// database.
+/// Plans every chosen work on each of its sets of data. On one set the trials of the engine and the device come first,
+/// row by row, then the trials of one other database after the other. Trials that only read come before trials that
+/// write, as far as the order of the works allows, so that they share a database.
 pub(super) fn plan(config: &Config, available: &Available) -> Plan {
     let engine: params::Params = config.params();
     let mut plan = Plan { together: true, ..Plan::default() };
@@ -132,7 +133,7 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
                 let other = short.then(|| with(&plain, INTERVAL, EVENT_INTERVAL_SHORT));
                 [Some(plain), other].into_iter().flatten()
             });
-            // The size of files is the same each time.
+            // File sizes are the same in each repeat.
             if row.quantities.iter().all(|quantity| is_exact(quantity.metric)) {
                 plan.once.extend(specs);
             } else {
@@ -147,7 +148,7 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// The works in the order in which they are measured: those that only read first.
+/// Names of the works in the order of their measurement; works that only read mostly come first.
 const ORDER: [&str; 12] = [
     "get-memory",
     "bulk-load",
@@ -163,7 +164,7 @@ const ORDER: [&str; 12] = [
     "reopen",
 ];
 
-/// Whether a figure does not depend on chance.
+/// Whether a metric does not depend on chance, so that one trial decides.
 pub(super) fn is_exact(metric: Metric) -> bool {
     metric == Metric::SpaceRatio || metric == Metric::Figure(GROWTH)
 }
@@ -199,7 +200,7 @@ fn trial(
             label: set.label.clone(),
             paths: vec![available.stores_folder(ID)],
             data_bytes: set.data.user_bytes(),
-            // What a raw device reads cannot be checked.
+            // The blocks that the raw device reads have no content that the lab knows.
             content_seed: checks.then_some(set.data.seed),
         },
         method: method.into(),
@@ -217,7 +218,7 @@ fn trial(
     }
 }
 
-/// Bytes that a work of fixed size goes through, for the plan.
+/// Returns the bytes that a row with a fixed amount of work reads or writes, for the planned time.
 fn fixed_bytes(engine: &params::Params, set: &Set, row: &Row) -> f64 {
     let bytes = match row.variant {
         REOPEN => engine.log_bytes * 4,
@@ -228,7 +229,7 @@ fn fixed_bytes(engine: &params::Params, set: &Set, row: &Row) -> f64 {
     bytes as f64
 }
 
-/// Planned time of loading and warming before the clock of a trial starts. Trials that only read share a load.
+/// Planned seconds of loading and warming before the clock of a trial starts. Trials that only read share a load.
 pub(super) fn preparation_s(spec: &TrialSpec) -> f64 {
     let load_s = spec.target.data_bytes as f64 / LOAD_BYTES_PER_S;
     let reads = |row: &Row| !row.fixed && row.data == Scope::Larger && row.variant != PUT_BATCH;
@@ -240,10 +241,10 @@ pub(super) fn preparation_s(spec: &TrialSpec) -> f64 {
     load_s / 4.0 + if is_engine { 0.3 + cache_pages / WARM_READS_PER_S } else { 0.0 }
 }
 
-/// The data of a trial.
+/// Returns the entries that a trial's parameters describe.
 ///
 /// # Errors
-/// `Usage` for parameters that no plan has.
+/// `Usage` for parameters that no plan contains.
 pub(super) fn data_of(spec: &TrialSpec) -> Result<Data> {
     let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("engine: {what}"));
     let value_bytes = spec.params.block_bytes.checked_sub(KEY_BYTES as u64).filter(|bytes| *bytes >= 16);
@@ -256,10 +257,10 @@ pub(super) fn data_of(spec: &TrialSpec) -> Result<Data> {
     Ok(Data { count, value_bytes, seed: spec.seed })
 }
 
-/// A number among the parameters.
+/// Parses a number among the trial's extra parameters.
 ///
 /// # Errors
-/// `Usage` when there is none of this name.
+/// `Usage` when the parameter is missing or no number.
 pub(super) fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().map_err(|_| LabError::new(LabErrorKind::Usage, format!("engine: {name} = '{text}' is no number")))

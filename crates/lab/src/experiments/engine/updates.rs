@@ -1,4 +1,4 @@
-//! Random updates of a store, and the way out when the user stops the run.
+//! Makes random updates of a store, and stops when the user stops the run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,12 +6,12 @@ use crate::entries::Data;
 use crate::error::{LabError, Result};
 use crate::stores::Store;
 
-/// Fails when the user wants to stop.
+/// Returns an error when the user has stopped the run.
 pub(super) fn go_on(cancel: &AtomicBool) -> Result<()> {
     if cancel.load(Ordering::Relaxed) { Err(LabError::interrupted()) } else { Ok(()) }
 }
 
-/// Rewrites `count` random entries in batches that are not durable by themselves.
+/// Rewrites `count` random entries in batches whose commits are not synced.
 pub(super) fn rewrite(store: &dyn Store, data: Data, count: u64, seed: u64, cancel: &AtomicBool) -> Result<()> {
     let mut chance = fastrand::Rng::with_seed(seed ^ 1);
     let mut left = count;

@@ -1,9 +1,9 @@
 //! The fixed texts of `engine` in the report: question, method and limits, the same for all figures.
 
-/// The question of the experiment, in one line.
+/// The question that `engine` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "How fast is the engine, beside the raw device and beside LMDB and redb?";
 
-/// The method of the experiment.
+/// How `engine` measures, as the report explains it.
 pub(super) const METHOD: &str = "Each work is measured for the engine and, in the same round, for the raw device: a ring or pread pool on the engine's own \
      file or on one beside it. LMDB and redb, where they were compiled in, do the same work with the same entries. Keys have 16 bytes and do not \
      compress, nor do values; every answer is checked whole while it is timed. Out of core, process and page cache together have the memory of one \
@@ -11,7 +11,7 @@ pub(super) const METHOD: &str = "Each work is measured for the engine and, in th
      one database at a time lies on the disk: trials that only read share it, one that writes begins with a fresh one. Durable commits and batches \
      are on the disk when they return; the mixes commit deferred. A ratio is the engine's median over the other's of the same run.";
 
-/// Conditions under which the answer would differ.
+/// Conditions under which the answer of `engine` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "A larger cache, or data that fits: then the processor decides, and no longer the device.",
     "A faster device: the share of the software in each read grows.",

@@ -1,23 +1,24 @@
-//! The works as data: the rows of results of each, the methods and the data of a row, and the quantities that are compared, with their aims.
+//! The works as data: each work's rows of results, with a row's methods, its data, the quantities to compare, and the
+//! project's aims.
 
 use crate::format::Unit;
 use crate::summary::Metric;
 
-/// The engine, and its second way to take completions.
+/// Ids of the engine's methods: completions of reads taken by a thread of the database, or by the executor.
 pub(super) const ENGINE: &str = crate::stores::ENGINE;
 pub(super) const POLLER: &str = "nofault-poller";
-/// The other databases that are measured.
+/// Ids of the other databases that are measured.
 pub(super) const PEERS: [&str; 2] = ["lmdb", "redb"];
-/// The raw device: requests in flight all the time, the same in whole batches, and durable overwrites.
+/// Ids of the raw device's methods: requests always in flight, requests in whole batches, and durable overwrites.
 pub(super) const DEVICE: &str = "device";
 pub(super) const DEVICE_BATCHES: &str = "device-batches";
 pub(super) const DEVICE_OVERWRITE: &str = "device-overwrite";
-/// An executor with one task that only sleeps.
+/// Id of the method that runs an executor with one task that only sleeps.
 pub(super) const IDLE: &str = "idle-executor";
-/// The engine without the reader that the row is about.
+/// Id of the method that repeats the updates of `long-reader` without its reader.
 pub(super) const NO_READER: &str = "no-reader";
 
-/// The variants, by name in records.
+/// The variants, as records name them.
 pub(super) const GET_MEMORY: [&str; 2] = ["get-memory-1", "get-memory-2"];
 pub(super) const GET_ONE: &str = "get-one";
 pub(super) const GET_MANY: [&str; 2] = ["get-many-64", "get-many-256"];
@@ -31,17 +32,17 @@ pub(super) const REOPEN: &str = "reopen";
 pub(super) const SPACE: &str = "space";
 pub(super) const SPACE_UPDATED: &str = "space-updated";
 pub(super) const LONG_READER: &str = "long-reader";
-/// Prefix of the mixes' variants; the letter follows.
+/// Prefix of the variants that run a YCSB mix; the mix's letter follows.
 pub(super) const YCSB: &str = "ycsb-";
 
-/// Latency of the timer beside the tasks.
+/// Name of the latency of the 1 ms timer that runs beside the tasks.
 pub(super) const TICKER: &str = "ticker";
-/// Figure of `reopen`: the time for each 256 MiB of log.
+/// Name of the figure of `reopen` for the seconds that opening takes for each 256 MiB of log.
 pub(super) const SECONDS_PER_LOG: &str = "seconds_per_256_mib_of_log";
-/// Figure of `long-reader`: growth as a part of the size before.
+/// Name of the figure of `long-reader` for the growth as a part of the size before.
 pub(super) const GROWTH: &str = "growth_ratio";
 
-/// A work, as the command line names it.
+/// A work: rows of results that the user can choose by one name on the command line.
 pub(super) struct Work {
     pub(super) name: &'static str,
     pub(super) description: &'static str,
@@ -53,51 +54,51 @@ pub(super) struct Row {
     pub(super) variant: &'static str,
     pub(super) title: &'static str,
     pub(super) data: Scope,
-    /// Number of threads that use each database.
+    /// Number of threads that use the database at once.
     pub(super) threads: u32,
     pub(super) depth: u32,
-    /// The amount of work is fixed: the trial ends with it, not after a time.
+    /// Whether the amount of work is fixed, so that the trial ends when its work is done and not after a time.
     pub(super) fixed: bool,
-    /// The engine first, rivals last.
+    /// Ids of the row's methods: the engine first, other databases last.
     pub(super) methods: &'static [&'static str],
-    /// The metric by which its trials are judged, then further ones.
+    /// The quantities to show: first the metric by which the row's trials are judged, then further ones.
     pub(super) quantities: &'static [Quantity],
 }
 
-/// The data of a row.
+/// The set of data that a row uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// All of it in memory, with the first size of values.
+    /// Data that is all in memory, with the first value size.
     Memory,
     /// Ten thousand entries, with the first size of values.
     Small,
-    /// Larger than the cache, with each size of values.
+    /// Data larger than the cache, one set for each value size.
     Larger,
-    /// Larger than the cache, with the last size of values.
+    /// Data larger than the cache, with the last value size.
     LargerLast,
 }
 
-/// A quantity of a row, and the figures it is compared with.
+/// A measured quantity of a row, and the figures to compare it with.
 pub(super) struct Quantity {
-    /// Its name beside the title, and the same in a table; empty for the first of a row.
+    /// The quantity's name beside the row's title, in full and for tables; empty for the first quantity of a row.
     pub(super) name: &'static str,
     pub(super) short: &'static str,
     pub(super) metric: Metric,
     pub(super) unit: Unit,
-    /// The bound that the engine's figure must meet by itself.
+    /// The bound that the engine's figure must meet by itself; `None` without one.
     pub(super) limit: Option<Bound>,
-    /// The methods it is compared with.
+    /// The methods whose figures the engine's figure is compared with.
     pub(super) beside: &'static [Beside],
 }
 
-/// A method to compare with.
+/// A method that the engine is compared with.
 pub(super) struct Beside {
     pub(super) method: &'static str,
-    /// The least ratio of the engine's figure to its figure.
+    /// The project's aim: the least ratio of the engine's figure to this method's figure; `None` without an aim.
     pub(super) aim: Option<f64>,
 }
 
-/// A bound of a figure.
+/// A bound on the engine's figure, in the base unit of the metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Bound {
     AtLeast(f64),
@@ -343,7 +344,8 @@ pub(super) static WORKS: [Work; 12] = [
             data: Scope::Small,
             fixed: true,
             methods: &[ENGINE, NO_READER],
-            // One image of every page besides the newest, and some space for the pages between checkpoints.
+            // The bound allows one old image of every page besides the newest, and some space for the pages between
+            // checkpoints.
             quantities: &[ratio(Metric::Figure(GROWTH), Some(1.1), &[beside(NO_READER)])],
             ..ROW
         }],
@@ -362,12 +364,12 @@ pub(super) static WORKS: [Work; 12] = [
     },
 ];
 
-/// All rows.
+/// Returns the rows of all works.
 pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
     WORKS.iter().flat_map(|work| work.rows)
 }
 
-/// The row of a variant; `None` for one of a newer nofault.
+/// Finds the row of a variant; `None` for a variant of a newer nofault.
 pub(super) fn row_of(variant: &str) -> Option<&'static Row> {
     rows().find(|row| row.variant == variant)
 }

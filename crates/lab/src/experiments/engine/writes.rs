@@ -15,17 +15,17 @@ use crate::measure::{Work, Worker};
 use crate::record::Outcome;
 use crate::stores::{Engine, Start, Store, fill_counted};
 
-/// Entries of a batch.
+/// Number of entries in a batch of puts.
 const BATCH: u64 = 1000;
-/// Entries that are read back after a load or batches.
+/// Number of random entries that are read back after a load or after batches.
 const READ_BACK: u64 = 1000;
-/// Figures of the batches: their number, and the time of all of them.
+/// Names of the batches' figures: their number, and the seconds of all of them.
 const BATCHES: &str = "batches";
 const BATCHES_S: &str = "batches_s";
-/// The log for which the aim of opening holds.
+/// Bytes of log for which the project's aim for opening is stated.
 const LOG_UNIT_BYTES: f64 = (256_u64 << 20) as f64;
 
-/// Fills an empty store; all is durable at the end.
+/// Measures filling an empty store; all entries are durable at the end.
 pub(super) fn load(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let store = trial.open(&trial.place.clear()?, Start::New)?;
     let (filled, data) = (&*store, trial.data);
@@ -46,7 +46,7 @@ pub(super) fn load(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Adds the bytes of the engine's files to the result.
+/// Adds the sizes of the engine's files to the result.
 fn note_space(trial: &Trial<'_, '_>, used_bytes: u64, outcome: &mut Outcome) {
     outcome.figures.insert("space_ratio".into(), used_bytes as f64 / trial.data.user_bytes() as f64);
     let files = ["data", "log"].map(|name| format!("{name} {}", shown(trial.place.bytes_on_disk(name))));
@@ -54,7 +54,7 @@ fn note_space(trial: &Trial<'_, '_>, used_bytes: u64, outcome: &mut Outcome) {
     outcome.texts.insert("files".into(), format!("{} on disk, for {user} of keys and values", files.join(", ")));
 }
 
-/// Checks random entries, after the clock has stopped.
+/// Checks [`READ_BACK`] random entries, after the clock has stopped.
 fn read_back(store: &dyn Store, data: Data, seed: u64, outcome: &mut Outcome) -> Result<()> {
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut reader = store.reader()?;
@@ -69,7 +69,7 @@ fn read_back(store: &dyn Store, data: Data, seed: u64, outcome: &mut Outcome) ->
     Ok(())
 }
 
-/// Random puts in durable batches.
+/// Measures random puts in durable batches.
 pub(super) fn put_batch(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let store = trial.loaded_store()?;
     trial.place.spoil()?;
@@ -81,7 +81,7 @@ pub(super) fn put_batch(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
             let batch: Vec<_> = (0..BATCH).map(|_| data.changed(chance.u64(0..data.count), chance.u64(..))).collect();
             let started = Instant::now();
             written.write(&batch, true)?;
-            // All of a batch are durable together at its end.
+            // All entries of a batch become durable together at its end.
             worker.latency_of_each("op", started.elapsed(), BATCH);
             worker.done(BATCH, BATCH * data.entry_bytes());
             worker.figure(BATCHES, 1.0);
@@ -92,7 +92,7 @@ pub(super) fn put_batch(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
         }
     });
     let mut outcome = trial.measure(vec![work])?;
-    // A batch may take a large part of the time, so that the last one counts, with the time that it took.
+    // A batch may take a large part of the trial, so the last batch counts, with all of its time.
     let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
     let (batches, elapsed_s) = (figure(BATCHES) as u64, figure(BATCHES_S));
     outcome.steady = None;
@@ -103,7 +103,7 @@ pub(super) fn put_batch(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Durable puts of one thread. Every acknowledged one is read back.
+/// Measures durable puts of one thread. Afterwards all entries are read back.
 pub(super) fn commits(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let engine = trial.engine()?;
     trial.place.spoil()?;
@@ -126,7 +126,7 @@ pub(super) fn commits(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads all entries back after commits, and adds the commits of each write of the log.
+/// Reads all entries back after commits, and adds the mean number of commits in each write of the log to the result.
 pub(super) fn finish_commits(
     trial: &Trial<'_, '_>,
     engine: &Engine,
@@ -143,7 +143,7 @@ pub(super) fn finish_commits(
     trial.describe(engine, outcome)
 }
 
-/// Space after as many random updates as there are entries.
+/// Measures the space that the database uses after as many random updates as it has entries.
 pub(super) fn space_updated(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let engine = trial.engine()?;
     trial.place.spoil()?;
@@ -162,13 +162,13 @@ pub(super) fn space_updated(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The first checkpoint refers to the new blocks; once the second is durable the old ones are free.
+/// Makes two checkpoints: the first refers to the new blocks, and once the second is durable the old blocks are free.
 fn free_old_blocks(engine: &Engine) -> Result<()> {
     engine.db.checkpoint()?;
     Ok(engine.db.checkpoint()?)
 }
 
-/// Opens a copy of a crashed database, with a cache that holds all.
+/// Measures opening a copy of a crashed database, with a cache that holds all of its data.
 pub(super) fn reopen(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let (settings, data) = (trial.settings()?, trial.data);
     let log_bytes = trial.have(State::Crashed)?;
@@ -200,7 +200,7 @@ pub(super) fn reopen(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Growth under updates, with a reader held or without.
+/// Measures the growth of a database under updates: while a reader is held, or without a reader.
 pub(super) fn long_reader(trial: &mut Trial<'_, '_>, held: bool) -> Result<Outcome> {
     let engine = trial.engine()?;
     trial.place.spoil()?;

@@ -1,4 +1,4 @@
-//! YCSB's mixes, on all stores alike: threads that read and write single entries.
+//! Measures YCSB's mixes, in the same way on all stores: threads read and write single entries.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -15,17 +15,17 @@ use crate::read_loops;
 use crate::record::Outcome;
 use crate::stores::Store;
 
-/// A table that several threads use.
+/// The store that all threads use, and the state of its inserts.
 struct Shared<'a> {
     store: &'a dyn Store,
     data: Data,
-    /// Number of entries that are inserted and visible: readers ask for keys below it.
+    /// Number of entries that are inserted and visible: readers use only smaller entry numbers.
     known: AtomicU64,
-    /// Inserts take turns.
+    /// Held by the thread that inserts, so that inserts happen one after the other.
     inserting: Mutex<()>,
 }
 
-/// One mix on a freshly loaded store.
+/// Measures one mix on a freshly loaded store.
 pub(super) fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let mix_of = MIXES.into_iter().find(|mix| trial.spec.variant.strip_prefix(YCSB) == Some(mix.id));
     let mix_of = mix_of.ok_or_else(|| read_loops::unknown(trial.spec))?;
@@ -62,14 +62,14 @@ pub(super) fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
 
 /// The result of an operation.
 struct Done {
-    /// Entries read or written.
+    /// Number of entries read or written.
     entries: u64,
-    /// Whether its answer was right, if it has one.
+    /// Whether the returned value was right; `None` for an operation without one.
     right: Option<bool>,
 }
 
 impl Shared<'_> {
-    /// Executes an operation. Writes are commits of one entry, visible and not synced.
+    /// Executes an operation. Each write is a commit of one entry that is visible at once and not synced.
     fn execute(&self, op: Op, version: u64) -> Result<Done> {
         let put = |number: u64, version: u64| self.store.write(&[self.data.changed(number, version)], false);
         let written = Done { entries: 1, right: None };
@@ -96,7 +96,7 @@ impl Shared<'_> {
                     next += 1;
                     Ok(())
                 })?;
-                // Entries that were known before must all be found.
+                // The scan must find all entries that were known before it began.
                 let enough = next - number >= (wanted as u64).min(known - number);
                 Ok(Done { entries: next - number, right: Some(right && enough) })
             }

@@ -1,4 +1,4 @@
-//! Whole databases in the report: a table of all results at the top, and one of the settings. The charts are shared
+//! Whole databases in the report: a table of all results at the top, and a table of the settings. The charts are shared
 //! with the other experiments.
 
 use super::ID;
@@ -6,7 +6,7 @@ use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, LOAD, SCAN, SCAN_AGED};
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Metric, Summary, is_plain, target_title};
 
-/// Columns of the table of all results.
+/// Columns of the table of all results: heading, variant and metric.
 const WORKS: [(&str, &str, Metric); 12] = [
     ("YCSB A", "ycsb-a", Metric::OpsPerS),
     ("YCSB B", "ycsb-b", Metric::OpsPerS),
@@ -22,18 +22,18 @@ const WORKS: [(&str, &str, Metric); 12] = [
     ("disk, after loading", LOAD, Metric::SpaceRatio),
 ];
 
-/// The heading of a work: its name, its place, its class of durability.
+/// Returns the heading of a variant's section: its name and the size of its data.
 pub(super) fn place_title(variant: &str, target: &str) -> String {
     let place = if target == LARGER { "data larger than memory".into() } else { target_title(target) };
     format!("{}, {place}", super::title(variant))
 }
 
-/// Whether CPU and latencies of a work get charts of their own.
+/// Whether the CPU time and the latencies of a variant get charts of their own.
 pub(super) fn worth_detail(variant: &str) -> bool {
     ["ycsb-a", "ycsb-c", COMMIT, COMMIT_MANY].contains(&variant)
 }
 
-/// The tables above the charts.
+/// Draws the tables that stand above the charts: all results, and the stores' settings.
 pub(super) fn overviews(summary: &Summary<'_>) -> Vec<Figure> {
     let groups: Vec<&Group<'_>> = summary.of_experiment(ID).collect();
     let mut figures = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn overviews(summary: &Summary<'_>) -> Vec<Figure> {
     figures
 }
 
-/// The title of a store's row: its method, and the read-ahead where one was set.
+/// Returns the title of a store's row: its method, and the device's read-ahead where the trial set one.
 pub(super) fn store_title(group: &Group<'_>) -> String {
     match group.spec.params.extra.get("read_ahead_kb") {
         Some(kib) => format!("{}, read-ahead {kib} KiB", group.title()),
@@ -94,10 +94,10 @@ fn everything(groups: &[&Group<'_>], target: &str) -> Figure {
     }
 }
 
-/// A table of each store's settings and remaining inequalities, as its trials recorded them.
+/// Draws a table of each store's settings and remaining inequalities, as its trials recorded them.
 fn settings(groups: &[&Group<'_>]) -> Option<Figure> {
     let mut table = Table::new(&["database", "what it is", "settings", "unequal", "files after the last trial"]);
-    // A changed read-ahead is no setting of the store.
+    // A changed read-ahead is a setting of the device, not of the store.
     let plain: Vec<&Group<'_>> = groups.iter().copied().filter(|group| is_plain(&group.spec.params)).collect();
     for store in stores(&plain) {
         let of_store = plain.iter().filter(|group| store_title(group) == store);

@@ -7,19 +7,19 @@ use crate::format::Unit;
 use crate::judge::{Finding, KeyFigure, best, compare, shown};
 use crate::summary::{Group, Metric, Summary};
 
-/// Pairs of methods of one store: changed, plain, and a name for the difference.
+/// Pairs of methods of one store that are compared: the changed method, the plain one, and a name for the change.
 const PAIRS: [(&str, &str, &str); 4] = [
     ("sqlite-mmap", "sqlite", "a map instead of read calls"),
     ("rocksdb-mmap", "rocksdb", "maps instead of read calls"),
     ("rocksdb-direct", "rocksdb", "direct reads and a larger cache of its own"),
     ("lmdb-readahead", "lmdb", "read-ahead on its map"),
 ];
-/// The works of most interest to a reader.
+/// The variants that findings report: those of most interest to a reader.
 const WORKS: [&str; 5] = ["ycsb-c", "ycsb-a", SCAN, COMMIT, COMMIT_MANY];
-/// The engine's method.
+/// Id of the engine's method.
 const ENGINE: &str = "nofault";
 
-/// The rules of `engines`.
+/// Adds the findings that the records of `engines` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for target in [LARGER, IN_MEMORY] {
         for work in WORKS {
@@ -35,7 +35,7 @@ fn place(target: &str) -> &'static str {
 }
 
 fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
-    // At its best, as read-ahead may have been varied.
+    // The best group of each method, because read-ahead may have been varied.
     let of = |id: &str| best(groups.iter().copied().filter(|group| group.spec.method == id), Metric::OpsPerS);
     for (with, without, what) in PAIRS {
         let (Some(a), Some(b)) = (of(with), of(without)) else { continue };
@@ -65,7 +65,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
     }
 }
 
-/// The read-ahead in words, where one was set for the figure.
+/// Returns the device's read-ahead in words; empty where the trial did not set one.
 fn read_ahead(group: &Group<'_>) -> String {
     let kib = group.spec.params.extra.get("read_ahead_kb");
     kib.map_or(String::new(), |kib| format!(" with read-ahead of {kib} KiB"))

@@ -1,5 +1,6 @@
 //! The values that a read may return while other threads write: each value carries the number of its change. A read
-//! that began after a change was committed must not return an older one, nor one that no thread has begun.
+//! that began after a change was committed must not return an older value, nor a value whose change no thread has
+//! begun.
 //!
 //! Kept true by: changes of one key are made under a lock, so that they are committed in the order of their numbers.
 
@@ -11,7 +12,7 @@ use crate::entries::{Data, Key};
 /// Number of locks that the keys share: enough that writers of different keys hardly ever wait for each other.
 const STRIPES: usize = 1 << 14;
 
-/// The changes of one trial. Changes of earlier trials have smaller numbers.
+/// The changes that one trial makes to each key. Changes of earlier trials have smaller numbers.
 pub(super) struct History {
     data: Data,
     base: u64,
@@ -23,7 +24,8 @@ pub(super) struct History {
     inserting: Mutex<()>,
 }
 
-/// A change in progress; it excludes others of its key. Drop it once it is committed, after [`History::committed`].
+/// A change in progress, which excludes other changes of its key. Pass it to [`History::committed`] once it is
+/// committed.
 pub(super) struct Change<'a> {
     pub(super) entry: (Key, Vec<u8>),
     number: u64,
@@ -32,7 +34,8 @@ pub(super) struct Change<'a> {
 }
 
 impl History {
-    /// The history of a table with `known` entries; `base` is more than any number of an earlier trial.
+    /// Starts the history of a table with `known` entries; `base` must be larger than the number of any change in an
+    /// earlier trial.
     pub(super) fn new(data: Data, known: u64, base: u64) -> Self {
         let counters = || (0..data.count).map(|_| AtomicU32::new(0)).collect();
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
@@ -45,7 +48,8 @@ impl History {
         self.known.load(Ordering::Acquire)
     }
 
-    /// Begins a change of a loaded key.
+    /// Begins a change of entry `number`, which must be loaded; waits while another change of the same key is in
+    /// progress.
     pub(super) fn change(&self, number: u64) -> Change<'_> {
         let turn = self.stripes[number as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner);
         let version = match self.began.get(number as usize) {
@@ -63,20 +67,22 @@ impl History {
         }
     }
 
-    /// The next entry to insert, with the lock that makes inserts take turns; [`History::inserted`] makes it known.
+    /// Returns the next entry to insert, and a lock that excludes other inserts; [`History::inserted`] makes the entry
+    /// known.
     pub(super) fn insert(&self) -> (MutexGuard<'_, ()>, (Key, Vec<u8>)) {
         let turn = self.inserting.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = self.data.changed(self.known(), self.base);
         (turn, entry)
     }
 
-    /// Records that the entry was inserted.
+    /// Records that the next entry was inserted, and lets other inserts proceed.
     pub(super) fn inserted(&self, turn: MutexGuard<'_, ()>) {
         self.known.fetch_add(1, Ordering::AcqRel);
         drop(turn);
     }
 
-    /// The state of a key before a read, which [`History::is_right`] needs.
+    /// Returns the number of a key's latest committed change, to be taken before a read and passed to
+    /// [`History::is_right`].
     pub(super) fn before(&self, number: u64) -> u32 {
         self.done.get(number as usize).map_or(0, |done| done.load(Ordering::Acquire))
     }
@@ -92,7 +98,7 @@ impl History {
         (u64::from(before)..=u64::from(began)).contains(&of_trial)
     }
 
-    /// The entries.
+    /// Returns the keys and values of the table.
     pub(super) fn data(&self) -> Data {
         self.data
     }

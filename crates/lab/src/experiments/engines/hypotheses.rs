@@ -5,7 +5,7 @@ use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Decision, Places, Records, Test, extra, of_variant, times};
 use crate::summary::{Group, Metric, target_title};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `engines` decide.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
     id: "sqlite-gains-from-mmap",
     hypothesis: "SQLite reads faster with mmap_size set.",
@@ -15,7 +15,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Own(sqlite),
 }];
 
-/// Compares SQLite with a map and without.
+/// Decides by comparing SQLite's reads with a map and without.
 fn sqlite(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, "ycsb-c");
     let metric = Metric::OpsPerS;

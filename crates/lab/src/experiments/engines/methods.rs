@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `engines` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("lmdb-readahead", "LMDB, read-ahead", Family::Mapped).shadow(),
     Method::new("sqlite-mmap", "SQLite, mmap", Family::Mapped),

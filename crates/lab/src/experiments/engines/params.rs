@@ -7,7 +7,7 @@ use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, GIB, MIB, Preset};
 use crate::format::bytes;
 
-/// The stores by their ids, built or not.
+/// Ids of the stores that can be measured, whether or not they are compiled in.
 pub(super) const STORES: [&str; 10] = [
     "nofault",
     "lmdb",
@@ -24,27 +24,27 @@ pub(super) const STORES: [&str; 10] = [
 /// Parameters of `engines`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial, warming up included.
+    /// Length of a trial in seconds, warming up included.
     pub(crate) cell_s: f64,
-    /// How often each store is measured. Each time it is loaded anew.
+    /// How often each store is measured. The lab loads the store anew each time.
     pub(crate) repeats: u32,
-    /// Bytes of keys and values of the data that must exceed memory.
+    /// Bytes of keys and values in the data that must exceed memory.
     pub(crate) data_bytes: u64,
-    /// Memory that process and page cache may use together for the larger data.
+    /// Bytes of memory that process and page cache may use together for the data that must exceed memory.
     pub(crate) memory_bytes: u64,
-    /// Bytes of keys and values of the data that must fit in memory.
+    /// Bytes of keys and values in the data that must fit in memory.
     pub(crate) fit_data_bytes: u64,
-    /// Memory that process and page cache may use together for the data that must fit.
+    /// Bytes of memory that process and page cache may use together for the data that must fit.
     pub(crate) fit_memory_bytes: u64,
     /// Bytes of a value; a key has 16.
     pub(crate) value_bytes: u32,
     /// Threads of the mixes where the data exceeds memory.
     pub(crate) threads: u32,
-    /// Threads of the mixes where it fits.
+    /// Threads of the mixes where the data fits in memory.
     pub(crate) fit_threads: u32,
-    /// Writers of the durable commits, besides one.
+    /// Number of writers in the trials of durable commits by many writers.
     pub(crate) writers: u32,
-    /// Only these stores; all when empty.
+    /// Ids of the stores to measure; all stores when empty.
     #[serde(rename = "contenders")]
     pub(crate) stores: Vec<String>,
 }

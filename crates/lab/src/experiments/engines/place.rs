@@ -1,5 +1,5 @@
-//! The folder with the database of one store's trials. A description of its content stands beside it, so that a trial
-//! after a failed load, or with another store's folder, ends with an error instead of a wrong figure.
+//! The folder with the database of one store's trials. A file beside the database describes its content, so that a
+//! trial after a failed load, or in another store's folder, ends with an error instead of a wrong figure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
 use crate::record::TrialSpec;
 
-/// A folder of the lab's own.
+/// The folder of the lab's own in which the trials' database lies, with its description.
 pub(super) struct Place(PathBuf);
 
-/// The description of a database's content.
+/// Description of a database's content, stored beside the database.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Description {
     method: String,
@@ -36,10 +36,10 @@ impl Description {
 }
 
 impl Place {
-    /// The folder of a trial.
+    /// Returns the folder that a trial works in.
     ///
     /// # Errors
-    /// `Usage` when it is not one folder.
+    /// `Usage` when the trial's target is not exactly one folder.
     pub(super) fn of(spec: &TrialSpec) -> Result<Self> {
         match &spec.target.paths[..] {
             [path] if Path::new(path).is_dir() => Ok(Self(path.into())),
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// The folder of the store's own files.
+    /// Returns the folder of the store's own files.
     pub(super) fn store(&self) -> PathBuf {
         self.0.join("store")
     }
@@ -58,7 +58,7 @@ impl Place {
         self.0.join("held.json")
     }
 
-    /// Removes an existing database.
+    /// Removes an existing database and its description.
     pub(super) fn clear(&self) -> Result<()> {
         for removed in [fs::remove_file(self.note()), fs::remove_dir_all(self.store())] {
             match removed {
@@ -71,17 +71,17 @@ impl Place {
         Ok(())
     }
 
-    /// Records the present content.
+    /// Writes the description of the database's present content.
     pub(super) fn keep(&self, spec: &TrialSpec, entries: u64) -> Result<()> {
         let text = serde_json::to_string(&Description::of(spec, entries))
             .map_err(|error| LabError::new(LabErrorKind::System, format!("engines: {error}")))?;
         fs::write(self.note(), text).map_err(|error| LabError::system(self.note().display(), &error))
     }
 
-    /// Number of entries in the database for a trial.
+    /// Returns the number of entries in the database that a trial needs.
     ///
     /// # Errors
-    /// `Usage` when the database is another one or missing: its load failed or was left out.
+    /// `Usage` when the folder holds another database or none, because its load failed or was left out.
     pub(super) fn entries(&self, spec: &TrialSpec) -> Result<u64> {
         let text = fs::read_to_string(self.note()).unwrap_or_default();
         let held: Option<Description> = serde_json::from_str(&text).ok();
@@ -94,7 +94,7 @@ impl Place {
         }
     }
 
-    /// Bytes that the store has on disk, and its largest files in words.
+    /// Returns the bytes that the store's files occupy on disk, and the largest files in words.
     pub(super) fn size(&self) -> Result<(u64, String)> {
         let files = crate::machine::cache::files_of(&self.store());
         let mut sizes = Vec::new();

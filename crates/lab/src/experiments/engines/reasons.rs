@@ -7,13 +7,14 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{CHOICE, Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::summary::Metric;
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `engines` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, databases)];
 
-/// (4) Reasons from databases that run with a map and without: reads of data larger than memory.
+/// Finds reasons in databases that run with a map and without: rates of reads on data larger than memory.
 fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let groups = records.summary.at(ID, "ycsb-c", LARGER);
-    // At its best, as read-ahead may have been varied.
+    // The best group of each method, because read-ahead may have been varied.
     let of = |id: &str, wanted: Option<u32>| {
         let own = groups.iter().copied().filter(|group| group.spec.method == id).collect();
         best(nearest(own, wanted, threads), Metric::OpsPerS)

@@ -8,7 +8,7 @@ use crate::record::file::RecordFile;
 use crate::show::columns::Column;
 use crate::summary::{Group, Metric, Summary};
 
-/// A row a store, a column for each of its works: medians, the most important works first.
+/// Builds a row for each store and a column for each of its works, the most important works first; cells are medians.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
     let groups: Vec<&Group<'_>> = summary.of_experiment(ID).collect();
     let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
@@ -52,7 +52,8 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
     columns
 }
 
-/// The stores that were not compiled in, a line for each reason, so that none is missing from a table without a remark.
+/// Lists the stores that were not compiled in, a line for each reason, so that a reader learns why the table lacks
+/// them.
 pub(super) fn not_built(file: &RecordFile) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for skip in file.skips.iter().filter(|skip| skip.experiment == ID && !skip.method.is_empty()) {

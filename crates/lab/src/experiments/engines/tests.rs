@@ -42,7 +42,7 @@ fn run(spec: &TrialSpec, cancel: &AtomicBool) -> Result<Outcome> {
 }
 
 #[test]
-fn every_store_is_planned_in_its_order_or_says_how_to_get_it() {
+fn every_store_is_planned_in_order_or_skipped_with_the_feature_to_build() {
     let plan = plan(&config(), &available(Path::new("here")));
     assert!(plan.together && plan.repeats == Some(1));
     for kind in &KINDS {
@@ -61,7 +61,7 @@ fn every_store_is_planned_in_its_order_or_says_how_to_get_it() {
 }
 
 #[test]
-fn maps_are_read_again_with_other_read_ahead_by_who_may_set_it() {
+fn maps_are_read_again_with_other_read_ahead_where_the_user_may_set_it() {
     let root = Available { root: true, ..available(Path::new("here")) };
     let trials = plan(&config(), &root).trials;
     let varied: Vec<_> = trials.iter().filter(|spec| spec.params.extra.contains_key("read_ahead_kb")).collect();
@@ -69,7 +69,7 @@ fn maps_are_read_again_with_other_read_ahead_by_who_may_set_it() {
     assert_eq!(varied.len(), built * 2 * config().read_ahead_kb.len());
     for spec in varied {
         assert!(spec.target.label == LARGER && [SCAN, "ycsb-c"].contains(&spec.variant.as_str()), "{spec:?}");
-        // On the database as the earlier trials left it.
+        // The scan runs on the database as the earlier trials left it.
         let at = trials.iter().position(|other| other == spec).unwrap();
         assert_eq!((&trials[at - 1].method, &trials[at - 1].variant), (&spec.method, &spec.variant));
     }
@@ -78,7 +78,7 @@ fn maps_are_read_again_with_other_read_ahead_by_who_may_set_it() {
 }
 
 #[test]
-fn without_a_limit_what_fits_is_measured_and_the_rest_says_why_not() {
+fn without_a_memory_limit_data_that_fits_is_measured_and_the_rest_is_skipped_with_the_reason() {
     let place = StoresPlace { experiment: ID, folder: "here".into(), memory: Err("no rights".into()) };
     let available = Available { stores: vec![place], ..Available::default() };
     let plan = plan(&config(), &available);

@@ -1,9 +1,9 @@
 //! The fixed texts of `engines` in the report: question, method and limits, the same for all figures.
 
-/// The question of the experiment, in one line.
+/// The question that `engines` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What do whole databases make of it, with a map and without?";
 
-/// The method of the experiment.
+/// How `engines` measures, as the report explains it.
 pub(super) const METHOD: &str = "Each store is loaded with the same sorted entries (16-byte keys, values that do not compress), then runs YCSB's mixes in YCSB's \
      order A B C F D E, a scan, and durable commits of one entry each. Process and page cache together have the memory of one cgroup; \
      how much of it is a cache of the store's own follows its authors' advice and stands in the table of settings. Mixes: zipfian but for D, \
@@ -12,7 +12,7 @@ pub(super) const METHOD: &str = "Each store is loaded with the same sorted entri
      is checked whole: its key, its bytes, and that no read shows what was overwritten before it began. Where all data is in memory every \
      entry is read once before the clock starts. Every repeat loads anew.";
 
-/// Conditions under which the answer would differ.
+/// Conditions under which the answer of `engines` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "More memory, or a slower disk: what is cached decides, and a store without a cache of its own leaves that to the kernel.",
     "Batches: stores that can load many keys at once (nofault's get_many, RocksDB's MultiGet) are asked one key at a time here.",

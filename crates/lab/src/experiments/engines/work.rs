@@ -1,4 +1,4 @@
-//! The work of one thread on a store while it is timed. Every answer is checked.
+//! The timed work of one thread on a store. Every answer is checked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use crate::mixes::{Chooser, Op};
 use crate::record::Checks;
 use crate::stores::Store;
 
-/// Entries of one scan before the thread checks whether to stop.
+/// Number of entries that a scan reads before the thread checks whether to stop.
 const PORTION: usize = 512;
-/// One durable commit of this many is read back, and the last one.
+/// One durable commit in this many is read back, and also the last commit.
 const COMMITS_PER_CHECK: u64 = 16;
-/// Loaded entries that are checked afterwards.
+/// Number of loaded entries that are checked after a load.
 const LOADED_CHECKS: u64 = 500;
 
-/// Checks some of the loaded entries.
+/// Checks [`LOADED_CHECKS`] random entries of a loaded store, and the first and the last entry.
 pub(super) fn check_loaded(store: &dyn Store, data: Data) -> Result<Checks> {
     let mut checks = Checks::default();
     let some = (0..LOADED_CHECKS).map(|check| spread(check ^ data.seed) % data.count).chain([0, data.count - 1]);
@@ -34,13 +34,14 @@ pub(super) fn check_loaded(store: &dyn Store, data: Data) -> Result<Checks> {
     Ok(checks)
 }
 
-/// Reads every entry once, to warm up; returns their number. Wrong ones show when they are read again.
+/// Reads every entry once, to warm the store up; returns the number of entries. The values are checked only by later,
+/// timed reads.
 pub(super) fn read_all(store: &dyn Store, data: Data, known: u64) -> Result<usize> {
     let count = usize::try_from(known).unwrap_or(usize::MAX);
     store.reader()?.scan(&data.key(0), count, &mut |_, _| Ok(()))
 }
 
-/// Executes operations of a mix for as long as the trial runs.
+/// Executes operations of a mix: unmeasured for `warm`, then for as long as the trial runs.
 pub(super) fn mix(
     worker: &mut Worker<'_>,
     store: &dyn Store,
@@ -54,7 +55,7 @@ pub(super) fn mix(
         one(store, history, chooser.next(history.known()))?;
     }
     worker.start();
-    // At least once: a trial without an answer proves nothing.
+    // Execute at least one operation: a trial without an answer proves nothing.
     loop {
         let op = chooser.next(history.known());
         let started = Instant::now();
@@ -74,7 +75,7 @@ pub(super) fn mix(
 struct OpResult {
     /// Bytes of keys and values read or written.
     bytes: u64,
-    /// Whether its answer was right, if it has one.
+    /// Whether the returned value was right; `None` for an operation without one.
     right: Option<bool>,
 }
 
@@ -102,7 +103,7 @@ fn one(store: &dyn Store, history: &History, op: Op) -> Result<OpResult> {
         Op::Scan(number, wanted) => {
             let known = history.known();
             let (seen, right) = range(store, history.data(), number, wanted)?;
-            // Entries that were known before must all be found.
+            // The scan must find all entries that were known before it began.
             let enough = seen as u64 >= (wanted as u64).min(known - number);
             Ok(OpResult { bytes: seen as u64 * history.entry_bytes(), right: Some(right && enough) })
         }
@@ -126,7 +127,7 @@ fn put(store: &dyn Store, history: &History, number: u64, durable: bool) -> Resu
     Ok(())
 }
 
-/// Reads entries in order; returns their number, and whether each was the next one and whole.
+/// Reads up to `wanted` entries in order; returns their number, and whether each had the next key and its right value.
 fn range(store: &dyn Store, data: Data, from: u64, wanted: usize) -> Result<(usize, bool)> {
     let (mut next, mut right) = (from, true);
     let seen = store.reader()?.scan(&data.key(from), wanted, &mut |key, value| {
@@ -137,7 +138,7 @@ fn range(store: &dyn Store, data: Data, from: u64, wanted: usize) -> Result<(usi
     Ok((seen, right))
 }
 
-/// Scans all entries in order, again and again.
+/// Scans all entries in order, again and again, for as long as the trial runs.
 pub(super) fn scan(worker: &mut Worker<'_>, store: &dyn Store, data: Data, known: u64) -> Result<()> {
     worker.start();
     let mut next = 0;
@@ -153,7 +154,7 @@ pub(super) fn scan(worker: &mut Worker<'_>, store: &dyn Store, data: Data, known
     }
 }
 
-/// Makes durable commits of one entry each.
+/// Makes durable commits of one entry each: unmeasured for `warm`, then for as long as the trial runs.
 pub(super) fn commit(
     worker: &mut Worker<'_>,
     store: &dyn Store,

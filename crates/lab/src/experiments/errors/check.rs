@@ -1,6 +1,6 @@
-//! The cost of checking: a map's page must be verified at every access, because the kernel may have read it again
-//! without a sign; a pool's page once, when the pool loads it. Data in memory, one word of a random page an access, one
-//! thread.
+//! Measures the cost of verifying checksums. A map's page must be verified at every access, because the kernel may have
+//! read it again unnoticed; a pool's page only once, when the pool loads it. The data is in memory; one thread reads
+//! one word of a random page at each access.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,19 +18,19 @@ use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, first_word};
 
-/// A map without checks, as most programs have it.
+/// The method that reads a map without checks, as most programs do.
 pub(super) const NO_CHECK: &str = "no-check";
-/// A map that computes the page's checksum at every access.
+/// The method that computes the page's checksum at every access of a map.
 pub(super) const EVERY_ACCESS: &str = "check-every-access";
-/// Private memory whose pages were checked when they were loaded.
+/// The method that reads private memory, whose pages were checked when they were loaded.
 pub(super) const EVERY_LOAD: &str = "check-every-load";
 /// The methods of the variant `checksum-cost`.
 pub(super) const METHODS: [&str; 3] = [NO_CHECK, EVERY_ACCESS, EVERY_LOAD];
 
-/// Accesses between two readings of the clock.
+/// Number of accesses between two readings of the clock.
 const STRIDE: u64 = 64;
 
-/// Measures one method.
+/// Measures one method of `checksum-cost`.
 ///
 /// # Errors
 /// `Usage` for an unknown method or working set; the error of reading; `WrongData` when the file is not the lab's.
@@ -51,7 +51,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let order = || fastrand::Rng::with_seed(spec.seed);
     let work: Work<'_> = match spec.method.as_str() {
         EVERY_LOAD => Box::new(|worker| {
-            // The indirection of a pool: page number to frame, frame to bytes.
+            // The access has a pool's indirection: page number to frame, frame to bytes.
             let table: Vec<u32> = std::hint::black_box((0..count as u32).collect());
             access(worker, &layout, first, count, order(), |page| {
                 Some(first_word(&frames[table[page] as usize * PAGE_BYTES..]))
@@ -88,7 +88,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     Ok(outcome)
 }
 
-/// Accesses random pages until the time is over. `None` from `word_of` is a page that failed its check.
+/// Accesses random pages until the trial's time is over. `word_of` returns `None` for a page that failed its check.
 #[inline(always)]
 fn access(
     worker: &mut Worker<'_>,
@@ -115,7 +115,8 @@ fn access(
     Ok(())
 }
 
-/// Loads the pages into private memory; returns them with their checksums and the nanoseconds that one checksum took.
+/// Loads `count` pages into private memory. Returns the memory, the checksum of each page, and the nanoseconds that one
+/// checksum took.
 fn load(path: &Path, layout: &Layout, first: u64, count: u64) -> Result<(IoBuf, Vec<u64>, f64)> {
     let failed = |error: &std::io::Error| LabError::system(format!("read {}", path.display()), error);
     let file = File::open(path).map_err(|error| failed(&error))?;

@@ -1,7 +1,7 @@
 //! The faults, each real, each at one page of a small store: a file cut under the program, a device that fails a read,
-//! a bit that flips on disk, a stray write in memory. One scenario: make the store, let a subject process read half of
-//! it, do the damage, let it read everything, repair, let it read again, and read the disk's content with a fresh
-//! subject.
+//! a bit that flips on disk, a stray write in memory. The scenario is the same for all: make the store, let a subject
+//! process read half of it, do the damage, and let the subject read everything. Then repair the damage, let the subject
+//! read again, and read the disk's content with a fresh subject.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -18,9 +18,9 @@ use crate::machine::faulty::FaultyFs;
 use crate::measure::unix_ms;
 use crate::record::{Checks, Outcome, TrialSpec};
 
-/// Pages of a store.
+/// Number of pages in a store.
 pub(super) const PAGE_COUNT: u64 = 256;
-/// Position of the damage within its page, for a fault smaller than a page.
+/// Position in bytes of the damage within its page, for a fault smaller than a page.
 const WITHIN: u64 = 64;
 
 /// Runs one fault against one store in `folder`, which is empty and belongs to this trial.
@@ -46,7 +46,7 @@ pub(super) fn run(spec: &TrialSpec, folder: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A store on disk, and the method that opens it.
+/// A store on disk that is about to meet a fault, and the method that opens it.
 struct Scene {
     way: Way,
     seed: u64,
@@ -54,17 +54,17 @@ struct Scene {
     store: String,
 }
 
-/// The findings of one fault.
+/// The answers of the processes that met one fault, and the figures derived from them.
 #[derive(Debug, Default)]
 struct FaultResult {
     asked: u64,
     /// The subject's answers while the fault is present.
     during: Answers,
     ending: Option<Reply>,
-    /// After the repair: in the process that met the fault, and in one that opened the store anew.
+    /// Answers after the repair: of the process that met the fault, and of a process that opened the store anew.
     after_repair: Option<Answers>,
     after_reopening: Option<Answers>,
-    /// The answers of another process that reads the disk after the first has ended, without any repair.
+    /// Answers of another process that reads the disk after the first process has ended, without any repair.
     on_disk: Option<Answers>,
     figures: BTreeMap<String, f64>,
 }
@@ -78,7 +78,7 @@ impl Scene {
         Subject::start(&Order { store: self.store.clone(), folder: folder.to_path_buf(), seed: self.seed })
     }
 
-    /// Starts a subject that has read the first half: a process at work.
+    /// Starts a subject and lets it read the first half of the store, so that it is a process at work.
     fn at_work(&self, folder: &Path) -> Result<Subject> {
         let (mut subject, opened) = self.subject(folder)?;
         wants(&opened, 0)?;
@@ -87,12 +87,13 @@ impl Scene {
         Ok(subject)
     }
 
-    /// The page to damage: in the half that is not read yet. A file that is cut inside a page must end with that page.
+    /// Returns the page to damage, which lies in the half that the subject has not read. A file that is cut inside a
+    /// page must end with that page.
     fn target(&self, variant: &str) -> u64 {
         if variant == TRUNCATED_INSIDE { PAGE_COUNT - 1 } else { PAGE_COUNT * 3 / 4 }
     }
 
-    /// The positions of the page's bytes on disk, old copies included, found by its pattern.
+    /// Returns the positions in bytes of the page on disk, old copies included, found by the page's pattern.
     fn places(&self, page: u64) -> Result<Vec<u64>> {
         let path = self.file();
         let bytes =
@@ -106,7 +107,8 @@ impl Scene {
     }
 }
 
-/// Requires that many right pages in a reply: without a sound store before the fault the experiment shows nothing.
+/// Requires a reply with this many right pages and nothing else: without a sound store before the fault the experiment
+/// shows nothing.
 fn wants(reply: &Reply, right: u64) -> Result<()> {
     match reply {
         Reply::Answers(seen) if seen.right == right && seen.wrong + seen.errors == 0 => Ok(()),
@@ -114,7 +116,7 @@ fn wants(reply: &Reply, right: u64) -> Result<()> {
     }
 }
 
-/// Damages the file itself, beneath every process that has it open.
+/// Damages the file itself, by truncation or a flipped bit, while the subject has it open.
 fn on_disk(scene: &Scene, variant: &str) -> Result<FaultResult> {
     let path = scene.file();
     let target = scene.target(variant);
@@ -142,7 +144,7 @@ fn on_disk(scene: &Scene, variant: &str) -> Result<FaultResult> {
     Ok(found)
 }
 
-/// Flips a bit at `place` on the disk, and evicts the file so that no old copy stays in the page cache.
+/// Flips a bit at offset `place` of the file, and evicts the file so that no old copy stays in the page cache.
 fn flip(file: &File, place: u64) -> std::io::Result<()> {
     let mut byte = [0];
     file.read_exact_at(&mut byte, place)?;
@@ -158,7 +160,8 @@ fn evict(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
-/// Makes a device fail to read one page, by the lab's own file system. This process serves it and must not touch it.
+/// Makes reads of one page fail, by the lab's own file system. This process serves the file system and must not access
+/// it.
 fn read_error(scene: &Scene, folder: &Path) -> Result<FaultResult> {
     let point = folder.join("faulty");
     std::fs::create_dir(&point).map_err(|error| LabError::system(format!("create {}", point.display()), &error))?;
@@ -177,8 +180,8 @@ fn read_error(scene: &Scene, folder: &Path) -> Result<FaultResult> {
     Ok(found)
 }
 
-/// Writes through a pointer into the store's pages; then lets the store sync as it would by itself; then reads from
-/// another process.
+/// Writes through a stray pointer into the store's pages, lets the store sync as it would by itself, then reads the
+/// store from another process.
 fn stray_write(scene: &Scene) -> Result<FaultResult> {
     let target = scene.target(STRAY_WRITE);
     let mut subject = scene.at_work(&scene.base)?;
@@ -196,7 +199,7 @@ fn stray_write(scene: &Scene) -> Result<FaultResult> {
             found.figures.insert("places_hit".into(), seen.right as f64);
             found.meet(subject.ask(&Ask::Read { from: target, to: target + 1 })?);
             if found.ending.is_none() {
-                // Also after a page was found damaged: a program writes back its memory all the same.
+                // Sync even after a page was found damaged: a program writes back its memory in any case.
                 found.meet_again(subject.ask(&Ask::Sync)?);
             }
         }
@@ -212,7 +215,7 @@ fn stray_write(scene: &Scene) -> Result<FaultResult> {
     Ok(found)
 }
 
-/// The counts of a reply; a process that could not answer counts as one error.
+/// Returns the counts of a reply; a process that could not answer counts as one error.
 fn found_by(reply: Reply) -> Answers {
     match reply {
         Reply::Answers(seen) => seen,
@@ -229,7 +232,7 @@ impl FaultResult {
         }
     }
 
-    /// Merges a second reply from the time of the fault.
+    /// Merges a second reply from the time while the fault is present.
     fn meet_again(&mut self, reply: Reply) {
         match reply {
             Reply::Answers(seen) => {
@@ -242,8 +245,8 @@ impl FaultResult {
         }
     }
 
-    /// Adds the answers after the repair: of the same process, then of the store opened anew, in another process where
-    /// the first is gone.
+    /// Adds the answers after the repair: of the same process, then of the store opened anew. A fresh process opens it
+    /// where the first process has ended.
     fn recover(&mut self, scene: &Scene, mut subject: Subject, folder: &Path) -> Result<()> {
         let everything = Ask::Read { from: 0, to: PAGE_COUNT };
         if self.ending.is_none() {
@@ -262,7 +265,7 @@ impl FaultResult {
         Ok(())
     }
 
-    /// Writes the findings into the trial's figures and texts.
+    /// Writes the outcome of the fault into the trial's figures and texts.
     fn write(self, outcome: &mut Outcome) {
         let Self { asked, during, ending, after_repair, after_reopening, on_disk, figures } = self;
         let signal = match &ending {
@@ -271,7 +274,8 @@ impl FaultResult {
         };
         let died = ending.is_some();
         let wrong_on_disk = on_disk.as_ref().map_or(0, |seen| seen.wrong);
-        // Detected before any wrong byte was believed, or went to disk unnoticed.
+        // The fault counts as detected when the program got a sign before it returned wrong bytes or wrote them to disk
+        // unnoticed.
         let told = during.errors > 0 || died || on_disk.as_ref().is_some_and(|seen| seen.errors > 0);
         let detected = told && during.wrong == 0 && wrong_on_disk == 0;
         let flag = |value: bool| f64::from(u8::from(value));

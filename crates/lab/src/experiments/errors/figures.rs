@@ -7,7 +7,7 @@ use super::findings::{fate, fault_title, outcome_of, store_title};
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Summary};
 
-/// The tables of the faults: one over all of them, and one of each store's messages.
+/// Draws the tables of the faults: one of all outcomes, and one of each store's messages.
 pub(super) fn faults(summary: &Summary<'_>) -> Vec<Figure> {
     let groups: Vec<&Group<'_>> =
         summary.of_experiment(ID).filter(|group| FAULTS.contains(&group.spec.variant.as_str())).collect();

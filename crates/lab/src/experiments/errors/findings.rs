@@ -1,4 +1,4 @@
-//! Rules for `errors`: the outcome of each fault for each store, and the cost of noticing.
+//! Rules for `errors`: the outcome of each fault for each store, and the cost of detection.
 
 use super::ID;
 use super::methods::METHODS;
@@ -9,7 +9,7 @@ use crate::methods;
 use crate::record::Outcome;
 use crate::summary::{Group, Metric, Summary, parameters};
 
-/// The rules of `errors`.
+/// Adds the findings that the records of `errors` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
@@ -21,7 +21,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// A fault's name in a sentence.
+/// Returns a fault's name for use in a sentence.
 pub(crate) fn fault_title(variant: &str) -> &'static str {
     match variant {
         READ_ERROR => "a read fails",
@@ -33,7 +33,7 @@ pub(crate) fn fault_title(variant: &str) -> &'static str {
     }
 }
 
-/// The outcome of a fault for a store, in a few words.
+/// Describes the outcome of a fault for a store in a few words.
 pub(crate) fn fate(outcome: &Outcome) -> String {
     let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
     let on_disk = match outcome.figures.get("reached_disk") {
@@ -65,7 +65,7 @@ pub(crate) fn fate(outcome: &Outcome) -> String {
     met + on_disk
 }
 
-/// The outcome of a fault's group, which has one trial.
+/// Returns the outcome of a fault's group, which has only one trial.
 pub(crate) fn outcome_of<'a>(group: &Group<'a>) -> Option<&'a Outcome> {
     group.good.first().map(|trial| &trial.outcome)
 }
@@ -98,12 +98,12 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     });
 }
 
-/// A store's name in the tables of faults.
+/// Returns a store's name for the tables of faults.
 pub(crate) fn store_title(method: &str) -> String {
     if method == "mmap" { "mmap, plain".into() } else { methods::title(methods::find(METHODS, method), method) }
 }
 
-/// The outcome of a fault in one or two words.
+/// Describes the outcome of a fault in one or two words.
 pub(crate) fn short_fate(outcome: &Outcome) -> String {
     let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
     match () {

@@ -8,7 +8,7 @@ use crate::judge::claim::{
 };
 use crate::summary::{Family, Group};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `errors` decide.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "errors-become-signals",
@@ -30,7 +30,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Decides by the signals and errors that the stores got.
+/// Decides by the signals and errors that the stores got from truncated files and failed reads.
 fn signals(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for variant in [TRUNCATED, READ_ERROR] {
@@ -51,7 +51,7 @@ fn signals(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab errors` measures it")
 }
 
-/// The outcome of flipped bits and failed reads for the stores of LMDB's design.
+/// Finds the outcomes of flipped bits and failed reads in the stores of LMDB's design.
 pub(super) fn damage<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     for (name, words) in [("wrong_answers", "wrong answers"), ("signals", "signals")] {
@@ -70,8 +70,8 @@ pub(super) fn damage<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     Contribution { experiment: ID, what: "flipped bits and failed reads", places }
 }
 
-/// Number of signals that a store got. An unreadable page reaches a map only as a signal: where a mapped store returns
-/// an error for it, the lab's own guard has caught the signal.
+/// Returns the number of signals that a store got. An unreadable page reaches a map only as a signal. So where a mapped
+/// store returned an error for it, the lab's own guard had caught a signal.
 pub(super) fn signals_met(group: &Group<'_>) -> Option<f64> {
     let most = |name| figure(group, name).map(|count| count.max);
     let cannot_be_had = [TRUNCATED, READ_ERROR].contains(&group.spec.variant.as_str());

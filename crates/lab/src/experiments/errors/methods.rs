@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `errors` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-guarded", "mmap, guarded", Family::Mapped),
     Method::new("mmap-guarded-checked", "mmap, guarded, checked at every access", Family::Mapped),

@@ -1,14 +1,14 @@
-//! The pages that `errors` damages: each contains its number and a checksum, so that two questions have two answers.
-//! *Is it whole?* can be answered by a program with checksums; *is it right?* only by the lab, which can compute the
-//! content.
+//! The pages that `errors` damages. Each contains its number and a checksum. A program with checksums can tell whether
+//! a page is *whole*; only the lab, which can compute the content, can tell whether it is *right*.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: usize = 4096;
-/// Length of the part of a page that is searched for in memory and on disk: its bytes occur nowhere else.
+/// Bytes of the part of a page that the lab searches for in memory and on disk, because its content occurs nowhere
+/// else.
 pub(super) const PATTERN_BYTES: usize = 32;
-/// Position of that part.
+/// Position of the searched part within its page, in bytes.
 const PATTERN_AT: usize = 64;
 const CHECKSUM_BYTES: usize = 8;
 
@@ -19,7 +19,7 @@ pub(super) fn checksum(content: &[u8]) -> u64 {
     digest.finalize()
 }
 
-/// Fills `page` with the content of page `number`: random bytes behind their checksum.
+/// Fills `page` with the content of page `number`: a checksum, then random bytes from the seed.
 pub(super) fn fill(page: &mut [u8], seed: u64, number: u64) {
     let mut chance = fastrand::Rng::with_seed(crate::machine::content::tag(seed, number));
     let (sum, content) = page.split_at_mut(CHECKSUM_BYTES.min(page.len()));
@@ -44,7 +44,7 @@ pub(super) fn is_right(page: &[u8], seed: u64, number: u64) -> bool {
     !page.is_empty() && page == wanted
 }
 
-/// The bytes by which page `number` is found.
+/// Returns the bytes by which page `number` is found in memory or on disk.
 pub(super) fn pattern(seed: u64, number: u64) -> [u8; PATTERN_BYTES] {
     let mut page = [0; PATTERN_AT + PATTERN_BYTES];
     fill(&mut page, seed, number);
@@ -53,9 +53,9 @@ pub(super) fn pattern(seed: u64, number: u64) -> [u8; PATTERN_BYTES] {
     pattern
 }
 
-/// Positions of `pattern` in `bytes`.
+/// Returns the positions of `pattern` in `bytes`.
 pub(super) fn places_of(pattern: &[u8], bytes: &[u8]) -> Vec<usize> {
-    // Most of a sparse file is zeroes, and the first byte alone rules out most of the rest.
+    // Skip zeroes, which fill most of a sparse file; the first byte alone rules out most other positions.
     let first = pattern.first().copied().unwrap_or(0);
     let mut places = Vec::new();
     for (number, page) in bytes.chunks(PAGE_BYTES).enumerate() {

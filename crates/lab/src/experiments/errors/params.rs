@@ -7,12 +7,12 @@ use crate::config::check::{at_least, positive};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, MIB, Preset};
 
-/// Parameters of `errors`. The faults have none: each is made once.
+/// Parameters of `errors`. They concern only `checksum-cost`: each fault is made once, without parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial that measures the cost of checking.
+    /// Length in seconds of a trial that measures the cost of checking.
     pub(crate) cell_s: f64,
-    /// Bytes of the data, all in memory, that are accessed in it.
+    /// Sizes in bytes of the data, all in memory, whose pages `checksum-cost` accesses.
     pub(crate) working_sets: Vec<u64>,
 }
 

@@ -7,10 +7,11 @@ use crate::judge::claim::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, proof};
 use crate::summary::{Family, Group};
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `errors` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Errors, errors)];
 
-/// (3) Reasons from errors and wrong answers.
+/// Finds reasons in the errors and wrong answers that faults caused.
 fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let is_map = |group: &Group<'_>| group.family() == Family::Mapped;
     let mut reasons = Vec::new();
@@ -22,7 +23,7 @@ fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
         let met = |map: bool| {
             let fault = |group: &&Group<'_>| FAULTS.contains(&group.spec.variant.as_str());
             let these = records.of(ID).filter(fault).filter(move |group| is_map(group) == map);
-            // A trial names the events that happened: an unnamed one did not.
+            // A trial records only the events that happened, so a missing figure counts as zero.
             let count = |group| match name {
                 "signals" => signals_met(group),
                 name => figure(group, name).map(|met| met.max),

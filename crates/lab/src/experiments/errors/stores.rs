@@ -1,5 +1,5 @@
-//! The stores that are compared under a fault. Each runs in a subject process and returns for each page its bytes or an
-//! error. The lab judges whether bytes are right, not the store.
+//! The stores that are compared under a fault. Each runs in a subject process and returns the bytes of a page or an
+//! error. The lab, not the store, judges whether the bytes are right.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,20 +14,20 @@ use nofault_io::mapped::{Advice, MappedFile, Protection, SyncMode};
 use super::pages::{self, PAGE_BYTES};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// The file of the stores that keep plain pages, in the trial's folder.
+/// Name of the file with the pages of the stores that keep plain pages, in the trial's folder.
 pub(super) const PLAIN: &str = "pages";
-/// The file of the pages of the engine, and of its tree over a map.
+/// Name of the file with the pages of the engine, or of its tree over a map, in the trial's folder.
 pub(super) const ENGINE: &str = "data";
-/// Bytes of a value in the engine: the first of a page's.
+/// Bytes of a value in the engine: as many of the first bytes of a page.
 const VALUE_BYTES: usize = 1024;
 const TABLE: &str = "pages";
 
-/// The stores, by the ids of their methods.
+/// The ways of storing pages, one for each method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// A shared map, readable and writable, used as it is. No checksums.
+    /// A readable and writable shared map, accessed without guard or checksums.
     Map,
-    /// A read-only map, used as it is.
+    /// A read-only shared map, accessed without guard or checksums.
     MapReadOnly,
     /// A shared map behind a guard that turns SIGBUS into an error. No checksums.
     MapGuarded,
@@ -37,11 +37,12 @@ pub(super) enum Way {
     Calls,
     /// Read calls into private memory; a page's checksum is verified when it is loaded.
     CallsChecked,
-    /// The engine.
+    /// The engine, with its buffer pool and checksums.
     Engine,
-    /// The engine; damage in memory hits a page that was changed and is not written yet.
+    /// The engine; a stray write hits a page that was changed and is not written yet.
     EngineDirty,
-    /// The engine's tree over a map; the flag says whether it verifies a page's checksum at every access.
+    /// The engine's tree over a map, by one protocol for durable changes; the flag says whether every access verifies
+    /// the page's checksum.
     Mapped(Protocol, bool),
 }
 
@@ -72,7 +73,7 @@ impl Way {
         matches!(self, Self::Engine | Self::EngineDirty | Self::Mapped(..))
     }
 
-    /// The file that holds its pages.
+    /// Returns the name of the file that holds the store's pages.
     pub(super) fn file(self) -> &'static str {
         if self.has_tree() { ENGINE } else { PLAIN }
     }
@@ -132,18 +133,18 @@ impl Way {
     }
 }
 
-/// A store in a subject.
+/// A store as the subject process uses it.
 pub(super) trait Store {
-    /// The bytes of a page, or the error that the store itself detected.
+    /// Returns the bytes of a page, or the error that the store itself detected.
     fn read(&mut self, number: u64) -> Result<Vec<u8>>;
 
-    /// Makes a page newer in memory than on disk, with the same content.
+    /// Writes a page anew with the same content, so that its version in memory is newer than on disk.
     fn change(&mut self, seed: u64, number: u64) -> Result<()> {
         let _ = (seed, number);
         Err(LabError::new(LabErrorKind::Unsupported, "this store changes no pages"))
     }
 
-    /// Writes the data to disk that the store would write there sooner or later.
+    /// Writes to disk all data that the store would write sooner or later.
     fn sync(&mut self) -> Result<()>;
 }
 
@@ -176,7 +177,7 @@ impl Store for MapStore {
     }
 }
 
-/// Pages in private memory, loaded by read calls: the smallest buffer pool.
+/// Pages in private memory, loaded by read calls: the simplest buffer pool.
 struct CallStore {
     file: File,
     path: PathBuf,
@@ -221,7 +222,7 @@ impl Store for CallStore {
     }
 
     fn sync(&mut self) -> Result<()> {
-        // Its pages are never written, so there is no data to sync.
+        // The store's pages are never written, so there is no data to sync.
         Ok(())
     }
 }
@@ -265,7 +266,7 @@ impl Store for EngineStore {
     }
 }
 
-/// As [`settings`], with a file no larger than needed, because all of it is searched.
+/// As [`settings`], with a map no larger than needed, because the lab searches all of it.
 fn mapped_settings(protocol: Protocol, checksums: bool) -> mmap::Settings {
     let background_thread = false;
     mmap::Settings {

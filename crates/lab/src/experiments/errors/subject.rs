@@ -1,11 +1,11 @@
-//! The subject: the process in which a fault happens, and the handle of the process that watches it. It may die of the
-//! fault, which is a result.
+//! The subject: the process in which a fault happens, and the handle by which the lab watches it. A subject may die of
+//! the fault, which is a result.
 //!
-//! `nofault lab subject` reads one `Order`, then `Ask`s, one JSON line each, and answers each with `Answers`. The death of
-//! a subject is recognised by the end of its answers and its exit status; a hanging subject is killed.
+//! `nofault lab subject` reads one `Order`, then `Ask`s, one JSON line each, and answers each with `Answers`. The death
+//! of a subject is recognised by the end of its answers and its exit status; a hanging subject is killed.
 //!
-//! Kept true by: a subject dies with its watcher (`child`), leaves no core, and only ever works in the folder of
-//! its trial.
+//! Kept true by: a subject dies with its watcher (`child`), leaves no core, and only ever works in the folder of its
+//! trial.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -22,17 +22,17 @@ use super::stores::{Store, Way};
 use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// The test that stands for the subject.
+/// Name of the test that runs as the subject when the tests themselves are the program.
 const SUBJECT_TEST: &str = "experiments::errors::tests::the_subject_of_other_tests";
-/// How long an answer may take, so that a page that never arrives is a result and does not stop the lab.
+/// Longest wait for an answer, so that a page that never arrives is a result and does not stop the lab.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of memory that are searched in one piece.
+/// Bytes of memory that the search for a page reads at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The subject's store and its content.
+/// The subject's task: the store to open, and its content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// Method's id.
+    /// Id of the store's method.
     pub(super) store: String,
     pub(super) folder: PathBuf,
     pub(super) seed: u64,
@@ -54,16 +54,16 @@ pub(super) enum Ask {
     Reopen,
 }
 
-/// The result of a request.
+/// The subject's counts for one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Answers {
-    /// Pages, or places in memory, with the expected content.
+    /// Number of pages, or of places in memory, with the expected content.
     pub(super) right: u64,
-    /// Pages that the store returned as good although their bytes differ from the written ones.
+    /// Number of pages that the store returned as good although their bytes differ from the written bytes.
     pub(super) wrong: u64,
-    /// Errors.
+    /// Number of errors that the store returned.
     pub(super) errors: u64,
-    /// The first error's message.
+    /// Message of the first error; empty without one.
     pub(super) first_error: String,
 }
 
@@ -85,11 +85,11 @@ impl Answers {
 /// The subject's part of `nofault lab subject`.
 ///
 /// # Errors
-/// `Usage` when the input is no order; the error of opening its store. Later failures are answers.
+/// `Usage` when the input is no order; the error of opening the store. Later failures are answers.
 pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let mut orders = Orders::new(input, "nofault lab subject");
-    // May be refused; then a core file may be left.
+    // The call may be refused; then a core file may be left.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let order: Order = orders.first()?;
     let way = Way::of(&order.store).ok_or_else(|| orders.usage(&format!("unknown store '{}'", order.store)))?;
@@ -124,8 +124,8 @@ fn judge(store: &mut dyn Store, order: &Order, page: u64) -> Result<bool> {
     Ok(pages::is_right(&bytes, order.seed, page))
 }
 
-/// Finds a page in all memory of this process and flips one bit of it at each place, as a stray pointer would at one.
-/// `right` is the number of places hit.
+/// Finds all copies of a page in this process's memory and flips one bit in each, as a stray pointer would in one of
+/// them. `right` is the number of copies hit.
 fn stray(seed: u64, page: u64) -> Answers {
     let mut seen = Answers::default();
     // Kept inverted, so that the search does not find its own pattern.
@@ -141,7 +141,8 @@ fn stray(seed: u64, page: u64) -> Answers {
     seen
 }
 
-/// Addresses of the pattern, given inverted. They include freed copies on the heap, which is harmless.
+/// Returns the addresses at which the pattern lies in this process's memory. The pattern is given inverted. The
+/// addresses include freed copies on the heap, which are harmless.
 fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
     let Ok(memory) = std::fs::File::open("/proc/self/mem") else { return Vec::new() };
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -184,12 +185,12 @@ fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
     found
 }
 
-/// Whether a place lies in the overlap with the next piece, whose search finds it as well.
+/// Whether a place lies in the overlap with the next piece, whose search finds it again.
 fn found_twice(place: usize, piece_at: usize) -> bool {
     place >= piece_at + PIECE_BYTES
 }
 
-/// The reply of a subject.
+/// A subject's reply to a request, or the way in which it ended instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     /// The subject answered.
@@ -202,7 +203,7 @@ pub(super) enum Reply {
     Hung,
 }
 
-/// A running subject. Killed and waited for when dropped.
+/// A running subject. Dropping the handle kills the process and waits for its end.
 pub(super) struct Subject {
     child: Running,
     answers: mpsc::Receiver<String>,
@@ -213,7 +214,7 @@ impl Subject {
     /// Starts a subject, and waits until its store is open.
     ///
     /// # Errors
-    /// `System` when it cannot be started. A failure to open its store is a reply.
+    /// `System` when the process cannot be started. A failure to open its store is a reply.
     pub(super) fn start(order: &Order) -> Result<(Self, Reply)> {
         let mut child = Running::start(this_program("subject", SUBJECT_TEST)?.stderr(Stdio::piped()))?;
         let (answers, words) = (child.lines(), child.complaints());
@@ -223,7 +224,7 @@ impl Subject {
         Ok((subject, reply))
     }
 
-    /// Sends a request, and waits for the answer, the subject's end, or the timeout.
+    /// Sends a request, and waits for the subject's answer or end, or for the timeout.
     pub(super) fn ask(&mut self, ask: &Ask) -> Result<Reply> {
         self.child.send(ask)?;
         Ok(self.reply())

@@ -6,7 +6,7 @@ use super::findings::{outcome_of, short_fate, store_title};
 use crate::show::columns::Column;
 use crate::summary::Summary;
 
-/// The outcome of each fault for each store, in a word or two; the report has more.
+/// Builds the columns: the outcome of each fault for each store, in a word or two. The report says more.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Option<Vec<Column>> {
     let at = |fault: &str| summary.at(ID, fault, target);
     let mut stores: Vec<&str> = Vec::new();

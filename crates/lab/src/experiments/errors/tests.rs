@@ -1,5 +1,6 @@
 //! Every fault with every store, in processes of their own, and the outcomes that must never occur: an engine that
-//! returns wrong bytes from disk, a guarded map that dies, an unguarded one that survives.
+//! returns wrong bytes from disk, a process with a guarded map that dies, a process with an unguarded map that
+//! survives.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,21 +9,21 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::machine::data::{self, DataSpec};
 
-/// Not a test of its own: the process that other tests start as their subject.
+/// The process that other tests start as their subject. Not a test of its own.
 #[test]
 #[ignore = "a process that other tests start, not a test"]
 fn the_subject_of_other_tests() {
     // On a machine with one CPU the harness has written this test's name without a line break: the first answer must
     // not follow it.
     println!();
-    // Run by hand it gets no order, and prints an error.
+    // Run by hand, the test gets no order and prints an error.
     if let Err(error) = subject::serve(std::io::stdin(), std::io::stdout()) {
         eprintln!("{error}");
         std::process::exit(1);
     }
 }
 
-/// The engine's tree over a map, in each way, without checksums.
+/// The engine's tree over a map, by each of its protocols, without checksums.
 const MAPPED_TREES: [&str; 6] = ["os-cow", "user-cow", "user-cow-pwrite", "mapped-log", "shadow", "shadow-writemap"];
 
 fn run(folder: &Path, variant: &str, store: &str) -> Outcome {
@@ -37,19 +38,19 @@ fn figure(outcome: &Outcome, name: &str) -> f64 {
     outcome.figures.get(name).copied().unwrap_or_else(|| panic!("{name} is not in {:?}", outcome.figures))
 }
 
-/// Checks the required outcome of each store; other figures are only for the report.
+/// Checks that a store's outcome of a fault is as required; figures without a requirement are only for the report.
 fn must_hold(variant: &str, store: &str, outcome: &Outcome) {
     let is = |name: &str, value: f64| {
         assert_eq!(figure(outcome, name), value, "{variant} {store}: {name} in {outcome:?}");
     };
     is("hung", 0.0);
     match store {
-        // Dies, because a map cannot return an error.
+        // The process dies, because a map cannot return an error.
         "mmap" if matches!(variant, TRUNCATED | READ_ERROR) => {
             is("signal", f64::from(libc::SIGBUS));
             is("error_returned", 0.0);
         }
-        // Gets no sign of the fault at all.
+        // The process gets no sign of the fault at all.
         "mmap" => {
             is("signals", 0.0);
             is("detected", 0.0);
@@ -108,7 +109,7 @@ fn every_mapped_store_of_safety_meets_every_fault_that_a_whole_page_can_have() {
 }
 
 #[test]
-fn a_file_cut_under_the_store_kills_a_raw_map_and_nobody_else() {
+fn a_file_cut_under_the_store_kills_only_the_process_with_a_raw_map() {
     meet(TRUNCATED);
 }
 
@@ -137,7 +138,7 @@ fn a_stray_write_reaches_the_disk_through_a_writable_map_and_never_as_good_data_
 }
 
 #[test]
-fn what_checking_costs_is_measured_on_the_same_pages() {
+fn the_cost_of_checking_is_measured_on_the_same_pages() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.data");
     let wanted = DataSpec { seed: 5, data_bytes: 512 * 4096 };
