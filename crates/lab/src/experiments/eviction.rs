@@ -1,13 +1,16 @@
-//! Which of the three bottlenecks binds when mapped pages are evicted? After §3.4 of "Are You Sure You Want to Use MMAP in Your
-//! Database Management System?" (CIDR 2022): contention on the page table, eviction by a single thread, TLB shootdowns.
+//! Which of the three bottlenecks binds when mapped pages are evicted? After §3.4 of "Are You Sure You Want to Use MMAP
+//! in Your Database Management System?" (CIDR 2022): contention on the page table, eviction by a single thread, TLB
+//! shootdowns.
 //!
-//! Two variants take a mechanism apart, with everything in memory:
-//! - `faults`: the price of a page fault by threads, in one map for all, in a map a thread, and as a read call without any map;
-//! - `shootdowns`: the price of taking a mapped page away, alone and with other threads in the same address space.
+//! Two variants measure a single mechanism, with all data in memory:
+//! - `faults`: the cost of a page fault by number of threads: in one map for all threads, in a map for each thread, and
+//!   as a read call without any map;
+//! - `shootdowns`: the cost of unmapping a page, alone and with other threads in the same address space.
 //!
-//! The others run into full memory, each by both ways of reclaim where they can be had: by a cgroup, where the faulting thread
-//! reclaims, and by a ballast, where kswapd does. `random-*` and `scan-*`: mapped, read through the page cache without a map (evicted,
-//! but never shot down), and direct (never evicted). A control pins all threads to one CPU: no other CPU, no shootdown.
+//! The other variants fill memory, by both ways of reclaim where both are possible: by a cgroup, in which the faulting
+//! thread reclaims, and by a ballast, with which kswapd reclaims. `random-*` and `scan-*`: mapped, read through the
+//! page cache without a map (evicted, but never shot down), and direct (never evicted). A control pins all threads to
+//! one CPU, so that no other CPU needs a shootdown.
 
 mod figures;
 pub(crate) mod findings;
@@ -39,10 +42,10 @@ pub const FAULTS: &str = "faults";
 /// The variant that measures the cost of unmapping a page.
 pub const SHOOTDOWNS: &str = "shootdowns";
 
-/// Warning of a trial without eviction.
+/// Warning of a trial under reclaim in which nothing was evicted.
 const NOTHING_EVICTED: &str = "memory was never full: nothing was evicted, so this says nothing of reclaim";
 
-/// Bytes of one read of a scan by calls.
+/// Bytes that a scan by read calls reads at a time.
 const SCAN_BLOCK_BYTES: u64 = 1 << 20;
 
 /// The experiment's name on the command line and in records.
@@ -110,7 +113,7 @@ impl Experiment for Eviction {
         row: &LiteratureRow,
         summary: &'g Summary<'a>,
     ) -> Counterparts<'g, 'a> {
-        // Where kswapd evicts, as on the paper's machine; otherwise under a cgroup.
+        // Take the trials in which kswapd evicts, as on the paper's machine; otherwise trials under a cgroup.
         let at = |by: &str| {
             let own = summary.of_experiment(self.id()).filter(|group| {
                 let spec = group.spec;
@@ -126,13 +129,14 @@ impl Experiment for Eviction {
 /// The work of a trial under reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReclaimWork {
-    /// Random reads.
+    /// Reads of random pages.
     Random,
-    /// A scan.
+    /// Reads from front to back.
     Scan,
 }
 
-/// The work of a variant and the way of its reclaim, as in `random-kswapd`; `None` for a single mechanism.
+/// Splits a variant such as `random-kswapd` into its work and its way of reclaim; `None` for a variant that measures a
+/// single mechanism.
 fn reclaim_of(variant: &str) -> Option<(ReclaimWork, &str)> {
     match variant.split_once('-')? {
         ("random", by) => Some((ReclaimWork::Random, by)),
@@ -141,12 +145,12 @@ fn reclaim_of(variant: &str) -> Option<(ReclaimWork, &str)> {
     }
 }
 
-/// Whether a variant is a scan, which is rated by bytes.
+/// Whether a variant is a scan, whose rate is given in bytes.
 fn is_scan(variant: &str) -> bool {
     reclaim_of(variant).is_some_and(|(work, _)| work == ReclaimWork::Scan)
 }
 
-/// Plans the trials of single mechanisms, then each target under each way of reclaim.
+/// Plans the trials of single mechanisms, then the trials on each target under each way of reclaim.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     plan_parts(config, &mut plan);

@@ -1,13 +1,15 @@
-//! What does a page fault of cached data cost by the size of the folio that holds the page? The page cache keeps a file in folios of one or
-//! more pages, where the file system has large ones; a fault maps what the folio has around the page.
+//! Measures the cost of a page fault of cached data by the size of the folio that holds the page. The page cache keeps
+//! a file in folios of one page, or of several where the file system supports large folios; a fault maps the pages of
+//! the folio around the faulting page.
 //!
-//! Each trial writes a file of its own, which has no name, in calls of the size that is asked for: a file system with large folios caches each
-//! call as one folio. Which folios came of it is read from `/proc/kpageflags` before the clock starts, and a size that the file system did not give
-//! is not measured: the record says so, with the sizes that it gave instead. Then the file is mapped anew again and again, and the first word of
-//! each page is loaded and checked.
+//! Each trial writes a file of its own, which has no name, in calls of the requested folio size: a file system with
+//! large folios caches the data of each call as one folio. Before the clock starts, the trial reads the real folio
+//! sizes from `/proc/kpageflags`. When the file system used other sizes the trial is not measured, and the record names
+//! these sizes. Then the file is mapped anew again and again, and the first word of each page is loaded and checked.
 //!
-//! What is unequal: nothing is evicted and all is in the page cache, so the figures have the price of the fault and no other. The 2 MiB folio may be
-//! mapped by one entry of the page table's upper level, which also saves misses of the TLB.
+//! Limits: nothing is evicted and all data is in the page cache, so the figures show the cost of the fault and no
+//! other. The 2 MiB folio may be mapped by one entry of the page table's upper level, which also saves misses of the
+//! TLB.
 
 mod achieved;
 mod figures;
@@ -33,7 +35,7 @@ use crate::workload::PAGE_BYTES;
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("folios");
 
-/// The extra parameter that holds the size of the folios, in bytes.
+/// Name of the extra parameter that holds the size of the folios, in bytes.
 const FOLIO: &str = "folio";
 
 /// The experiment `folios`, as the registry lists it.
@@ -94,12 +96,12 @@ impl Experiment for Folios {
     }
 }
 
-/// The size of the folios of a group.
+/// Returns the folio size of a group's trials, in bytes.
 fn folio_bytes(group: &Group<'_>) -> Option<u64> {
     group.spec.params.extra.get(FOLIO)?.parse().ok()
 }
 
-/// The sizes of some groups, smallest first.
+/// Returns the folio sizes of some groups, smallest first.
 fn sizes(groups: &[&Group<'_>]) -> Vec<u64> {
     let mut sizes: Vec<u64> = groups.iter().filter_map(|group| folio_bytes(group)).collect();
     sizes.sort_unstable();
@@ -107,7 +109,7 @@ fn sizes(groups: &[&Group<'_>]) -> Vec<u64> {
     sizes
 }
 
-/// Plans each way to touch the pages over the sizes.
+/// Plans each method at each folio size.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     if !available.root {

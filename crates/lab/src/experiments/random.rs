@@ -1,10 +1,10 @@
-//! The cost of random 4 KiB reads when the data is larger than memory. After §4.1 of "Are You Sure You Want to Use MMAP
-//! in Your Database Management System?" (CIDR 2022).
+//! Measures random 4 KiB reads when the data is larger than memory. After §4.1 of "Are You Sure You Want to Use MMAP in
+//! Your Database Management System?" (CIDR 2022).
 //!
-//! Methods: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight,
-//! the engine's own pool (blocking on threads, tasks of one executor, batches), and fio. The hints that are wrong for
-//! random reads, and `pread` with the kernel's own guess, run with one thread count only: their figures are far off
-//! with any.
+//! Methods: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight, the
+//! engine's own pool (blocking on threads, tasks of one executor, batches), and fio. The hints that are wrong for
+//! random reads, and `pread` with the kernel's own read-ahead, run with only one thread count, because they are slow
+//! with every count.
 
 mod findings;
 mod hypotheses;
@@ -29,7 +29,7 @@ use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series}
 use crate::summary::{Basis, Metric};
 use crate::workload::{self, PAGE_BYTES};
 
-/// Why the pool cannot read blocks of another size.
+/// Reason for skipping the pool when the configured block size is not 4096 bytes.
 const OTHER_BLOCKS: &str = "its entries fill blocks of 4096 bytes, and random.block_bytes is another size";
 const _: () = assert!(PAGE_BYTES == 4096, "as OTHER_BLOCKS says");
 
@@ -92,12 +92,12 @@ impl Experiment for Random {
     }
 }
 
-/// The counts of threads, or of requests in flight, with which a method is measured.
+/// Selects the thread counts, or depths, with which a method is measured.
 #[derive(Debug, Clone, Copy)]
 enum Sweep {
-    /// All that the configuration names for its axis.
+    /// Every count that the configuration names: of threads or of requests in flight, as the method has it.
     All,
-    /// The largest number of threads only: the hint is wrong for random reads, and the figures are far off with any.
+    /// Only the largest number of threads: for methods that are slow with every count, such as a map with a wrong hint.
     Most,
 }
 
@@ -111,7 +111,7 @@ const MAIN: [(&str, Sweep); 7] = [
     ("pool-tasks", Sweep::All),
     ("fio-psync", Sweep::All),
 ];
-/// The methods that the quick preset leaves out on a RAM-backed device.
+/// Further methods, which the quick preset leaves out on a RAM-backed device.
 const OTHERS: [(&str, Sweep); 5] = [
     ("mmap-sequential", Sweep::Most),
     ("pread-buffered", Sweep::Most),
@@ -120,7 +120,7 @@ const OTHERS: [(&str, Sweep); 5] = [
     ("pool-get-many", Sweep::All),
 ];
 
-/// Plans the methods over their threads and depths, on the file, on a RAM-backed device and on raw devices.
+/// Plans the methods with their thread counts and depths: on the file, on a RAM-backed device and on raw devices.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let random: params::Params = config.params();

@@ -1,16 +1,16 @@
-//! The cost of making a mapped file safe. After §3.1 of "Are You Sure You Want to Use MMAP in Your Database Management
-//! System?" (CIDR 2022).
+//! Measures the cost of making a mapped file safe. After §3.1 of "Are You Sure You Want to Use MMAP in Your Database
+//! Management System?" (CIDR 2022).
 //!
 //! Two variants:
 //! - `sin`: bytes are stored into a shared map, locked in memory, and never committed. The lab waits until the kernel
-//!   has written them (after another process's sync; in longer presets also at its own time), and reads them back from
+//!   has written them (after another process's sync; in longer presets also by its own write-back), and reads them from
 //!   disk;
 //! - `commits`: the engine's B+tree over each way to prevent that (`nofault::mmap`) and over the engine's own pool.
-//!   Writers commit pairs of keys durably, a reader reads beside them; then a process of its own goes on committing and
-//!   is killed meanwhile (SIGKILL), the store is opened again, and every acknowledged commit is looked up.
+//!   Writers commit pairs of keys durably while a reader reads. Then a process of its own goes on committing until it
+//!   is killed (SIGKILL). The store is opened again, and every acknowledged commit is looked up.
 //!
-//! Kept true by: tree, node format, log and durability are the same for all; every value contains enough to tell
-//! whether it is right, and both keys of a pair carry the number of their commit.
+//! Kept true by: tree, node format, log and durability are the same for all; every value can be verified by itself, and
+//! both values of a pair contain the number of their commit.
 
 mod commits;
 mod content;
@@ -36,18 +36,18 @@ use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric, Summary};
 
-/// The variant that finds uncommitted bytes on disk.
+/// The variant that looks for uncommitted bytes on disk.
 pub const STEAL: &str = "sin";
 /// The variant that measures the cost of preventing uncommitted bytes on disk.
 pub const COMMITS: &str = "commits";
-/// The stores, in the order of the report.
+/// Ids of the stores, in the order of the report.
 pub const STORES: [&str; 7] =
     ["os-cow", "user-cow", "user-cow-pwrite", "mapped-log", "shadow-writemap", "shadow", "engine"];
-/// The maps that are compared for uncommitted bytes: the first lets them reach the disk, the second does not.
+/// Ids of the maps that are tested for uncommitted bytes: the first lets them reach the disk, the second does not.
 const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
-/// Planned time of filling, opening and checking a store, for a thousand keys.
+/// Planned seconds of filling, opening and checking a store, for each thousand keys.
 const FILL_S_PER_1000: f64 = 0.02;
-/// How long the process that is killed commits, as a fraction of the measured time.
+/// How long the process to be killed commits, as a fraction of the measured time.
 const KILLED_SHARE: f64 = 1.0 / 3.0;
 /// Longest wait for the kernel's own write-back, in seconds.
 const KERNEL_S_MAX: f64 = 60.0;
@@ -116,7 +116,7 @@ impl Experiment for Safety {
     }
 }
 
-/// Plans both variants in the lab's folder.
+/// Plans both variants, with files in the lab's folder.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let safety: params::Params = config.params();

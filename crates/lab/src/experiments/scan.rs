@@ -1,13 +1,14 @@
-//! How fast can a file be scanned, from one device and from several? After §4.2 of "Are You Sure You Want to Use MMAP in Your
-//! Database Management System?" (CIDR 2022).
+//! Measures how fast a file can be scanned, from one device and from several. After §4.2 of "Are You Sure You Want to
+//! Use MMAP in Your Database Management System?" (CIDR 2022).
 //!
-//! Mapped and `pread` methods run several threads, each on a part of its own at a time, as the original benchmark
-//! does; the ring and fio run one thread with large blocks and many in flight. A scan wraps around until the time is over.
+//! Mapped and `pread` methods run several threads, each on a part of its own at a time, as the original benchmark does;
+//! the ring and fio run one thread with large blocks and many in flight. A scan wraps around until the time is over.
 //! Over several files consecutive stripes lie on consecutive files: the ring reads them through a striped disk, the map
 //! through one map a file.
 //!
 //! Ring and fio run twice: with buffers in huge pages, and with buffers in 4 KiB pages (`buffers=small`), because the
-//! block layer splits large requests over scattered pages, and that alone can cost more than anything else here.
+//! block layer splits large requests over scattered pages, and this splitting can change the rate more than the choice
+//! of method.
 
 mod findings;
 mod hypotheses;
@@ -30,7 +31,8 @@ use crate::show::figures::{Figure, costs, rates, sweeps, time_series};
 use crate::summary::{Basis, Metric};
 use crate::workload::{self, PAGE_BYTES};
 
-/// Bytes of a thread's part, as in the original benchmark; another size stands in the trial's `part_bytes`.
+/// Bytes of the part that a thread scans at a time, as in the original benchmark. Trials with another size have it in
+/// their parameter `part_bytes`.
 const PART_BYTES: u64 = 128 << 20;
 
 /// The experiment's name on the command line and in records.
@@ -97,7 +99,7 @@ impl Experiment for Scan {
     }
 }
 
-/// Plans the scans of one file or device, then of several striped.
+/// Plans the scans of one file or device, then the scans of several striped ones.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     plan_one(config, available, &available.file, available.memory, &mut plan);
@@ -157,7 +159,7 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     planner.add("pread-direct", scan.map_threads.iter().map(|threads| read(*threads)));
     planner.add("uring-direct", scan.depths.iter().map(|depth| deep(*depth)));
     planner.add("fio-uring", scan.depths.iter().map(|depth| deep(*depth)));
-    // One thread first, because a range reads ahead by itself.
+    // One thread comes first, because a range scan reads ahead by itself.
     let mut pool_threads: Vec<u32> =
         scan.map_threads.iter().copied().filter(|_| config.preset != Preset::Quick).collect();
     pool_threads.insert(0, 1);
@@ -219,7 +221,7 @@ fn plan_striped(
     }
 }
 
-/// Returns the widths 2, 4, 8 … and the largest width.
+/// Returns the stripe widths to measure: 2, 4, 8 … and the largest width.
 fn widths(most: usize) -> Vec<usize> {
     let mut widths: Vec<usize> =
         std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|w| *w < most).collect();
@@ -227,7 +229,8 @@ fn widths(most: usize) -> Vec<usize> {
     widths
 }
 
-/// Joins several targets into one. The smallest size counts for all; content that differs cannot be verified.
+/// Joins several targets into one striped target with the size of the smallest. When their content differs, the
+/// target's content cannot be verified.
 fn striped_target(label: &str, parts: &[Target]) -> Target {
     let seed = parts.first().and_then(|part| part.content_seed);
     Target {

@@ -1,21 +1,22 @@
-//! Work-arounds for the stalls of a mapping. After §3.2 of "Are You Sure You Want to Use MMAP in Your Database
+//! Measures work-arounds for the stalls of a mapping. After §3.2 of "Are You Sure You Want to Use MMAP in Your Database
 //! Management System?" (CIDR 2022).
 //!
-//! A thread that touches an absent page waits, and cannot know before. The work-arounds, each with its cost:
-//! - `ahead`: random pages of data larger than memory, in an order known some pages ahead. Plain touches,
-//!   `madvise(WILLNEED)` and read-ahead calls for the pages to come, populating them, helper threads that touch them
-//!   first, memory locked or populated before; probing (`mincore`, `RWF_NOWAIT`), after which other threads fetch the
-//!   absent pages; and reads in flight on a ring.
-//! - `fits`: a working set that fits four times, while a background load reads the rest of the file through the page
-//!   cache: untouched, read in, populated, locked; and private memory.
+//! A thread that touches an absent page waits, and cannot know this before the touch. The work-arounds, each with its
+//! cost:
+//! - `ahead`: random pages of data larger than memory, in an order known some pages ahead. The methods are plain
+//!   touches; `madvise(WILLNEED)`, read-ahead calls or populating for the pages to come; helper threads that touch the
+//!   pages first; memory locked or populated beforehand; probing (`mincore`, `RWF_NOWAIT`), after which other threads
+//!   fetch the absent pages; and reads in flight on a ring.
+//! - `fits`: a working set of a quarter of the memory, while a background load reads the rest of the file through the
+//!   page cache. The working set is left as it is, read in, populated, locked, or held in private memory.
 //! - `leaf-scan`: the engine scans its tree, with and without prefetching the leaves to come.
 //!
-//! `op` is how long the thread was held by one access, the work-around's own calls included; its largest is the longest
-//! stall. `prepare` is work done once before, which stalls as well. Figures give the resources that a work-around
-//! takes: `extra_threads`, `extra_memory_bytes`, `prepare_s`. A probing thread waits for its helpers when it has no
-//! other work: that time is in `wait`, and asking for an absent page in `probe`, not in `op`, as such a wait is chosen
-//! by the program. Such an `op` is not compared with other methods'; the ring's wait for the next page in order is
-//! in its `op`.
+//! `op` is the time that one access took the thread, with the work-around's own calls; its largest value is the longest
+//! stall. `prepare` is work done once beforehand, which stalls the thread as well. Figures give the resources that a
+//! work-around takes: `extra_threads`, `extra_memory_bytes`, `prepare_s`. A probing thread waits for its helpers when
+//! it has no other work. That time counts in `wait`, and requesting an absent page counts in `probe`; neither is part
+//! of `op`, because the program chooses when to wait. So the `op` of probing is not compared with that of other
+//! methods. The ring's wait for the next page in order is part of its `op`.
 
 mod ahead;
 mod figures;
@@ -46,14 +47,14 @@ use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric};
 use crate::workload::PAGE_BYTES;
 
-/// The variant that accesses random pages in an order known ahead.
+/// The variant that accesses random pages in an order that is known some pages ahead.
 pub const AHEAD: &str = "ahead";
-/// The variant with a working set that fits, beside a background load.
+/// The variant with a working set that fits in memory, beside a background load.
 pub const FITS: &str = "fits";
-/// The variant in which the engine scans its leaves.
+/// The variant in which the engine scans its tree's leaves.
 pub const LEAF_SCAN: &str = "leaf-scan";
 
-/// Divisors of the memory: for the part that `mmap-mlock` locks, and for the working set of `fits`.
+/// Divisors of the memory limit: for the bytes that `mmap-mlock` locks, and for the working set of `fits`.
 const LOCKED_SHARE: u64 = 2;
 const WORKING_SHARE: u64 = 4;
 
@@ -115,7 +116,8 @@ impl Experiment for Stalls {
     }
 }
 
-/// Plans the work-arounds. The quick preset takes the plain touch, one hint, helper threads, the ring, and both scans.
+/// Plans the work-arounds. The quick preset takes plain touches, one hint, helper threads, the ring, and both scans of
+/// leaves.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let quick = config.preset == Preset::Quick;
@@ -185,7 +187,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
-/// Measures one work-around.
+/// Measures one method of a variant.
 ///
 /// # Errors
 /// `Usage` for unknown variants and methods; the error of opening, mapping, locking or reading.
@@ -201,19 +203,19 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     for name in ["extra_threads", "extra_memory_bytes", "prepare_s"] {
         outcome.figures.entry(name.into()).or_insert(0.0);
     }
-    // Calls made once before are stalls too: they are reported beside the percentiles, which would hide them.
+    // Calls made once beforehand stall as well: they are reported beside the percentiles, which would hide them.
     if let Some(op) = outcome.latency.get("op") {
         outcome.figures.insert("longest_stall_s".into(), op.max_ns as f64 / 1e9);
     }
     Ok(outcome)
 }
 
-/// The measuring loop of a trial.
+/// Returns the plan of a trial's measurement.
 fn measurement<'a>(spec: &TrialSpec, context: &Context<'a>) -> Result<Measurement<'a>> {
     Ok(Measurement { memory_bytes: read_loops::memory_limit_of(spec), ..context.timed(spec)? })
 }
 
-/// Parses a number among the parameters.
+/// Parses a number among the trial's extra parameters.
 fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
     text.parse().map_err(|_| {

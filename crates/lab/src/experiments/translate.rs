@@ -1,17 +1,19 @@
-//! Whether a buffer pool can match a map when everything is in memory. After §5 of "Are You Sure You Want to Use MMAP
-//! in Your Database Management System?" (CIDR 2022), which holds that it can.
+//! Measures whether a buffer pool can match a map when all data is in memory. After §5 of "Are You Sure You Want to Use
+//! MMAP in Your Database Management System?" (CIDR 2022), which holds that it can.
 //!
-//! A buffer pool must find the frame of a page by itself; for a map the hardware does it. Methods: an array indexed
-//! by page id, a hash table, pointers swizzled into the parent, and a mapped file with small and with huge pages; as
+//! A buffer pool must find the frame of a page by itself; for a map the hardware does it. Methods: an array indexed by
+//! page id, a hash table, pointers swizzled into the parent, and a mapped file with small and with huge pages; as
 //! controls the array over frames in small pages, and a hash table behind locks that pins its pages, as in the
 //! textbook. All but the map check whether the page is resident.
 //!
-//! Two variants of the work, both dependent, so that no access is overlapped that a tree could not overlap:
+//! Two variants of the work. In both each access depends on the one before, so that the CPU overlaps no accesses that
+//! it could not overlap in a tree:
 //! - `access`: from page to page along a random cycle, one cache line of each;
 //! - `lookup`: random keys in a B+tree of 4 KiB nodes, the next key known only when the last value is.
 //!
-//! Unequal: without eviction, the pools pay for finding a page, not for choosing victims; only `hash-pinned` also pays
-//! for its safety. The map needs no guard here, as its file is memory.
+//! Limits: nothing is evicted, so the pools' times contain finding a page but not choosing victims; only `hash-pinned`
+//! also contains the cost of protecting a page from eviction. The map needs no guard here, because its file is in
+//! memory.
 
 mod figures;
 mod findings;
@@ -48,7 +50,7 @@ pub const ACCESS: &str = "access";
 /// The variant that looks up keys in a tree.
 pub const LOOKUP: &str = "lookup";
 
-/// The methods, each with whether it is a control.
+/// The methods: id, and whether the method is a control.
 const METHODS: [(&str, bool); 7] = [
     ("array", false),
     ("hash", false),
@@ -128,7 +130,7 @@ fn title(id: &str) -> String {
     crate::methods::title(crate::methods::find(methods::METHODS, id), id)
 }
 
-/// Plans every method over sizes and threads.
+/// Plans every method at each working set and thread count.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let translate: params::Params = config.params();
@@ -190,7 +192,8 @@ fn trial(config: &Config, variant: &str, method: &str, working_set: u64, threads
 /// Measures one method.
 ///
 /// # Errors
-/// `Usage` for an unknown method or variant; `NoSpace` without the memory; `Unsupported` where a map gets no huge pages.
+/// `Usage` for an unknown method or variant; `NoSpace` without the memory; `Unsupported` where a map gets no huge
+/// pages.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let page_count = (spec.target.data_bytes / PAGE_BYTES as u64) as usize;
     if page_count < 8 {

@@ -1,8 +1,8 @@
 //! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, ballast, or data larger
 //! than RAM. Page cache counts in all three.
 //!
-//! [`choose`] picks the means and gives its reasons; [`Limit::enforce`] puts it in place and returns a guard. Each trial
-//! runs in a child process that [`Limit::add_pid`] puts under the limit before it works.
+//! [`choose`] picks the means and gives its reasons; [`Limit::enforce`] puts it in place and returns a guard. Each
+//! trial runs in a child process that [`Limit::add_pid`] puts under the limit before it works.
 
 mod ballast;
 mod cgroup;

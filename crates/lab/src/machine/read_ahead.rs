@@ -21,7 +21,8 @@ impl ReadAhead {
     /// Sets the read-ahead of the devices under `paths` to `kib` KiB.
     ///
     /// # Errors
-    /// `Unsupported` where no block device with a read-ahead lies under a path or rights are missing: the trial is then left out.
+    /// `Unsupported` where no block device with a read-ahead lies under a path or rights are missing: the trial is then
+    /// left out.
     pub fn set(paths: &[&Path], kib: u64) -> Result<Self> {
         let mut set = Self { changed: Vec::new() };
         for path in paths {

@@ -52,8 +52,8 @@ pub fn process_start(pid: u32) -> Option<u64> {
     }
 }
 
-/// Seconds of CPU that each thread of a process has used so far, oldest thread first; the first is the process's main one.
-/// `None` where there is no such process, or the kernel does not account for threads (CONFIG_SCHED_INFO).
+/// Seconds of CPU that each thread of a process has used so far, oldest thread first; the first is the process's main
+/// one. `None` where there is no such process, or the kernel does not account for threads (CONFIG_SCHED_INFO).
 pub fn threads_cpu_s(pid: u32) -> Option<Vec<f64>> {
     let folder = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut threads: Vec<(u32, PathBuf)> =

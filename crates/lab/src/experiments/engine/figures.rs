@@ -1,4 +1,5 @@
-//! Figures of `engine`: a table of all results against the aims, then for each row the rates, the costs and the latencies behind it.
+//! Figures of `engine`: a table of all results against the aims, then for each row the rates, the costs and the
+//! latencies behind it.
 
 use super::ID;
 use super::lines::{Line, lines};

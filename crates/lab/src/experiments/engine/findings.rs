@@ -1,4 +1,5 @@
-//! Rules for `engine`: whether its figures reach the project's aims, each with the figure of the same run that it is compared with.
+//! Rules for `engine`: whether its figures reach the project's aims, each with the figure of the same run that it is
+//! compared with.
 
 use super::ID;
 use super::lines::{Line, Met, Other, lines};

@@ -5,7 +5,8 @@ use crate::record::TargetKind;
 use crate::show::figures::{Figure, costs, rates, time_series};
 use crate::summary::{Group, Metric};
 
-/// Single mechanisms by the time of an operation; the rest by rate, system CPU and second by second.
+/// Draws the figures of one variant: for single mechanisms the time of an operation, otherwise rate, system CPU time
+/// and rate over time.
 pub(super) fn figures(groups: &[&Group<'_>], variant: &str, target: &str, place: &str) -> Vec<Figure> {
     if TargetKind::of(target) == TargetKind::Memory {
         let time = rates(groups, place, Metric::TimePerOp, "time of one operation");

@@ -6,12 +6,12 @@ use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
 use crate::summary::{Group, Metric, Spread, Summary};
 
-/// Share of the direct rate from which on the map counts as bound by the device.
+/// A map counts as bound by the device from this share of the direct reads' rate on.
 const DEVICE_BOUND: f64 = 0.9;
-/// Percentage of a core from which on kswapd counts as saturated.
+/// kswapd counts as saturated from this percentage of a core on.
 const KSWAPD_BOUND: f64 = 80.0;
 
-/// The rules of `eviction`.
+/// Adds the findings that the records of `eviction` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     let faults = summary.at(ID, FAULTS, "memory");
     let shootdowns = summary.at(ID, SHOOTDOWNS, "memory");
@@ -38,7 +38,7 @@ fn with<'g, 'a>(groups: &[&'g Group<'a>], method: &str, threads: u32) -> Option<
     })
 }
 
-/// Whether any page was evicted: otherwise the trial shows nothing about reclaim.
+/// Whether the trials evicted any page; otherwise they show nothing about reclaim.
 pub(crate) fn evicts(group: &Group<'_>) -> bool {
     group.spread(Metric::EvictedPerS).is_none_or(|rate| rate.median > 0.0)
 }
@@ -108,14 +108,14 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     }
 }
 
-/// Seconds that one shootdown costs its sender.
+/// Returns the seconds that sending one TLB shootdown costs.
 fn price_of_a_shootdown(groups: &[&Group<'_>]) -> Option<f64> {
     let told = with(groups, "mmap-unmap-page", most(groups).max(2))?.spread(Metric::TimePerOp)?;
     let alone = with(groups, "mmap-unmap-page", 1)?.spread(Metric::TimePerOp)?;
     Some((told.median - alone.median).max(0.0))
 }
 
-/// The control: with all threads on one CPU there are no shootdowns.
+/// Compares reads on all CPUs with the control, in which all threads share one CPU and no shootdowns occur.
 fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let Some(pinned) = groups.iter().copied().find(|group| group.spec.params.extra.contains_key("pin")) else { return };
     let Some(free) = with(groups, &pinned.spec.method, pinned.spec.params.threads) else { return };
@@ -145,7 +145,7 @@ fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>)
     });
 }
 
-/// Finds which of the three mechanisms binds the map, by the cost of each per page.
+/// Finds the mechanism that limits the map, by the cost of each of the three for a page.
 fn binding(
     groups: &[&Group<'_>],
     faults: &[&Group<'_>],
@@ -218,7 +218,7 @@ fn binding(
     });
 }
 
-/// Scans evict most: their CPU per GB with and without a map, and the load of kswapd.
+/// Reports the CPU time of scans for each GB, with and without a map, and the load of kswapd: scans evict most.
 fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().copied().find(|group| group.spec.method == id);
     let Some(map) = find("mmap-normal").filter(|map| evicts(map)) else { return };

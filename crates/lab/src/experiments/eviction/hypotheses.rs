@@ -11,7 +11,7 @@ use crate::judge::claim::{
 use crate::record::MemoryMethod;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `eviction` decide.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "shootdowns-dominate",
@@ -33,13 +33,13 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// From this percentage of a core on, kswapd counts as saturated.
+/// kswapd counts as saturated from this percentage of a core on.
 const KSWAPD_BUSY: f64 = 85.0;
 
 /// Least gain in rate under a cgroup that counts as proof that kswapd was the bound.
 const FREED: f64 = 1.1;
 
-/// Shootdowns are the larger part of a map's cost when without them it falls to this share or less.
+/// Shootdowns count as the larger part of a map's cost when the cost without them falls to this share or less.
 const SHOT: f64 = 0.5;
 
 fn busiest<'g, 'a>(groups: &[&'g Group<'a>]) -> Option<(Spread, &'g Group<'a>)> {
@@ -101,7 +101,8 @@ fn kswapd(records: &Records<'_>) -> Decision {
     }
 }
 
-/// The cost of a map where no other CPU needs a shootdown for an evicted page, against the same on all CPUs.
+/// Decides by the CPU time of a map's read on one pinned CPU, where evictions need no shootdown, against its CPU time
+/// on all CPUs.
 fn shootdowns(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     let cpu = Metric::CpuPerOp;

@@ -4,7 +4,7 @@ use crate::format::Unit;
 use crate::literature::{LiteratureTable, PAPER, row};
 use crate::summary::Metric;
 
-/// Published figures that the report shows beside the reader's own.
+/// Tables of published figures, which the report shows beside the figures of this machine.
 pub(super) static TABLES: &[LiteratureTable] = &[
     LiteratureTable {
         source: &PAPER,

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `eviction` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-one-map", "fault, one map", Family::Mapped),
     Method::new("mmap-own", "fault, a map a thread", Family::Mapped),

@@ -10,28 +10,28 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `eviction`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial under reclaim.
+    /// Length in seconds of a trial under reclaim.
     pub(crate) cell_s: f64,
-    /// Length of a trial that measures a single mechanism (`faults`, `shootdowns`).
+    /// Length in seconds of a trial that measures a single mechanism (`faults`, `shootdowns`).
     pub(crate) part_s: f64,
-    /// Thread counts under reclaim.
+    /// Thread counts of the trials under reclaim.
     pub(crate) threads: Vec<u32>,
-    /// Threads of a scan.
+    /// Number of threads of a scan.
     pub(crate) scan_threads: u32,
-    /// Bytes that a cgroup leaves to page cache and process.
+    /// Bytes of memory that the cgroup leaves to page cache and process.
     pub(crate) cgroup_bytes: u64,
-    /// Bytes that the ballast leaves to all processes, so that kswapd reclaims; it leaves more where the machine needs
-    /// it.
+    /// Bytes of memory that the ballast leaves to all processes, so that kswapd reclaims; it leaves more where the
+    /// machine needs more.
     pub(crate) kswapd_bytes: u64,
-    /// Whether trials under kswapd are measured at all: the ballast takes nearly all of the machine's memory for a
-    /// while.
+    /// Whether trials under kswapd are measured. They need a ballast, which takes nearly all of the machine's memory
+    /// for a while.
     pub(crate) kswapd: bool,
-    /// Bytes of the file with the cached pages that are faulted in.
+    /// Bytes of the file whose cached pages `faults` maps.
     pub(crate) fault_bytes: u64,
 }
 
 impl Params {
-    /// Short trials, under a cgroup alone.
+    /// The parameters of the quick preset: short trials, only under a cgroup.
     fn quick() -> Self {
         Self {
             cell_s: 0.6,
@@ -45,7 +45,7 @@ impl Params {
         }
     }
 
-    /// Both ways to reclaim, on one thread and on many.
+    /// The parameters of the standard preset: both ways of reclaim, on one thread and on many.
     fn standard() -> Self {
         Self {
             cell_s: 1.2,
@@ -58,7 +58,7 @@ impl Params {
         }
     }
 
-    /// Longer trials, on as many threads as the paper.
+    /// The parameters of the paper preset: longer trials, on as many threads as in the paper.
     fn paper() -> Self {
         Self {
             cell_s: 60.0,

@@ -1,4 +1,4 @@
-//! The mechanisms one by one, over a file in memory: the cost of a fault, and of taking a page out of a map.
+//! Measures the mechanisms one by one, over a file in memory: the cost of a fault, and of unmapping a page.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,16 +18,17 @@ use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
 use crate::workload::{PAGE_BYTES, first_word};
 
-/// Pages that the kernel maps at one fault of a cached file (fault-around); one page of this many is touched.
+/// Number of pages that the kernel maps at one fault of a cached file (fault-around). A trial touches one page in each
+/// such window.
 const AROUND_PAGES: usize = 16;
-/// Number of windows that a thread takes at a time.
+/// Number of windows of [`AROUND_PAGES`] pages that a thread takes at a time.
 const WINDOWS_PER_TURN: u64 = 64;
-/// Maps that are kept before they are all dropped at once, as unmapping is not measured.
+/// Number of maps that are kept before all of them are unmapped at once, because unmapping is not measured.
 const MAPS_MAX: usize = 512;
-/// Pages that one call takes out of the map in batches.
+/// Number of pages that one call unmaps in the method that unmaps batches.
 const BATCH_PAGES: usize = 64;
 
-/// A file in memory whose pages each begin with their tag.
+/// A file in memory each of whose pages begins with its tag.
 struct Pages {
     file: File,
     count: usize,
@@ -60,12 +61,13 @@ impl Pages {
         (self.count / AROUND_PAGES) as u64
     }
 
-    /// Window number `at` of a random order: a multiplication by an odd number permutes below a power of two.
+    /// Returns the first page of window number `at` in a random order: multiplication by an odd number permutes the
+    /// numbers below a power of two.
     fn page_of(&self, at: u64) -> usize {
         (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) & (self.windows() - 1)) as usize * AROUND_PAGES
     }
 
-    /// Loads a page's tag through the map.
+    /// Loads a page's tag through the map; returns 1 when the tag is wrong, otherwise 0.
     #[inline]
     fn touch(&self, map: &MappedFile, page: usize) -> u64 {
         let word = map.bytes().get(page * PAGE_BYTES..).map_or(0, first_word);
@@ -73,7 +75,8 @@ impl Pages {
     }
 }
 
-/// Faults in cached pages, one window after another in random order, through ever new maps.
+/// Measures faults of cached pages: threads touch one window after another in random order, through a new map for each
+/// pass.
 pub(super) fn faults(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let pages = Pages::make(spec)?;
     let shared = Shared::default();
@@ -92,14 +95,14 @@ pub(super) fn faults(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outc
     Ok(outcome)
 }
 
-/// Progress of the threads that share one map: turns of windows, map after map.
+/// Progress of the threads that share a map: they take turns of windows, and begin a new map after the last window.
 #[derive(Default)]
 struct Shared {
     turn: AtomicU64,
     maps: Mutex<Maps>,
 }
 
-/// The maps made so far, the latest last; the first `dropped` are dropped.
+/// The maps made so far, the latest last; the first `dropped` of them are unmapped.
 #[derive(Default)]
 struct Maps {
     dropped: u64,
@@ -107,7 +110,7 @@ struct Maps {
 }
 
 impl Shared {
-    /// The map of a turn; the first thread that needs it makes it.
+    /// Returns the map with this number; the first thread that needs the map makes it.
     fn map_of(&self, pages: &Pages, number: u64) -> Result<Arc<MappedFile>> {
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         while maps.dropped + maps.kept.len() as u64 <= number {
@@ -162,8 +165,8 @@ fn read_cached(worker: &mut Worker<'_>, pages: &Pages, shared: &Shared) -> Resul
     Ok(())
 }
 
-/// One thread touches pages and takes them out of the map again; the others keep their CPUs busy in the same address
-/// space, so that each of these CPUs gets a shootdown.
+/// Measures unmapping: one thread touches pages and unmaps them again. The other threads keep their CPUs busy in the
+/// same address space, so that each of these CPUs gets a shootdown.
 pub(super) fn shootdowns(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let batch = match spec.method.as_str() {
         "mmap-unmap-page" => 1,
@@ -221,11 +224,11 @@ fn tell_time(outcome: &mut Outcome, threads: u32) {
     }
 }
 
-/// Pins the calling thread, and the threads it starts, to one CPU; undone when dropped.
+/// Pins the calling thread, and the threads that it starts, to one CPU. Dropping the guard restores the former CPUs.
 pub(super) struct Pinned(CpuSet);
 
 impl Pinned {
-    /// Pins to the first CPU that this thread may use.
+    /// Pins the calling thread to the first CPU that it may use.
     pub(super) fn here() -> Result<Self> {
         let failed = |errno: rustix::io::Errno| LabError::system("pin to one CPU", &errno.into());
         let all = sched_getaffinity(None).map_err(failed)?;

@@ -5,7 +5,7 @@ use crate::format::Unit;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary};
 
-/// The rate, CPU and reclaim of each method; every setting has a row.
+/// Builds the columns: rate, CPU time and reclaim of each method, with a row for each setting.
 pub(super) fn columns(summary: &Summary<'_>, variants: &[&str], target: &str, title: &str) -> Vec<Column> {
     let at = |variant: &&str| {
         let mut groups = summary.at(ID, variant, target);

@@ -38,7 +38,7 @@ fn run(spec: &TrialSpec) -> Result<Outcome> {
 }
 
 #[test]
-fn every_planned_trial_reads_what_it_must() {
+fn every_planned_trial_reads_the_expected_data() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(), &available(folder.path()));
     assert!(plan.skips.iter().any(|skip| skip.reason.contains("no ballast in a test")), "{:?}", plan.skips);
@@ -60,15 +60,15 @@ fn each_touch_is_a_fault() {
     for method in ["mmap-one-map", "mmap-own", "mmap-unmap-page"] {
         let spec = trials.iter().find(|spec| spec.method == method).unwrap();
         let outcome = run(&TrialSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
-        // From tick to tick, as the first counters are read while the work has begun. Faults of other tests in this
-        // process count as well, but there cannot be fewer faults than touches.
+        // Counted from tick to tick, because the first counters are read when the work has already begun. Faults of
+        // other tests in this process count as well, but there cannot be fewer faults than touches.
         let (faults, ops) = (outcome.counter("minor_faults").unwrap(), outcome.steady.unwrap().ops);
         assert!(faults > ops as f64 * 0.8, "{method}: {faults} faults for {ops} touches");
     }
 }
 
 #[test]
-fn the_pinned_control_runs_on_one_cpu_and_lets_go() {
+fn the_pinned_control_runs_on_one_cpu_and_then_restores_the_others() {
     let before = rustix::thread::sched_getaffinity(None).unwrap();
     let pinned = parts::Pinned::here().unwrap();
     assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), 1);
@@ -77,7 +77,7 @@ fn the_pinned_control_runs_on_one_cpu_and_lets_go() {
 }
 
 #[test]
-fn nonsense_is_refused_by_name() {
+fn an_unknown_method_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     for spec in plan(&config(), &available(folder.path())).trials {
         let spec = TrialSpec { method: "telepathy".into(), ..spec };

@@ -1,9 +1,9 @@
 //! The fixed texts of `eviction` in the report: question, method and limits, the same for all figures.
 
-/// The question of the experiment, in one line.
+/// The question that `eviction` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "Which of the three bottlenecks holds up the eviction of mapped pages?";
 
-/// The method of the experiment.
+/// How `eviction` measures, as the report explains it.
 pub(super) const METHOD: &str = "`faults` and `shootdowns` take a mechanism apart, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
      map for all, in a map for each, and as a read call; and the time to fault a page in and take it out of the map again, alone and while \
      other CPUs run threads of the same process. The others start with memory full: a cgroup makes the faulting threads evict, a \
@@ -11,7 +11,7 @@ pub(super) const METHOD: &str = "`faults` and `shootdowns` take a mechanism apar
      one (evicted, but never shot down), and direct (never evicted). A control pins all threads to one CPU. Which bottleneck binds is an \
      estimate from these prices; its rule stands with it.";
 
-/// Conditions under which the answer would differ.
+/// Conditions under which the answer of `eviction` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "More CPUs: each shootdown then interrupts more of them, and more threads meet in one page table.",
     "Several NUMA nodes: each has a kswapd of its own.",

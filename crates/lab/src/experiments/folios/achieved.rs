@@ -1,5 +1,5 @@
-//! Which folios hold the pages of a map, as the kernel says: `/proc/self/pagemap` has the frame of each page that is mapped, and
-//! `/proc/kpageflags` whether a frame begins a compound page, lies in one, or stands alone.
+//! Finds the folios that hold the pages of a map. `/proc/self/pagemap` gives the frame of each mapped page;
+//! `/proc/kpageflags` tells whether a frame begins a compound page, lies in one, or stands alone.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,18 +10,20 @@ use nofault_io::mapped::MappedFile;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::workload::PAGE_BYTES;
 
-/// Bit of a pagemap entry: the page is in memory and mapped.
+/// Bit of a pagemap entry that says that the page is in memory and mapped.
 const PRESENT: u64 = 1 << 63;
-/// Bits of a pagemap entry with the frame's number; zero for callers without the right to see it.
+/// Bits of a pagemap entry that hold the number of the frame; zero for callers without the right to see it.
 const FRAME: u64 = (1 << 55) - 1;
-/// Bits of a kpageflags entry: first and further pages of a compound page.
+/// Bits of a kpageflags entry that mark the first page and the further pages of a compound page.
 const HEAD: u64 = 1 << 15;
 const TAIL: u64 = 1 << 16;
 
-/// Pages by the bytes of the folio that holds each. Every page of the map must have been touched.
+/// Counts the map's pages by the size in bytes of the folio that holds each. Every page of the map must have been
+/// touched.
 ///
 /// # Errors
-/// `Unsupported` where the kernel does not tell; `System` when a page is not mapped after all.
+/// `Unsupported` where the kernel hides the frames or their flags; `System` when a page is not mapped although it was
+/// touched.
 pub(super) fn folios_of(map: &MappedFile) -> Result<BTreeMap<u64, u64>> {
     let open = |path: &str| {
         let refused = |error: std::io::Error| unsupported(&format!("{path} cannot be read: {error}"));

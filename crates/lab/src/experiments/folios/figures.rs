@@ -1,4 +1,5 @@
-//! Figures of `folios`: the time of a page over the size of the folio, a line a method; and the faults behind it.
+//! Figures of `folios`: the time of a page over the size of the folio, with a line for each method, and the number of
+//! faults.
 
 use super::{folio_bytes, methods, sizes};
 use crate::format::{Unit, bytes};
@@ -7,7 +8,7 @@ use crate::show::charts::{Lines, Panel, Series};
 use crate::show::figures::{Figure, Table, dash, legend_of, rates};
 use crate::summary::{Group, Metric};
 
-/// Draws the figures: curves over the folio sizes where there are several sizes, else bars.
+/// Draws the figures: curves over the folio sizes where several were measured, otherwise bars.
 pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
     let sizes = sizes(groups);
     if sizes.len() < 2 {

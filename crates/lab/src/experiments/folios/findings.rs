@@ -1,14 +1,14 @@
-//! Rules for `folios`: what large folios save a fault.
+//! Rules for `folios`: the time that large folios save.
 
 use super::{ID, folio_bytes, methods, sizes};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, KeyFigure, compare, shown};
 use crate::summary::{Group, Metric, Summary};
 
-/// Page faults of each page that was touched.
+/// The metric that counts page faults for each touched page.
 const FAULTS: Metric = Metric::PerOp("minor_faults");
 
-/// The rules of `folios`.
+/// Adds the findings that the records of `folios` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);

@@ -1,10 +1,10 @@
-//! What others measured of the question of `folios`.
+//! Published figures on the question of `folios`.
 
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, Source, row};
 use crate::summary::Metric;
 
-/// Pages of the file in the source: 1 GiB.
+/// Number of pages in the file of the published measurement: 1 GiB.
 const PAGES: f64 = 262_144.0;
 
 static TMPFS: Source = Source {
@@ -14,7 +14,7 @@ static TMPFS: Source = Source {
     how: "time of writing through a map to each page of 1 GiB in tmpfs with folios of 64 KiB, before and after the patch; here per page",
 };
 
-/// The figures of the source, shown beside the reader's.
+/// Tables of published figures, which the report shows beside the figures of this machine.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &TMPFS,
     variant: "",

@@ -9,7 +9,7 @@ pub(super) const AT_RANDOM: &str = "mmap-at-random";
 /// The method that uses read calls, without a map.
 pub(super) const CALLS: &str = "pread-cached";
 
-/// The methods by their ids.
+/// The methods that only `folios` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new(IN_ORDER, "mmap, in order", Family::Mapped),
     Method::new(AT_RANDOM, "mmap, at random", Family::Mapped).toned("t1"),

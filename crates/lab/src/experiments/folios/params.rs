@@ -10,11 +10,11 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `folios`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial; making its file comes on top.
+    /// Length of a trial in seconds; the time for making its file comes on top.
     pub(crate) cell_s: f64,
-    /// Bytes of the file, all of it in memory.
+    /// Bytes of the file, all of which is cached.
     pub(crate) file_bytes: u64,
-    /// Sizes of the folios.
+    /// Sizes of the folios to measure, in bytes.
     pub(crate) folio_bytes: Vec<u64>,
 }
 

@@ -6,7 +6,8 @@ use crate::methods::title;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary, target_title};
 
-/// A row a method, a column a size of folios: the time of a page. Below, the faults that a page took through a map.
+/// Builds a row for each method and a column for each folio size: the time of a page. The text below gives the number
+/// of faults for each page of a map.
 pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
     let groups = summary.at(ID, "", target);
     let at = |method: &str, size: u64| {

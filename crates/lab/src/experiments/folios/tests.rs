@@ -1,5 +1,5 @@
-//! Every trial runs tiny, in this process, and checks each page; where the kernel does not tell the size of folios, or the file system has none, it
-//! says so.
+//! Every trial runs tiny, in this process, and checks each page; where the kernel hides the sizes of folios, or the
+//! file system has no large ones, the trial reports it.
 
 use std::sync::atomic::AtomicBool;
 
@@ -31,8 +31,8 @@ fn run(spec: &TrialSpec) -> Result<Outcome> {
 }
 
 #[test]
-fn every_planned_trial_reads_what_it_must_or_says_which_folios_there_are() {
-    // Beside the sources: a temporary folder may be in memory.
+fn every_planned_trial_reads_the_expected_data_or_names_the_folio_sizes_it_got() {
+    // The file lies beside the sources, because a temporary folder may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     for spec in trials(folder.path()) {
         let asked = spec.params.extra[FOLIO].clone();
@@ -60,7 +60,7 @@ fn folios_are_counted_by_the_pages_in_them() {
         eprintln!("skipped: kpageflags takes root");
         return;
     }
-    // What a file in memory has without huge pages is known: folios of one page.
+    // A file in memory without huge pages has folios of one page.
     let folder = std::path::Path::new("/dev/shm");
     let Ok(cached) = work::Cached::make(folder, 1 << 20, 4096, 7) else {
         eprintln!("skipped: no {}", folder.display());
@@ -72,14 +72,14 @@ fn folios_are_counted_by_the_pages_in_them() {
 }
 
 #[test]
-fn without_root_nothing_is_planned_and_the_record_says_why() {
+fn without_root_nothing_is_planned_and_the_record_has_the_reason() {
     let plan = plan(&config(), &Available::default());
     assert!(plan.trials.is_empty() && plan.skips.len() == 1);
     assert!(plan.skips[0].reason.contains("not available") && plan.skips[0].reason.contains("root"));
 }
 
 #[test]
-fn what_is_no_size_is_refused() {
+fn an_impossible_folio_size_is_refused() {
     for value in ["folios.folio_bytes=[5000]", "folios.folio_bytes=[]", "folios.file_bytes=5000000", "folios.cell_s=0"]
     {
         let error = Config::default().assign(value).unwrap().validate().unwrap_err();

@@ -1,15 +1,15 @@
-//! What the report says of `folios` whatever its figures are.
+//! The fixed texts of `folios` in the report: question, method and limits, the same for all figures.
 
-/// The question of the experiment, in one line.
+/// The question that `folios` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What does a page fault cost by the size of the folio that holds the page?";
 
-/// The method of the experiment.
+/// How `folios` measures, as the report explains it.
 pub(super) const METHOD: &str = "A file without a name is written in calls of 4 KiB to 2 MiB, so that a file system with large folios caches each call as one folio, and \
      synced. Which folios came of it is read from /proc/kpageflags for every page: a size that nine tenths of the pages do not have is not \
      measured, and the record says which sizes they have. Then one thread maps the file, loads and checks the first word of each page, and maps it \
      anew; only the loads are timed. Faults are those that the kernel counts for the process. `pread, cached` is the control: a call for each page.";
 
-/// Conditions under which the answer would differ.
+/// Conditions under which the answer of `folios` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "Another file system: folios are as large as it allows, and with 4 KiB only there is nothing to gain.",
     "How the data came into the cache: random reads that are told so bring folios of 4 KiB, sequential ones grow with the read-ahead.",

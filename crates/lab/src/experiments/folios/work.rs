@@ -1,4 +1,4 @@
-//! Makes a file whose pages are cached in folios of one size, and touches its pages through ever new maps.
+//! Makes a file whose pages are cached in folios of one size, and touches its pages through a new map for each pass.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,13 +21,13 @@ use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
 use crate::workload::{PAGE_BYTES, first_word};
 
-/// Share of the pages that must lie in folios of the requested size.
+/// Share of the pages that must lie in folios of the requested size for the trial to count.
 const SHARE_MIN: f64 = 0.9;
-/// Name of the summed time of the workers, from which one time is computed.
+/// Names of the workers' summed seconds and pages, from which the time of one page is computed.
 const TOUCHED_S: &str = "touched_s";
 const TOUCHED_PAGES: &str = "touched_pages";
 
-/// A cached file without a name, each page of which begins with its tag.
+/// A cached file without a name, each of whose pages begins with its tag.
 pub(super) struct Cached {
     file: File,
     count: usize,
@@ -35,8 +35,8 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// Writes the file in calls of `folio_bytes`, aligned to that size, and waits until the
-    /// device has stored it, so that no write-back disturbs the measurement.
+    /// Writes the file in calls of `folio_bytes`, aligned to that size, and syncs it, so that no write-back disturbs
+    /// the measurement.
     pub(super) fn make(folder: &Path, file_bytes: u64, folio_bytes: u64, seed: u64) -> Result<Self> {
         let failed = |error: std::io::Error| LabError::system("make a file to be cached", &error);
         let file = data::nameless(folder)?;
@@ -53,25 +53,27 @@ impl Cached {
     }
 
     pub(super) fn map(&self) -> Result<MappedFile> {
-        // SAFETY: nobody else has this file, which has no name, and it is neither written nor cut while it is mapped.
+        // SAFETY: no other process can open this file, which has no name, and it is neither written nor cut while it is
+        // mapped.
         let map = unsafe { MappedFile::map(&self.file, Protection::ReadOnly, 0..(self.count * PAGE_BYTES) as u64) }?;
         map.advise(Advice::Normal, 0..map.len_bytes())?;
         Ok(map)
     }
 
-    /// Page number `at` of a random order: a multiplication by an odd number permutes below a power of two.
+    /// Returns page number `at` of a random order: multiplication by an odd number permutes the numbers below a power
+    /// of two.
     fn at_random(&self, at: usize) -> usize {
         at.wrapping_mul(0x9e37_79b9_7f4a_7c15) & (self.count - 1)
     }
 
-    /// Loads a page's tag through the map: 1 where it is wrong.
+    /// Loads a page's tag through the map; returns 1 when the tag is wrong, otherwise 0.
     #[inline]
     fn touch(&self, map: &MappedFile, page: usize) -> u64 {
         let word = map.bytes().get(page * PAGE_BYTES..).map_or(0, first_word);
         u64::from(std::hint::black_box(word) != tag(self.seed, page as u64))
     }
 
-    /// Pages by the bytes of their folios.
+    /// Checks all pages, then counts them by the size in bytes of the folio that holds each.
     pub(super) fn folios(&self) -> Result<BTreeMap<u64, u64>> {
         let map = self.map()?;
         let wrong: u64 = (0..self.count).map(|page| self.touch(&map, page)).sum();
@@ -88,8 +90,9 @@ impl Cached {
 /// Measures one trial.
 ///
 /// # Errors
-/// `Usage` for an unknown method; `Unsupported` where the file system gave folios of other sizes, with these, or where the kernel does not
-/// tell; what making, mapping or reading the file says.
+/// `Usage` for an unknown method or impossible sizes; `Unsupported` where the kernel hides the folios' sizes, or where
+/// the file system chose other sizes, which the message names; otherwise the error of making, mapping or reading the
+/// file.
 pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("folios: {what}"));
     let folio_bytes = spec.params.extra.get(FOLIO).and_then(|text| text.parse().ok());
@@ -133,7 +136,8 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     Ok(outcome)
 }
 
-/// Maps the file, touches each of its pages once, and maps it anew. Only the touches are timed, not the map's making and end.
+/// Maps the file anew for each pass and touches each of its pages once. Only the touches are timed, not mapping and
+/// unmapping.
 fn touch_all(worker: &mut Worker<'_>, cached: &Cached, order: impl Fn(usize) -> usize) -> Result<()> {
     worker.start();
     while worker.running() {
@@ -145,7 +149,7 @@ fn touch_all(worker: &mut Worker<'_>, cached: &Cached, order: impl Fn(usize) -> 
     Ok(())
 }
 
-/// Reads each page with a call: the control, which causes no page faults.
+/// Reads each page with a read call: the control, which causes no page faults.
 fn read_all(worker: &mut Worker<'_>, cached: &Cached) -> Result<()> {
     let mut page = vec![0; PAGE_BYTES];
     worker.start();

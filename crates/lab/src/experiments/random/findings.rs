@@ -1,5 +1,5 @@
-//! Rules of `random`: rates of mmap against explicit I/O, their CPU, the effect of hints, and the difference between
-//! filling memory and the time after it.
+//! Rules of `random`: rates of mmap against explicit I/O, their CPU, the effect of hints, and the rates before and
+//! after memory was full.
 
 use super::ID;
 use crate::format::{Unit, digits};
@@ -8,7 +8,7 @@ use crate::judge::{Finding, Kind, best, compare, keys, on, pool, shown};
 use crate::record::Outcome;
 use crate::summary::{Group, Metric, Summary};
 
-/// The rules of `random`.
+/// Adds the findings that the records of `random` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
@@ -54,7 +54,8 @@ fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     }
 }
 
-/// Rates in the ticks before memory was full, the worst tick in the two seconds after it, and the plateau.
+/// Rates of a trial in operations a second: before memory was full, of the worst tick in the two seconds after that,
+/// and of the plateau; and TLB shootdowns a second before and after.
 struct Phases {
     fill: f64,
     dip: f64,

@@ -10,7 +10,7 @@ use crate::judge::claim::{
 };
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `random` decide.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "half-of-direct",
@@ -68,8 +68,8 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Predicts the rate of a map from the device's rate and the cost of this machine's primitives, without the map's own
-/// trials.
+/// Decides by comparing a map's rate with a prediction from the device's rate and the cost of this machine's
+/// primitives, without the map's own trials.
 fn predicted(records: &Records<'_>) -> Decision {
     let machine = &records.file.run.machine;
     let cost_s = |name: &str| {
@@ -86,7 +86,7 @@ fn predicted(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for target in ["file", "ram"] {
         let (rate, groups) = (Metric::OpsPerS, records.summary.at(ID, "", target));
-        // One request at a time, as with a fault: the read itself costs a map as much as a call.
+        // Take one request at a time, as with a fault: the read itself costs a map as much CPU as a call.
         let calls = groups.iter().copied().filter(|group| group.family() == Family::Direct);
         let (Some(map), Some(direct), Some(call)) =
             (best(mapped(&groups), rate), best(explicit(&groups), rate), best(calls, Metric::CpuPerOp))
@@ -124,7 +124,7 @@ fn predicted(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab random` measures it")
 }
 
-/// Decides by the device bytes for each requested byte, at two values of read-ahead.
+/// Decides by the bytes that the device reads for each requested byte, at two values of read-ahead.
 fn hint(records: &Records<'_>) -> Decision {
     let missing = "it takes two values of read-ahead: as root, `nofault lab random --read-ahead-kb 128,1024`";
     let own_kib = records.file.run.machine.read_ahead_kb.map(|kib| kib as f64);
@@ -135,7 +135,7 @@ fn hint(records: &Records<'_>) -> Decision {
             .iter()
             .copied()
             .filter(|group| group.spec.method == "mmap-normal")
-            // The machine's own value is known for the file's device only.
+            // The read-ahead that the trials did not set is known only for the file's device.
             .filter_map(|group| {
                 let set = count_of(group, "read_ahead_kb").or(own_kib.filter(|_| target == "file"));
                 Some((set?, group))
@@ -171,7 +171,7 @@ fn hint(records: &Records<'_>) -> Decision {
     places.decide(missing)
 }
 
-/// Decides by the rate after memory was full, divided by the rate before.
+/// Decides by a map's rate after memory was full, divided by its rate before.
 fn collapse(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (variant, target) in records.summary.places(ID) {
@@ -193,7 +193,7 @@ fn collapse(records: &Records<'_>) -> Decision {
     places.decide("no trial of `random` filled its memory; `nofault lab random` measures it")
 }
 
-/// The cost of a pool that caches, evicts and locks, against a map.
+/// Compares the CPU time of a read through the engine's pool, which caches, evicts and locks, with that of a map.
 pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     let cpu = Metric::CpuPerOp;

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `random` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("pool-tasks", "nofault pool, tasks", Family::Pool).by_depth(),
     Method::new("fio-psync", "fio psync", Family::Baseline).baseline_of(Family::Direct),

@@ -10,15 +10,15 @@ use crate::config::{self, ExperimentId, Preset};
 /// Parameters of `random`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial.
+    /// Length of a trial, in seconds.
     pub(crate) cell_s: f64,
-    /// Length of a trial on the RAM-backed device.
+    /// Length in seconds of a trial on the RAM-backed device.
     pub(crate) ram_cell_s: f64,
     /// Thread counts of the synchronous methods.
     pub(crate) threads: Vec<u32>,
-    /// Queue depths of the ring methods (one thread).
+    /// Queue depths of the ring methods, which use one thread.
     pub(crate) depths: Vec<u32>,
-    /// Thread counts on the RAM-backed device.
+    /// Thread counts of the synchronous methods on the RAM-backed device.
     pub(crate) ram_threads: Vec<u32>,
     /// Bytes of one read.
     pub(crate) block_bytes: u64,

@@ -6,7 +6,8 @@ use crate::judge::claim::{Records, explicit, mapped};
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, nearest, reason, threads, throughput};
 use crate::summary::{Group, Metric};
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `random` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] =
     &[Evidence::second_best(Rule::Stalls, stalls), Evidence::of(Rule::Throughput, rates)];
 
@@ -16,10 +17,10 @@ fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, sequential: false })
 }
 
-/// Reasons from the latency of random reads.
+/// Finds reasons in the latency of random reads.
 fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    // Not the longest access: a method with more accesses meets rarer events.
+    // Not the longest access, because a method with more accesses meets rarer events.
     let slow = Metric::Latency("op", 999);
     for (variant, target) in records.summary.places(ID) {
         let groups = records.summary.at(ID, variant, target);

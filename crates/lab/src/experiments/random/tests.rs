@@ -26,7 +26,7 @@ fn available(folder: &std::path::Path) -> Available {
     Available { file: data(folder), fio, ..Available::default() }
 }
 
-/// The engine's database with the same content; removed with the guard.
+/// Adds the engine's database with the same content; the database is removed with the guard.
 fn with_pool(folder: &std::path::Path) -> (Available, PoolData) {
     let wanted = DataSpec { seed: SEED, data_bytes: BLOCKS * 4096 };
     let made = PoolData::make(folder, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
@@ -116,7 +116,7 @@ fn flipped_tags_are_counted_by_every_method() {
 }
 
 #[test]
-fn the_pool_serves_what_fits_without_a_read_and_says_how_many_it_needed() {
+fn the_pool_reads_data_that_fits_only_once_and_records_the_number_of_reads() {
     let folder = tempfile::tempdir().unwrap();
     let (available, _pool) = with_pool(folder.path());
     let trials = plan(&config(), &available).trials;
@@ -126,7 +126,7 @@ fn the_pool_serves_what_fits_without_a_read_and_says_how_many_it_needed() {
     for spec in pools {
         let outcome = run(spec).unwrap();
         let misses = outcome.figures["pool_misses"];
-        // Every leaf once, and the few inner nodes.
+        // Every leaf is read once, and the few inner nodes.
         assert!(misses > 100.0 && misses < BLOCKS as f64 * 1.1, "{}: {misses}", spec.key());
     }
     // Wrong values are counted: the same database is read with another seed.
@@ -167,7 +167,7 @@ fn a_file_cut_while_it_is_mapped_is_an_error_too() {
 }
 
 #[test]
-fn the_plan_has_every_method_or_says_why_not() {
+fn the_plan_has_every_method_or_a_reason_for_skipping_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut available = available(folder.path());
     available.fio = None;
@@ -199,7 +199,7 @@ fn the_plan_has_every_method_or_says_why_not() {
     off.fio = Choice::Off;
     assert!(plan(&off, &available).skips.iter().any(|skip| skip.reason.contains("fio = 'off'")));
 
-    // With a RAM-backed device and a raw one, each target has all methods.
+    // With a RAM-backed device and a raw device, each target has all methods.
     available.fio = Some("fio-3".into());
     available.ram = vec![Target { label: "ram".into(), ..available.file.clone() }];
     available.devices = vec![Target { label: "device".into(), ..available.file.clone() }];
@@ -216,7 +216,7 @@ fn the_plan_has_every_method_or_says_why_not() {
 }
 
 #[test]
-fn nonsense_is_refused_by_name() {
+fn an_unknown_method_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let good = plan(&config(), &available(folder.path())).trials.remove(0);
     let refused = |spec: TrialSpec| run(&spec).unwrap_err().to_string();

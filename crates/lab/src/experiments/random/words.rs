@@ -1,9 +1,9 @@
 //! The fixed texts of `random` in the report: question, method and limits, the same for all figures.
 
-/// The question of the experiment, in one line.
+/// The question that `random` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What do random 4 KiB reads cost when the data is larger than memory?";
 
-/// The method of the experiment.
+/// How `random` measures, as the report explains it.
 pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, others in each trial, as what lies below this machine may cache, from data larger \
      than the memory they may use, from a cold start on; rates are those after memory was full, latencies those of the whole \
      trial. A trial of a map or of buffered reads goes on, for at most as long again, until memory was full for half of its time. The map loads one word of each page, as the paper's \
@@ -11,7 +11,7 @@ pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, o
      be there, while timed; fio checks nothing. The ring keeps its depth filled from one thread, with registered buffers in huge \
      pages.";
 
-/// Conditions under which the answer would differ.
+/// Conditions under which the answer of `random` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "A faster device: when the device is the limit, all methods reach it, and only the CPU cost tells them apart.",
     "Data that fits into memory: then nothing is evicted and mmap needs no system call.",

@@ -1,4 +1,5 @@
-//! The cost of each cure: durable commits beside a reader, and the state after a process was killed while committing.
+//! Measures the cost of each safe way to store data: durable commits beside a reader, and the state after a process was
+//! killed while committing.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -19,9 +20,9 @@ use crate::machine::scratch::Scratch;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::record::{Outcome, TrialSpec};
 
-/// Pairs put by one commit while the store is filled.
+/// Number of pairs that one commit puts while the store is filled.
 const FILL_PAIRS: u64 = 250;
-/// Measures one store with a number of writers.
+/// Measures one store with a number of writers and one reader, then kills a writing process and checks the store.
 pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let [folder] = spec.target.paths.as_slice() else {
         return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));
@@ -55,7 +56,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         cancel: context.cancel,
     };
     let mut outcome = measure::run(&plan, works, context.on_tick)?;
-    // The whole time counts: checkpoints come in bursts, and a window without one would look too good.
+    // The whole time counts, because checkpoints come in bursts: a window without one would look too good.
     outcome.steady = None;
     note_price(&mut outcome, before, store.counters(), content, &place);
     outcome.texts.insert("settings".into(), stores::settings_text(&spec.method, size));
@@ -90,7 +91,7 @@ fn fill(store: &dyn Subject, content: Content) -> Result<()> {
     store.checkpoint()
 }
 
-/// Commits to pairs that belong to this writer, so that their expected content is known.
+/// Commits pairs that belong only to this writer, so that their expected content is known.
 fn write(
     worker: &mut Worker<'_>,
     store: &dyn Subject,
@@ -132,7 +133,7 @@ fn read(worker: &mut Worker<'_>, store: &dyn Subject, content: Content, seed: u6
 }
 
 fn note_price(outcome: &mut Outcome, before: StoreCounters, after: StoreCounters, content: Content, place: &Path) {
-    // Commits that ended after the clock stopped are in the bytes as well, so they count here.
+    // Commits that ended after the clock stopped wrote bytes as well, so they count here.
     let commits = outcome.latency.get("op").map_or(1, |latency| latency.count.max(1)) as f64;
     let bytes = (after.bytes_written - before.bytes_written) as f64;
     let reads = outcome.figures.remove("reads").unwrap_or(0.0);
@@ -153,7 +154,7 @@ fn note_price(outcome: &mut Outcome, before: StoreCounters, after: StoreCounters
     }
 }
 
-/// Memory of this process that belongs to no file.
+/// Returns the bytes of this process's memory that belong to no file (RssAnon).
 fn own_bytes() -> f64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -161,7 +162,7 @@ fn own_bytes() -> f64 {
     kib.unwrap_or(0.0) * 1024.0
 }
 
-/// Bytes of a store's files in the page cache.
+/// Returns the bytes of a store's files in the page cache.
 fn cached_bytes(place: &Path) -> f64 {
     let files = files_of(place).unwrap_or_default();
     let cached = |path: &PathBuf| {
@@ -179,8 +180,8 @@ fn files_of(place: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Opens the store that the kill left, and looks up every commit that was acknowledged, to this process or to the
-/// killed one.
+/// Opens the store that the killed process left, and looks up every commit that was acknowledged, to this process or to
+/// the killed one.
 fn recover(
     outcome: &mut Outcome,
     spec: &TrialSpec,

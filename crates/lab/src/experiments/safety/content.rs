@@ -8,7 +8,8 @@ use super::stores::Pairs;
 /// Bytes of a key.
 const KEY_BYTES: u64 = 8;
 
-/// The content of a store. Pair `p` is two keys far apart in the tree; both carry the number of the commit that wrote them last.
+/// The content of a store. Pair `p` is two keys far apart in the tree; both values contain the stamp, the number of the
+/// commit that wrote them last.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Content {
     pub(super) pairs: u64,
@@ -20,7 +21,7 @@ impl Content {
         [pair.to_be_bytes(), (pair + self.pairs).to_be_bytes()]
     }
 
-    /// The stamp, and bytes that follow from key and stamp.
+    /// Returns the value of a key: the stamp, then bytes that follow from key and stamp.
     fn value(self, key: [u8; 8], stamp: u64) -> Vec<u8> {
         let mut value = Vec::with_capacity(self.value_bytes);
         value.extend_from_slice(&stamp.to_le_bytes());
@@ -33,7 +34,7 @@ impl Content {
         value
     }
 
-    /// Chooses one of the pairs that belong to a writer.
+    /// Chooses one of the pairs that belong to a writer at random.
     pub(super) fn pair_of(self, chance: &mut fastrand::Rng, writer: u64, writers: u64) -> u64 {
         chance.u64(..(self.pairs / writers).max(1)) * writers + writer
     }
@@ -42,7 +43,7 @@ impl Content {
         self.keys_of(pair).into_iter().map(|key| (key.to_vec(), self.value(key, stamp))).collect()
     }
 
-    /// The stamp of a right value; `None` for a value that no commit wrote.
+    /// Returns the stamp in a right value of a key; `None` for a value that no commit wrote.
     pub(super) fn stamp_of(self, key: [u8; 8], value: Option<&[u8]>) -> Option<u64> {
         let value = value?;
         let stamp = u64::from_le_bytes(value.get(..8)?.try_into().ok()?);

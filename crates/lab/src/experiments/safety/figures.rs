@@ -7,7 +7,7 @@ use crate::format::Unit;
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Metric, Summary};
 
-/// The tables of the experiment.
+/// Draws the tables that stand above the charts: uncommitted pages on disk, cost of each store, settings.
 pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
     let mut figures = Vec::new();
     let places = summary.places(ID);
@@ -40,7 +40,7 @@ pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
     figures
 }
 
-/// The settings of each store, in a table of their own: beside the figures the rows would be too long.
+/// Draws a table of the stores' settings, which would make the rows too long beside the figures.
 fn settings(groups: &[&Group<'_>]) -> Figure {
     let mut table = Table::new(&["store", "settings"]);
     for group in groups {

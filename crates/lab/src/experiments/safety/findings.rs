@@ -6,7 +6,7 @@ use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on};
 use crate::summary::{Group, Metric, Summary};
 
-/// The costs of a cure: name, figure, unit (none: bytes).
+/// The costs of making a mapped file safe: name, metric and unit (`None` for bytes).
 pub(crate) const PRICES: [(&str, Metric, Option<Unit>); 10] = [
     ("commits/s", Metric::OpsPerS, Some(Unit::PerSecond)),
     ("p99 of a commit", Metric::Latency("op", 990), Some(Unit::Seconds)),
@@ -20,7 +20,7 @@ pub(crate) const PRICES: [(&str, Metric, Option<Unit>); 10] = [
     ("written/byte", Metric::Figure("bytes_written_per_byte"), Some(Unit::Ratio)),
 ];
 
-/// A figure of a group in words, bytes without a unit; empty where there is none.
+/// Formats a group's figure; without a unit as bytes. Empty where the group has no such figure.
 pub(crate) fn shown(group: &Group<'_>, metric: Metric, unit: Option<Unit>) -> String {
     let Some(spread) = group.spread(metric) else { return String::new() };
     match unit {
@@ -31,7 +31,7 @@ pub(crate) fn shown(group: &Group<'_>, metric: Metric, unit: Option<Unit>) -> St
     }
 }
 
-/// The rules of `safety`.
+/// Adds the findings that the records of `safety` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
@@ -52,8 +52,8 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the disk was read: older records count no page where the kernel had not written them in time, or the run was
-/// cut short.
+/// Whether the trials read the disk. Older records count no page, rather than lack a figure, where the kernel had not
+/// written the pages in time or the run was cut short.
 pub(crate) fn was_looked_at(group: &Group<'_>) -> bool {
     let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
     let found = group.spread(Metric::Figure("uncommitted_on_disk")).is_some_and(|found| found.max > 0.0);

@@ -7,7 +7,7 @@ use crate::judge::claim::{
     Claim, Contribution, Decision, Outcome, Places, Records, Test, figure, is_shadow, of_variant,
 };
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `safety` decide.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
     id: "uncommitted-reaches-disk",
     hypothesis: "A page that a transaction changed in a shared map can be on the disk before the transaction commits.",
@@ -19,12 +19,12 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
 
 /// Decides by the uncommitted bytes found on the disk.
 fn steal(records: &Records<'_>) -> Decision {
-    // The private mapping is the control.
+    // The private mapping is the control and decides nothing.
     let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.method == "mmap-shared");
     let mut places = Places::default();
     for group in groups {
         let Some(found) = figure(group, "uncommitted_on_disk").filter(|_| was_looked_at(group)) else { continue };
-        // One page is enough: this is a proof, not a rate.
+        // One page is enough: the question is whether it happens, not how often.
         let outcome = if found.max > 0.0 { Outcome::Held } else { Outcome::DidNotHold };
         places.add(
             outcome,
@@ -35,7 +35,7 @@ fn steal(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab safety` measures it")
 }
 
-/// The fate of commits when a process was killed, in the stores of LMDB's design.
+/// Finds the fate of commits in the stores of LMDB's design when a process was killed.
 pub(super) fn kills<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     for (name, words) in [("lost_commits", "commits lost"), ("torn_commits", "commits torn")] {

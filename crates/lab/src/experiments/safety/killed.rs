@@ -1,5 +1,5 @@
-//! The state that a killed process leaves: a process of its own commits to the store and reports each acknowledged
-//! commit; in the midst of that it gets SIGKILL, and every reported commit must be there.
+//! Kills a process while it commits, to find the state that it leaves. A process of its own commits to the store and
+//! reports each acknowledged commit, until SIGKILL ends it; afterwards every reported commit must be in the store.
 //!
 //! Kept true by: a commit is reported only after it has returned, and in one write to a pipe, so that every report that
 //! arrived was acknowledged. A commit whose report was lost may be there or not.
@@ -21,17 +21,17 @@ use super::stores::{self, Size, Subject};
 use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// The test that stands for the writer.
+/// Name of the test that runs as the writing process when the tests themselves are the program.
 const WRITER_TEST: &str = "experiments::safety::tests::the_writer_of_other_tests";
-/// How long opening the store and its first commit may take.
+/// Longest time that opening the store and its first commit may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Interval between two checks of the time.
+/// Longest wait for a report before the time is checked again.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// The task of the process that will be killed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// Method's id.
+    /// Id of the store's method.
     pub(super) store: String,
     pub(super) folder: PathBuf,
     pub(super) size: Size,
@@ -42,7 +42,7 @@ pub(super) struct Order {
     pub(super) first_stamp: u64,
 }
 
-/// A commit that was acknowledged.
+/// The report of one acknowledged commit.
 #[derive(Debug, Serialize, Deserialize)]
 struct Acknowledged {
     pair: u64,
@@ -91,7 +91,7 @@ fn commit_on<W: Write>(
     Ok(())
 }
 
-/// The reports of the killed process: for each pair its newest acknowledged commit.
+/// The reports of the killed process: the newest acknowledged commit of each pair, and the number of commits.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledgements {
     pub(super) newest: HashMap<u64, u64>,
@@ -109,10 +109,11 @@ impl Acknowledgements {
     }
 }
 
-/// Starts a process with an order, and kills it `after` its first commit.
+/// Starts a writing process with an order, and kills it when the time `after` has passed since its first commit.
 ///
 /// # Errors
-/// `System` when it cannot be started, commits nothing, or ends by itself; the message has its error output.
+/// `System` when the process cannot be started, commits nothing, or ends by itself; the message contains its error
+/// output.
 pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) -> Result<Acknowledgements> {
     let mut child = Running::start(this_program("writer", WRITER_TEST)?.stderr(Stdio::piped()))?;
     let (lines, words) = (child.lines(), child.complaints());
@@ -141,13 +142,13 @@ pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) 
         let message = format!("{}: the process that was to be killed {how}: {}", order.store, output.join(" / "));
         LabError::new(LabErrorKind::System, message)
     };
-    // Fails only when the process has already ended, which its status then shows.
+    // The kill fails only when the process has already ended, which its status then shows.
     let _ = child.0.kill();
     let status = child.wait().map_err(|error| ended(format!("cannot be waited for ({error})")))?;
     if status.signal() != Some(libc::SIGKILL) {
         return Err(ended(format!("ended by itself ({status})")));
     }
-    // Reports that were still in the pipe.
+    // Take the reports that were still in the pipe.
     lines.iter().for_each(|line| acknowledged.note(&line));
     if acknowledged.commits == 0 && !cancel.load(Ordering::Relaxed) {
         return Err(ended("committed nothing".into()));

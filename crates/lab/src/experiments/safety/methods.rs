@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `safety` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-shared", "mmap, shared", Family::Mapped),
     Method::new("map-private", "mmap, private", Family::Mapped),

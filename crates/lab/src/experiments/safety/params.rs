@@ -10,18 +10,18 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `safety`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial; filling the store, opening it again and checking it come on top.
+    /// Length of a trial in seconds; filling the store, opening it again and checking it come on top.
     pub(crate) cell_s: f64,
-    /// Keys in the store.
+    /// Number of keys in the store.
     pub(crate) keys: u32,
     /// Bytes of a value.
     pub(crate) value_bytes: u32,
-    /// Writers that commit at the same time.
+    /// Numbers of writers that commit at the same time.
     pub(crate) writers: Vec<u32>,
-    /// Bytes of log between checkpoints, for all stores with a log.
+    /// Bytes of log between checkpoints, for all stores that have a log.
     pub(crate) log_bytes: u64,
-    /// Also wait until the kernel writes uncommitted pages of its own accord, which takes as long as the machine's
-    /// `dirty_expire_centisecs` says.
+    /// Whether to wait also until the kernel writes uncommitted pages of its own accord, which takes as long as the
+    /// machine's `dirty_expire_centisecs` says.
     pub(crate) wait_for_kernel: bool,
 }
 

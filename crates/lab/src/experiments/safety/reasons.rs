@@ -6,10 +6,11 @@ use crate::judge::claim::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, nearest, proof, reason, threads};
 use crate::summary::{Family, Group, Metric};
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `safety` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Updates, updates)];
 
-/// (1) Reasons from updates that are safe in transactions.
+/// Finds reasons in the cost of updates that are safe in transactions.
 fn updates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for group in records.of(ID).filter(|group| group.spec.variant == "sin") {

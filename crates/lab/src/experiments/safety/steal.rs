@@ -1,5 +1,5 @@
-//! Write-back of an uncommitted page (steal): the page is on disk, although its owner never synced it and it is locked in
-//! memory.
+//! Shows the write-back of uncommitted pages (steal): a page reaches the disk although the program never synced it and
+//! has locked it in memory.
 //!
 //! The kernel reports when it has written a page (`cachestat`: none is dirty or in write-back). Until then the disk is
 //! not read, because a direct read of a dirty page would itself cause the write. Then the file is read around the page
@@ -31,7 +31,8 @@ const PAGES: usize = 64;
 const COMMITTED: u8 = 0x11;
 const UNCOMMITTED: u8 = 0xEE;
 
-/// Stores uncommitted bytes, waits for the cause of a write-back, and reads the disk.
+/// Stores uncommitted bytes, waits until a write-back has happened, and counts the pages on disk that carry these
+/// bytes.
 pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let [folder] = spec.target.paths.as_slice() else {
         return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));
@@ -80,10 +81,10 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     Ok(outcome)
 }
 
-/// Waits until the kernel has written the whole file, without asking it to write.
+/// Waits until the kernel has written the whole file, without requesting the write.
 ///
 /// # Errors
-/// `Unsupported` when it has not within that time, `Interrupted` on cancel.
+/// `Unsupported` when the kernel has not written the file within that time; `Interrupted` when the user stops the run.
 fn wait_until_written(file: &File, at_most: Duration, cancel: &AtomicBool) -> Result<()> {
     let deadline = Instant::now() + at_most;
     while Instant::now() < deadline {
@@ -109,9 +110,9 @@ fn wait_until_written(file: &File, at_most: Duration, cancel: &AtomicBool) -> Re
     Err(LabError::new(LabErrorKind::Unsupported, message))
 }
 
-/// Pages of the file, as they are on disk, that carry the uncommitted bytes.
+/// Returns the number of the file's pages that carry the uncommitted bytes on disk.
 fn pages_on_disk(path: &Path) -> Result<usize> {
-    // Without direct I/O the page cache would be read, which has the bytes in any case.
+    // Direct I/O is required: the page cache has the uncommitted bytes in any case.
     let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
     let disk = PsyncDisk::open(path, &options, 1)?;
     let mut queue = disk.queue(&QueueOptions::default())?;
@@ -130,7 +131,7 @@ fn pages_on_disk(path: &Path) -> Result<usize> {
     Ok(bytes.chunks(PAGE).filter(|page| page.iter().all(|byte| *byte == UNCOMMITTED)).count())
 }
 
-/// A time of the kernel's write-back settings, in seconds.
+/// Reads one of the kernel's write-back times from /proc/sys/vm, in seconds.
 fn centiseconds(name: &str) -> Option<f64> {
     let text = std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?;
     Some(text.trim().parse::<f64>().ok()? / 100.0)

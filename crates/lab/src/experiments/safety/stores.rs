@@ -1,4 +1,5 @@
-//! The stores of `commits` behind one trait: the engine, and its tree over a mapped file in each of the safe ways.
+//! The stores of the variant `commits` behind one trait: the engine, and its tree over a mapped file in each of the
+//! safe ways.
 
 use std::path::Path;
 
@@ -13,9 +14,9 @@ pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The operations of a store under test.
 pub(super) trait Subject: Sync {
-    /// Commits pairs; they are durable when it returns.
+    /// Commits pairs, which are durable when the call returns.
     fn commit(&self, pairs: &Pairs) -> Result<()>;
-    /// Reads one key.
+    /// Reads the value of one key; `None` when the key is absent.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Makes a checkpoint, if the store has checkpoints.
     fn checkpoint(&self) -> Result<()>;
@@ -23,18 +24,18 @@ pub(super) trait Subject: Sync {
     fn counters(&self) -> StoreCounters;
 }
 
-/// Counters of a store.
+/// Counters of a store since it was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StoreCounters {
-    /// Bytes handed to log and data file.
+    /// Bytes written to the log and the data file.
     pub(super) bytes_written: u64,
-    /// Durable writes and syncs.
+    /// Number of durable writes and syncs.
     pub(super) syncs: u64,
-    /// Longest that commits waited for a private map to be dropped.
+    /// Longest time in seconds that commits waited while a private map was dropped.
     pub(super) remap_s_max: f64,
 }
 
-/// The sizes of a store.
+/// The sizes in bytes of a store's data and log.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Size {
     pub(super) data_bytes: u64,
@@ -42,12 +43,12 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Bytes of address space: enough for copies of everything.
+    /// Returns the bytes of address space for the map: enough for copies of all pages.
     fn map_bytes(self) -> u64 {
         (self.data_bytes * 6).next_multiple_of(1 << 20).max(32 << 20)
     }
 
-    /// Twice the size of the data, so that reads never go to disk.
+    /// Returns the bytes of the engine's cache: three times the data, so that reads never go to disk.
     fn cache_bytes(self) -> usize {
         usize::try_from(self.data_bytes * 3).unwrap_or(usize::MAX / 2).max(32 << 20)
     }
@@ -107,7 +108,7 @@ pub(super) fn open(method: &str, folder: &Path, size: Size, new: bool) -> Result
     Ok(Box::new(engine))
 }
 
-/// The settings of a store, for people.
+/// Describes the settings of a store for people.
 pub(super) fn settings_text(method: &str, size: Size) -> String {
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let (log, map) = (mib(size.log_bytes), mib(size.map_bytes()));

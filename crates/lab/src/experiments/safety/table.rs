@@ -4,7 +4,7 @@ use super::findings::{PRICES, shown};
 use crate::show::columns::Column;
 use crate::summary::Group;
 
-/// A row a store and number of writers.
+/// Builds the columns, with a row for each store and number of writers.
 pub(super) fn columns(groups: &[&Group<'_>]) -> Vec<Column> {
     let mut columns = vec![Column::new("safety, commits", groups.iter().map(|group| group.label()).collect())];
     for (name, metric, unit) in PRICES {

@@ -4,11 +4,11 @@ use nofault_io::counters::Watch;
 
 use super::*;
 
-/// Not a test of its own: the process that other tests start and kill.
+/// The process that other tests start and kill. Not a test of its own.
 #[test]
 #[ignore = "a process that other tests start, not a test"]
 fn the_writer_of_other_tests() {
-    // Run by hand it gets no order, and prints an error.
+    // Run by hand, the test gets no order and prints an error.
     if let Err(error) = killed::serve(std::io::stdin(), std::io::stdout()) {
         eprintln!("{error}");
         std::process::exit(1);
@@ -51,7 +51,7 @@ fn uncommitted_bytes_of_a_shared_map_are_on_disk_and_those_of_a_private_one_are_
 }
 
 #[test]
-fn a_disk_that_nobody_looked_at_gives_no_figure() {
+fn a_disk_that_was_not_read_gives_no_figure() {
     let (folder, _) = planned();
     let available = Available { folder: folder.path().to_path_buf(), ..Available::default() };
     let plan = plan(&Config::preset(Preset::Standard), &available);
@@ -67,7 +67,7 @@ fn a_disk_that_nobody_looked_at_gives_no_figure() {
 }
 
 #[test]
-fn every_store_keeps_what_it_acknowledged_and_names_its_price() {
+fn every_store_keeps_acknowledged_commits_and_records_their_cost() {
     let (_folder, plan) = planned();
     let commits: Vec<&TrialSpec> = plan.trials.iter().filter(|spec| spec.variant == COMMITS).collect();
     assert_eq!(commits.len(), STORES.len());

@@ -1,9 +1,9 @@
 //! The fixed texts of `safety` in the report: question, method and limits, the same for all figures.
 
-/// The question of the experiment, in one line.
+/// The question that `safety` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What does it cost to make a mapped file safe?";
 
-/// The method of the experiment.
+/// How `safety` measures, as the report explains it.
 pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pages are stored into a mapping that is locked in memory; nobody commits them. Another process syncs the file, or the \
      lab waits until the kernel has written them by itself (cachestat says when); then the file is read around the page cache. \
      Commits: the engine's B+tree over each way to keep half-done changes out of a mapped file, and over the engine's own pool; node format, \
@@ -13,7 +13,7 @@ pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pag
      read and compared with what was acknowledged. That is the end of a process, not of the power: what its system calls wrote the kernel \
      still has. Written bytes are those the store hands to its files; the file system's journal comes on top.";
 
-/// Conditions under which the answer would differ.
+/// Conditions under which the answer of `safety` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "A device without a write cache that survives power loss: a sync takes milliseconds, and what counts is how many commits share one. \
      Stores with a log share; shadow paging syncs twice a commit.",

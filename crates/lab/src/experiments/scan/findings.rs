@@ -1,4 +1,5 @@
-//! Rules of `scan`: rates of mmap against explicit I/O, the gain from several devices, and the bound of either.
+//! Rules of `scan`: rates of mmap against explicit I/O, the gain from several devices, and the highest rate that the
+//! device reached.
 
 use super::ID;
 use crate::format::Unit;
@@ -7,7 +8,7 @@ use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, pool, show
 use crate::record::TargetKind;
 use crate::summary::{Family, Group, Metric, Summary, target_title};
 
-/// The rules of `scan`.
+/// Adds the findings that the records of `scan` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
@@ -22,7 +23,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     pool::rates(summary, ID, Metric::BytesPerS, all);
 }
 
-/// The device's best rate with any direct method, and the share of it that each other way of scanning reaches.
+/// Reports the device's best rate with any direct method, and the share of it that each other way of scanning reaches.
 fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let metric = Metric::BytesPerS;
     let Some(top) = best(of_family(groups, |family| family.is_explicit() || family == Family::Baseline), metric) else {
@@ -62,8 +63,8 @@ fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     });
 }
 
-/// Compares large requests into buffers of huge pages and of small ones. The block layer must split a request over
-/// scattered small pages.
+/// Compares large requests into buffers of huge pages with those into buffers of small pages. The block layer must
+/// split a request over scattered small pages.
 fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let small_buffers = |group: &&Group<'_>| group.spec.params.extra.get("buffers").is_some_and(|kind| kind == "small");
     for small in of_family(groups, |family| family == Family::Ring).filter(small_buffers) {
@@ -89,7 +90,8 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     }
 }
 
-/// Whether several devices help: the fastest of each kind on a striped target over the fastest on one part of it.
+/// Reports whether several devices help: the rate of the fastest method of each kind on a striped target, over its rate
+/// on one device of that target.
 fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     let metric = Metric::BytesPerS;
     for (variant, striped) in summary.places(ID) {

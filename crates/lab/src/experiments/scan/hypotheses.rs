@@ -9,7 +9,7 @@ use crate::judge::claim::{
 use crate::record::TargetKind;
 use crate::summary::{Group, Metric};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `scan` decide.
 pub(super) static CLAIMS: &[Claim] = &[
     Claim {
         id: "scan-below-half",
@@ -29,7 +29,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// The gain from several devices, for a map and for direct I/O.
+/// Decides by the gain from several devices, for a map and for direct I/O.
 fn striping(records: &Records<'_>) -> Decision {
     let metric = Metric::BytesPerS;
     let summary = records.summary;

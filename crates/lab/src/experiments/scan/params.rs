@@ -10,23 +10,23 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `scan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial.
+    /// Length of a trial, in seconds.
     pub(crate) cell_s: f64,
-    /// Threads of the mapped methods, each on its own stripe at a time.
+    /// Thread counts of the mapped methods; each thread scans a stripe of its own at a time.
     pub(crate) map_threads: Vec<u32>,
-    /// Bytes of a thread's stripe, as mmapbench has it.
+    /// Bytes of the stripe that a thread scans at a time, as in the published benchmark mmapbench.
     pub(crate) map_stripe_bytes: u64,
-    /// Queue depths of the direct methods (one thread).
+    /// Queue depths of the direct methods, which use one thread.
     pub(crate) depths: Vec<u32>,
     /// Bytes of one direct read.
     pub(crate) block_bytes: u64,
-    /// Bytes of a stripe over several files or devices.
+    /// Bytes of one stripe when the data is striped over several files or devices.
     pub(crate) raid_stripe_bytes: u64,
-    /// RAM-backed devices to stripe over, besides one: 2 adds the pair.
+    /// Largest number of RAM-backed devices to stripe over: 2 adds a pair to the single device.
     pub(crate) ram_devices: u32,
 }
 
-/// Further file systems.
+/// The flag that names a further folder, on another file system, for the striped scan.
 static STRIPE_OVER: Flag = Flag {
     name: "stripe-over",
     value_name: "FOLDER",

@@ -5,7 +5,8 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, throughput};
 use crate::summary::Metric;
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `scan` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, rates)];
 
 fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {

@@ -1,5 +1,5 @@
-//! Random pages in an order that is known some pages ahead, as in a scan of leaves or a batch of keys: the use that
-//! each work-around makes of that knowledge.
+//! Accesses random pages in an order that is known some pages ahead, as in a scan of leaves or a batch of keys. Each
+//! work-around uses the known order in its own way.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::read_loops::{self, order_seed, ring};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 
-/// The work-arounds that touch the pages in order.
+/// Ids of the work-arounds that use the order of the pages known ahead.
 pub(super) const METHODS: [&str; 8] = [
     "mmap",
     "mmap-willneed",
@@ -30,10 +30,10 @@ pub(super) const METHODS: [&str; 8] = [
     "uring-direct",
 ];
 
-/// Sleep of a helper that is far enough ahead.
+/// How long a helper thread sleeps when it is far enough ahead.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Measures one method.
+/// Measures one method of the variant `ahead`.
 pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
@@ -93,13 +93,13 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     Ok(outcome)
 }
 
-/// Maps the one file of a trial with advice RANDOM: otherwise read-ahead would decide everything.
+/// Maps the only file of a trial with advice RANDOM, because otherwise read-ahead would decide the figures.
 pub(super) fn open(layout: &Layout) -> Result<MappedFile> {
     let [path] = &layout.paths[..] else {
         return Err(LabError::new(LabErrorKind::Usage, "stalls: it works on one file"));
     };
-    // SAFETY: the lab holds its data files for itself and writes none of them while trials run; words are loaded under guards,
-    // so that truncation by others is an error of the trial.
+    // SAFETY: the lab holds its data files for itself and writes none of them while trials run; words are loaded under
+    // guards, so that truncation by others is an error of the trial.
     let map = unsafe { MappedFile::open(path, Protection::ReadOnly) }?;
     map.advise(Advice::Random, 0..map.len_bytes())?;
     Ok(map)
@@ -109,7 +109,7 @@ fn page_of(place: Place) -> std::ops::Range<usize> {
     place.offset_bytes as usize..place.offset_bytes as usize + PAGE_BYTES
 }
 
-/// Loads the word of a page and returns whether it is right.
+/// Loads the first word of a page and returns whether it is right.
 pub(super) fn touch(map: &MappedFile, layout: &Layout, place: Place) -> Result<bool> {
     let word = std::hint::black_box(map.guarded(page_of(place), first_word)?);
     Ok(layout.is_right_word(word, place.offset_bytes))
@@ -144,7 +144,8 @@ fn touch_in_order(
     Ok(())
 }
 
-/// A helper thread: touches every `of`-th page of the same order, not farther ahead than the order is known.
+/// Runs a helper thread, which touches every `of`-th page of the same order, but no farther ahead than the order is
+/// known.
 fn help(
     map: &MappedFile,
     layout: &Layout,
@@ -165,7 +166,7 @@ fn help(
             }
             std::thread::sleep(NAP);
         }
-        // Too late: the measured thread has touched the page already.
+        // Skip the page when the measured thread has touched it already.
         if index < at.load(Ordering::Relaxed) {
             if done.load(Ordering::Relaxed) {
                 return;
@@ -177,7 +178,8 @@ fn help(
     }
 }
 
-/// The same order over a ring: reads for all pages known ahead are in flight, and the thread takes them in order.
+/// Reads the same order of pages over a ring: reads of all pages known ahead are in flight, and the thread takes the
+/// pages in order.
 fn ring_in_order(worker: &mut Worker<'_>, spec: &TrialSpec, layout: &Layout, disk: &dyn Disk) -> Result<()> {
     let depth = (spec.params.depth as usize).max(1);
     let mut memory = IoBuf::zeroed(depth * PAGE_BYTES, PageKind::Huge)?;
@@ -205,7 +207,7 @@ fn ring_in_order(worker: &mut Worker<'_>, spec: &TrialSpec, layout: &Layout, dis
             return Ok(());
         }
         while places.front().is_some_and(|(_, buffer)| buffer.is_none()) {
-            // In order there is no other work: this wait counts, as it does for the other methods.
+            // Pages are taken in order, so there is no other work: this wait counts, as in the other methods.
             queue.reap(1, &mut finished)?;
             for completion in finished.drain(..) {
                 if let Err(error) = &completion.result {

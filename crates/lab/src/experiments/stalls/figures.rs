@@ -6,7 +6,8 @@ use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Legend, Table, tone};
 use crate::summary::{Group, Metric};
 
-/// The 99.9th percentile and the longest access of each method; the table also lists the resources it takes.
+/// Draws the 99.9th percentile and the longest access of each method; the figure's table also lists the resources that
+/// a method takes.
 pub(super) fn stalls(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let (tail, longest) = (Metric::Latency("op", 999), Metric::Latency("op", 1000));
     let headers = ["method", "accesses", "p50", "p99", "p99.9", "longest", "what it takes"];

@@ -6,11 +6,11 @@ use crate::format::{Unit, bytes};
 use crate::judge::{Finding, best, compare, on};
 use crate::summary::{Family, Group, Metric, Summary};
 
-/// Methods are judged by the 99.9th percentile: the single longest access of a run is one event.
+/// The metric that judges methods, the 99.9th percentile of an access: the single longest access of a run is one event.
 const TAIL: Metric = Metric::Latency("op", 999);
 const LONGEST: Metric = Metric::Latency("op", 1000);
 
-/// The rules of `stalls`.
+/// Adds the findings that the records of `stalls` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
@@ -26,7 +26,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// `118 µs at p99.9, 4.1 ms at worst`.
+/// Formats a group's stalls: `118 µs at p99.9, 4.1 ms at worst`.
 fn stall(group: &Group<'_>) -> String {
     let show = |metric| group.spread(metric).map_or("–".to_owned(), |spread| Unit::Seconds.show(spread.median));
     format!("{} at p99.9, {} at worst", show(TAIL), show(LONGEST))
@@ -54,7 +54,7 @@ pub(crate) fn price(group: &Group<'_>) -> String {
     parts.join(", ")
 }
 
-/// A method with its price, for a sentence.
+/// Names a method with the resources that it takes, for a sentence.
 fn named(group: &Group<'_>) -> String {
     let price = price(group);
     if price.is_empty() { group.label() } else { format!("{} ({price})", group.label()) }

@@ -1,5 +1,5 @@
-//! Data that fits: a quarter of the memory, touched at random for the whole trial, while a background load in the same
-//! memory reads the rest of the file through the page cache. Data that fits may be evicted all the same.
+//! Measures data that fits: a quarter of the memory, touched at random for the whole trial, while a background load in
+//! the same memory reads the rest of the file through the page cache. The kernel may evict data even though it fits.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,15 +16,16 @@ use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, Place, first_word};
 
-/// The methods, by their way of keeping the data in memory.
+/// Ids of the methods, each of which has its own way of keeping the data in memory.
 pub(super) const METHODS: [&str; 5] = ["mmap", "mmap-willneed", "mmap-populate", "mmap-mlock", "pool-frames"];
 
 /// Bytes that the background load reads at a time.
 const BACKGROUND_BYTES: usize = 1 << 20;
-/// Touches between two clock readings: one, because a stall would be hidden among fast touches.
+/// Number of touches between two readings of the clock: one, because a stall would be hidden among several fast
+/// touches.
 const TOUCHES: u64 = 1;
 
-/// Measures one method.
+/// Measures one method of the variant `fits`.
 pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
@@ -49,7 +50,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
         }
         "pool-frames" => {
             let mut memory = IoBuf::zeroed(bytes, PageKind::Huge)?;
-            // Past the page cache, as a pool does: otherwise the data would take memory twice.
+            // Read past the page cache, as a pool does: otherwise the data would take memory twice.
             let direct = crate::read_loops::sync::Files::open(&layout, crate::read_loops::sync::Means::Direct)?;
             for (index, piece) in memory.chunks_mut(BACKGROUND_BYTES).enumerate() {
                 direct.read(&layout, 0, first + (index * BACKGROUND_BYTES) as u64, piece)?;
@@ -99,8 +100,8 @@ fn touches(
     Ok(())
 }
 
-/// The background load: reads the rest of the file front to back, again and again. Its reads are no operations of the
-/// trial.
+/// Runs the background load, which reads the rest of the file front to back, again and again. Its reads do not count as
+/// operations of the trial.
 fn read_in_background(worker: &mut Worker<'_>, file: &File, from: u64, to: u64) -> Result<()> {
     let mut buffer = vec![0; BACKGROUND_BYTES];
     let mut at = from;

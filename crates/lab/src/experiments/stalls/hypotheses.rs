@@ -4,7 +4,7 @@ use super::ID;
 use crate::judge::claim::{Claim, at_least, is, is_explicit, is_mapped};
 use crate::summary::Metric;
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `stalls` decide.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
     id: "workarounds-do-not-cure",
     hypothesis: "Hints, locks and helper threads do not keep a map from stalling.",

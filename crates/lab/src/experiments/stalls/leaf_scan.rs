@@ -1,5 +1,5 @@
-//! The engine scans its tree: with the pool prefetching the leaves to come, and with each leaf read when the scan
-//! reaches it. `op` is the time of one entry, of which four lie in a leaf.
+//! Measures the engine's scan of its tree: with the pool prefetching the next leaves, and with each leaf read when the
+//! scan reaches it. `op` is the time of one entry, of which four lie in a leaf.
 
 use std::time::Instant;
 
@@ -17,10 +17,10 @@ use crate::workload::PAGE_BYTES;
 const WITH: &str = "engine-scan";
 const WITHOUT: &str = "engine-scan-noprefetch";
 
-/// The methods: the scan with and without read-ahead.
+/// Ids of the methods: the scan with and without read-ahead.
 pub(super) const METHODS: [&str; 2] = [WITH, WITHOUT];
 
-/// Measures one method.
+/// Measures one method of the variant `leaf-scan`.
 pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let ahead = match spec.method.as_str() {
         WITH => usize::MAX,
@@ -35,7 +35,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let work: Work<'_> = Box::new(|worker: &mut Worker<'_>| {
         worker.start();
         while worker.running() {
-            // A range over the whole table, begun again at its end.
+            // The scan is a range over the whole table, which begins again at its end.
             let mut range = table.range::<&[u8]>(..).read_ahead_max(ahead);
             while worker.running() {
                 let started = Instant::now();

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `stalls` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-willneed", "mmap, MADV_WILLNEED", Family::Mapped),
     Method::new("mmap-readahead", "mmap, read-ahead calls", Family::Mapped),

@@ -10,13 +10,13 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `stalls`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial.
+    /// Length of a trial, in seconds.
     pub(crate) cell_s: f64,
     /// Number of pages ahead for which the order of accesses is known.
     pub(crate) ahead: u32,
-    /// Helper threads that touch pages ahead, or fetch absent ones.
+    /// Numbers of helper threads, which touch pages ahead or fetch absent pages.
     pub(crate) helpers: Vec<u32>,
-    /// Bytes of the engine's database that is scanned, where no other experiment needs a larger one.
+    /// Bytes of the engine's database to scan, where no other experiment needs a larger database.
     pub(crate) scan_bytes: u64,
 }
 

@@ -1,5 +1,6 @@
-//! Probing: a thread with many requests asks for each page whether it is in memory, passes absent ones to helper
-//! threads, and goes on with the next. It stalls only where the answer was out of date.
+//! Measures probing: a thread with many requests checks for each page whether it is in memory, passes absent pages to
+//! helper threads, and goes on with the next request. The thread stalls only when a page is evicted between check and
+//! access.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,10 +19,10 @@ use crate::read_loops::{self, order_seed};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place};
 
-/// The methods, by their call for the question.
+/// Ids of the methods, one for each call that tells whether a page is in memory.
 pub(super) const METHODS: [&str; 2] = ["mmap-mincore", "mmap-nowait"];
 
-/// A queue of pages for the helpers to touch; closed when the trial ends.
+/// A queue of pages for the helper threads to touch; closed when the trial ends.
 #[derive(Default)]
 struct PageQueue {
     places: Mutex<(VecDeque<Place>, bool)>,
@@ -51,7 +52,7 @@ impl PageQueue {
     }
 }
 
-/// Measures one method.
+/// Measures one method of probing.
 pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
@@ -106,7 +107,7 @@ fn serve(
     let mut away = 0;
     worker.start();
     while worker.running() {
-        // Fetched pages are served first: they may be evicted again.
+        // Fetched pages are accessed first, because they may be evicted again.
         let ready = match away >= spec.params.depth {
             true => {
                 let before = Instant::now();
@@ -140,7 +141,7 @@ fn serve(
     Ok(())
 }
 
-/// Whether a read call returns the page's first byte without waiting (`RWF_NOWAIT`).
+/// Whether the page can be read without waiting, tested by reading its first byte with `RWF_NOWAIT`.
 fn answers_at_once(file: &File, place: Place) -> Result<bool> {
     let mut byte = [0_u8];
     let mut into = [std::io::IoSliceMut::new(&mut byte)];
@@ -151,7 +152,7 @@ fn answers_at_once(file: &File, place: Place) -> Result<bool> {
     }
 }
 
-/// Whether the kernel has the page in memory (`mincore`).
+/// Whether the page is in memory according to `mincore`.
 fn is_in_core(map: &MappedFile, place: Place) -> Result<bool> {
     let mut told = 0_u8;
     let start = map.bytes().as_ptr().wrapping_add(place.offset_bytes as usize);

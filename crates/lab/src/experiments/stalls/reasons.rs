@@ -7,14 +7,15 @@ use crate::judge::claim::{Records, explicit, mapped};
 use crate::judge::reason::{Evidence, Reason, Rule, STALL_S, Side, Workload, reason};
 use crate::summary::{Family, Group, Metric};
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `stalls` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] =
     &[Evidence::of(Rule::Stalls, stalls), Evidence::of(Rule::StallsInMemory, in_memory)];
 
-/// Reasons from the time of an access with the best work-around.
+/// Finds reasons in the time of an access with the best work-around.
 fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let ahead: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == "ahead").collect();
-    // Not the longest access: a method with more accesses meets rarer events.
+    // Not the longest access, because a method with more accesses meets rarer events.
     let slow = Metric::Latency("op", 999);
     let of_map = mapped(&ahead).into_iter().filter(|group| group.spec.method != "mmap" && !group.waits_apart());
     if let (Some(map), Some(direct)) = (best(of_map, slow), best(explicit(&ahead), slow)) {
@@ -24,8 +25,8 @@ fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     Vec::new()
 }
 
-/// (2) where the data fits: data that fits may be evicted, when a background load in the same memory reads through the
-/// page cache.
+/// Finds reasons against a map for data that fits: a background load in the same memory that reads through the page
+/// cache may evict it.
 fn in_memory(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let (mut reasons, tail) = (Vec::new(), Metric::Latency("op", 999));
     for (variant, target) in records.summary.places(ID) {

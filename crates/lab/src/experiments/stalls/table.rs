@@ -4,7 +4,7 @@ use super::findings::price;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric};
 
-/// How long an access holds the thread, and the resources taken to shorten that.
+/// Builds the columns: how long an access holds the thread, and the resources that each work-around takes.
 pub(super) fn columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
     let each = |show: &dyn Fn(&Group<'_>) -> String| groups.iter().map(|group| show(group)).collect::<Vec<_>>();
     let op = |per_mille| {

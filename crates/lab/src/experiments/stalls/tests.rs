@@ -13,7 +13,7 @@ use crate::record::MemoryMethod;
 const WANTED: DataSpec = DataSpec { seed: 11, data_bytes: 2048 * 4096 };
 
 #[test]
-fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
+fn every_work_around_reads_the_same_data_as_plain_touches_and_records_its_cost() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file.data");
     let nothing = |_, _| {};
@@ -22,7 +22,7 @@ fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
     let available = Available {
         file: data::target("file", &[&path], WANTED),
         pool: Some(pool::target(folder.path(), WANTED)),
-        // As much as a user without rights may lock.
+        // The locked part is as large as a user without rights may lock.
         memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: 2 << 20 },
         folder: folder.path().to_path_buf(),
         ..Available::default()
@@ -36,7 +36,7 @@ fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let mut seen = std::collections::BTreeSet::new();
     for spec in &plan.trials {
-        // On a busy machine a thread may get no CPU in so short a time: it is then tried again with twice the time.
+        // On a busy machine a thread may get no CPU in so short a time: the trial is then run again for twice the time.
         let mut spec = spec.clone();
         let measured = loop {
             match execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {

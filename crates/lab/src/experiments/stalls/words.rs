@@ -1,9 +1,9 @@
 //! The fixed texts of `stalls` in the report: question, method and limits, the same for all figures.
 
-/// The question of the experiment, in one line.
+/// The question that `stalls` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "Can one work around the stalls of a mapping?";
 
-/// The method of the experiment.
+/// How `stalls` measures, as the report explains it.
 pub(super) const METHOD: &str = "One thread accesses pages and times each access, the work-around's own calls included; what is timed apart is a wait with nothing \
      else left to do, and what is done once beforehand. Ahead: random 4 KiB pages of data larger than memory, in an order known so many \
      pages ahead as the depth says; hints, calls and helper threads get that knowledge, a ring has as many reads in flight and hands \
@@ -11,7 +11,7 @@ pub(super) const METHOD: &str = "One thread accesses pages and times each access
      memory is touched at random while a second thread reads the rest of the file through the page cache. Leaf scan: the \
      engine walks its tree from a cold pool, with and without asking for the leaves to come. The map is told that access is random.";
 
-/// Conditions under which the answer would differ.
+/// Conditions under which the answer of `stalls` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "An order that is not known ahead: then hints and helpers have nothing to work with, and only probing or reads in flight are left.",
     "More CPUs than helper threads: here they may compete with the thread they should help.",

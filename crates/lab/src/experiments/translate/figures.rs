@@ -1,4 +1,4 @@
-//! Figures of `translate`: the time of one operation over the working set, a line a method.
+//! Figures of `translate`: the time of one operation over the working set, with a line for each method.
 
 use super::methods::METHODS;
 use crate::format::{Unit, bytes};
@@ -7,7 +7,8 @@ use crate::show::charts::{Lines, Panel, Series};
 use crate::show::figures::{Figure, Table, dash, legend_of, rates};
 use crate::summary::{Group, Metric};
 
-/// A line over the working set where there are several sizes, otherwise bars; on one thread, and on the most.
+/// Draws lines over the working set where several were measured, otherwise bars: on one thread, and on the largest
+/// number of threads.
 pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
     let metric = Metric::TimePerOp;
     let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.target.data_bytes).collect();

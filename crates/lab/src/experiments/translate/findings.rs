@@ -6,12 +6,13 @@ use crate::format::{Unit, bytes, digits};
 use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, shown};
 use crate::summary::{Group, Metric, Summary};
 
-/// A swizzled lookup must take less than this share of one through the array before hints are worth their bookkeeping.
+/// Swizzling pays when a lookup through it takes less than this share of a lookup through the array; otherwise it is
+/// not worth its bookkeeping.
 const PAYS_BELOW: f64 = 0.9;
-/// Two times are similar when neither is longer than the other by more than this factor.
+/// Two times count as similar when neither is longer than the other by more than this factor.
 const SIMILAR: f64 = 1.25;
 
-/// The rules of `translate`.
+/// Adds the findings that the records of `translate` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for variant in [LOOKUP, ACCESS] {
         let groups = summary.at(ID, variant, "memory");
@@ -45,7 +46,7 @@ fn times(comparison: &Comparison) -> (String, String) {
     (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds))
 }
 
-/// Tests the paper's claim, at the largest size and on one thread.
+/// Tests the paper's claim that a pool matches a map in memory, at the largest size and on one thread.
 fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
     for (pool, is_key) in [("array", true), ("hash", false)] {
@@ -81,7 +82,7 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
     }
 }
 
-/// Compares small with huge pages, of the map and of the pool.
+/// Compares small pages with huge pages, for the map and for the pool.
 fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
     for (small, huge, whose) in [("mapped", "mapped-huge", "the map"), ("array-small", "array", "the pool")] {
@@ -131,7 +132,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     }
 }
 
-/// Reports whether the engine would gain by storing hints beside its inner nodes.
+/// Reports whether the engine would gain by storing swizzled references (hints) in its inner nodes.
 fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let sizes = sizes(groups);
     let compared = |size: &u64| {

@@ -1,4 +1,4 @@
-//! Memory for pages, as pages: of a buffer pool, or of a mapped file.
+//! Memory that is accessed as pages: the frames of a buffer pool, or a mapped file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,15 +10,15 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::workload::PAGE_BYTES;
 
-/// Words of a page.
+/// Number of 8-byte words in a page.
 pub(super) const PAGE_WORDS: usize = PAGE_BYTES / 8;
-/// A page, as words.
+/// A page, as an array of words.
 pub(super) type Page = [u64; PAGE_WORDS];
 
-/// Bytes of a huge page, and the alignment that a map needs to have any.
+/// Bytes of a huge page, and the alignment that a map needs to use huge pages.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// The frames of a pool.
+/// The memory of a buffer pool, as page-sized frames.
 #[derive(Debug)]
 pub(super) struct Frames(IoBuf);
 
@@ -33,13 +33,13 @@ impl Frames {
         Ok(Self(IoBuf::zeroed(count * PAGE_BYTES, PageKind::Small)?))
     }
 
-    /// Returns all frames.
+    /// Returns all frames as pages.
     #[inline]
     pub(super) fn pages(&self) -> &[Page] {
         as_pages(&self.0)
     }
 
-    /// Returns the address of a frame; stable while the frames live.
+    /// Returns the address of a frame, which stays valid while the frames live.
     pub(super) fn address(&self, frame: usize) -> *const Page {
         debug_assert!(frame < self.pages().len());
         self.0.address().cast::<Page>().wrapping_add(frame)
@@ -54,7 +54,8 @@ impl Frames {
     }
 }
 
-/// A mapped file in memory: no disk takes part, and the kernel maps its pages as the pages of any cached file.
+/// A file in memory that is accessed through a map: no disk takes part, and the kernel maps its pages like those of any
+/// cached file.
 #[derive(Debug)]
 pub(super) struct MappedPages {
     file: File,
@@ -64,7 +65,7 @@ pub(super) struct MappedPages {
 }
 
 impl MappedPages {
-    /// Makes a file of `count` pages, not mapped yet.
+    /// Makes a file of `count` pages in memory, which [`Self::map`] maps later.
     pub(super) fn new(count: usize, huge: bool) -> Result<Self> {
         let failed = |error: std::io::Error| LabError::system("make a file in memory", &error);
         let file = File::from(memfd_create("nofault-lab", MemfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?);
@@ -85,7 +86,7 @@ impl MappedPages {
             .map_err(|error| LabError::system("write a file in memory", &error))
     }
 
-    /// Maps the file and populates every page.
+    /// Maps the file and faults every page in.
     pub(super) fn map(&mut self) -> Result<()> {
         let len = (self.count * PAGE_BYTES).next_multiple_of(HUGE_BYTES);
         // SAFETY: the file belongs to this process alone, and is not written or cut while it is mapped.

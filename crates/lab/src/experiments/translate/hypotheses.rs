@@ -10,7 +10,7 @@ use crate::judge::claim::{
 };
 use crate::summary::{Family, Group, Metric};
 
-/// The claims that this experiment decides.
+/// The published claims about mmap that the records of `translate` decide.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
     id: "pool-matches-map-in-memory",
     hypothesis: "In memory a well-made buffer pool is about as fast as mmap.",
@@ -20,7 +20,8 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Own(matches),
 }];
 
-/// The lookups at each working set: of the mapped file, and of the best of the pool's own ways.
+/// Returns for each working set its bytes, the fastest lookups of the pool's methods, and the lookups in the mapped
+/// file.
 fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Group<'s>)> {
     let groups = of_variant(records, ID, LOOKUP);
     let mut sets: Vec<f64> = groups.iter().filter_map(|group| count_of(group, "working_set")).collect();
@@ -40,7 +41,7 @@ fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Gr
         .collect()
 }
 
-/// Compares the pool's translation with the map's, at each working set.
+/// Decides by comparing the pool's lookups with the map's, at each working set.
 fn matches(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (set, pool, map) in translations(records) {
@@ -53,7 +54,7 @@ fn matches(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab translate` measures it")
 }
 
-/// The cost of a lookup through a hash table with locks and pins, against a map.
+/// Compares a lookup through a hash table with locks and pins with a lookup in a map.
 pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     let lookups: Vec<&Group<'_>> =

@@ -2,7 +2,7 @@
 
 use crate::methods::{Family, Method};
 
-/// The methods by their ids.
+/// The methods that only `translate` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
     Method::new("array", "page-table array", Family::Pool).toned("t3"),
     Method::new("hash", "hash table", Family::Pool).toned("t4"),

@@ -10,23 +10,24 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 /// Parameters of `translate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Length of a trial.
+    /// Length of a trial, in seconds.
     pub(crate) cell_s: f64,
-    /// Bytes of the pages that are accessed, all in memory.
+    /// Sizes in bytes of the pages that are accessed, all in memory.
     pub(crate) working_set_bytes: Vec<u64>,
-    /// Thread counts; a count above the number of CPUs is left out.
+    /// Thread counts; the plan leaves out counts above the number of CPUs.
     pub(crate) threads: Vec<u32>,
-    /// Also the controls: frames in small pages, and a hash table with locks and pins as in the textbook.
+    /// Whether the controls are measured too: frames in small pages, and a hash table with locks and pins as in the
+    /// textbook.
     pub(crate) controls: bool,
 }
 
 impl Params {
-    /// A first look: one size, one thread.
+    /// The parameters of the quick preset: one working set, one thread.
     fn quick() -> Self {
         Self { cell_s: 0.1, working_set_bytes: vec![128 * MIB], threads: vec![1], controls: false }
     }
 
-    /// Working sets from the size of the caches to far beyond them.
+    /// The parameters of the standard preset: working sets from the size of the caches to far beyond them.
     fn standard() -> Self {
         Self {
             cell_s: 0.3,
@@ -36,7 +37,7 @@ impl Params {
         }
     }
 
-    /// Larger working sets, longer trials, more threads.
+    /// The parameters of the paper preset: larger working sets, longer trials, more threads.
     fn paper() -> Self {
         Self {
             cell_s: 2.0,

@@ -1,6 +1,7 @@
-//! The ways from a page's id to its bytes. References in pages are ids, but for the swizzled ones, which are addresses.
+//! The ways to get from a page's id to its bytes. References in pages are ids; only swizzled references are addresses.
 //!
-//! Kept true by: a pool's frames are a permutation of the ids, so that no method gains by both being in one order.
+//! Kept true by: a pool's frames are a permutation of the ids, so that no method gains from frames and ids in the same
+//! order.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -8,48 +9,48 @@ use std::sync::{PoisonError, RwLock};
 use super::frames::{Frames, MappedPages, Page};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// Set in a table's word when the page is in memory; a pool must check it before it uses a frame.
+/// Bit of a page table's word: set when the page is in memory. A pool must check it before it uses the frame.
 const RESIDENT: u64 = 1 << 63;
-/// Bit of a reference: set when it is an id, not an address.
+/// Bit of a reference: set when the reference is an id, not an address.
 const UNSWIZZLED: u64 = 1;
-/// Number of locks of the pinning table.
+/// Number of locks over which the pinning hash table is divided.
 const SHARDS: usize = 64;
 
-/// Pages that are found by reference.
+/// A set of pages that are found by reference.
 pub(super) trait Place: Sync {
     /// Returns the number of pages.
     fn page_count(&self) -> usize;
-    /// The value that another page must contain to refer to this one.
+    /// Returns the reference by which other pages refer to page `id`.
     fn reference(&self, id: usize) -> u64;
-    /// Writes a page; called before the first read.
+    /// Writes page `id`; only before [`Self::seal`].
     fn write(&mut self, id: usize, page: &Page) -> Result<()>;
-    /// Ends the writing: all pages are written.
+    /// Ends the writing, after all pages are written and before the first read.
     fn seal(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Calls `look` with a page; `None` when it is not in memory, where a pool would have to wait.
+    /// Calls `look` with the referenced page; `None` when the page is not in memory, where a pool would have to wait.
     fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R>;
     /// Returns the memory, in bytes, of the tables that lead from a reference to its page.
     fn table_bytes(&self) -> usize;
 }
 
-/// The error for a missing page: here no page is ever evicted.
+/// The error for a page that is not found, which cannot happen because no page is evicted here.
 pub(super) fn lost() -> LabError {
     LabError::new(LabErrorKind::System, "translate: a page that was put into memory is not found")
 }
 
-/// Frame numbers in random order.
+/// Returns the frame numbers below `count` in random order.
 fn shuffled(count: usize, seed: u64) -> Vec<u32> {
     let mut frames: Vec<u32> = (0..count as u32).collect();
     fastrand::Rng::with_seed(seed ^ 0x6672_616d).shuffle(&mut frames);
     frames
 }
 
-/// A mapping from ids to frames; references are ids.
+/// A mapping from page ids to frames, for places whose references are ids.
 trait Table: Sync {
     fn frames(&self) -> &Frames;
     fn frames_mut(&mut self) -> &mut Frames;
-    /// The frame of a page; `None` when it is not in memory.
+    /// Returns the frame of page `id`; `None` when the page is not in memory.
     fn frame(&self, id: u64) -> Option<usize>;
     fn bytes(&self) -> usize;
 }
@@ -113,7 +114,7 @@ impl Table for Array {
     }
 }
 
-/// An open-addressing hash table, half full: id and frame side by side.
+/// An open-addressing hash table, half full, with id and frame of a page side by side.
 pub(super) struct Hash {
     frames: Frames,
     slots: Vec<[AtomicU64; 2]>,
@@ -155,7 +156,7 @@ impl Table for Hash {
         &mut self.frames
     }
 
-    /// Probes from slot to slot: another id leads to the next one; an empty one means that the page is not resident.
+    /// Probes slot after slot until the id is found; an empty slot means that the page is not in memory.
     #[inline]
     fn frame(&self, id: u64) -> Option<usize> {
         let mut at = self.home(id);
@@ -174,15 +175,15 @@ impl Table for Hash {
     }
 }
 
-/// The same table behind locks, with a pin on each page in use, which in the textbook's buffer pool keeps a page from
-/// being evicted under its reader.
+/// The hash table behind locks, with a pin on each page in use. In the textbook's buffer pool the pin keeps a page from
+/// being evicted while it is read.
 pub(super) struct Pinned {
     hash: Hash,
     locks: Vec<Lock>,
     pins: Vec<AtomicU32>,
 }
 
-/// A lock on a cache line of its own.
+/// A lock that fills a cache line of its own.
 #[repr(align(128))]
 struct Lock(RwLock<()>);
 
@@ -225,7 +226,7 @@ impl Place for Pinned {
     }
 }
 
-/// References that are replaced by addresses in the pages themselves: no table is needed once a reference is swizzled.
+/// Frames whose references are addresses in the pages themselves, so that a swizzled reference needs no table.
 pub(super) struct Swizzled {
     frames: Frames,
     numbers: Vec<u32>,
@@ -268,7 +269,7 @@ impl Place for Swizzled {
     }
 }
 
-/// The mapped file: the hardware translates.
+/// A mapped file, for which the hardware translates a page's number to its frame.
 pub(super) struct Mapped(MappedPages);
 
 impl Mapped {
@@ -299,13 +300,13 @@ impl Place for Mapped {
         Some(look(self.0.pages().get(reference as usize)?))
     }
 
-    /// The kernel's page table: eight bytes a mapped page, where pages are small.
+    /// Returns the bytes of the kernel's page table: eight for each mapped page, where pages are small.
     fn table_bytes(&self) -> usize {
         self.0.count() * 8
     }
 }
 
-/// Bytes of this process in huge pages of any kind; `None` where the kernel gives no value.
+/// Returns the bytes of this process's memory in huge pages of any kind; `None` where the kernel gives no value.
 pub(super) fn huge_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let names = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];

@@ -7,13 +7,14 @@ use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::summary::{Family, Group, Metric};
 
-/// The rules of the verdict for which this experiment gives evidence, with the functions that find it.
+/// The rules of the verdict for which `translate` gives evidence, each with the function that finds the evidence in the
+/// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, lookups)];
 
-/// Reasons from lookups in the largest working set.
+/// Finds reasons in lookups in the largest working set.
 fn lookups(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    // No access waits for a device, so more threads than CPUs do as much as one a CPU.
+    // No access waits for a device, so more threads than CPUs do as much work as one thread for each CPU.
     let wanted = workload.threads.map(|count| count.min(records.file.run.machine.cpu_count.max(1)));
     let lookups: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == LOOKUP).collect();
     let set = |group: &Group<'_>| {

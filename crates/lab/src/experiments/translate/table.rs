@@ -4,7 +4,8 @@ use super::ID;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary, target_title};
 
-/// A row a method and thread count, a column a variant and working set: the time of one operation.
+/// Builds a row for each method and thread count, and a column for each variant and working set: the time of one
+/// operation.
 pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
     let experiment = ID;
     let mut rows: Vec<(&str, u32)> = Vec::new();

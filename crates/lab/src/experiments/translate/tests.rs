@@ -54,7 +54,7 @@ fn a_tree_finds_its_keys_and_no_others_however_many_pages_it_has() {
 }
 
 #[test]
-fn a_page_that_holds_something_else_is_counted() {
+fn a_page_with_wrong_content_is_counted() {
     let mut place = Array::new(Frames::in_small_pages(16).unwrap(), 1);
     let tree = tree::Tree::build(&mut place, 5).unwrap();
     place.write(3, &[0; frames::PAGE_WORDS]).unwrap();
@@ -74,7 +74,7 @@ fn a_page_that_holds_something_else_is_counted() {
 }
 
 #[test]
-fn what_does_not_fit_or_is_not_there_is_said() {
+fn trials_without_enough_memory_or_cpus_are_skipped_with_the_reason() {
     let mut config = config();
     let available = Available { memory_available_bytes: Some(3 << 20), ..Available::default() };
     let none = plan(&config, &available);

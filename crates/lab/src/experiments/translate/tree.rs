@@ -1,5 +1,5 @@
-//! The work: a random cycle through all pages, and lookups in a B+tree. Both build their pages first and check every
-//! value they read.
+//! The work of `translate`: following a random cycle through all pages, and lookups in a B+tree. Both build their pages
+//! first and check every value that they read.
 
 use super::frames::{PAGE_WORDS, Page};
 use super::places::{Place, lost};
@@ -8,12 +8,12 @@ use crate::machine::content::tag;
 use crate::measure::Worker;
 use crate::workload::PAGE_BYTES;
 
-/// Operations between two checks whether the time is over.
+/// Number of operations between two checks whether the trial's time is over.
 const BATCH: u64 = 256;
-/// Words of a cache line; a page has 64 lines.
+/// Number of words in a cache line; a page has 64 lines.
 const LINE_WORDS: usize = 8;
 
-/// The next step of a thread: a page, a word in it, and the tag expected there.
+/// A position in the cycle: the reference of a page, the word at which its record begins, and the tag expected there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     reference: u64,
@@ -21,8 +21,8 @@ pub(super) struct Step {
     tag: u64,
 }
 
-/// A random cycle through all pages. The record of a page lies in a line chosen at random: if it were always the first,
-/// all records would compete for the same sets of the caches.
+/// A random cycle through all pages. The record of a page lies in a random cache line of it: if it were always the
+/// first, all records would compete for the same sets of the CPU's caches.
 pub(super) struct Cycle {
     order: Vec<u32>,
     seed: u64,
@@ -30,7 +30,7 @@ pub(super) struct Cycle {
 }
 
 impl Cycle {
-    /// Writes a record into each page: its tag, and reference, tag and line of the next.
+    /// Writes a record into each page: the page's tag, and reference, tag and word of the next page in the cycle.
     pub(super) fn build<P: Place>(place: &mut P, seed: u64) -> Result<Self> {
         let count = place.page_count();
         let mut order: Vec<u32> = (0..count as u32).collect();
@@ -47,7 +47,7 @@ impl Cycle {
         Ok(cycle)
     }
 
-    /// Returns the start of one of several threads: the threads are spread over the cycle.
+    /// Returns the position at which a thread starts: the threads are spread evenly over the cycle.
     pub(super) fn start(&self, thread: u32, threads: u32) -> Step {
         self.step(self.order.len() * thread as usize / threads.max(1) as usize)
     }
@@ -60,7 +60,7 @@ impl Cycle {
     }
 }
 
-/// Follows references from page to page until the time is over.
+/// Follows references from page to page until the trial's time is over.
 pub(super) fn follow<P: Place>(worker: &mut Worker<'_>, place: &P, start: Step) -> Result<()> {
     let mut at = start;
     worker.start();
@@ -81,31 +81,31 @@ pub(super) fn follow<P: Place>(worker: &mut Worker<'_>, place: &P, start: Step) 
     Ok(())
 }
 
-/// Entries of a leaf: keys of 8 bytes and values of 120, as the vmcache paper has them.
+/// Number of entries in a leaf, with keys of 8 bytes and values of 120 as in the vmcache paper.
 const LEAF_ENTRIES: usize = 31;
 const VALUE_WORDS: usize = 15;
-/// Position of the values, after the head and the keys.
+/// Word of a leaf at which its values begin, after the head and the keys.
 const VALUES_AT: usize = 32;
-/// Children of an inner node; their references begin in the middle.
+/// Largest number of children of an inner node, and the word at which their references begin.
 const CHILDREN: usize = 255;
 const CHILDREN_AT: usize = 256;
 
-/// A B+tree with odd keys 1, 3, 5, …; the value of key 2i + 1 begins with the tag of i. A node's first word is its level and,
-/// in the upper half, its count.
+/// A B+tree with the odd keys 1, 3, 5, …; the value of key 2i + 1 begins with the tag of i. A node's first word is its
+/// level and, in the upper half, its number of keys.
 pub(super) struct Tree {
     root: u64,
     levels: u32,
     entries: u64,
 }
 
-/// The result of searching a node.
+/// The result of searching a node: the reference of a child, or the first word of a value.
 enum Answer {
     Child(u64),
     Value(u64),
 }
 
 impl Tree {
-    /// Builds the tree over all pages of a place, full nodes from left to right.
+    /// Builds the tree in all pages of a place, filling nodes from left to right.
     pub(super) fn build<P: Place>(place: &mut P, seed: u64) -> Result<Self> {
         let inner_of = |leaves: usize| {
             let mut level = leaves;
@@ -154,16 +154,16 @@ impl Tree {
         Ok(Self { root, levels: height as u32, entries: (leaves * LEAF_ENTRIES) as u64 })
     }
 
-    /// Levels, leaves included.
+    /// Returns the number of levels, leaves included.
     pub(super) fn levels(&self) -> u32 {
         self.levels
     }
 
-    /// Looks up random keys until the time is over.
+    /// Looks up random keys until the trial's time is over.
     pub(super) fn look_up<P: Place>(&self, worker: &mut Worker<'_>, place: &P, seed: u64, thread: u32) -> Result<()> {
         let mut random = fastrand::Rng::with_seed(tag(seed, u64::from(thread)));
-        // Zero as long as every value is right, which is known only when each has been loaded: so each lookup waits for
-        // the last one.
+        // `last` stays zero as long as every value is right, but the CPU knows this only after it has loaded the value:
+        // so each lookup waits for the one before.
         let mut last = 0;
         worker.start();
         while worker.running() {
@@ -179,7 +179,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The first word of a key's value; `None` when there is none, or a node is malformed.
+    /// Returns the first word of a key's value; `None` when the key is absent or a node is malformed.
     #[inline]
     pub(super) fn find<P: Place>(&self, place: &P, key: u64) -> Result<Option<u64>> {
         let mut reference = self.root;
