@@ -55,8 +55,8 @@ pub(crate) struct Description {
     pub(crate) contributions: &'static [(&'static str, Contribute)],
     /// The evidence that the experiment's records give for rules of the verdict.
     pub(crate) evidence: &'static [Evidence],
-    /// Figures that count losses (of commits, for example), each with the words for the things lost. A comparison of
-    /// two results reports every increase, however small.
+    /// Names of figures that count losses, such as lost commits, each with its words for a warning. A comparison of two
+    /// results warns of every increase, however small.
     pub(crate) losses: &'static [(&'static str, &'static str)],
     /// Whether all trials of the experiment make their warm state themselves; see [`Experiment::warms_itself`].
     pub(crate) warms_itself: bool,
@@ -133,7 +133,7 @@ pub(crate) trait Experiment: Sync {
         0.0
     }
 
-    /// Whether a trial makes its warm state itself, so that the runner need not read its files into the page cache: a
+    /// Whether a trial makes its warm state itself, so that the runner need not read its files into the page cache. A
     /// trial of the engine's pool fills the pool, and data that is made in memory has no file at all.
     fn warms_itself(&self, spec: &TrialSpec) -> bool {
         let description = self.description();
@@ -317,14 +317,14 @@ pub(crate) enum SmallFiles {
     /// No small files.
     #[default]
     Nothing,
-    /// The given number of files, of the given size.
+    /// Small files of the experiment's own: the given number, of the given size.
     Own {
         /// Number of files.
         count: u32,
         /// Bytes of each file.
         file_bytes: u64,
     },
-    /// The files of another experiment, as they are.
+    /// The small files that another experiment of the run requests, used as they are.
     Shared,
 }
 

@@ -39,7 +39,7 @@ pub(crate) static ALL: [&dyn Experiment; 13] = [
     &claims::Claims,
 ];
 
-/// The experiment with this id; `None` for an experiment of a newer nofault, whose records are read all the same.
+/// The experiment with this id; `None` for an experiment of a newer nofault, whose records can be read even so.
 pub(crate) fn find(id: ExperimentId) -> Option<&'static dyn Experiment> {
     ALL.into_iter().find(|experiment| experiment.id() == id)
 }
@@ -115,7 +115,7 @@ mod tests {
     use crate::experiment::Available;
 
     #[test]
-    fn no_two_experiments_have_one_name_and_each_is_found_by_its_own() {
+    fn experiment_names_are_unique_and_each_finds_its_experiment() {
         for experiment in ALL {
             let id = experiment.id();
             assert_eq!(ids().filter(|other| *other == id).count(), 1, "{id}");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_experiment_states_its_question_its_procedure_and_what_would_change_the_answer() {
+    fn every_experiment_states_its_question_procedure_and_conditions() {
         for experiment in ALL {
             let description = experiment.description();
             assert!(!description.question.is_empty() && !description.procedure.is_empty(), "{}", experiment.id());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_method_that_is_planned_is_known_and_no_id_has_two() {
+    fn every_planned_method_is_known_and_method_ids_are_unique() {
         let config = Config::preset(Preset::Standard);
         for experiment in ALL {
             let plan = experiment.plan(&config, &Available::default());
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_experiment_has_figures_of_others_and_every_row_a_value_for_each_column() {
+    fn every_experiment_has_published_figures_with_a_value_for_every_column() {
         for experiment in ALL {
             assert!(!experiment.description().literature.is_empty(), "{}", experiment.id());
             for table in experiment.description().literature {

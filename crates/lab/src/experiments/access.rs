@@ -249,13 +249,13 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let (way, durable) = way_of(&spec.variant, &spec.method)
         .ok_or_else(|| usage(format!("unknown method '{}' of '{}'", spec.method, spec.variant)))?;
     if spec.params.block_bytes != BLOCK_BYTES as u64 || spec.params.threads != 1 {
-        return Err(usage(format!("it is one thread and blocks of {BLOCK_BYTES} bytes, not {}", spec.params)));
+        return Err(usage(format!("a trial has one thread and blocks of {BLOCK_BYTES} bytes, not {}", spec.params)));
     }
     if !(1..=4096).contains(&spec.params.depth) || (way != Way::Ring && spec.params.depth != 1) {
         return Err(usage(format!("a depth of {} does not suit {}", spec.params.depth, spec.method)));
     }
     if spec.target.paths.len() != 1 {
-        return Err(usage(format!("{} paths: it works on one file or device", spec.target.paths.len())));
+        return Err(usage(format!("{} paths: a trial works on one file or device", spec.target.paths.len())));
     }
     let layout = Layout::new(&spec.target, BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
     let mut outcome = match spec.variant.as_str() {

@@ -303,7 +303,7 @@ fn only_path<'a>(spec: &TrialSpec, layout: &'a Layout) -> Result<&'a Path> {
     match layout.paths.as_slice() {
         [path] => Ok(path),
         paths => {
-            let message = format!("{}: {} files, and it works on one", spec.key(), paths.len());
+            let message = format!("{}: {} files, but a trial works on one", spec.key(), paths.len());
             Err(LabError::new(LabErrorKind::Usage, message))
         }
     }

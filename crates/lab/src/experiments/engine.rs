@@ -4,8 +4,8 @@
 //! and other databases, with the quantities to compare and the project's aims. A trial (`execute`, `trial`) finds its
 //! database in the lab's folder or makes it (`place`), so that the user can measure any work alone, in any order.
 //!
-//! Kept true by: every value that is read is verified in full while it is timed; the engine and the device take turns,
-//! so that a drift of the machine affects both; where memory is limited, one store runs at a time and may use all of
+//! Kept true by: every value that is read is verified in full while it is timed. The engine and the device take turns,
+//! so that a drift of the machine affects both. Where memory is limited, one store runs at a time and may use all of
 //! the limit.
 
 mod crash;

@@ -189,7 +189,7 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
         content_seed: Some(config.seed),
     };
     if cpus() < 2 {
-        skip(plan, "memory", "one CPU only: nobody to contend with, and nobody to shoot down".into());
+        skip(plan, "memory", "one CPU only: no other CPU contends, and none needs a shootdown".into());
     }
     let mut counts = vec![1, cpus()];
     counts.dedup();
@@ -250,7 +250,7 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
     add("scan", "pread-direct", read_trials::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
 }
 
-/// Measures one method.
+/// Measures one trial.
 ///
 /// # Errors
 /// `Usage` for an unknown method; the error of opening, mapping or reading.

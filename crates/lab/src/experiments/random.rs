@@ -177,7 +177,7 @@ fn plan_target(
     }
 }
 
-/// Measures one method.
+/// Measures one trial.
 ///
 /// # Errors
 /// `Usage` for an unknown method; the error of opening or reading.

@@ -181,7 +181,7 @@ fn trial(
 /// Measures one trial.
 ///
 /// # Errors
-/// `Usage` for unknown variants and methods; the errors of stores and system.
+/// `Usage` for unknown variants and methods; otherwise the error of the store or the system.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let unknown = || {
         let what = format!("safety: unknown method '{}' of '{}'", spec.method, spec.variant);

@@ -6,9 +6,8 @@
 //! Over several files consecutive stripes lie on consecutive files: the ring reads them through a striped disk, the map
 //! through one map a file.
 //!
-//! Ring and fio run twice: with buffers in huge pages, and with buffers in 4 KiB pages (`buffers=small`), because the
-//! block layer splits large requests over scattered pages, and this splitting can change the rate more than the choice
-//! of method.
+//! Ring and fio run twice: with buffers in huge pages, and with buffers in 4 KiB pages (`buffers=small`). The block
+//! layer splits large requests over scattered pages, and this can change the rate more than the choice of method does.
 
 mod findings;
 mod hypotheses;
@@ -249,7 +248,7 @@ fn with_part(config: &Config, mut params: Params) -> Params {
     params
 }
 
-/// Measures one method.
+/// Measures one trial.
 ///
 /// # Errors
 /// `Usage` for an unknown method or sizes that are no numbers; the error of opening or reading.

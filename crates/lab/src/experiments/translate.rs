@@ -2,8 +2,8 @@
 //! MMAP in Your Database Management System?" (CIDR 2022), which holds that it can.
 //!
 //! A buffer pool must find the frame of a page by itself; for a map the hardware does it. Methods: an array indexed by
-//! page id, a hash table, pointers swizzled into the parent, and a mapped file with small and with huge pages; as
-//! controls the array over frames in small pages, and a hash table behind locks that pins its pages, as in the
+//! page id, a hash table, pointers swizzled into the parent, and a mapped file with small and with huge pages.
+//! Controls: the array over frames in small pages, and a hash table behind locks that pins its pages, as in the
 //! textbook. All but the map check whether the page is resident.
 //!
 //! Two variants of the work. In both each access depends on the one before, so that the CPU overlaps no accesses that
@@ -189,7 +189,7 @@ fn trial(config: &Config, variant: &str, method: &str, working_set: u64, threads
     }
 }
 
-/// Measures one method.
+/// Measures one trial.
 ///
 /// # Errors
 /// `Usage` for an unknown method or variant; `NoSpace` without the memory; `Unsupported` where a map gets no huge

@@ -36,7 +36,7 @@ impl Means {
     }
 }
 
-/// Returns the file or device itself, or all files in a folder and its subfolders, as they are now.
+/// Returns `path` itself for a file or device; for a folder, all files that are now in it and its subfolders.
 pub fn files_of(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_path_buf()];
@@ -116,7 +116,7 @@ fn checked(method: String, paths: &[&Path]) -> Prepared {
     let resident_bytes = paths.iter().map(|path| residency(path)).sum::<Option<u64>>();
     let method = match resident_bytes {
         Some(bytes) => format!("{method}; checked: {} resident", human_bytes(bytes)),
-        None => format!("{method}; not checked, as the kernel does not tell what is resident"),
+        None => format!("{method}; not checked, as the kernel does not count resident pages"),
     };
     Prepared { method, resident_bytes }
 }
@@ -133,7 +133,7 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1; 8 * MIB as usize]).unwrap();
         if residency(&path).is_none() {
-            eprintln!("skipped: the kernel does not tell what is resident");
+            eprintln!("skipped: the kernel does not count resident pages");
             return;
         }
         let cold = make_cold(&[&path], Means::Advise).unwrap();

@@ -31,7 +31,7 @@ pub fn check_unused(path: &Path) -> Result<u64> {
     }
     let number = format!("{}:{}", rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
     let busy = |what: String| {
-        let message = format!("{} {what}: the lab leaves it alone; choose a device that nobody uses", path.display());
+        let message = format!("{} {what}: the lab leaves it alone; choose an unused device", path.display());
         Err(LabError::new(LabErrorKind::Busy, message))
     };
     let folder = format!("/sys/dev/block/{number}");
@@ -155,7 +155,7 @@ pub(super) fn open(path: &Path, write: bool) -> Result<File> {
             other => return other.map_err(|error| fail("open", path, &error)),
         }
     }
-    let message = format!("{} is in use: choose a device that nobody uses", path.display());
+    let message = format!("{} is in use: choose an unused device", path.display());
     Err(LabError::new(LabErrorKind::Busy, message))
 }
 

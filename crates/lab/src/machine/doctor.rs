@@ -280,7 +280,8 @@ fn storage(report: &mut DoctorReport, folder: &WorkDir) {
     }
 }
 
-/// Median microseconds of an overwrite with fdatasync, and of one with RWF_DSYNC.
+/// Measures durable overwrites. Returns the median microseconds of one with fdatasync, and of one with RWF_DSYNC where
+/// that is supported.
 fn sync_costs(path: &Path) -> Result<(f64, Option<f64>)> {
     let file = data::open_direct(path, false)?;
     let mut block = data::buffer(BLOCK_BYTES)?;
@@ -309,7 +310,8 @@ fn sync_costs(path: &Path) -> Result<(f64, Option<f64>)> {
     Ok((fdatasync, dsync.ok()))
 }
 
-/// Random direct reads for half a second, verified: reads per second, and the kind of disk that made them.
+/// Measures verified random direct reads for half a second. Returns reads per second, and the kind of disk that made
+/// them.
 fn read_rate(path: &Path, block_bytes: usize, depth: usize) -> Result<(f64, &'static str)> {
     let options = FileOptions { direct: DirectIo::Prefer, write: false, create: false };
     let disk: Box<dyn Disk> = match UringDisk::open(path, &options) {
@@ -356,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_has_a_verdict_and_what_is_missing_says_what_to_do() {
+    fn every_finding_has_a_verdict_and_a_missing_ability_has_a_remedy() {
         let outer = tempfile::tempdir().unwrap();
         let dir = outer.path().join("lab");
         let report = doctor(&dir);

@@ -106,7 +106,7 @@ impl FaultyFs {
         self.rules.ranges().clear();
     }
 
-    /// Number of reads that were made to fail.
+    /// Returns the number of reads that have failed so far.
     pub fn reads_failed(&self) -> u64 {
         self.rules.failed.load(Ordering::Relaxed)
     }

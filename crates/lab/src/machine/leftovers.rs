@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_dead_process_left_is_removed_and_what_a_living_one_holds_is_not() {
+    fn resources_of_dead_processes_are_removed_and_those_of_living_processes_stay() {
         let kind = format!("test{}", std::process::id());
         let mine = Entry::record(&kind, "mine").unwrap();
         let dead = record_as(&kind, &format!("{}-1", std::process::id()), "left");

@@ -1,9 +1,9 @@
 //! The lab's data as a database of the engine: it holds the same content as the data file, so that the engine's own
 //! pool can read it beside the map and the raw calls.
 //!
-//! A block of the data is [`ENTRIES_PER_BLOCK`] entries of one leaf: with keys of 8 bytes and values of [`VALUE_BYTES`]
-//! four of them fill a page of 4 KiB, so that a block costs the engine one page, as it costs the other methods.
-//! Values begin and end with the block's tag ([`content`]), so that they are verified the same way.
+//! A block of the data is [`ENTRIES_PER_BLOCK`] entries of one leaf. With keys of 8 bytes and values of
+//! [`VALUE_BYTES`], four entries fill a page of 4 KiB, so that a block costs the engine one page, as it costs the other
+//! methods. Values begin and end with the block's tag ([`content`]), so that they are verified the same way.
 //!
 //! Kept true by: the folder carries the lab's marker before anything else is put into it, and only a folder with the
 //! marker is ever removed.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_lab_left_is_replaced_and_a_foreign_folder_is_not() {
+    fn a_database_left_by_a_killed_lab_is_replaced_and_a_foreign_folder_is_not() {
         let folder = tempfile::tempdir().unwrap();
         std::mem::forget(make(folder.path()).unwrap());
         drop(make(folder.path()).unwrap());

@@ -1,8 +1,8 @@
 //! Block devices of RAM (zram), which the lab makes, fills and removes itself: they show the software's ceiling even
 //! where the disk is slow. The content is incompressible, so each takes as much memory as it holds.
 //!
-//! Kept true by: only devices that this process made are removed, or, after a crash, the ones that [`leftovers`]
-//! recorded: same name and same `diskseq`, which the kernel gives to a device once and never again.
+//! Kept true by: only devices that this process made are removed, or, after a crash, devices that [`leftovers`]
+//! recorded. A recorded device must still have its name and its `diskseq`, a number that the kernel never gives twice.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_of_a_device_stays_in_memory_for_as_long_as_it_is_held() {
+    fn pages_read_from_a_device_stay_cached_while_it_is_open() {
         let Some(device) = ram() else { return };
         let path = device.path();
         let read_bytes = 4 << 20;
@@ -234,7 +234,7 @@ mod tests {
             let (warm, _held) = cache::make_warm(&[&path], read_bytes).unwrap();
             warm.resident_bytes.is_none_or(|bytes| bytes >= read_bytes)
         });
-        assert!(stays, "nothing of what was read is in the page cache");
+        assert!(stays, "none of the pages that were read is in the page cache");
     }
 
     #[test]

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_device_is_refused_as_impossible_here() {
+    fn a_path_without_a_block_device_is_refused_as_unsupported() {
         let error = ReadAhead::set(&[Path::new("/proc/self/status")], 128).unwrap_err();
         assert_eq!(error.kind(), LabErrorKind::Unsupported);
     }

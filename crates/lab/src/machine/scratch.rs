@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scratch_folder_goes_with_its_guard_or_with_the_next_lab_and_nothing_else_goes() {
+    fn a_scratch_folder_is_removed_by_its_guard_or_the_next_lab_and_other_folders_stay() {
         let outer = tempfile::tempdir().unwrap();
         let scratch = Scratch::make(outer.path(), "trial").unwrap();
         let path = scratch.path().to_path_buf();

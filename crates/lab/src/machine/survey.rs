@@ -220,7 +220,7 @@ impl Observations {
             ));
         }
         if self.multi_gen_lru.as_deref().is_some_and(|mode| mode != "0x0000" && mode != "n") {
-            add("The kernel evicts by multi-generational LRU, which is cheaper than what the 2022 paper measured. Left on.".into());
+            add("The kernel evicts by multi-generational LRU, which is cheaper than the LRU of the 2022 paper. Left on.".into());
         }
         match self.huge_pages.as_deref() {
             Some("always") => add(
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bias_is_said_when_it_is_there_and_only_then() {
+    fn each_bias_is_reported_exactly_when_present() {
         let quiet = Observations {
             cpu_count: 2,
             read_ahead_kb: Some(128),

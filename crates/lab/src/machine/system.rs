@@ -9,7 +9,7 @@ use crate::error::LabError;
 /// Builds the error of doing `action` to `path`, with the next step where one is known.
 pub(super) fn fail(action: &str, path: &Path, error: &std::io::Error) -> LabError {
     let next = match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; run as a user who may, or choose another place",
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; run as a user with the right, or choose another place",
         Some(libc::ENOSPC | libc::EDQUOT) => "; free some space, or ask for less data",
         _ => "",
     };
@@ -154,11 +154,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_lives_and_one_that_never_was_does_not() {
+    fn this_process_is_alive_and_a_process_that_never_existed_is_not() {
         assert!(is_alive(&process_name()));
         assert!(!is_alive(&format!("{}-1", std::process::id())), "same id, other start: another process");
         assert!(!is_alive("4294967294-77"));
-        assert!(is_alive("not-a-name"), "what is not understood is not removed");
+        assert!(is_alive("not-a-name"), "a name that cannot be parsed counts as alive");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A killed lab: the resources that end with its process, and the ones that the next start removes.
+//! Tests of a killed lab: the resources that end with its process, and the resources that the next start removes.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! The lab's one folder: taken for one lab at a time, written to only under the lab's own names, left as it was found.
 //!
-//! Kept true by: the lock is the kernel's (flock), so it ends with the process, even when the process is killed; only
+//! Kept true by: the lock is the kernel's (flock), so it ends with the process, even when the process is killed. Only
 //! files named `*.data` that carry the lab's marker are removed, and the folder itself only when the lab made it and it
 //! is empty.
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_lab_in_the_folder_is_told_who_is_there() {
+    fn a_second_lab_in_the_folder_is_refused_with_the_process_of_the_first() {
         let outer = tempfile::tempdir().unwrap();
         let first = WorkDir::open(outer.path(), false).unwrap();
         let error = WorkDir::open(outer.path(), false).unwrap_err();

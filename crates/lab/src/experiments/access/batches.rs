@@ -151,7 +151,7 @@ impl Ring {
         self.queue.reap(1, &mut self.done)?;
         match self.done.pop() {
             Some(completion) => Ok(completion.result.map(|_| ())?),
-            None => Err(LabError::new(LabErrorKind::System, "a sync did not come back")),
+            None => Err(LabError::new(LabErrorKind::System, "a sync did not complete")),
         }
     }
 
@@ -171,7 +171,7 @@ pub(super) fn take(completion: Completion) -> Result<IoBuf> {
 }
 
 fn no_buffer() -> LabError {
-    LabError::new(LabErrorKind::System, "the ring kept a buffer")
+    LabError::new(LabErrorKind::System, "the ring did not return a buffer")
 }
 
 /// Extracts the features that the kernel refused from a ring's notes.

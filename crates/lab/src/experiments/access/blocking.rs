@@ -154,7 +154,7 @@ impl Writer {
         let action = || format!("write {BLOCK_BYTES} bytes at {offset_bytes} of {}", self.path.display());
         match written {
             Ok(BLOCK_BYTES) => Ok(()),
-            Ok(short) => Err(LabError::new(LabErrorKind::System, format!("{}: it took only {short}", action()))),
+            Ok(short) => Err(LabError::new(LabErrorKind::System, format!("{}: only {short} were written", action()))),
             Err(error) => Err(LabError::system(action(), &error.into())),
         }
     }

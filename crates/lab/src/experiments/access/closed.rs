@@ -218,7 +218,7 @@ impl History {
             let offset = positions.next();
             if !history.is_whole(layout, offset)? {
                 let message = format!(
-                    "{} is not overwritten: what stands at {offset} is not what must; remove the file, the lab makes it anew",
+                    "{} is not overwritten: the block at {offset} has wrong content; remove the file, the lab makes it anew",
                     layout.paths[0].display()
                 );
                 return Err(LabError::new(LabErrorKind::Damaged, message));

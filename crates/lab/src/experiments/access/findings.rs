@@ -162,7 +162,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
                 comparison.show(),
             ),
             key_figure: Some(comparison.key_figure(
-                format!("p99 at a fixed rate ÷ what a closed loop reports, {}", open.label()),
+                format!("p99 at a fixed rate ÷ p99 in a closed loop, {}", open.label()),
                 format!(
                     "{} against {}",
                     shown(comparison.a, Unit::Seconds),

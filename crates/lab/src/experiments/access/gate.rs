@@ -27,13 +27,13 @@ const SPARE_BYTES_MIN: u64 = 64 << 20;
 /// device in use.
 pub(super) fn check_writable(target: &Target) -> Result<u64> {
     let [at] = target.paths.as_slice() else {
-        let message = format!("{} paths are not overwritten: it works on one file or device", target.paths.len());
+        let message = format!("{} paths are not overwritten: a trial works on one file or device", target.paths.len());
         return Err(LabError::new(LabErrorKind::Usage, message));
     };
     let (at, path) = (Path::new(at), at);
     let refuse = |kind, why: &str| Err(LabError::new(kind, format!("{path} is not overwritten: {why}")));
     let Some(seed) = target.content_seed else {
-        return refuse(LabErrorKind::Usage, "what it holds is unknown to the lab; devices like this are only read");
+        return refuse(LabErrorKind::Usage, "its content is unknown to the lab; such a device is only read");
     };
     let meta = fs::symlink_metadata(at).map_err(|error| LabError::system(format!("look at {path}"), &error))?;
     let found = if meta.file_type().is_block_device() {

@@ -87,7 +87,7 @@ fn every_planned_trial_sees_the_same_data_and_leaves_the_files_whole() {
         assert!(outcome.checks.verified > 0, "{key}: {:?}", outcome.checks);
         sums.insert(outcome.checks.checksum, key);
     }
-    assert_eq!(sums.len(), 1, "not all saw the same blocks: {sums:#?}");
+    assert_eq!(sums.len(), 1, "methods read different blocks: {sums:#?}");
     for target in [&available.file, &available.ram[0], &available.devices[0]] {
         assert_whole(target);
     }
@@ -238,7 +238,7 @@ fn a_damaged_file_is_found_before_it_is_written() {
     file.sync_all().unwrap();
     let spec = first(&plan(&config(Preset::Standard), &available), OVERWRITE, "pwrite-direct");
     let error = run(&spec).unwrap_err();
-    assert!(error.kind() == LabErrorKind::Damaged && error.to_string().contains("not what must"), "{error}");
+    assert!(error.kind() == LabErrorKind::Damaged && error.to_string().contains("wrong content"), "{error}");
 }
 
 #[test]

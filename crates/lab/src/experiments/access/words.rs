@@ -4,11 +4,11 @@
 pub(super) const QUESTION: &str = "What does one thread get from each way to read, overwrite and sync?";
 
 /// How `access` measures, as the report explains it.
-pub(super) const METHOD: &str = "One thread, random 4 KiB blocks, data larger than memory. Reads: a map and buffered calls, both told that access is random, \
-     direct calls, and a ring that submits a batch and waits for it. Overwrites: whole blocks, with what stands there already, and a sync \
+pub(super) const METHOD: &str = "One thread, random 4 KiB blocks, data larger than memory. Reads: a map and buffered calls, both advised that access is random, \
+     direct calls, and a ring that submits a batch and waits for it. Overwrites: whole blocks, with their present content, and a sync \
      every so many writes (the settings below), or each write durable by itself. Sync-cost: one block made durable each time. \
-     Open-loop: each method first finds its closed-loop rate in the trial's first quarter, then is asked at a share of it, timed from when \
-     each read was due.";
+     Open-loop: each method first finds its closed-loop rate in the trial's first quarter, then reads at a share of that rate, timed from \
+     the moment when each read was due.";
 
 /// Conditions under which the answer of `access` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[

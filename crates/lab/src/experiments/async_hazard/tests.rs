@@ -44,7 +44,7 @@ fn every_planned_configuration_reads_the_same_bytes() {
         let expected_ops = if spec.variant == RANDOM_TOUCH { 120 } else { 3 * BLOCKS / 16 };
         assert_eq!(outcome.ops, expected_ops, "{}", spec.key());
         let sum = *sums.entry(spec.variant.clone()).or_insert(outcome.checks.checksum);
-        assert_eq!(outcome.checks.checksum, sum, "{} read something else", spec.key());
+        assert_eq!(outcome.checks.checksum, sum, "{} read different data", spec.key());
         assert!(outcome.elapsed_s > 0.0 && outcome.steady.is_none());
     }
     assert_eq!(sums.len(), 2);

@@ -92,7 +92,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Decides by comparing a map with read calls on cached data, at each unit size.
+/// Decides the claim by comparing a map with read calls on cached data, at each unit size.
 fn cached(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::CACHED_READ);
     let metric = Metric::BytesPerS;
@@ -116,7 +116,7 @@ fn cached(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Decides by comparing the gain in rate that mapping calls have from more threads with the gain of read calls.
+/// Decides the claim by comparing the gain in rate that mapping calls have from more threads with the gain of read calls.
 fn calls(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::MAP_CALLS);
     let metric = Metric::OpsPerS;
@@ -153,7 +153,7 @@ fn calls(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Decides by whether the time of mapping a private view anew grows with the number of copied pages.
+/// Decides the claim by whether the time of mapping a private view anew grows with the number of copied pages.
 fn remap(records: &Records<'_>) -> Decision {
     let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, ID, super::PRIVATE_REMAP)
         .into_iter()
@@ -201,7 +201,7 @@ fn pairs<'a>(
     })
 }
 
-/// Decides by comparing uncached buffered reads with direct reads.
+/// Decides the claim by comparing uncached buffered reads with direct reads.
 fn dontcache(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::UNCACHED_READ);
     let mut places = Places::default();
@@ -216,7 +216,7 @@ fn dontcache(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims --preset standard` measures it where the kernel has RWF_DONTCACHE (6.14)")
 }
 
-/// Decides by comparing commits through a writable map with commits by write calls.
+/// Decides the claim by comparing commits through a writable map with commits by write calls.
 fn writable(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::MAP_COMMIT);
     let mut places = Places::default();
@@ -230,7 +230,7 @@ fn writable(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims --preset standard` measures it")
 }
 
-/// Decides by the growth of each store while a reader is held.
+/// Decides the claim by the growth of each store while a reader is held.
 fn readers(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::LONG_READER);
     let mut places = Places::default();

@@ -11,7 +11,7 @@ use crate::summary::{Group, Metric};
 /// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, cached)];
 
-/// Finds reasons in reads of cached data in the smallest units.
+/// Finds reasons for the verdict in reads of cached data in the smallest units.
 fn cached(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     // No access waits for a device, so more threads than CPUs do as much work as one thread for each CPU.

@@ -79,7 +79,7 @@ fn a_private_map_drops_its_copies_when_it_is_mapped_anew() {
     assert_eq!((map.word(0), map.word(1)), (word, 1));
     map.map_again().unwrap();
     assert_eq!((map.word(0), map.word(1)), (word, word));
-    assert_eq!(std::fs::read(&path).unwrap(), vec![9; 3 * PAGE_BYTES], "the file never saw it");
+    assert_eq!(std::fs::read(&path).unwrap(), vec![9; 3 * PAGE_BYTES], "the file is unchanged");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 pub(super) const QUESTION: &str = "Which of the claims for and against mmap hold on this machine?";
 
 /// How `claims` measures, as the report explains it.
-pub(super) const METHOD: &str = "Small trials for what no other experiment decides; each claim names the trials it was judged by. Cached reads: one thread reads a file \
+pub(super) const METHOD: &str = "Small trials for claims that no other experiment decides; each claim names the trials that decide it. Cached reads: one thread reads a file \
      that is in the page cache in units of one size, and adds up a word of each cache line, in the map, or in a buffer that it copied \
      or read into. Calls: threads map a part of 1 MiB of a cached file, touch it and unmap it, or read it. Private map: pages spread over it are \
      changed, then it is mapped anew, which is timed. Commits: whole pages of a file are changed and made durable. Long reader: \

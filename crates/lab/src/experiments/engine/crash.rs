@@ -40,7 +40,7 @@ pub(super) fn crashed(
         engine.db.sync()?;
         let live_bytes = engine.db.stats().log.live_bytes;
         if live_bytes < log_bytes {
-            let why = "a checkpoint was made before the log was full: it would never be";
+            let why = "a checkpoint was made before the log was full: the log would never fill up";
             return Err(LabError::new(LabErrorKind::System, why));
         }
         log_bytes = live_bytes;

@@ -183,7 +183,7 @@ fn reap(queue: &mut dyn Queue, wait_for: usize) -> Result<Vec<Completion>> {
     let mut done = Vec::new();
     queue.reap(wait_for, &mut done)?;
     if done.is_empty() && wait_for > 0 {
-        return Err(LabError::new(LabErrorKind::System, "the device answered nothing"));
+        return Err(LabError::new(LabErrorKind::System, "the device completed no operation"));
     }
     Ok(done)
 }

@@ -27,7 +27,7 @@ pub(super) struct Other<'g, 'a> {
     pub(super) aim: Option<f64>,
 }
 
-/// Whether a figure meets its aim; undecided where the repeats lie on both sides of the aim.
+/// Whether a figure meets its aim; undecided where the repeats lie on both sides of the aim or there is only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Met {
     Yes,

@@ -16,7 +16,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     columns: &["commits per second"],
     rows: &[row("redb", "redb", &[1000.0 / 0.920], "920 ms"), row("LMDB", "lmdb", &[1000.0 / 1.598], "1,598 ms")],
     remarks: &[
-        "A consumer drive without a capacitor: what a sync costs decides, not the store. Here the raw device stands beside the engine's commits.",
+        "A consumer drive without a capacitor: the cost of a sync decides, not the store. Here the raw device stands beside the engine's commits.",
         "Rivals in the same class of durability and the same memory are compared by `nofault lab engines`.",
     ],
 }];

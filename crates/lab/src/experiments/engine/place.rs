@@ -31,7 +31,8 @@ pub(super) enum State {
     Crashed,
 }
 
-/// Description of a database's content: a trial may use a database only if this is equal to its own.
+/// Description of a database's content. A trial may use an existing database only if its description equals the
+/// trial's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Content {
     pub(super) store: String,

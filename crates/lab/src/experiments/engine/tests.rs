@@ -82,7 +82,7 @@ fn only_named_works_are_planned_and_an_unknown_name_is_refused_with_the_list_of_
     let plan = Engine.plan(&config(&["get-one", "space"]), &available(Path::new("here")));
     let variants: BTreeSet<String> = all(&plan).into_iter().map(|spec| spec.variant).collect();
     assert_eq!(variants.into_iter().collect::<Vec<_>>(), ["get-one", "space", "space-updated"]);
-    assert!(plan.skips.is_empty(), "no rival has a part in them");
+    assert!(plan.skips.is_empty(), "these works need no other database");
     let error = config(&["gets"]).validate().unwrap_err();
     assert!(error.kind() == LabErrorKind::Usage && error.to_string().contains("get-many"), "{error}");
 }

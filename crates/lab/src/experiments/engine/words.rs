@@ -17,5 +17,5 @@ pub(super) const CHANGE: &[&str] = &[
     "A faster device: the share of the software in each read grows.",
     "Skewed keys: uniform ones, as here, make the cache as useless as it can be.",
     "Other threads: gets in memory are measured with one and two, tasks on one executor thread.",
-    "More CPUs: the executor, the database's own threads and the kernel's share what there is.",
+    "More CPUs: the executor, the database's own threads and the kernel's share them.",
 ];

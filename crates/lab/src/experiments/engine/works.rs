@@ -80,7 +80,8 @@ pub(super) enum Scope {
 
 /// A measured quantity of a row, and the figures to compare it with.
 pub(super) struct Quantity {
-    /// The quantity's name beside the row's title, in full and for tables; empty for the first quantity of a row.
+    /// The quantity's name beside the row's title, with a short form (`short`) for tables; both are empty for the first
+    /// quantity of a row.
     pub(super) name: &'static str,
     pub(super) short: &'static str,
     pub(super) metric: Metric,

@@ -116,7 +116,7 @@ mod tests {
     const DATA: Data = Data { count: 10, value_bytes: 64, seed: 1 };
 
     #[test]
-    fn an_older_value_than_the_last_committed_is_wrong_and_so_is_one_of_the_future() {
+    fn a_value_older_than_the_last_commit_or_not_yet_begun_is_wrong() {
         let history = History::new(DATA, 10, 1000);
         let loaded = DATA.changed(3, 0).1;
         assert!(history.is_right(3, history.before(3), Some(&loaded)));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inserted_becomes_known_one_by_one() {
+    fn inserted_entries_become_known_one_by_one() {
         let history = History::new(DATA, 12, 1000);
         let (turn, entry) = history.insert();
         assert_eq!(entry.0, DATA.key(12));

@@ -15,7 +15,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Own(sqlite),
 }];
 
-/// Decides by comparing SQLite's reads with a map and without.
+/// Decides the claim by comparing SQLite's reads with a map and without.
 fn sqlite(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, "ycsb-c");
     let metric = Metric::OpsPerS;

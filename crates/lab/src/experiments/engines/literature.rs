@@ -21,7 +21,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
         row("SQLite", "sqlite", &[1000.0 / 7.040], "7,040 ms"),
     ],
     remarks: &[
-        "A consumer drive without a capacitor: what a sync costs decides, not the store.",
+        "A consumer drive without a capacitor: the cost of a sync decides, not the store.",
         "The paper's table 1 names databases that use or used mmap (MonetDB, LevelDB, LMDB, SQLite, MongoDB, SingleStore, InfluxDB, RavenDB, QuestDB and others) and has no figures.",
     ],
 }];

@@ -11,7 +11,7 @@ use crate::summary::Metric;
 /// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, databases)];
 
-/// Finds reasons in databases that run with a map and without: rates of reads on data larger than memory.
+/// Finds reasons for the verdict in databases that run with a map and without: rates of reads on data larger than memory.
 fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let groups = records.summary.at(ID, "ycsb-c", LARGER);
     // The best group of each method, because read-ahead may have been varied.

@@ -211,7 +211,7 @@ impl Reader for &Data {
 }
 
 #[test]
-fn a_store_that_loses_updates_or_entries_is_found_out() {
+fn a_store_that_loses_updates_or_entries_is_detected() {
     let data = Data { count: 100, value_bytes: 50, seed: 3 };
     let store = Forgetful(data);
     for letter in ["a", "e", "f"] {

@@ -155,7 +155,7 @@ fn flip(file: &File, place: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Evicts a file from the page cache, except for mapped pages. Only a hint: pages that stay equal the disk.
+/// Evicts a file from the page cache, except for mapped pages. Only advice: a page that stays cached equals the disk's.
 fn evict(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
@@ -232,7 +232,7 @@ impl FaultResult {
         }
     }
 
-    /// Merges a second reply from the time while the fault is present.
+    /// Merges a second reply that the subject gave while the fault was present.
     fn meet_again(&mut self, reply: Reply) {
         match reply {
             Reply::Answers(seen) => {

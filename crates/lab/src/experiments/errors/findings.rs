@@ -79,7 +79,7 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let said = by_engine.texts.get("said").map_or(String::new(), |said| format!(" It said: “{said}”."));
     all.push(Finding {
         rule: "fault",
-        rule_text: "one fault, made for real, met by a process of its own for each store: what it was told, what it handed out, and what \
+        rule_text: "one fault, made for real, in a process of its own for each store: the errors and signals it got, the pages it returned, and the pages that \
             another process finds on disk afterwards; an outcome, not a rate, so one run decides",
         experiment: Some(ID),
         kind: Kind::Fact,
@@ -135,7 +135,7 @@ fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "checksum-at-every-access",
             rule_text: "mean time of one access to a random page in memory, one thread: through a mapping with the page's checksum verified \
-                each time, over memory of one's own whose pages were verified when they were loaded",
+                each time, over private memory whose pages were verified when they were loaded",
             text: format!(
                 "{}{}{size}: an access takes {} ns when a mapping's page is verified each time, {} ns when pages are verified as they are \
                  loaded{plain}: {}.{sum}",

@@ -30,7 +30,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Decides by the signals and errors that the stores got from truncated files and failed reads.
+/// Decides the claim by the signals and errors that the stores got from truncated files and failed reads.
 fn signals(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for variant in [TRUNCATED, READ_ERROR] {

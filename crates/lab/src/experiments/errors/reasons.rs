@@ -11,7 +11,7 @@ use crate::summary::{Family, Group};
 /// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Errors, errors)];
 
-/// Finds reasons in the errors and wrong answers that faults caused.
+/// Finds reasons for the verdict in the errors and wrong answers that faults caused.
 fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let is_map = |group: &Group<'_>| group.family() == Family::Mapped;
     let mut reasons = Vec::new();

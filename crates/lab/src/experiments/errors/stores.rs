@@ -18,7 +18,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 pub(super) const PLAIN: &str = "pages";
 /// Name of the file with the pages of the engine, or of its tree over a map, in the trial's folder.
 pub(super) const ENGINE: &str = "data";
-/// Bytes of a value in the engine: as many of the first bytes of a page.
+/// Bytes of a value in the engine, which stores only the first bytes of each page.
 const VALUE_BYTES: usize = 1024;
 const TABLE: &str = "pages";
 

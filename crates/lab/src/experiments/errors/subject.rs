@@ -1,8 +1,9 @@
 //! The subject: the process in which a fault happens, and the handle by which the lab watches it. A subject may die of
 //! the fault, which is a result.
 //!
-//! `nofault lab subject` reads one `Order`, then `Ask`s, one JSON line each, and answers each with `Answers`. The death
-//! of a subject is recognised by the end of its answers and its exit status; a hanging subject is killed.
+//! The command `nofault lab subject` reads one `Order` and then `Ask`s, one JSON line each, and answers each `Ask` with
+//! `Answers`. The death of a subject is recognised by the end of its answers and its exit status; a hanging subject is
+//! killed.
 //!
 //! Kept true by: a subject dies with its watcher (`child`), leaves no core, and only ever works in the folder of its
 //! trial.
@@ -82,7 +83,8 @@ impl Answers {
     }
 }
 
-/// The subject's part of `nofault lab subject`.
+/// Runs the command `nofault lab subject`: opens the store that the order names, then answers requests until the input
+/// ends.
 ///
 /// # Errors
 /// `Usage` when the input is no order; the error of opening the store. Later failures are answers.

@@ -1,6 +1,5 @@
-//! Every fault with every store, in processes of their own, and the outcomes that must never occur: an engine that
-//! returns wrong bytes from disk, a process with a guarded map that dies, a process with an unguarded map that
-//! survives.
+//! Every fault with every store, in processes of their own. Some outcomes must never occur: an engine that returns
+//! wrong bytes from disk, a process with a guarded map that dies, a process with an unguarded map that survives.
 
 use std::sync::atomic::AtomicBool;
 
@@ -96,7 +95,7 @@ fn meet(variant: &str) {
     for store in stores(variant, Preset::Standard) {
         must_hold(variant, store, &run(folder.path(), variant, store));
     }
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing stays behind");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the trial left files behind");
 }
 
 #[test]

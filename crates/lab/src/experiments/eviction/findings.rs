@@ -67,7 +67,7 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
         let Some(comparison) = compare(many, one, Metric::CpuPerOp) else { continue };
         all.push(Finding {
             rule: "page-table-contention",
-            rule_text: "CPU time of one fault with a thread on each CPU over that with one thread: what is above one is contention, for the page \
+            rule_text: "CPU time of one fault with a thread on each CPU over that with one thread: a ratio above one is contention: for the page \
                 table where only the shared map has it, for the page cache where read calls have it too",
             text: format!(
                 "{}{what} costs {} of CPU on {threads} threads and {} on one: {}.",
@@ -95,7 +95,7 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "price-of-a-shootdown",
             rule_text: "time to fault a cached page in and take it out of the map again, with other threads of the process running on the other CPUs \
-                over that without: the difference is what telling them costs whoever unmaps",
+                over that without: the difference is the cost of the shootdowns for the thread that unmaps",
             text: format!(
                 "{}with {each}, a page comes and goes in {} while other CPUs run threads of the same process, in {} when none does: {}.",
                 comparison.caveat(),

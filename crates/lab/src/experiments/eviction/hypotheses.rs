@@ -47,7 +47,7 @@ fn busiest<'g, 'a>(groups: &[&'g Group<'a>]) -> Option<(Spread, &'g Group<'a>)> 
     shares.reduce(|a, b| if b.0.median > a.0.median { b } else { a })
 }
 
-/// Decides by kswapd's share of a core, and by whether the same work is faster without kswapd.
+/// Decides the claim by kswapd's share of a core, and by whether the same work is faster without kswapd.
 fn kswapd(records: &Records<'_>) -> Decision {
     let by_kswapd = |group: &&Group<'_>| {
         let method = group.spec.memory.method;
@@ -101,7 +101,7 @@ fn kswapd(records: &Records<'_>) -> Decision {
     }
 }
 
-/// Decides by the CPU time of a map's read on one pinned CPU, where evictions need no shootdown, against its CPU time
+/// Decides the claim by the CPU time of a map's read on one pinned CPU, where evictions need no shootdown, against its CPU time
 /// on all CPUs.
 fn shootdowns(records: &Records<'_>) -> Decision {
     let mut places = Places::default();

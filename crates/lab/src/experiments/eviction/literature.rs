@@ -21,7 +21,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         ],
         remarks: &[
             "The paper names three bottlenecks and holds that shootdowns have the largest effect; it counts them, and gives no price for one.",
-            "With 128 hardware threads each flush may interrupt many CPUs; the counter adds up who was interrupted.",
+            "With 128 hardware threads each flush may interrupt many CPUs; the counter adds up the interrupted CPUs.",
         ],
     },
     LiteratureTable {

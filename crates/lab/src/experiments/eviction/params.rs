@@ -26,7 +26,7 @@ pub(crate) struct Params {
     /// Whether trials under kswapd are measured. They need a ballast, which takes nearly all of the machine's memory
     /// for a while.
     pub(crate) kswapd: bool,
-    /// Bytes of the file whose cached pages `faults` maps.
+    /// Bytes of the file in memory from which `faults` maps cached pages.
     pub(crate) fault_bytes: u64,
 }
 

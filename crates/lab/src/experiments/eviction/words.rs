@@ -4,17 +4,17 @@
 pub(super) const QUESTION: &str = "Which of the three bottlenecks holds up the eviction of mapped pages?";
 
 /// How `eviction` measures, as the report explains it.
-pub(super) const METHOD: &str = "`faults` and `shootdowns` take a mechanism apart, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
+pub(super) const METHOD: &str = "`faults` and `shootdowns` each measure one mechanism, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
      map for all, in a map for each, and as a read call; and the time to fault a page in and take it out of the map again, alone and while \
      other CPUs run threads of the same process. The others start with memory full: a cgroup makes the faulting threads evict, a \
      ballast makes kswapd do it. `random` reads 4 KiB blocks, `scan` reads front to back; through a map, through the page cache without \
      one (evicted, but never shot down), and direct (never evicted). A control pins all threads to one CPU. Which bottleneck binds is an \
-     estimate from these prices; its rule stands with it.";
+     estimate from these costs; its rule stands with it.";
 
 /// Conditions under which the answer of `eviction` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "More CPUs: each shootdown then interrupts more of them, and more threads meet in one page table.",
     "Several NUMA nodes: each has a kswapd of its own.",
-    "A faster device: what reclaim costs is hidden while threads wait for reads.",
+    "A faster device: the cost of reclaim is hidden while threads wait for reads.",
     "Large folios: where read-ahead fills the cache with them, one eviction and one interrupt serve many pages.",
 ];

@@ -49,7 +49,7 @@ fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64]) -> Option<Figur
     Some(Figure {
         svg: chart.draw(&title),
         title,
-        lead: "Medians, all in the page cache. Sizes are those that the kernel says; one that the file system did not give is left out. In brackets in \
+        lead: "Medians, all in the page cache. Sizes are the kernel's; a size that the file system did not use is left out. In brackets in \
                the table: the repeats."
             .into(),
         legend,

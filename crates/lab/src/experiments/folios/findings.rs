@@ -33,8 +33,8 @@ fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &m
     let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
     all.push(Finding {
         rule: "fault-by-folio-size",
-        rule_text: "time to touch a page of a cached file through a new map, all of it in folios of the largest size that was had, over the same \
-            in the smallest; the sizes are those that the kernel says",
+        rule_text: "time to touch a page of a cached file through a new map, all of it in folios of the largest measured size, over the same \
+            in the smallest; the sizes are the kernel's",
         text: format!(
             "{}touched {order} through a new map, a cached page takes {a} in folios of {} (a fault for {} pages) and {b} in folios of {} (a fault for \
              {} pages): {}.",

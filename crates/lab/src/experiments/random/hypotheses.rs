@@ -29,7 +29,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
     Claim {
         id: "predicted-by-fault-cost",
-        hypothesis: "That ratio follows from two figures: what the device gives, and the CPU that a fault costs.",
+        hypothesis: "That ratio follows from two figures: the device's rate, and the CPU time of a fault.",
         source: "the lab's own reading of §4.1: min(device, CPUs ÷ (CPU of a read + of a fault + of an eviction))",
         experiment: ID,
         rule: "predicted for each target from calibration, without any trial of the map: the smaller of the best O_DIRECT rate, and CPUs over the CPU of a direct read, \
@@ -68,7 +68,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Decides by comparing a map's rate with a prediction from the device's rate and the cost of this machine's
+/// Decides the claim by comparing a map's rate with a prediction from the device's rate and the cost of this machine's
 /// primitives, without the map's own trials.
 fn predicted(records: &Records<'_>) -> Decision {
     let machine = &records.file.run.machine;
@@ -78,7 +78,7 @@ fn predicted(records: &Records<'_>) -> Decision {
     };
     let (Some(fault), Some(evict)) = (cost_s("fault_of_a_file_page"), cost_s("eviction_of_a_file_page")) else {
         return Decision::not_measured(
-            "these records lack the calibration: what a page of a mapped file costs to come and to go without a device (it takes a file \
+            "these records lack the calibration: the cost of a mapped file's page to come and to go without a device (it takes a file \
              system that has holes, and MADV_PAGEOUT)",
         );
     };
@@ -124,7 +124,7 @@ fn predicted(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab random` measures it")
 }
 
-/// Decides by the bytes that the device reads for each requested byte, at two values of read-ahead.
+/// Decides the claim by the bytes that the device reads for each requested byte, at two values of read-ahead.
 fn hint(records: &Records<'_>) -> Decision {
     let missing = "it takes two values of read-ahead: as root, `nofault lab random --read-ahead-kb 128,1024`";
     let own_kib = records.file.run.machine.read_ahead_kb.map(|kib| kib as f64);
@@ -171,7 +171,7 @@ fn hint(records: &Records<'_>) -> Decision {
     places.decide(missing)
 }
 
-/// Decides by a map's rate after memory was full, divided by its rate before.
+/// Decides the claim by a map's rate after memory was full, divided by its rate before.
 fn collapse(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (variant, target) in records.summary.places(ID) {

@@ -17,7 +17,7 @@ fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, sequential: false })
 }
 
-/// Finds reasons in the latency of random reads.
+/// Finds reasons for the verdict in the latency of random reads.
 fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     // Not the longest access, because a method with more accesses meets rarer events.

@@ -193,7 +193,7 @@ fn the_plan_has_every_method_or_a_reason_for_skipping_it() {
     assert!(skip.reason.contains("pool = 'off'"), "{}", skip.reason);
     let skip = without_fio.skips.iter().find(|skip| skip.method == "fio-psync").unwrap();
     assert!(skip.reason.contains("apt install fio"));
-    assert!(without_fio.skips.iter().any(|skip| skip.target == "ram"), "no RAM-backed device is said");
+    assert!(without_fio.skips.iter().any(|skip| skip.target == "ram"), "the plan notes the missing RAM-backed device");
 
     let mut off = config();
     off.fio = Choice::Off;

@@ -21,12 +21,12 @@ pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
         figures.push(Figure {
             title: if variant == STEAL { "Uncommitted bytes on disk".into() } else { "What safety costs".into() },
             lead: if variant == STEAL {
-                "Pages that were stored into a mapping, locked in memory, and committed by nobody; counted by a direct read after the cause.".into()
+                "Pages that were stored into a mapping, locked in memory, and never committed; counted by a direct read after the cause.".into()
             } else {
-                "Each commit writes two keys and is durable when it returns; one reader beside the writers. Written: what the store hands to \
-                 its files, log and checkpoints included, for each commit and for each byte of its keys and values. Then another process goes on committing and is killed at it (SIGKILL). Opened \
-                 again: what it left, cold, with recovery and a first read; every acknowledged commit was looked for, and lost / torn counts \
-                 those that were not there or only in part."
+                "Each commit writes two keys and is durable when it returns; one reader beside the writers. Written: the bytes that the store hands to \
+                 its files, log and checkpoints included, for each commit and for each byte of its keys and values. Then another process goes on committing until it is killed (SIGKILL). Opened \
+                 again: the time to open its files, cold, with recovery and a first read. Every acknowledged commit was looked for; lost / torn \
+                 counts the commits that were absent or there only in part."
                     .into()
             },
             legend: Vec::new(),

@@ -76,7 +76,7 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
     let (found_text, stored_text) = (format!("{found:.0}"), format!("{stored:.0}"));
     let text = if found > 0.0 {
         format!(
-            "{found_text} of {stored_text} pages that were stored into a shared mapping and committed by nobody were on disk{locked}: \
+            "{found_text} of {stored_text} pages that were stored into a shared mapping and never committed were on disk{locked}: \
              written {cause}, {} after the store.",
             Unit::Seconds.show(time)
         )
@@ -85,7 +85,7 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
     };
     all.push(Finding {
         rule: "uncommitted-on-disk",
-        rule_text: "pages with uncommitted bytes that a direct read finds on disk after somebody else's sync, or after the kernel's own write-back",
+        rule_text: "pages with uncommitted bytes that a direct read finds on disk after another process's sync, or after the kernel's own write-back",
         experiment: Some(ID),
         kind: Kind::Fact,
         text,

@@ -17,7 +17,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Own(steal),
 }];
 
-/// Decides by the uncommitted bytes found on the disk.
+/// Decides the claim by the uncommitted bytes found on the disk.
 fn steal(records: &Records<'_>) -> Decision {
     // The private mapping is the control and decides nothing.
     let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.method == "mmap-shared");

@@ -49,7 +49,7 @@ struct Acknowledged {
     stamp: u64,
 }
 
-/// The writer's part of `nofault lab writer`: commits until it is killed.
+/// Runs the command `nofault lab writer`: commits to the store that the order names, until the process is killed.
 ///
 /// # Errors
 /// `Usage` when the input is no order; the store's error; `System` when the parent has closed the pipe.

@@ -10,7 +10,7 @@ use crate::summary::{Family, Group, Metric};
 /// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Updates, updates)];
 
-/// Finds reasons in the cost of updates that are safe in transactions.
+/// Finds reasons for the verdict in the cost of updates that are safe in transactions.
 fn updates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for group in records.of(ID).filter(|group| group.spec.variant == "sin") {

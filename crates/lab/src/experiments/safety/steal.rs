@@ -84,7 +84,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
 /// Waits until the kernel has written the whole file, without requesting the write.
 ///
 /// # Errors
-/// `Unsupported` when the kernel has not written the file within that time; `Interrupted` when the user stops the run.
+/// `Unsupported` when the kernel has not written the file within `at_most`; `Interrupted` when the user stops the run.
 fn wait_until_written(file: &File, at_most: Duration, cancel: &AtomicBool) -> Result<()> {
     let deadline = Instant::now() + at_most;
     while Instant::now() < deadline {

@@ -4,20 +4,22 @@
 pub(super) const QUESTION: &str = "What does it cost to make a mapped file safe?";
 
 /// How `safety` measures, as the report explains it.
-pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pages are stored into a mapping that is locked in memory; nobody commits them. Another process syncs the file, or the \
-     lab waits until the kernel has written them by itself (cachestat says when); then the file is read around the page cache. \
-     Commits: the engine's B+tree over each way to keep half-done changes out of a mapped file, and over the engine's own pool; node format, \
-     log and durability are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random \
-     keys and checks every value. All data fits in memory. Then a process of its own goes on committing, tells of each commit that was \
-     acknowledged, and is killed in the midst of it by SIGKILL; the page cache is emptied of what it left, and it is opened: every pair is \
-     read and compared with what was acknowledged. That is the end of a process, not of the power: what its system calls wrote the kernel \
-     still has. Written bytes are those the store hands to its files; the file system's journal comes on top.";
+pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pages are stored into a mapping that is locked in memory, and never \
+     committed. Another process syncs the file, or the lab waits until the kernel has written them by itself \
+     (cachestat says when); then the file is read around the page cache. Commits: the engine's B+tree over each way \
+     to keep half-done changes out of a mapped file, and over the engine's own pool; node format, log and durability \
+     are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random keys \
+     and checks every value. All data fits in memory. Then a process of its own goes on committing, reports each \
+     acknowledged commit, and is killed by SIGKILL while it commits. Its files are evicted from the page cache and \
+     opened again; every pair is read and compared with the acknowledged commits. This is the end of a process, not a \
+     power cut: the kernel still has the data of completed system calls. Written bytes are those that the store hands \
+     to its files; the file system's journal comes on top.";
 
 /// Conditions under which the answer of `safety` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
-    "A device without a write cache that survives power loss: a sync takes milliseconds, and what counts is how many commits share one. \
+    "A device without a write cache that survives power loss: a sync takes milliseconds, and the number of commits that share one decides. \
      Stores with a log share; shadow paging syncs twice a commit.",
-    "Larger commits: shadow paging copies the path to each changed page once a commit, so its price a key falls.",
+    "Larger commits: shadow paging copies the path to each changed page once a commit, so its cost for each key falls.",
     "Data larger than memory: every mapped store then stalls in page faults under its locks.",
     "Long readers: they keep shadow paging's pages and the log of user_cow from being used again.",
 ];

@@ -47,7 +47,7 @@ fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     trials.extend(shares.iter().map(|(_, _, group)| group.key.clone()));
     all.push(Finding {
         rule: "scan-ceiling",
-        rule_text: "the highest median of all direct methods, fio among them, is taken for what the device can give; median scan \
+        rule_text: "the highest median of all direct methods, fio among them, is taken for the device's limit; median scan \
             rates of the others, each with its best threads, as shares of it",
         experiment: Some(ID),
         kind: Kind::Fact,

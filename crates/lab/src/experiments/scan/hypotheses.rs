@@ -29,7 +29,7 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Decides by the gain from several devices, for a map and for direct I/O.
+/// Decides the claim by the gain from several devices, for a map and for direct I/O.
 fn striping(records: &Records<'_>) -> Decision {
     let metric = Metric::BytesPerS;
     let summary = records.summary;

@@ -37,7 +37,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
             row("mmap RANDOM", "mmap-random", &[0.5e9], "another reader used the array during part of this run"),
         ],
         remarks: &[
-            "In the published data the device moves 57 GB/s while the work of NORMAL and RANDOM is a few percent of that, up to second 140-150: somebody else read from the array. The SEQUENTIAL run is clean.",
+            "In the published data the device moves 57 GB/s while the work of NORMAL and RANDOM is a few percent of that, up to second 140-150: another program read from the array. The SEQUENTIAL run is clean.",
         ],
     },
 ];

@@ -105,7 +105,7 @@ fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
 }
 
 #[test]
-fn a_single_device_says_why_there_is_no_striped_scan() {
+fn without_a_second_device_the_plan_has_the_reason_for_no_striped_scan() {
     let folder = tempfile::tempdir().unwrap();
     let mut available = available(folder.path());
     available.stripe.truncate(1);
@@ -123,7 +123,7 @@ fn a_single_device_says_why_there_is_no_striped_scan() {
 }
 
 #[test]
-fn several_devices_have_the_methods_of_one_or_a_reason() {
+fn several_devices_have_the_methods_of_one_device_or_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     for preset in [Preset::Quick, Preset::Standard] {
@@ -147,7 +147,7 @@ fn widths_double_up_to_all() {
 }
 
 #[test]
-fn content_that_differs_between_files_is_not_verified_and_sizes_meet_at_the_smallest() {
+fn content_that_differs_between_files_is_not_verified_and_the_smallest_size_counts() {
     let part =
         |seed, data_bytes| Target { label: String::new(), paths: vec!["x".into()], data_bytes, content_seed: seed };
     let same = striped_target("s", &[part(Some(1), 10), part(Some(1), 5)]);

@@ -96,7 +96,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
 /// Maps the only file of a trial with advice RANDOM, because otherwise read-ahead would decide the figures.
 pub(super) fn open(layout: &Layout) -> Result<MappedFile> {
     let [path] = &layout.paths[..] else {
-        return Err(LabError::new(LabErrorKind::Usage, "stalls: it works on one file"));
+        return Err(LabError::new(LabErrorKind::Usage, "stalls: a trial works on one file"));
     };
     // SAFETY: the lab holds its data files for itself and writes none of them while trials run; words are loaded under
     // guards, so that truncation by others is an error of the trial.

@@ -44,8 +44,8 @@ pub(super) fn stalls(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     Some(Figure {
         svg: chart.draw(&title),
         title,
-        lead: "The calls of the work-around count. What is done once beforehand, the threads and memory it takes, and the waits of those that \
-               probe first and touch only what is there, are in the table."
+        lead: "The calls of the work-around count. The table has the work done once beforehand, the threads and memory that it takes, and the waits \
+               of the methods that probe first and touch only resident pages."
             .into(),
         legend: legend.map(|(mark, label)| Legend { tone: "t6", dash: 0, mark, label: label.into() }).to_vec(),
         table,

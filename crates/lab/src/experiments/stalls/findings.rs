@@ -75,7 +75,7 @@ fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<F
     all.push(Finding {
         rule: "work-around",
         rule_text: "99.9th percentile of how long the thread is held by one access, the work-around's own calls included: the mapped \
-            work-around where it is smallest, over plain touches; without those that probe, whose waits are timed apart from their accesses",
+            work-around where it is smallest, over plain touches; without the methods that probe, which time waits apart from accesses",
         text: format!(
             "{}{what}: {}plain touches hold the thread {} ({}); of the work-arounds {} has the smallest tail: {} ({}): {} of it.",
             on(target),

@@ -12,7 +12,7 @@ use crate::summary::{Family, Group, Metric};
 pub(super) static EVIDENCE: &[Evidence] =
     &[Evidence::of(Rule::Stalls, stalls), Evidence::of(Rule::StallsInMemory, in_memory)];
 
-/// Finds reasons in the time of an access with the best work-around.
+/// Finds reasons for the verdict in the time of an access with the best work-around.
 fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let ahead: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == "ahead").collect();
     // Not the longest access, because a method with more accesses meets rarer events.

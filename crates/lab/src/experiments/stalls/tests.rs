@@ -64,5 +64,5 @@ fn every_work_around_reads_the_same_data_as_plain_touches_and_records_its_cost()
     }
     assert!(seen.len() >= 12, "{seen:?}, left out: {:?}", plan.skips);
     let config = Config::preset(Preset::Quick);
-    assert!((5..=8).contains(&super::plan(&config, &available).trials.len()), "quick stays quick");
+    assert!((5..=8).contains(&super::plan(&config, &available).trials.len()), "the quick preset plans few trials");
 }

@@ -4,16 +4,18 @@
 pub(super) const QUESTION: &str = "Can one work around the stalls of a mapping?";
 
 /// How `stalls` measures, as the report explains it.
-pub(super) const METHOD: &str = "One thread accesses pages and times each access, the work-around's own calls included; what is timed apart is a wait with nothing \
-     else left to do, and what is done once beforehand. Ahead: random 4 KiB pages of data larger than memory, in an order known so many \
-     pages ahead as the depth says; hints, calls and helper threads get that knowledge, a ring has as many reads in flight and hands \
-     them over in order. With mincore and RWF_NOWAIT the thread asks first and gives absent pages to helpers. Fits: a quarter of the \
-     memory is touched at random while a second thread reads the rest of the file through the page cache. Leaf scan: the \
-     engine walks its tree from a cold pool, with and without asking for the leaves to come. The map is told that access is random.";
+pub(super) const METHOD: &str = "One thread accesses pages and times each access with the work-around's own calls. Timed apart are waits of a \
+     thread that has no other work left, and work done once beforehand. Ahead: random 4 KiB pages of data larger than \
+     memory, in an order that is known as many pages ahead as the depth says; hints, calls and helper threads use \
+     that knowledge, and a ring has as many reads in flight and hands the pages over in order. With mincore and \
+     RWF_NOWAIT the thread first checks whether a page is in memory, and gives absent pages to helpers. Fits: a \
+     quarter of the memory is touched at random while a second thread reads the rest of the file through the page \
+     cache. Leaf scan: the engine scans its tree from a cold pool, with and without prefetching the next leaves. The \
+     map is advised that access is random.";
 
 /// Conditions under which the answer of `stalls` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
-    "An order that is not known ahead: then hints and helpers have nothing to work with, and only probing or reads in flight are left.",
+    "An order that is not known ahead: then hints and helpers are of no use, and only probing or reads in flight are left.",
     "More CPUs than helper threads: here they may compete with the thread they should help.",
     "Data that fits and no background load: then mlock, or nothing at all, is enough.",
     "A device with longer waits: hints that only start a read gain more, calls that wait lose more.",

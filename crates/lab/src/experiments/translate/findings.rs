@@ -151,7 +151,7 @@ fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     all.push(Finding {
         rule: "would-swizzling-pay",
         rule_text: "time of a lookup over swizzled pointers over that through the page-table array, one thread, largest working set; hints pay when the \
-            repeats tell the two apart and the ratio is below 0.9. The engine keeps ids dense, so its array is what is compared",
+            repeats tell the two apart and the ratio is below 0.9. The engine keeps ids dense, so the comparison is with its array",
         text: format!(
             "Swizzled hints in the engine {}: {}a lookup in {} takes {a} over swizzled pointers and {b} through the page-table array: {}{others}.",
             if pays { "would pay here" } else { "would not pay here" },

@@ -41,7 +41,7 @@ fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Gr
         .collect()
 }
 
-/// Decides by comparing the pool's lookups with the map's, at each working set.
+/// Decides the claim by comparing the pool's lookups with the map's, at each working set.
 fn matches(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (set, pool, map) in translations(records) {

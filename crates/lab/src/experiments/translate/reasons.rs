@@ -11,7 +11,7 @@ use crate::summary::{Family, Group, Metric};
 /// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, lookups)];
 
-/// Finds reasons in lookups in the largest working set.
+/// Finds reasons for the verdict in lookups in the largest working set.
 fn lookups(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     // No access waits for a device, so more threads than CPUs do as much work as one thread for each CPU.

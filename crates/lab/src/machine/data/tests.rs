@@ -36,7 +36,7 @@ fn a_file_is_made_whole_and_used_again_without_writing() {
 }
 
 #[test]
-fn a_file_of_another_size_or_seed_becomes_what_is_wanted() {
+fn a_file_of_another_size_or_seed_is_changed_to_the_wanted_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     for (seed, data_bytes) in [(1, MIB), (1, 5 * MIB), (1, 2 * MIB), (9, 2 * MIB)] {
@@ -70,7 +70,7 @@ fn a_damaged_or_unfinished_file_is_made_anew() {
 }
 
 #[test]
-fn what_is_not_the_labs_is_neither_written_nor_removed() {
+fn a_foreign_file_is_neither_written_nor_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (path, link) = (folder.path().join("precious"), folder.path().join("link"));
     for content in [&b""[..], b"short", &[7; 3 * BLOCK_BYTES]] {
@@ -152,7 +152,7 @@ fn fills_the_disk_that_it_is_given() {
 }
 
 #[test]
-fn a_disk_that_fills_up_meanwhile_keeps_no_half_file() {
+fn a_disk_that_fills_up_during_the_writing_keeps_no_unfinished_file() {
     let folder = tempfile::tempdir().unwrap();
     // In a mount namespace of its own, which ends with the process.
     let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$1\" --exact \
@@ -170,7 +170,7 @@ fn a_disk_that_fills_up_meanwhile_keeps_no_half_file() {
 }
 
 #[test]
-fn a_file_is_read_once_to_its_last_whole_block_unless_it_is_stopped_or_not_there() {
+fn a_file_is_read_to_its_last_whole_block_unless_cancelled_or_absent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     fs::write(&path, vec![7; 9 * MIB as usize + 4096 + 100]).unwrap();

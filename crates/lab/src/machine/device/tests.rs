@@ -54,7 +54,7 @@ fn a_device_is_prepared_only_when_confirmed_and_without_a_signature() {
 }
 
 #[test]
-fn a_device_that_somebody_has_open_exclusively_is_refused() {
+fn a_device_that_is_open_exclusively_is_refused() {
     let Some(device) = ram() else { return };
     let path = device.path();
     let _holder = open(&path, false).unwrap();
@@ -83,7 +83,7 @@ fn a_file_is_not_a_device() {
 }
 
 #[test]
-fn signatures_are_known_where_they_live() {
+fn signatures_are_found_at_their_offsets() {
     let cases: [(usize, &[u8], &str); 8] = [
         (1080, &[0x53, 0xef], "ext4"),
         (0, b"XFSB", "XFS"),

@@ -29,7 +29,7 @@ fn page(mounted: &FaultyFs, page: u64) -> Output {
 }
 
 #[test]
-fn reads_fail_where_they_were_told_to_and_work_again_after_the_repair() {
+fn reads_of_failing_ranges_fail_until_the_repair() {
     let Some((_outer, mounted)) = mounted() else { return };
     assert_eq!(page(&mounted, 3).stdout, vec![7; 4096]);
     mounted.fail_reads("file", 3 * 4096..4 * 4096);
@@ -42,7 +42,7 @@ fn reads_fail_where_they_were_told_to_and_work_again_after_the_repair() {
 }
 
 #[test]
-fn what_it_passes_through_is_a_whole_folder() {
+fn the_mount_passes_a_whole_folder_through() {
     let Some((outer, mounted)) = mounted() else { return };
     let script =
         "set -e; cd \"$1\"; echo hello > new; mv new old; cat old; ls; rm old; truncate -s 4096 file; sync file";
@@ -57,7 +57,7 @@ fn what_it_passes_through_is_a_whole_folder() {
 }
 
 #[test]
-fn a_mount_goes_when_it_is_dropped_and_what_a_dead_server_left_goes_at_the_next_start() {
+fn a_mount_is_removed_when_dropped_and_the_mount_of_a_dead_server_at_the_next_start() {
     let Some((outer, mounted)) = mounted() else { return };
     let is_mounted = |point: &Path| system::mounts().iter().any(|mount| mount.point == point);
     let point = mounted.point().to_path_buf();

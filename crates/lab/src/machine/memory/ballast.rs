@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_lock_holds_touched_memory_that_the_kernel_takes_first() {
+    fn a_process_that_may_not_lock_holds_touched_memory_and_is_killed_first() {
         let mut ballast = Ballast::start().unwrap();
         ballast.lock_bytes_max = 0;
         ballast.take(64 * MIB).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_is_left_as_was_asked() {
+    fn the_ballast_leaves_the_requested_memory() {
         let wanted = super::super::available_bytes() - 320 * MIB;
         match Ballast::leaving(wanted) {
             // Other processes use memory meanwhile, so the number of bytes held varies.
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_more_than_there_is_holds_nothing() {
+    fn a_ballast_that_would_leave_more_than_is_available_holds_nothing() {
         let total = meminfo_bytes("MemTotal").unwrap();
         assert_eq!(Ballast::leaving(2 * total).unwrap_err().kind(), LabErrorKind::Usage);
     }

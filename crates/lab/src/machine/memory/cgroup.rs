@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_hands_memory_down_where_it_has_it_and_is_not_asked_twice() {
+    fn a_parent_passes_the_memory_controller_on_where_it_has_it_and_only_once() {
         let without = fake(&[("cgroup.controllers", "cpu io\n"), ("cgroup.procs", ""), ("cgroup.subtree_control", "")]);
         assert_eq!(hand_memory_down(without.path()).unwrap_err().kind(), LabErrorKind::Unsupported);
         assert_eq!(text(&without, "cgroup.subtree_control"), "");
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_tells_what_it_uses_and_how_often_it_was_full() {
+    fn version_2_reports_memory_use_and_limit_hits() {
         let folder = fake(&[
             ("memory.stat", "anon 100\nfile 300\nfile_mapped 7\npgscan 50\npgsteal 40\n"),
             ("memory.current", "500\n"),
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_go_up_or_where_this_one_is_and_are_killed_only_where_nobody_takes_them() {
+    fn processes_move_to_the_parent_or_the_own_group_and_are_killed_only_where_neither_accepts_them() {
         let above = fake(&[]);
         let group = above.path().join("group");
         fs::create_dir(&group).unwrap();
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_around_this_process_is_seen_with_what_is_free_under_it() {
+    fn an_enclosing_limit_is_found_with_the_memory_free_under_it() {
         let folder = tempfile::tempdir().unwrap();
         let put = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
         put("memory.stat", "anon 7000\nactive_file 100\ninactive_file 200\n");

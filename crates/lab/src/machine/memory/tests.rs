@@ -135,7 +135,7 @@ fn this_machine_gets_a_plan_or_a_reason() {
 }
 
 #[test]
-fn impossible_wishes_are_refused_with_the_next_step() {
+fn impossible_requirements_are_refused_with_the_next_step() {
     let total = total_bytes();
     let refuse = |choice, memory_bytes, data_bytes| {
         let required = Requirement { choice, memory_bytes, data_bytes, data_bytes_max: data_bytes };
