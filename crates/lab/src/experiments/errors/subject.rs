@@ -23,7 +23,7 @@ use super::stores::{Store, Way};
 use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// Name of the test that runs as the subject when the tests themselves are the program.
+/// Name of the test that a test binary runs as the subject, because it has no command `nofault lab subject`.
 const SUBJECT_TEST: &str = "experiments::errors::tests::the_subject_of_other_tests";
 /// Longest wait for an answer, so that a page that never arrives is a result and does not stop the lab.
 const PATIENCE: Duration = Duration::from_secs(20);

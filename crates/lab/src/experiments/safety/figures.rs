@@ -40,7 +40,7 @@ pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
     figures
 }
 
-/// Draws a table of the stores' settings, which would make the rows too long beside the figures.
+/// Draws a table of the stores' settings. In the table of figures they would make the rows too long.
 fn settings(groups: &[&Group<'_>]) -> Figure {
     let mut table = Table::new(&["store", "settings"]);
     for group in groups {

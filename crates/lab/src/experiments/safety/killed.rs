@@ -21,7 +21,7 @@ use super::stores::{self, Size, Subject};
 use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// Name of the test that runs as the writing process when the tests themselves are the program.
+/// Name of the test that a test binary runs as the writing process, because it has no command `nofault lab writer`.
 const WRITER_TEST: &str = "experiments::safety::tests::the_writer_of_other_tests";
 /// Longest time that opening the store and its first commit may take.
 const PATIENCE: Duration = Duration::from_secs(60);
