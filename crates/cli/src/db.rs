@@ -285,7 +285,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "memory_table_bytes": stats.pool.memory_table_bytes,
             "pages_hit": stats.pool.hits, "pages_read": stats.pool.misses,
             "disk": { "kind": stats.disk.kind, "direct": stats.disk.direct,
-                      "align_bytes": stats.disk.align_bytes, "notes": stats.disk.notes },
+                      "align_bytes": stats.disk.align_bytes, "notes": stats.disk.notes.iter().map(ToString::to_string).collect::<Vec<_>>() },
         });
         print(&serde_json::to_string_pretty(&answer)?)?;
         return Ok(code);
@@ -329,7 +329,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
         ),
         ("disk", format!("{}, {way}", stats.disk.kind)),
     ];
-    lines.extend(stats.disk.notes.iter().map(|note| ("", note.clone())));
+    lines.extend(stats.disk.notes.iter().map(|note| ("", note.to_string())));
     lines.extend(stats.repairs.iter().map(|repair| ("repaired", repair.clone())));
     let text = lines.iter().fold(String::new(), |text, (name, value)| text + &format!("{name:<12} {value}\n"));
     print(&text)?;

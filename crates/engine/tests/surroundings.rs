@@ -19,7 +19,7 @@ fn a_database_in_a_file_system_without_direct_io_works_and_says_so() {
     let settings = Settings { cache_bytes: 4 << 20, log_bytes: 4 << 20, ..Settings::default() };
     let db = Db::create(&path, &settings).unwrap();
     let disk = db.stats().disk;
-    if disk.notes.iter().all(|note| !note.contains("tmpfs")) {
+    if disk.notes.iter().all(|note| !note.text.contains("tmpfs")) {
         return println!("not checked: /dev/shm is another file system: {disk:?}");
     }
     assert!(!disk.direct, "{disk:?}");

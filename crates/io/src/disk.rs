@@ -195,8 +195,44 @@ pub struct DiskInfo {
     pub direct: bool,
     /// Offsets, lengths and addresses must be multiples of this; 1 where nothing is asked.
     pub align_bytes: usize,
-    /// The features in use, and each unused feature with the reason, as text for people.
-    pub notes: Vec<String>,
+    /// The features in use, and each missing feature with the reason.
+    pub notes: Vec<DiskNote>,
+}
+
+/// A remark on how a disk is read and written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskNote {
+    /// Whether the remark names a feature in use or a missing one.
+    pub kind: DiskNoteKind,
+    /// The remark, in words for a person.
+    pub text: String,
+}
+
+/// The kind of a [`DiskNote`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskNoteKind {
+    /// A feature in use, or a choice of the caller.
+    InUse,
+    /// A faster way that the caller allows and that is not available here, with the reason.
+    Missing,
+}
+
+impl DiskNote {
+    /// Creates a remark about a feature in use.
+    pub fn in_use(text: impl Into<String>) -> Self {
+        Self { kind: DiskNoteKind::InUse, text: text.into() }
+    }
+
+    /// Creates a remark about a missing feature.
+    pub fn missing(text: impl Into<String>) -> Self {
+        Self { kind: DiskNoteKind::Missing, text: text.into() }
+    }
+}
+
+impl fmt::Display for DiskNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// The options of an open file.

@@ -11,7 +11,9 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, StatxFlags};
 
 use crate::completion::{Op, OpKind};
-use crate::disk::{DirectIo, DiskInfo, FileOptions, check_op, check_truncate, describe_op, describe_truncate};
+use crate::disk::{
+    DirectIo, DiskInfo, DiskNote, FileOptions, check_op, check_truncate, describe_op, describe_truncate,
+};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Alignment for direct I/O where neither kernel nor device names one: it suits every device in use.
@@ -90,14 +92,14 @@ impl DiskFile {
         match (options.direct, make_direct(&file, block_device)) {
             (DirectIo::Never, _) => {
                 set_flags(&file, OFlags::empty()).map_err(|error| Error::from_rustix(action, error).at(path))?;
-                info.notes.push("buffered, as asked for".into());
+                info.notes.push(DiskNote::in_use("buffered, as asked for"));
             }
             (_, Ok((align_bytes, source))) => {
                 info.direct = true;
                 info.align_bytes = align_bytes;
-                info.notes.push(format!("direct I/O in multiples of {align_bytes} bytes ({source})"));
+                info.notes.push(DiskNote::in_use(format!("direct I/O in multiples of {align_bytes} bytes ({source})")));
             }
-            (DirectIo::Prefer, Err(reason)) => info.notes.push(format!("buffered: {reason}")),
+            (DirectIo::Prefer, Err(reason)) => info.notes.push(DiskNote::missing(format!("buffered: {reason}"))),
             (DirectIo::Require, Err(reason)) => {
                 if options.create {
                     remove();

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 pub use self::lock::FolderLock;
 use self::lock::LockedFile;
-use crate::disk::{DirectIo, Directory, Disk, FileLock, FileOptions, NothingToLock, refuse_long_text};
+use crate::disk::{DirectIo, Directory, Disk, DiskNote, FileLock, FileOptions, NothingToLock, refuse_long_text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;
 use crate::psync::PsyncDisk;
@@ -49,9 +49,13 @@ pub fn open_disk(path: &Path, options: &FileOptions, backend: Backend) -> Result
         Backend::Psync => Ok(Arc::new(pool()?)),
         Backend::Auto => match UringDisk::ring_refused() {
             None => Ok(Arc::new(UringDisk::open(path, options)?)),
-            Some(reason) => Ok(Arc::new(pool()?.with_note(format!("no io_uring: {reason}")))),
+            Some(reason) => Ok(Arc::new(pool()?.with_note(no_ring(&reason)))),
         },
     }
+}
+
+fn no_ring(reason: impl std::fmt::Display) -> DiskNote {
+    DiskNote::missing(format!("no io_uring: {reason}"))
 }
 
 /// As [`open_disk`], for a regular file in an open folder.
@@ -64,7 +68,7 @@ fn open_disk_in(folder: &Folder, name: &str, options: &FileOptions) -> Result<Ar
         Backend::Psync => Ok(Arc::new(pool()?)),
         Backend::Auto => match UringDisk::ring_refused() {
             None => Ok(Arc::new(ring()?)),
-            Some(reason) => Ok(Arc::new(pool()?.with_note(format!("no io_uring: {reason}")))),
+            Some(reason) => Ok(Arc::new(pool()?.with_note(no_ring(&reason)))),
         },
     }
 }
@@ -491,7 +495,7 @@ mod tests {
             let folder = Folder::open(scratch.path(), backend).unwrap();
             assert_eq!(folder.list().unwrap(), [""; 0], "a refused creation leaves nothing behind");
             let info = folder.create("preferred").unwrap().info();
-            assert!(!info.direct && info.align_bytes == 1 && info.notes[0].contains("tmpfs"), "{info:?}");
+            assert!(!info.direct && info.align_bytes == 1 && info.notes[0].text.contains("tmpfs"), "{info:?}");
             folder.remove("preferred").unwrap();
         }
     }

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use rustix::event::EventfdFlags;
 
 use crate::completion::{Completion, Op};
-use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions, RefusedOp, describe_op};
+use crate::disk::{Disk, DiskInfo, DiskNote, FileOptions, Queue, QueueOptions, RefusedOp, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer::{self, Transfer};
@@ -65,14 +65,14 @@ impl PsyncDisk {
 
     fn of(file: DiskFile, threads: usize) -> Result<Self> {
         let mut info = file.info().clone();
-        info.notes.push(format!("system calls on up to {threads} threads"));
+        info.notes.push(DiskNote::in_use(format!("system calls on up to {threads} threads")));
         let pool = Pool::start(file, threads)?;
         Ok(Self { pool: Arc::new(pool), info })
     }
 
-    /// Adds a sentence to the notes of the disk, such as the reason why threads are used.
+    /// Adds a note to the disk's description, such as the reason why threads are used.
     #[must_use]
-    pub(crate) fn with_note(mut self, note: String) -> Self {
+    pub(crate) fn with_note(mut self, note: DiskNote) -> Self {
         self.info.notes.push(note);
         self
     }

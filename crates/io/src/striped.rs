@@ -30,7 +30,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use crate::aligned::{IoBuf, StableBytes};
 use crate::completion::{Completion, Op, OpKind, WriteData};
 use crate::disk::{
-    Disk, DiskInfo, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, check_op, describe_op,
+    Disk, DiskInfo, DiskNote, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, check_op, describe_op,
     perform_on_a_queue,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -74,11 +74,14 @@ impl StripedDisk {
 impl Disk for StripedDisk {
     fn info(&self) -> DiskInfo {
         let infos: Vec<DiskInfo> = self.children.iter().map(|child| child.info()).collect();
-        let mut notes = vec![format!("{} disks in stripes of {} bytes", infos.len(), self.layout.stripe)];
+        let mut notes =
+            vec![DiskNote::in_use(format!("{} disks in stripes of {} bytes", infos.len(), self.layout.stripe))];
         for (index, info) in infos.iter().enumerate() {
             let path = info.path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default();
-            notes.push(format!("disk {index}: {}{path}", info.kind));
-            notes.extend(info.notes.iter().map(|note| format!("disk {index}: {note}")));
+            notes.push(DiskNote::in_use(format!("disk {index}: {}{path}", info.kind)));
+            notes.extend(
+                info.notes.iter().map(|note| DiskNote { text: format!("disk {index}: {note}"), kind: note.kind }),
+            );
         }
         DiskInfo {
             kind: "striped",

@@ -15,7 +15,7 @@ use io_uring::{Builder, IoUring};
 
 pub use self::queue::UringQueue;
 use crate::completion::{Completion, Op};
-use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions};
+use crate::disk::{Disk, DiskInfo, DiskNote, FileOptions, Queue, QueueOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer;
@@ -31,7 +31,7 @@ const COMPLETION_ENTRIES_MAX: usize = 65_536;
 pub struct UringDisk {
     file: Arc<DiskFile>,
     /// Notes on features that were refused to its queues, each once.
-    queue_notes: Mutex<Vec<String>>,
+    queue_notes: Mutex<Vec<DiskNote>>,
 }
 
 /// The set-up of a ring, for comparisons. The default measures best when the load is not known.
@@ -181,7 +181,7 @@ const COOPERATIVE: Flags = Flags {
     },
 };
 
-fn build_ring(options: &QueueOptions, ring_options: &UringOptions, notes: &mut Vec<String>) -> Result<IoUring> {
+fn build_ring(options: &QueueOptions, ring_options: &UringOptions, notes: &mut Vec<DiskNote>) -> Result<IoUring> {
     let depth = options.depth_max;
     let submission_entries =
         ring_options.ring_entries.map_or(depth.min(SUBMISSION_ENTRIES_MAX), |entries| entries as usize);
@@ -206,13 +206,14 @@ fn build_ring(options: &QueueOptions, ring_options: &UringOptions, notes: &mut V
     for flags in wanted {
         match build(&flags.set) {
             Ok(ring) => {
-                notes.push(format!("ring with {}", flags.name));
+                notes.push(DiskNote::in_use(format!("ring with {}", flags.name)));
                 return checked(ring);
             }
             // EINVAL means that this kernel does not know the flags; any other error would occur without the flags as
             // well.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                notes.push(format!("ring without {}: this kernel does not have it", flags.name));
+                let why = format!("ring without {}: this kernel does not have it", flags.name);
+                notes.push(DiskNote::missing(why));
             }
             Err(error) => return Err(explain_setup(&error)),
         }
@@ -222,14 +223,14 @@ fn build_ring(options: &QueueOptions, ring_options: &UringOptions, notes: &mut V
             builder.setup_sqpoll(idle_ms);
         }) {
             Ok(ring) => {
-                notes.push(format!("ring with SQPOLL, idle after {idle_ms} ms"));
+                notes.push(DiskNote::in_use(format!("ring with SQPOLL, idle after {idle_ms} ms")));
                 return checked(ring);
             }
-            Err(error) => notes.push(format!("ring without SQPOLL: {error}")),
+            Err(error) => notes.push(DiskNote::missing(format!("ring without SQPOLL: {error}"))),
         }
     }
     let ring = build(&|_: &mut Builder| {}).map_err(|error| explain_setup(&error))?;
-    notes.push("ring without flags".into());
+    notes.push(DiskNote::in_use("ring without flags"));
     checked(ring)
 }
 

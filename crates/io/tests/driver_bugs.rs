@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{PATIENCE, keeps_the_contract, push, random_buffer, read, readable_soon, reap_all, run, zeroed};
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{OpKind, WriteData};
-use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
+use nofault_io::disk::{DirectIo, Disk, DiskNote, FileOptions, Queue, QueueOptions};
 use nofault_io::error::{ErrorKind, Result};
 use nofault_io::psync::PsyncDisk;
 use nofault_io::uring::{FlagChoice, UringDisk, UringOptions, UringQueue};
@@ -138,7 +138,7 @@ fn on_another_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 fn bound_queue(disk: &UringDisk) -> Option<UringQueue> {
     let options = QueueOptions { single_thread: true, ..QueueOptions::default() };
     let queue = disk.queue_with(&options, &UringOptions::default()).expect("a queue");
-    if queue.notes().iter().any(|note| note == "ring with SINGLE_ISSUER and DEFER_TASKRUN") {
+    if queue.notes().iter().any(|note| note.text == "ring with SINGLE_ISSUER and DEFER_TASKRUN") {
         return Some(queue);
     }
     eprintln!("not checked: {:?}", queue.notes());
@@ -325,11 +325,11 @@ fn a_queue_that_moves_between_threads_never_waits_for_its_submitter() {
     let folder = scratch();
     let Some(disk) = ring_disk(folder.path()) else { return };
     let queue = disk.queue_with(&QueueOptions::default(), &UringOptions::default()).expect("a queue");
-    assert_eq!(queue.notes(), ["ring without flags"]);
+    assert_eq!(queue.notes(), [DiskNote::in_use("ring without flags")]);
     let options = QueueOptions { single_thread: true, ..QueueOptions::default() };
     let way = UringOptions { defer_taskrun: FlagChoice::Off, ..UringOptions::default() };
     let queue = disk.queue_with(&options, &way).expect("a queue");
-    assert!(queue.notes()[0].contains("COOP_TASKRUN"), "had, or not had with a reason: {:?}", queue.notes());
+    assert!(queue.notes()[0].text.contains("COOP_TASKRUN"), "had, or not had with a reason: {:?}", queue.notes());
 }
 
 /// The kernel cancels some kinds of work when the submitting thread ends; the operations of this crate must not be

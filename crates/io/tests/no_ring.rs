@@ -34,6 +34,10 @@ fn where_rings_are_forbidden_threads_take_over_and_the_notes_say_so() {
     let disk = open_disk(&folder.path().join("disk"), &options, Backend::Auto).expect("threads");
     let info = disk.info();
     assert_eq!(info.kind, "psync");
-    assert!(info.notes.iter().any(|note| note.contains("no io_uring") && note.contains("seccomp")), "{:?}", info.notes);
+    assert!(
+        info.notes.iter().any(|note| note.text.contains("no io_uring") && note.text.contains("seccomp")),
+        "{:?}",
+        info.notes
+    );
     keeps_the_contract(&*disk, &QueueOptions::default());
 }

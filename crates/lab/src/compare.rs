@@ -15,8 +15,8 @@ use crate::error::{LabError, LabErrorKind};
 use crate::experiments;
 use crate::format::Unit;
 use crate::judge::bound::Bound;
-use crate::record::RunInfo;
 use crate::record::file::RecordFile;
+use crate::record::{RunInfo, SkipCause};
 use crate::summary::{Group, Metric, Spread, Summary};
 
 /// The verdict on one trial: its second result compared with its first.
@@ -150,8 +150,8 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::
 impl Comparison {
     /// Records a trial that the second result lacks: it was not planned, or it failed each time it was tried.
     fn gone(&mut self, old: &Group<'_>, b: &RecordFile) {
-        let failed = format!("{} (repeat ", old.key);
-        match b.skips.iter().find(|skip| skip.reason.starts_with(&failed)) {
+        let failed = SkipCause::Failed(old.key.clone());
+        match b.skips.iter().find(|skip| skip.cause.as_ref() == Some(&failed)) {
             Some(skip) if old.spread(old.basis.metric).is_some() => {
                 self.warnings.push(format!("{}: had a figure before and has none now: {}", old.key, skip.reason));
                 self.spoilt.push(old.key.clone());
@@ -297,12 +297,8 @@ mod tests {
         let gone = compare(&before, &after, 0.05).unwrap();
         assert!(!gone.has_regression() && gone.only_before.len() == 1, "{gone:?}");
         let key = gone.only_before[0].clone();
-        after.skips.push(Skip {
-            experiment: crate::experiments::random::ID,
-            target: "file".into(),
-            method: "pread-direct".into(),
-            reason: format!("{key} (repeat 0): the device went away"),
-        });
+        let skip = Skip::new(crate::experiments::random::ID, "file", "pread-direct", "the device went away");
+        after.skips.push(skip.because(SkipCause::Failed(key.clone())));
         let failed = compare(&before, &after, 0.05).unwrap();
         assert!(failed.has_regression() && failed.spoilt == [key], "{failed:?}");
         assert!(failed.warnings.iter().any(|warning| warning.contains("went away")), "{failed:?}");

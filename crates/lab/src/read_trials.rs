@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nofault_io::disk::{DirectIo, FileOptions};
+use nofault_io::disk::{DirectIo, DiskNoteKind, FileOptions};
 use nofault_io::error::ErrorKind;
 use nofault_io::mapped::Advice;
 use nofault_io::psync::PsyncDisk;
@@ -108,8 +108,7 @@ impl Planner<'_> {
 
     /// Records that a method is skipped on this target.
     pub(super) fn skip(&mut self, method: &str, reason: String) {
-        let target = self.target.label.clone();
-        self.plan.skips.push(Skip { experiment: self.experiment, target, method: method.into(), reason });
+        self.plan.skips.push(Skip::new(self.experiment, &self.target.label, method, reason));
     }
 
     fn push(&mut self, method: &str, params: Params) {
@@ -216,9 +215,8 @@ pub(super) fn execute(
         Way::Ring => {
             let disk = ring::disk_of(layout)?;
             let mut outcome = measure::run(&plan, ring::works(spec, layout, &*disk, pattern), on_tick)?;
-            let missing =
-                disk.info().notes.into_iter().filter(|note| note.contains("without") || note.contains("not "));
-            outcome.warnings.extend(missing);
+            let missing = disk.info().notes.into_iter().filter(|note| note.kind == DiskNoteKind::Missing);
+            outcome.warnings.extend(missing.map(|note| note.text));
             outcome
         }
         Way::Pool(calls) => {

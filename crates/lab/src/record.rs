@@ -81,6 +81,9 @@ pub struct MachineInfo {
     pub root: bool,
     /// Other properties by name: scheduler, huge pages, fault cost, system-call cost.
     pub facts: BTreeMap<String, String>,
+    /// Costs of single operations of this machine by name, in nanoseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub costs_ns: BTreeMap<String, f64>,
 }
 
 /// The specification of a trial. Complete: it is the only input of the child process that measures the trial.
@@ -262,6 +265,9 @@ pub struct Outcome {
     /// Texts by name: `said`, the output of a process; `ended`, how it ended.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub texts: BTreeMap<String, String>,
+    /// The settings of the store that was measured, by name, in words for a person; empty where no store was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// Reasons to doubt this trial: another user of the device, CPU steal, too few ticks.
     pub warnings: Vec<String>,
     /// Whether the trial was cut short; its figures cover the time until then.
@@ -269,6 +275,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The settings of the store, in one line.
+    pub(crate) fn settings_in_words(&self) -> String {
+        let all: Vec<String> = self.settings.iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        all.join("; ")
+    }
+
     /// Operations a second: of the steady window where there is one, else of the whole trial.
     pub fn ops_per_s(&self) -> f64 {
         match &self.steady {
@@ -371,8 +383,39 @@ pub struct Skip {
     /// The method, or empty for the whole experiment on this target.
     #[serde(rename = "contender")]
     pub method: String,
-    /// The reason why the method could not be measured, and the remedy.
+    /// The reason why the method could not be measured, and the remedy, in words for a person.
     pub reason: String,
+    /// The cause, where programs act on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<SkipCause>,
+}
+
+/// A cause of a skip on which reports and comparisons act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipCause {
+    /// The store was not compiled in; this is the cargo feature that adds it.
+    NotBuilt(String),
+    /// The trial with this key was tried and failed.
+    Failed(String),
+}
+
+impl Skip {
+    /// Creates a skip without a cause on which programs act. An empty `target` or `method` stands for all.
+    pub(crate) fn new(
+        experiment: ExperimentId,
+        target: impl Into<String>,
+        method: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self { experiment, target: target.into(), method: method.into(), reason: reason.into(), cause: None }
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub(crate) fn because(self, cause: SkipCause) -> Self {
+        Self { cause: Some(cause), ..self }
+    }
 }
 
 /// A circumstance that a reader must know to judge the figures.

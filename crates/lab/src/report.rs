@@ -124,7 +124,7 @@ impl VerdictView {
             headline: verdict.headline,
             workload,
             reasons: reasons.collect(),
-            not_measured: verdict.not_measured,
+            not_measured: verdict.not_measured.iter().map(ToString::to_string).collect(),
             otherwise: verdict.otherwise.map(|words| format::glued(&words)),
             sure: verdict.sure.words(),
             why_no_surer: verdict.why_no_surer.join("; "),

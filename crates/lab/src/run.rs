@@ -33,7 +33,8 @@ use crate::measure::unix_ms;
 use crate::progress::Progress;
 use crate::record::file::{RecordFile, RecordWriter, read_records};
 use crate::record::{
-    CacheState, End, MemoryLimit, MemoryMethod, Note, Outcome, Record, RunInfo, SCHEMA, Skip, Trial, TrialSpec,
+    CacheState, End, MemoryLimit, MemoryMethod, Note, Outcome, Record, RunInfo, SCHEMA, Skip, SkipCause, Trial,
+    TrialSpec,
 };
 use crate::report;
 
@@ -114,7 +115,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     }
 
     let survey = prepared.survey();
-    survey.biases.iter().for_each(|bias| progress.say_wrapped("note: ", bias));
+    survey.biases.iter().for_each(|bias| progress.say_wrapped("note: ", &bias.to_string()));
     let folder = make_folder(options, prepared.folder())?;
     let run_info = RunInfo {
         schema: SCHEMA,
@@ -122,7 +123,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         started_unix_ms: unix_ms(),
         config: config.clone(),
         machine: survey.machine,
-        biases: survey.biases,
+        biases: survey.biases.iter().map(ToString::to_string).collect(),
     };
     let mut writer = RecordWriter::create(&folder.join(RECORDS_NAME), &run_info).map_err(LabError::from)?;
     let mut runner =
@@ -340,12 +341,9 @@ impl Runner<'_> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));
         self.progress.say_wrapped("not measured: ", &format!("{}: {error}", crate::progress::describe(spec)));
-        self.writer.append(&Record::Skip(Skip {
-            experiment: spec.experiment,
-            target: spec.target.label.clone(),
-            method: spec.method.clone(),
-            reason: format!("{} (repeat {}): {error}", spec.key(), spec.repeat),
-        }))?;
+        let reason = format!("{} (repeat {}): {error}", spec.key(), spec.repeat);
+        let skip = Skip::new(spec.experiment, &spec.target.label, &spec.method, reason);
+        self.writer.append(&Record::Skip(skip.because(SkipCause::Failed(spec.key()))))?;
         Ok(())
     }
 

@@ -18,6 +18,7 @@ mod sqlite;
 #[cfg(test)]
 mod tests;
 
+use crate::record::SkipCause;
 use std::path::Path;
 
 use nofault::blocking::{Db, Table};
@@ -30,8 +31,11 @@ use crate::measure::Worker;
 
 /// Id of the engine as a method of experiments with stores.
 pub(crate) const ENGINE: &str = "nofault";
-/// Text in place of a rival's figure when the rival was not compiled in.
-pub(crate) const NOT_BUILT: &str = "not built: --features peers";
+/// Returns the text in place of a store's figures when the store was not compiled in, for lack of this cargo feature.
+pub(crate) fn not_built(feature: &str) -> String {
+    format!("not built: --features {feature}")
+}
+
 /// Bytes of keys and values in one commit, while a store without a bulk load of its own is filled. Bounded because a
 /// commit's changes are in memory.
 #[cfg(feature = "peers")]
@@ -87,7 +91,12 @@ impl Kind {
 
     /// Returns the text that is shown instead of the store's figures when it was not compiled in.
     pub(crate) fn not_built(&self) -> String {
-        format!("not built: --features {}", self.feature)
+        not_built(self.feature)
+    }
+
+    /// Returns the cause of skipping the store when it was not compiled in.
+    pub(crate) fn why_not_built(&self) -> SkipCause {
+        SkipCause::NotBuilt(self.feature.into())
     }
 }
 

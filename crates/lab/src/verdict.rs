@@ -51,6 +51,28 @@ pub enum Sure {
     Very,
 }
 
+/// A rule that applies and has no evidence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotMeasured {
+    /// The rule's question in words.
+    pub question: String,
+    /// The command that measures it.
+    pub command: String,
+}
+
+impl std::fmt::Display for NotMeasured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; `{}`", self.question, self.command)
+    }
+}
+
+impl Serialize for NotMeasured {
+    /// As one text.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// Whether to use mmap for the described workload, with the reasons.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
@@ -65,8 +87,8 @@ pub struct Verdict {
     pub headline: String,
     /// The rules that apply, with their evidence; the deciding ones first.
     pub reasons: Vec<Reason>,
-    /// Rules that apply and have no evidence, each with the command that would measure it.
-    pub not_measured: Vec<String>,
+    /// Rules that apply and have no evidence.
+    pub not_measured: Vec<NotMeasured>,
     /// The confidence in the recommendation.
     pub sure: Sure,
     /// The reasons why the confidence is no higher, each as a phrase.
@@ -295,8 +317,7 @@ impl Verdict {
             ));
         }
         if short && !self.not_measured.is_empty() {
-            let first = |missing: &String| missing.split("; `").next().unwrap_or_default().to_owned();
-            let all: Vec<String> = self.not_measured.iter().map(first).collect();
+            let all: Vec<&str> = self.not_measured.iter().map(|missing| missing.question.as_str()).collect();
             lines.push((" ?", format!("not measured: {}", all.join("; "))));
         } else {
             lines.extend(self.not_measured.iter().map(|missing| (" ?", format!("not measured: {missing}"))));

@@ -1,6 +1,6 @@
 //! The options of a simulated world: its behaviour, random faults, and the single faults that a test places by hand.
 
-use nofault_io::disk::DiskInfo;
+use nofault_io::disk::{DiskInfo, DiskNote};
 
 /// The order and time of completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl SimOptions {
             path: Some(name.into()),
             direct: self.caching == Caching::Direct,
             align_bytes: self.align_bytes,
-            notes: vec!["simulated: bytes live in memory".into()],
+            notes: vec![DiskNote::in_use("simulated: bytes live in memory")],
         }
     }
 }

@@ -22,7 +22,8 @@ use crate::wal::LogStats;
 /// println!("{} commits in {} writes of the log", stats.log.records_durable, stats.log.groups_written);
 /// println!("{} conflicts, {} runs repeated", stats.transactions.conflicts, stats.transactions.retries);
 /// println!("{} checkpoints, {} waits for them", stats.checkpoints, stats.log.space_waits);
-/// println!("read by {}, direct: {}, because {}", stats.disk.kind, stats.disk.direct, stats.disk.notes.join("; "));
+/// println!("read by {}, direct: {}", stats.disk.kind, stats.disk.direct);
+/// stats.disk.notes.iter().for_each(|note| println!("  {note}"));
 /// assert!(stats.log.records_durable > 0);
 /// # Ok::<(), nofault::error::Error>(())
 /// ```

@@ -24,7 +24,7 @@ use rustix::event::EventfdFlags;
 use super::UringOptions;
 use crate::aligned::Region;
 use crate::completion::{Completion, Op};
-use crate::disk::{Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, describe_op};
+use crate::disk::{DiskNote, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer::{Piece, Step, Transfer, perform};
@@ -59,7 +59,7 @@ pub struct UringQueue {
     /// With DEFER_TASKRUN: the descriptor that `ready_fd` returns, created on first use. The ring's own descriptor
     /// does not suffice there: a poll that has begun to wait on it is not woken by deferred completions.
     event: OnceLock<Option<OwnedFd>>,
-    notes: Vec<String>,
+    notes: Vec<DiskNote>,
 }
 
 /// A registered range of memory, which the kernel identifies by a number.
@@ -76,7 +76,7 @@ impl UringQueue {
         file: Arc<DiskFile>,
         options: &QueueOptions,
         ring_options: &UringOptions,
-        notes: Vec<String>,
+        notes: Vec<DiskNote>,
     ) -> Self {
         let deferred = ring.params().is_setup_single_issuer();
         let mut queue = Self {
@@ -106,14 +106,14 @@ impl UringQueue {
     }
 
     /// Returns the set-up of the queue's ring, and the refused features with their reasons.
-    pub fn notes(&self) -> &[String] {
+    pub fn notes(&self) -> &[DiskNote] {
         &self.notes
     }
 
     fn register_file(&mut self) {
         match self.ring.submitter().register_files(&[self.file.as_raw_fd()]) {
             Ok(()) => self.file_registered = true,
-            Err(error) => self.notes.push(format!("file not registered: {error}")),
+            Err(error) => self.notes.push(DiskNote::missing(format!("file not registered: {error}"))),
         }
     }
 
@@ -127,7 +127,8 @@ impl UringQueue {
             }
         }
         if ranges.len() > REGISTERED_COUNT_MAX {
-            self.notes.push(format!("buffers not registered: {} pieces of memory are too many", ranges.len()));
+            let why = format!("buffers not registered: {} pieces of memory are too many", ranges.len());
+            self.notes.push(DiskNote::missing(why));
             return;
         }
         ranges.sort_unstable_by_key(|range| range.start);
@@ -457,7 +458,7 @@ impl std::fmt::Debug for UringQueue {
     }
 }
 
-fn unregistered_note(error: &std::io::Error, regions: &[Region]) -> String {
+fn unregistered_note(error: &std::io::Error, regions: &[Region]) -> DiskNote {
     let len_bytes: usize = regions.iter().map(Region::len_bytes).sum();
     let why = match error.raw_os_error() {
         Some(libc::ENOMEM) => {
@@ -467,7 +468,7 @@ fn unregistered_note(error: &std::io::Error, regions: &[Region]) -> String {
         }
         _ => error.to_string(),
     };
-    format!("buffers not registered: {len_bytes} bytes: {why}")
+    DiskNote::missing(format!("buffers not registered: {len_bytes} bytes: {why}"))
 }
 
 /// Explains why the kernel does not take entries, and the remedy.

@@ -220,7 +220,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 }
 
 fn skip(target: &str, method: &str, reason: String) -> Skip {
-    Skip { experiment: ID, target: target.into(), method: method.into(), reason }
+    Skip::new(ID, target, method, reason)
 }
 
 fn trial(config: &Config, target: &Target, memory: MemoryLimit, candidate: Candidate) -> TrialSpec {

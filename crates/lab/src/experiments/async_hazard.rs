@@ -176,24 +176,15 @@ fn plan(config: &Config, available: &Available) -> Plan {
             }
         }
     }
-    plan.skips.push(Skip {
-        experiment: ID,
-        target: available.small_files.label.clone(),
-        method: "async-uring".into(),
-        reason: "no warm run: direct reads bypass the page cache; async-pool is the same with a cache".into(),
-    });
+    let label = &available.small_files.label;
+    let reason = "no warm run: direct reads bypass the page cache; async-pool is the same with a cache";
+    plan.skips.push(Skip::new(ID, label, "async-uring", reason));
     if own.open_questions {
         plan_open_questions(config, available, &mut plan);
     } else {
-        plan.skips.push(Skip {
-            experiment: ID,
-            target: available.small_files.label.clone(),
-            method: String::new(),
-            reason:
-                "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
-                     measured from --preset standard on, or with async.open_questions = true"
-                    .into(),
-        });
+        let reason = "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
+            measured from --preset standard on, or with async.open_questions = true";
+        plan.skips.push(Skip::new(ID, label, "", reason));
     }
     plan
 }
@@ -214,8 +205,7 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
         }
         None => "left out by the configuration (pool = 'off')",
     };
-    let (experiment, target) = (ID, available.small_files.label.clone());
-    let skip = Skip { experiment, target, method: "async-pool".into(), reason: reason.into() };
+    let skip = Skip::new(ID, &available.small_files.label, "async-pool", reason);
     if !plan.skips.contains(&skip) {
         plan.skips.push(skip);
     }
@@ -225,12 +215,7 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
 /// shows the hazard.
 fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) {
     let cold = CacheState::Cold;
-    let skip = |target: &str, method: &str, reason: &str| Skip {
-        experiment: ID,
-        target: target.into(),
-        method: method.into(),
-        reason: reason.into(),
-    };
+    let skip = |target: &str, method: &str, reason: &str| Skip::new(ID, target, method, reason);
     let may_set = available.root;
     if !may_set && !config.read_ahead_kb.is_empty() {
         let reason = "other values of read_ahead_kb: setting it needs root; run with sudo";

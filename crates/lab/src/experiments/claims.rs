@@ -212,7 +212,7 @@ fn in_units(mut params: Params) -> Params {
 }
 
 fn skip(method: &str, reason: String) -> Skip {
-    Skip { experiment: ID, target: String::new(), method: method.into(), reason }
+    Skip::new(ID, "", method, reason)
 }
 
 /// Returns the thread counts of `map-calls`: one, and the counts of the configuration.

@@ -137,7 +137,7 @@ impl Experiment for Engines {
 
     fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
         let columns = table::columns(place.summary, place.target, &columns::title(self.id(), place.target));
-        vec![Sheet::new(columns).with_below(table::not_built(place.file))]
+        vec![Sheet::new(columns).with_below(table::stores_not_built(place.file))]
     }
 }
 
@@ -150,7 +150,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     for kind in KINDS.iter().filter(wanted) {
         if !kind.is_built() {
             let how = format!("{} (cargo run --release --features {} -- lab engines)", kind.not_built(), kind.feature);
-            plan.skips.push(skip("", kind.id, how));
+            plan.skips.push(skip("", kind.id, how).because(kind.why_not_built()));
         }
     }
     let limit = available.stores_memory(ID);
@@ -207,7 +207,7 @@ fn fits_in(variant: &str) -> bool {
 }
 
 fn skip(target: &str, method: &str, reason: String) -> Skip {
-    Skip { experiment: ID, target: target.into(), method: method.into(), reason }
+    Skip::new(ID, target, method, reason)
 }
 
 fn trial(
@@ -303,7 +303,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     store.settle()?;
     outcome.figures.insert("settle_s".into(), settling.elapsed().as_secs_f64());
     outcome.figures.insert("open_s".into(), open_s);
-    outcome.texts.extend(store.settings()?.into_iter().map(|(name, text)| (format!("set: {name}"), text)));
+    outcome.settings.extend(store.settings()?.into_iter().map(|(name, text)| (name.to_owned(), text)));
     outcome.texts.insert("unequal".into(), store.unequal().into());
     outcome.texts.insert("what".into(), kind.what.into());
     drop(store);

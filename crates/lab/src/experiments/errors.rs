@@ -173,12 +173,7 @@ impl Experiment for Errors {
 /// Plans the faults, once each, and the trials of the cost of checking, which are repeated.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
-    let skip = |target: &str, method: &str, reason: String| Skip {
-        experiment: ID,
-        target: target.into(),
-        method: method.into(),
-        reason,
-    };
+    let skip = |target: &str, method: &str, reason: String| Skip::new(ID, target, method, reason);
     let no_fuse = faulty::check().err();
     for variant in FAULTS {
         if let (READ_ERROR, Some(error)) = (variant, &no_fuse) {

@@ -170,7 +170,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 }
 
 fn skip(plan: &mut Plan, target: &str, reason: String) {
-    let skip = Skip { experiment: ID, target: target.into(), method: String::new(), reason };
+    let skip = Skip::new(ID, target, "", reason);
     if !plan.skips.contains(&skip) {
         plan.skips.push(skip);
     }

@@ -115,8 +115,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     if !available.root {
         let reason =
             "not available: which folios the page cache has is in /proc/kpageflags, which takes root; run with sudo";
-        let (target, method) = ("file".into(), String::new());
-        plan.skips.push(Skip { experiment: ID, target, method, reason: reason.into() });
+        plan.skips.push(Skip::new(ID, "file", "", reason));
         return plan;
     }
     let folios: params::Params = config.params();

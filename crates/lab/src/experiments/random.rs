@@ -130,12 +130,10 @@ fn plan(config: &Config, available: &Available) -> Plan {
             let (memory, threads) = (available.ram_memory, &random.ram_threads);
             plan_target(config, available, target, memory, threads, random.ram_cell_s, &mut plan);
         }
-        None => plan.skips.push(Skip {
-            experiment: ID,
-            target: "ram".into(),
-            method: String::new(),
-            reason: "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'".into(),
-        }),
+        None => {
+            let reason = "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'";
+            plan.skips.push(Skip::new(ID, "ram", "", reason));
+        }
     }
     for device in &available.devices {
         plan_target(config, available, device, available.memory, &random.threads, random.cell_s, &mut plan);

@@ -139,7 +139,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     if config.preset == Preset::Quick {
         let reason = "measured from --preset standard on: 1 and 64 writers, and the kernel's own write-back of uncommitted pages";
-        plan.skips.push(Skip { experiment: ID, target: "file".into(), method: String::new(), reason: reason.into() });
+        plan.skips.push(Skip::new(ID, "file", "", reason));
     }
     plan
 }

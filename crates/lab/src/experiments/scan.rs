@@ -124,7 +124,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 }
 
 fn skip(plan: &mut Plan, target: &str, reason: &str) {
-    plan.skips.push(Skip { experiment: ID, target: target.into(), method: String::new(), reason: reason.into() });
+    plan.skips.push(Skip::new(ID, target, "", reason));
 }
 
 fn planner<'a>(

@@ -122,8 +122,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let quick = config.preset == Preset::Quick;
     let stalls: params::Params = config.params();
-    let skip =
-        |method: &str, reason: String| Skip { experiment: ID, target: "file".into(), method: method.into(), reason };
+    let skip = |method: &str, reason: String| Skip::new(ID, "file", method, reason);
     let memory = available.memory;
     let trial =
         |variant: &str, method: &str, target: &Target, memory: MemoryLimit, extra: &[(&str, String)]| TrialSpec {

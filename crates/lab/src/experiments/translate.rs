@@ -136,8 +136,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let translate: params::Params = config.params();
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
     let mut skip = |method: &str, reason: String| {
-        let target = "memory".to_owned();
-        let skip = Skip { experiment: ID, target, method: method.into(), reason };
+        let skip = Skip::new(ID, "memory", method, reason);
         if !plan.skips.contains(&skip) {
             plan.skips.push(skip);
         }

@@ -152,8 +152,7 @@ pub fn doctor(dir: &Path) -> DoctorReport {
     }
     // The sources of bias that a run also prints, stores and allows for.
     for bias in survey::survey(dir).biases {
-        let (found, next) = bias.split_once(". ").unwrap_or((bias.as_str(), "every report names it"));
-        report.add("bias", Verdict::Limited, found.trim_end_matches('.'), next);
+        report.add("bias", Verdict::Limited, bias.found, &bias.measure);
     }
     report
 }

@@ -23,8 +23,23 @@ const WATCH: Duration = Duration::from_millis(300);
 pub struct Survey {
     /// The description of the machine.
     pub machine: MachineInfo,
-    /// The machine's sources of bias, each as a sentence with the lab's countermeasure.
-    pub biases: Vec<String>,
+    /// The machine's sources of bias.
+    pub biases: Vec<Bias>,
+}
+
+/// A source of bias of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bias {
+    /// What was found, as a sentence without its full stop.
+    pub found: String,
+    /// What the lab does about it, or the user can do, in sentences.
+    pub measure: String,
+}
+
+impl std::fmt::Display for Bias {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}. {}", self.found, self.measure)
+    }
 }
 
 /// Describes the machine, seen from the folder (or device) that is to be measured.
@@ -44,6 +59,11 @@ pub fn find_fio() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join("fio")).find(|file| file.is_file())
 }
+
+/// Name of the cost of a page of a mapped file that comes without a device.
+pub(crate) const FILE_FAULT: &str = "fault_of_a_file_page";
+/// Name of the cost of a page of a mapped file that goes without a device.
+pub(crate) const FILE_EVICTION: &str = "eviction_of_a_file_page";
 
 /// All raw observations of the machine; its description and its biases are derived from them alone.
 #[derive(Debug, Default)]
@@ -112,17 +132,21 @@ impl Observations {
                 facts.insert(name.to_owned(), value);
             }
         };
-        let ns = |value: Option<f64>| value.map(|value| format!("{value:.0} ns"));
-        fact("clock_read", ns(Some(self.costs.clock_ns)));
-        fact("clock_step", ns(Some(self.costs.clock_step_ns)));
-        fact("system_call", ns(Some(self.costs.syscall_ns)));
-        fact("minor_fault", ns(self.costs.minor_fault_ns));
-        fact("first_touch_of_fresh_memory", ns(self.costs.first_touch_ns));
-        fact("first_touch_of_memory_used_before", ns(self.costs.touch_again_ns));
-        fact("unmap_one_page", ns(self.costs.unmap_ns));
-        fact("unmap_one_page_with_remote_tlb_flush", ns(self.costs.unmap_shared_ns));
-        fact("fault_of_a_file_page", ns(self.costs.file_fault_ns));
-        fact("eviction_of_a_file_page", ns(self.costs.file_evict_ns));
+        let costs = [
+            ("clock_read", Some(self.costs.clock_ns)),
+            ("clock_step", Some(self.costs.clock_step_ns)),
+            ("system_call", Some(self.costs.syscall_ns)),
+            ("minor_fault", self.costs.minor_fault_ns),
+            ("first_touch_of_fresh_memory", self.costs.first_touch_ns),
+            ("first_touch_of_memory_used_before", self.costs.touch_again_ns),
+            ("unmap_one_page", self.costs.unmap_ns),
+            ("unmap_one_page_with_remote_tlb_flush", self.costs.unmap_shared_ns),
+            (FILE_FAULT, self.costs.file_fault_ns),
+            (FILE_EVICTION, self.costs.file_evict_ns),
+        ];
+        let costs_ns: BTreeMap<String, f64> =
+            costs.into_iter().filter_map(|(name, cost_ns)| Some((name.to_owned(), cost_ns?))).collect();
+        costs_ns.iter().for_each(|(name, cost_ns)| fact(name, Some(format!("{cost_ns:.0} ns"))));
         fact("huge_pages", self.huge_pages.clone());
         fact("multi_gen_lru", Some(self.multi_gen_lru.clone().unwrap_or_else(|| "not built into the kernel".into())));
         fact("cpu_governor", self.governor.clone());
@@ -150,92 +174,111 @@ impl Observations {
             read_ahead_kb: self.read_ahead_kb,
             root: self.root,
             facts,
+            costs_ns,
         }
     }
 
-    fn biases(&self) -> Vec<String> {
+    fn biases(&self) -> Vec<Bias> {
         let mut biases = Vec::new();
-        let mut add = |text: String| biases.push(text);
+        let mut add = |found: String, measure: &str| biases.push(Bias { found, measure: measure.into() });
         if let Some(kb) = self.read_ahead_kb
             && !(READ_AHEAD_KB_USUAL / 2..=2 * READ_AHEAD_KB_USUAL).contains(&kb)
         {
             let effect =
                 if kb > READ_AHEAD_KB_USUAL { "helps mapped scans and ruins" } else { "slows mapped scans and helps" };
-            add(format!(
-                "read-ahead of {} is {kb} KiB (usually {READ_AHEAD_KB_USUAL}): it {effect} random reads without MADV_RANDOM. Left as it \
-                 is; as root, read_ahead_kb in the configuration measures other values too.",
-                self.device
-            ));
+            add(
+                format!(
+                    "read-ahead of {} is {kb} KiB (usually {READ_AHEAD_KB_USUAL}): it {effect} random reads without MADV_RANDOM",
+                    self.device
+                ),
+                "Left as it is; as root, read_ahead_kb in the configuration measures other values too.",
+            );
         }
         for daemon in &self.damon_pageout {
-            add(format!(
-                "A DAMON daemon ({daemon}) may page out idle memory: page cache that is not mapped shrinks while it waits, which favours \
-                 mmap over buffered reads. Left on, as it belongs to the system; gaps are kept short and residency is recorded."
-            ));
+            add(
+                format!(
+                    "A DAMON daemon ({daemon}) may page out idle memory: page cache that is not mapped shrinks while it waits, \
+                     which favours mmap over buffered reads"
+                ),
+                "Left on, as it belongs to the system; gaps are kept short and residency is recorded.",
+            );
         }
         if self.costs.memory_is_lazy() {
-            add(format!(
-                "First touch of fresh memory takes {:.1} µs for 4 KiB, of memory used before {:.1} µs: the hypervisor hands memory out \
-                 when it is touched. The start of a trial, while memory fills, may look slower than it is; figures are taken after that.",
-                self.costs.first_touch_ns.unwrap_or(0.0) / 1000.0,
-                self.costs.touch_again_ns.unwrap_or(0.0) / 1000.0
-            ));
+            add(
+                format!(
+                    "First touch of fresh memory takes {:.1} µs for 4 KiB, of memory used before {:.1} µs: the hypervisor hands \
+                     memory out when it is touched",
+                    self.costs.first_touch_ns.unwrap_or(0.0) / 1000.0,
+                    self.costs.touch_again_ns.unwrap_or(0.0) / 1000.0
+                ),
+                "The start of a trial, while memory fills, may look slower than it is; figures are taken after that.",
+            );
         }
         if let Some(name) = &self.hypervisor {
-            add(format!(
-                "This is a virtual machine ({name}): page faults and interrupts between CPUs cost more than on bare metal, and the host may \
-                 throttle the device. The costs of the primitives are in the record."
-            ));
+            add(
+                format!(
+                    "This is a virtual machine ({name}): page faults and interrupts between CPUs cost more than on bare metal, \
+                     and the host may throttle the device"
+                ),
+                "The costs of the primitives are in the record.",
+            );
         }
         if let Some(percent) = self.steal_percent.filter(|percent| *percent > 2.0) {
-            add(format!(
-                "{percent:.0} % of CPU time is taken by the hypervisor for others (steal). Compare CPU per read rather than \
-                 throughput, and repeat when it is quieter."
-            ));
+            add(
+                format!("{percent:.0} % of CPU time is taken by the hypervisor for others (steal)"),
+                "Compare CPU per read rather than throughput, and repeat when it is quieter.",
+            );
         }
         if let Some(load) = self.load.filter(|load| *load > 0.5 * f64::from(self.cpu_count)) {
-            add(format!(
-                "The load average is {load:.1} on {} CPUs: others are working here. Methods are interleaved so that all suffer alike; \
-                 for figures worth quoting, repeat when the machine is quiet.",
-                self.cpu_count
-            ));
+            add(
+                format!("The load average is {load:.1} on {} CPUs: others are working here", self.cpu_count),
+                "Methods are interleaved so that all suffer alike; for figures worth quoting, repeat when the machine is quiet.",
+            );
         }
         if let Some(rate) = self.foreign_io_bytes_per_s.filter(|rate| *rate > 1e6) {
-            add(format!(
-                "Somebody else moves {:.0} MB/s to or from {}. Ticks in which the device did more than the lab asked for are flagged.",
-                rate / 1e6,
-                self.device
-            ));
+            add(
+                format!("Somebody else moves {:.0} MB/s to or from {}", rate / 1e6, self.device),
+                "Ticks in which the device did more than the lab asked for are flagged.",
+            );
         }
         if let Some(governor) = self.governor.as_ref().filter(|governor| *governor != "performance") {
-            add(format!(
-                "The CPU frequency governor is '{governor}': short trials may run at a lower clock. Left as it is."
-            ));
+            add(
+                format!("The CPU frequency governor is '{governor}': short trials may run at a lower clock"),
+                "Left as it is.",
+            );
         }
         if self.swap_bytes > 0 {
-            add(format!(
-                "There are {} of swap: locked ballast may push other programs out, which moves the same device. Trials in a \
-                 cgroup do not swap.",
-                human_bytes(self.swap_bytes)
-            ));
+            add(
+                format!(
+                    "There are {} of swap: locked ballast may push other programs out, which moves the same device",
+                    human_bytes(self.swap_bytes)
+                ),
+                "Trials in a cgroup do not swap.",
+            );
         }
         if self.multi_gen_lru.as_deref().is_some_and(|mode| mode != "0x0000" && mode != "n") {
-            add("The kernel evicts by multi-generational LRU, which is cheaper than the LRU of the 2022 paper. Left on.".into());
+            add(
+                "The kernel evicts by multi-generational LRU, which is cheaper than the LRU of the 2022 paper".into(),
+                "Left on.",
+            );
         }
         match self.huge_pages.as_deref() {
             Some("always") => add(
-                "Transparent huge pages are on for everything: anonymous memory is touched 2 MiB at a time. File pages are not concerned."
-                    .into(),
+                "Transparent huge pages are on for everything: anonymous memory is touched 2 MiB at a time".into(),
+                "File pages are not concerned.",
             ),
             Some("never") | None => add(
                 "Transparent huge pages are off: large direct reads into small pages are split by the device driver and may be \
-                 slower than the device. The ceilings are measured with the same buffers."
-                    .into(),
+                 slower than the device".into(),
+                "The ceilings are measured with the same buffers.",
             ),
             Some(_) => {}
         }
         if !self.has_fio {
-            add("fio is not installed, so no outside baseline checks the lab's own methods. Install it (`apt install fio`).".into());
+            add(
+                "fio is not installed, so no outside baseline checks the lab's own methods".into(),
+                "Install it (`apt install fio`).",
+            );
         }
         biases
     }
@@ -360,7 +403,7 @@ mod tests {
             has_fio: true,
             ..Observations::default()
         };
-        assert_eq!(quiet.biases(), Vec::<String>::new());
+        assert_eq!(quiet.biases(), []);
         let odd = Observations {
             device: "vda".into(),
             read_ahead_kb: Some(8192),
@@ -377,7 +420,7 @@ mod tests {
             cpu_count: 2,
             ..Observations::default()
         };
-        let biases = odd.biases().join("\n");
+        let biases: String = odd.biases().iter().map(|bias| format!("{bias}\n")).collect();
         for part in [
             "8192 KiB",
             "DAMON",

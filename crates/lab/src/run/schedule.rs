@@ -65,8 +65,7 @@ impl Schedule {
         for id in &config.experiments {
             let Some(experiment) = experiments::find(*id) else { continue };
             if let Some(reason) = no_limit.filter(|_| experiment.needs(config).limited == Limited::All) {
-                let (target, method) = (String::new(), String::new());
-                schedule.skips.push(Skip { experiment: *id, target, method, reason: reason.to_owned() });
+                schedule.skips.push(Skip::new(*id, "", "", reason));
                 continue;
             }
             let plan = experiment.plan(config, available);

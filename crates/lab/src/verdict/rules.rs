@@ -1,6 +1,6 @@
 //! The rules of the verdict: which apply to a workload, and the reasons that the experiments give for each.
 
-use super::{Reason, Workload};
+use super::{NotMeasured, Reason, Workload};
 use crate::experiments;
 use crate::judge::claim::Records;
 use crate::judge::reason::Rule;
@@ -9,7 +9,7 @@ use crate::judge::reason::Rule;
 #[derive(Default)]
 pub(super) struct Evaluation {
     pub(super) reasons: Vec<Reason>,
-    pub(super) not_measured: Vec<String>,
+    pub(super) not_measured: Vec<NotMeasured>,
 }
 
 /// Applies every rule that the workload calls for.
@@ -34,11 +34,11 @@ pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Evaluation {
 }
 
 /// A rule's question in words, and the command that measures it.
-fn what_measures(rule: Rule) -> String {
+fn what_measures(rule: Rule) -> NotMeasured {
     let has = |experiment: &&dyn crate::experiment::Experiment| {
         experiment.description().evidence.iter().any(|evidence| evidence.rule == rule)
     };
     let names: Vec<&str> = experiments::ALL.into_iter().filter(has).map(|experiment| experiment.id().name()).collect();
     let (question, how) = rule.question();
-    format!("{question}; `nofault lab {}{how}`", names.join(" "))
+    NotMeasured { question: question.into(), command: format!("nofault lab {}{how}", names.join(" ")) }
 }

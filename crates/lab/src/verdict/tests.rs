@@ -332,9 +332,9 @@ fn data_that_fits_may_stall_as_well() {
     let fits = (crate::experiments::stalls::ID, "fits");
     let stated = Workload { fits_in_memory: Some(true), latency_matters: Some(true), ..Workload::default() };
     let nothing = judged(&empty(), stated);
-    assert!(nothing.not_measured.iter().any(|what| what.contains("no stalls")), "{:?}", nothing.not_measured);
+    assert!(nothing.not_measured.iter().any(|what| what.question.contains("no stalls")), "{:?}", nothing.not_measured);
     let calm = judged(&empty(), Workload { latency_matters: Some(false), ..stated });
-    assert!(!calm.not_measured.iter().any(|what| what.contains("no stalls")), "{:?}", calm.not_measured);
+    assert!(!calm.not_measured.iter().any(|what| what.question.contains("no stalls")), "{:?}", calm.not_measured);
 
     let mut records = empty();
     add(&mut records, fits, "mmap", (1, 32), 1e6, takes("op", 2_000.0));

@@ -87,8 +87,8 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
             made.plain(RANDOM, rate("mmap-random", 16, either(5e4, 9e4))).plain(RANDOM, rate("pread-direct", 16, 1e5));
         }
         "predicted-by-fault-cost" => {
-            let facts = [("fault_of_a_file_page", "2000 ns"), ("eviction_of_a_file_page", "1000 ns")];
-            made.file.run.machine.facts.extend(facts.map(|(name, text)| (name.to_owned(), text.to_owned())));
+            let costs_ns = [("fault_of_a_file_page", 2000.0), ("eviction_of_a_file_page", 1000.0)];
+            made.file.run.machine.costs_ns.extend(costs_ns.map(|(name, cost_ns)| (name.to_owned(), cost_ns)));
             // Two CPUs over 2 + 2 + 1 us.
             made.plain(RANDOM, rate("mmap-random", 16, either(4e5, 1e5)))
                 .plain(RANDOM, Like::steady("pread-direct", 16, 1, 1e6, 2.0));

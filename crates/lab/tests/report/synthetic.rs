@@ -10,7 +10,7 @@ use nofault_lab::experiments;
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::record::{
     CacheState, Checks, End, ExperimentId, Latency, MachineInfo, MemoryLimit, MemoryMethod, Note, Outcome, Params,
-    RunInfo, SCHEMA, Skip, Target, Tick, Trial, TrialSpec, Window,
+    RunInfo, SCHEMA, Skip, SkipCause, Target, Tick, Trial, TrialSpec, Window,
 };
 
 pub(crate) const START_MS: u64 = 1_767_225_600_000;
@@ -55,6 +55,7 @@ pub(crate) fn machine() -> MachineInfo {
         device: "vda".into(),
         read_ahead_kb: Some(8192),
         root: true,
+        costs_ns: BTreeMap::new(),
         facts: BTreeMap::from([
             ("syscall_ns".into(), "68".into()),
             ("transparent_huge_pages".into(), "always [madvise] never".into()),
@@ -247,12 +248,14 @@ pub(crate) fn full(seed: u64) -> RecordFile {
             target: "file".into(),
             method: "uring-sqpoll".into(),
             reason: "SQPOLL needs CAP_SYS_NICE here: run as root".into(),
+            cause: None,
         },
         Skip {
             experiment: experiments::scan::ID,
             target: "device".into(),
             method: String::new(),
             reason: "no raw device was given: --device /dev/…".into(),
+            cause: None,
         },
         Skip {
             experiment: experiments::engines::ID,
@@ -260,6 +263,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
             method: "rocksdb-mmap".into(),
             reason: "not built: --features peer-rocksdb (cargo run --release --features peer-rocksdb -- lab engines)"
                 .into(),
+            cause: Some(SkipCause::NotBuilt("peer-rocksdb".into())),
         },
     ];
     file.notes.push(Note { at_unix_ms: START_MS + 60_000, text: "load average was 1.9 at the start".into() });

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::{DirectIo, FileOptions, Queue, QueueOptions};
+use nofault_io::disk::{DirectIo, DiskNote, DiskNoteKind, FileOptions, Queue, QueueOptions};
 use nofault_io::uring::{FlagChoice, UringDisk, UringOptions, UringQueue};
 
 use super::blocking::fill;
@@ -175,10 +175,8 @@ fn no_buffer() -> LabError {
 }
 
 /// Extracts the features that the kernel refused from a ring's notes.
-fn missing(notes: &[String]) -> Option<String> {
-    let lacks = |note: &&String| {
-        note.as_str() != "ring without flags" && (note.contains("without") || note.contains("not registered"))
-    };
-    let all: Vec<&str> = notes.iter().filter(lacks).map(String::as_str).collect();
+fn missing(notes: &[DiskNote]) -> Option<String> {
+    let missing = notes.iter().filter(|note| note.kind == DiskNoteKind::Missing);
+    let all: Vec<&str> = missing.map(|note| note.text.as_str()).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }

@@ -132,7 +132,7 @@ fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: 
     let data_bytes = data.user_bytes() * 8 + (4 << 30);
     let room = Room { cache_bytes: CACHE_BYTES, write_bytes: CACHE_BYTES / 8, data_bytes, threads: 4 };
     let opened = stores::open(id, folder, room, Start::New);
-    let store = opened.unwrap_or_else(|| Err(LabError::new(LabErrorKind::Unsupported, stores::NOT_BUILT)))?;
+    let store = opened.unwrap_or_else(|| Err(LabError::new(LabErrorKind::Unsupported, stores::not_built("peers"))))?;
     store.fill(&mut data.entries())?;
     store.settle()?;
     let before_bytes = file_bytes(folder);

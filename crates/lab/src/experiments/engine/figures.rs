@@ -76,11 +76,8 @@ fn settings(summary: &Summary<'_>) -> Option<Figure> {
         let title = group.title();
         let known = table.rows.iter().any(|row| row.first() == Some(&title));
         let Some(trial) = group.good.first().filter(|_| !known) else { continue };
-        let texts = &trial.outcome.texts;
-        let set: Vec<String> =
-            texts.iter().filter_map(|(name, text)| Some(format!("{}: {text}", name.strip_prefix("set: ")?))).collect();
-        let Some(unequal) = texts.get("unequal") else { continue };
-        table.rows.push(vec![title, set.join("; "), unequal.clone()]);
+        let Some(unequal) = trial.outcome.texts.get("unequal") else { continue };
+        table.rows.push(vec![title, trial.outcome.settings_in_words(), unequal.clone()]);
     }
     (!table.rows.is_empty()).then(|| Figure {
         title: "Settings".into(),

@@ -154,7 +154,7 @@ impl Trial<'_, '_> {
 
     /// Adds the store's settings and its remaining inequalities to the result.
     pub(super) fn describe(&self, store: &dyn Store, outcome: &mut Outcome) -> Result<()> {
-        outcome.texts.extend(store.settings()?.into_iter().map(|(name, text)| (format!("set: {name}"), text)));
+        outcome.settings.extend(store.settings()?.into_iter().map(|(name, text)| (name.to_owned(), text)));
         outcome.texts.insert("unequal".into(), store.unequal().into());
         Ok(())
     }

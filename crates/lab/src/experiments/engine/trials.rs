@@ -93,8 +93,7 @@ pub(super) fn data_title(label: &str) -> String {
 pub(super) fn plan(config: &Config, available: &Available) -> Plan {
     let engine: params::Params = config.params();
     let mut plan = Plan { together: true, ..Plan::default() };
-    let skip =
-        |method: &str, reason: String| Skip { experiment: ID, target: String::new(), method: method.into(), reason };
+    let skip = |method: &str, reason: String| Skip::new(ID, "", method, reason);
     let chosen = |name: &str| engine.works.is_empty() || engine.works.iter().any(|work| work == name);
     let rows: Vec<&Row> = ORDER
         .iter()
@@ -107,7 +106,7 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
         if let Some(kind) = missing(peer) {
             let how =
                 format!("{} (cargo build --release -p nofault-cli --features {})", kind.not_built(), kind.feature);
-            plan.skips.push(skip(peer, how));
+            plan.skips.push(skip(peer, how).because(kind.why_not_built()));
         }
     }
     let limit = available.stores_memory(ID);

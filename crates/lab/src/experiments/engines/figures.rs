@@ -106,8 +106,7 @@ fn settings(groups: &[&Group<'_>]) -> Option<Figure> {
         };
         let texts = &trial.outcome.texts;
         let text = |name: &str| texts.get(name).cloned().unwrap_or_default();
-        let set = texts.iter().filter_map(|(name, text)| Some(format!("{}: {text}", name.strip_prefix("set: ")?)));
-        table.rows.push(vec![store, text("what"), set.collect::<Vec<_>>().join("; "), text("unequal"), text("files")]);
+        table.rows.push(vec![store, text("what"), trial.outcome.settings_in_words(), text("unequal"), text("files")]);
     }
     (!table.rows.is_empty()).then(|| Figure {
         title: "Settings".into(),

@@ -4,9 +4,12 @@ use super::ID;
 use super::figures::store_title;
 use super::methods::METHODS;
 use crate::methods;
+use crate::record::SkipCause;
 use crate::record::file::RecordFile;
 use crate::show::columns::Column;
+use crate::stores::not_built;
 use crate::summary::{Group, Metric, Summary};
+use std::collections::BTreeMap;
 
 /// Builds a row for each store and a column for each of its works, the most important works first; cells are medians.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
@@ -52,19 +55,14 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
     columns
 }
 
-/// Lists the stores that were not compiled in, a line for each reason, so that a reader learns why the table lacks
+/// Lists the stores that were not compiled in, a line for each cargo feature, so that a reader learns why the table lacks
 /// them.
-pub(super) fn not_built(file: &RecordFile) -> String {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for skip in file.skips.iter().filter(|skip| skip.experiment == ID && !skip.method.is_empty()) {
-        let Some(reason) = skip.reason.split(" (").next().filter(|reason| reason.starts_with("not built")) else {
-            continue;
-        };
-        let who = methods::title(methods::find(METHODS, &skip.method), &skip.method);
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, all)) => all.push(who),
-            None => reasons.push((reason, vec![who])),
-        }
+pub(super) fn stores_not_built(file: &RecordFile) -> String {
+    let mut stores: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for skip in file.skips.iter().filter(|skip| skip.experiment == ID) {
+        let Some(SkipCause::NotBuilt(feature)) = &skip.cause else { continue };
+        stores.entry(feature).or_default().push(methods::title(methods::find(METHODS, &skip.method), &skip.method));
     }
-    reasons.iter().fold(String::new(), |text, (reason, who)| text + &format!(" {reason}: {}\n", who.join("; ")))
+    let lines = stores.iter().map(|(feature, stores)| format!(" {}: {}\n", not_built(feature), stores.join("; ")));
+    lines.collect()
 }

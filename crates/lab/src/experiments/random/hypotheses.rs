@@ -8,6 +8,7 @@ use crate::judge::claim::{
     Claim, Contribution, Decision, POOL_COSTS, Places, Ratio, Records, Test, against, count_of, explicit, is_explicit,
     is_mapped, mapped, times,
 };
+use crate::machine::survey::{FILE_EVICTION, FILE_FAULT};
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
 /// The published claims about mmap that the records of `random` decide.
@@ -72,11 +73,8 @@ pub(super) static CLAIMS: &[Claim] = &[
 /// primitives, without the map's own trials.
 fn predicted(records: &Records<'_>) -> Decision {
     let machine = &records.file.run.machine;
-    let cost_s = |name: &str| {
-        let text = machine.facts.get(name)?.strip_suffix(" ns")?;
-        Some(text.trim().parse::<f64>().ok()? / 1e9)
-    };
-    let (Some(fault), Some(evict)) = (cost_s("fault_of_a_file_page"), cost_s("eviction_of_a_file_page")) else {
+    let cost_s = |name: &str| machine.costs_ns.get(name).map(|cost_ns| cost_ns / 1e9);
+    let (Some(fault), Some(evict)) = (cost_s(FILE_FAULT), cost_s(FILE_EVICTION)) else {
         return Decision::not_measured(
             "these records lack the calibration: the cost of a mapped file's page to come and to go without a device (it takes a file \
              system that has holes, and MADV_PAGEOUT)",
