@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// The times after which a running step is reported and stopped. The tests, the longest step, take a quarter of the
-/// first on two idle cores, and more than all of it beside two busy loops: a slow machine is not a hang.
+/// The times after which a running step is reported, and stopped. The longest step, the tests, takes a quarter of the
+/// first time on two idle cores, and more than all of it beside two busy loops: a slow machine is not a hang.
 const STEP_LIMITS: Limits = Limits { report: Duration::from_secs(20 * 60), stop: Duration::from_secs(80 * 60) };
 
-/// How long a child process may run.
+/// The times after which a child process is reported and stopped.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// After this the command lines of the child and its descendants are printed once.
+    /// Time after which the command lines of the child and its descendants are printed once.
     report: Duration,
-    /// After this they are printed again and killed.
+    /// Time after which the command lines are printed again, and the processes are killed.
     stop: Duration,
 }
 
@@ -28,18 +28,18 @@ cargo xtask <command>
 
   check   everything a change must pass: format, clippy, tidy, tests, docs
   tidy    the house rules only: direction of imports, dead files, file length, paths in documents that lead nowhere, …
-  models  every interleaving of what pool and log do between threads, cut down to their protocols, in release
+  models  every interleaving of the threads' protocols in pool and log, on models of them, in release
   sim     power cuts on the simulated disk, optimised, on all CPUs, with fresh seeds: --minutes N (default 1), half of it
           histories of one thread, which a seed repeats exactly, half power cuts, kills and failed writes among several
-          threads. A failure prints its seed and the line that repeats it, or where files and history were left and the
+          threads. A failure prints its seed and the line that repeats it, or where files and history are kept and the
           line that checks them again, and ends with exit code 1
   histories
           transactions of threads and tasks beside each other, also while the process is killed, optimised, with fresh
-          seeds, checked for strict serializability: --minutes N (default 1). A failure says where the history was left
+          seeds, checked for strict serializability: --minutes N (default 1). A failure prints where its history is kept
   miri    the tests of unsafe code that Miri can interpret, for undefined behaviour: some seven minutes; needs a nightly
           toolchain with Miri and says how to install it
   mutants plants one fault of xtask/mutants.toml at a time in a copy of the engine and reports which tests notice it: an hour or
-          more. --only NAME chooses, --list shows them, --resume goes on after an interruption, --help says the rest
+          more. --only NAME chooses, --list shows them, --resume continues after an interruption, --help lists all options
 ";
 
 fn main() -> ExitCode {
@@ -85,14 +85,14 @@ fn check() -> Result<()> {
     Ok(())
 }
 
-/// Runs the model checker. Its flags differ, so it builds in a folder of its own; otherwise everything else would be
-/// built again as well.
+/// Runs the tests under the model checker. They build in a folder of their own, because their flags differ and
+/// everything else would have to be built again.
 fn models() -> Result<()> {
     let test = ["test", "--release", "-p", "nofault", "--test", "models", "--target-dir", "target/models"];
     cargo(&test, &[("RUSTFLAGS", "--cfg nofault_models")])
 }
 
-/// Runs the tests of power cuts for as long as asked.
+/// Runs the tests of power cuts for the minutes given.
 fn sim() -> Result<()> {
     let minutes = minutes("sim")? / 2.0;
     for test in ["power_cuts::power_cuts_for_minutes", "threads::threads_for_minutes"] {
@@ -101,12 +101,12 @@ fn sim() -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of concurrent histories for as long as asked.
+/// Runs the tests of concurrent histories for the minutes given.
 fn histories() -> Result<()> {
     for_minutes("isolation", "histories::histories_for_minutes", minutes("histories")?)
 }
 
-/// Parses the number after `--minutes`; 1 without arguments.
+/// Reads the minutes from the arguments: `--minutes` and a number; 1 without arguments.
 fn minutes(command: &str) -> Result<f64> {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let minutes = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -117,7 +117,7 @@ fn minutes(command: &str) -> Result<f64> {
     minutes.with_context(|| format!("cargo xtask {command} takes --minutes N\n\n{HELP}"))
 }
 
-/// Runs an ignored test that reads its duration from the environment.
+/// Runs an ignored test that reads its duration in minutes from the environment.
 fn for_minutes(target: &str, name: &str, minutes: f64) -> Result<()> {
     let test = ["test", "--profile", "sim", "-p", "nofault", "--test", target, "--"];
     let which = [name, "--exact", "--ignored", "--nocapture"];
@@ -145,8 +145,8 @@ fn cargo_within(limits: Option<Limits>, arguments: &[&str], environment: &[(&str
     })
 }
 
-/// Waits for a child. A child that runs too long is killed with all its descendants, and their command lines are
-/// printed: a hanging test is the one that the output calls running.
+/// Waits for a child process. A child that runs too long is killed with all its descendants, and their command lines
+/// are printed; the hanging test is the one that the output shows as running.
 fn wait(mut child: Child, limits: Option<Limits>) -> Result<ExitStatus> {
     let Some(limits) = limits else { return child.wait().context("cargo cannot be waited for") };
     let started = Instant::now();
@@ -179,7 +179,8 @@ fn descendants(root: u32) -> Vec<(u32, String)> {
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The fields follow the name, which may contain anything but a last parenthesis: the state, then the parent.
+        // In `/proc/<pid>/stat` the fields follow the program's name, which may contain anything but a last
+        // parenthesis: the state, then the parent.
         let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
         parents.extend(parent.map(|parent| (pid, parent)));
     }

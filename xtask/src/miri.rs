@@ -16,13 +16,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The rules for references that Miri applies.
+/// The rules for references that Miri checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Aliasing {
     /// Tree Borrows, the rules expected to become Rust's.
     Tree,
-    /// None: crossbeam-epoch frees a thread's entry inside a method that borrows it, which both sets of rules refuse.
-    /// All other checks apply, races and use after free among them.
+    /// No rules: crossbeam-epoch frees a thread's entry inside a method that borrows it, which both sets of rules
+    /// refuse. All other checks apply, races and use after free among them.
     Unchecked,
 }
 
@@ -35,7 +35,7 @@ impl Aliasing {
     }
 }
 
-/// Tests of one crate.
+/// The tests of one crate that Miri runs.
 #[derive(Debug)]
 struct Run {
     package: &'static str,
@@ -78,7 +78,7 @@ const RUNS: &[Run] = &[
 
 const TOOLCHAIN: &str = "nightly";
 
-/// Runs all of [`RUNS`], one after the other.
+/// Runs every entry of [`RUNS`], one after the other.
 ///
 /// # Errors
 /// When Miri is not installed, a name matches no test, or a test fails.
@@ -106,7 +106,7 @@ fn ensure_installed() -> Result<()> {
     Ok(())
 }
 
-/// The command as far as the arguments of the test program, in a build folder of its own.
+/// The command line of a run, up to the arguments of the test program; with a build folder of its own.
 fn miri(root: &Path, run: &Run) -> Command {
     let mut command = Command::new("rustup");
     command
@@ -130,7 +130,7 @@ fn arguments(run: &Run) -> Vec<&'static str> {
     arguments
 }
 
-/// Checks that each name matches a test: a test that was renamed would be left out without a word.
+/// Checks that each name of a run matches a test: otherwise a renamed test would be left out without notice.
 fn check_names(root: &Path, run: &Run) -> Result<()> {
     let listed = miri(root, run).arg("--list").output().context("cargo miri could not be started")?;
     ensure!(

@@ -30,13 +30,13 @@ use serde::{Deserialize, Serialize};
 use self::bench::{Bench, Outcome, Programs, Tests};
 use self::list::{LIST, Mutant, read_list};
 
-/// The document with the table of all faults.
+/// The document that ends with the table of all faults.
 const DOCS: &str = "docs/mutants.md";
 const VERDICTS: &str = "target/mutants/verdicts.toml";
-/// Share of mutants that must be killed, in percent.
+/// Smallest share of mutants that must be killed, in percent.
 const KILLED_PERCENT_MIN: usize = 95;
-/// Minutes for one test program, unless `--limit` sets another number. Without a fault the slowest program takes a
-/// tenth of it on two cores.
+/// Time limit of one test program in minutes, unless `--limit` sets another. Without a fault the slowest program takes
+/// a tenth of it on two cores.
 const LIMIT_MINUTES: u64 = 10;
 
 pub(crate) const HELP: &str = "\
@@ -54,7 +54,7 @@ cargo xtask mutants [--only NAME]... [--list] [--write-docs] [--jobs N] [--limit
 A run may be interrupted at any time: it works in a copy, and --resume goes on.
 ";
 
-/// Arguments of the command.
+/// Arguments of `cargo xtask mutants`.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     only: Vec<String>,
@@ -108,16 +108,16 @@ impl Options {
     }
 }
 
-/// The stored result for one mutant.
+/// The stored verdict on one mutant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Verdict {
-    /// Digest of the sources and the fault.
+    /// Digest of the sources and of the fault, for which the verdict holds.
     digest: String,
     is_killed: bool,
     text: String,
 }
 
-/// Verdicts by name; each new one is written to their file.
+/// The verdicts by name of the fault, and the file to which each new verdict is written.
 struct Verdicts {
     path: PathBuf,
     of: Mutex<BTreeMap<String, Verdict>>,
@@ -130,7 +130,7 @@ impl Verdicts {
         Self { path, of: Mutex::new(known.unwrap_or_default()) }
     }
 
-    /// The verdict on a fault, if it was reached with this digest.
+    /// The stored verdict on a fault; `None` if it was reached with another digest.
     fn get(&self, name: &str, digest: &str) -> Option<Verdict> {
         let of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         of.get(name).filter(|verdict| verdict.digest == digest).cloned()
@@ -144,7 +144,7 @@ impl Verdicts {
     }
 }
 
-/// Runs the command with its arguments.
+/// Runs `cargo xtask mutants` with its arguments.
 ///
 /// # Errors
 /// A wrong argument, a fault that does not apply or does not compile, tests that fail without any fault, fewer mutants killed than
@@ -226,7 +226,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("\n  {}", wrong.join("\n  ")) }
 }
 
-/// Builds the programs of these tests, and runs the tests without any fault.
+/// Builds the programs of the given tests, and checks that the tests pass without any fault.
 fn prepared(bench: &Bench, tests: &Tests, options: &Options) -> Result<Programs> {
     println!("xtask: build");
     let programs = bench.build(tests)?;
@@ -241,7 +241,7 @@ fn prepared(bench: &Bench, tests: &Tests, options: &Options) -> Result<Programs>
     Ok(programs)
 }
 
-/// Tries every mutant, `jobs` at a time.
+/// Calls `work` for every mutant, on `jobs` threads.
 fn in_parallel<'m, T: Send>(
     jobs: usize,
     mutants: &[(usize, &'m Mutant)],
@@ -266,7 +266,7 @@ fn in_parallel<'m, T: Send>(
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Prints an outcome and makes a verdict of it.
+/// Prints the outcome for a mutant and returns it as a verdict.
 fn announced(mutant: &Mutant, outcome: &Outcome, digest: String) -> Verdict {
     let text = match outcome {
         Outcome::Failed { by, seconds } => format!("killed in {seconds} s by {}", by.join(", ")),
@@ -279,7 +279,7 @@ fn announced(mutant: &Mutant, outcome: &Outcome, digest: String) -> Verdict {
     Verdict { digest, is_killed: !matches!(outcome, Outcome::Passed { .. }), text }
 }
 
-/// The document with the table of these faults at its end.
+/// Returns the document with the table of these faults at its end.
 fn with_table(docs: &str, mutants: &[Mutant]) -> Result<String> {
     const HEADER: &str = "| fault | noticed by |\n|---|---|\n";
     let (before, _) = docs.split_once(HEADER).with_context(|| format!("{DOCS} has no table of faults"))?;

@@ -32,7 +32,7 @@ use anyhow::{Context, Result, bail};
 const LINES_MAX: usize = 600;
 const LONG_FILES: &str = "xtask/long-files.txt";
 
-/// Where an experiment is named outside its folder, by file and name.
+/// The places outside their folders where experiments may be named: file and name.
 const EXPERIMENTS_NAMED: [(&str, &str); 3] = [
     // Hidden commands of the command line: a process that a trial starts, and that speaks the experiment's own protocol.
     ("crates/cli/src/lab.rs", "errors"),
@@ -41,7 +41,7 @@ const EXPERIMENTS_NAMED: [(&str, &str); 3] = [
     ("crates/lab/src/methods.rs", "engine"),
 ];
 
-/// Runs every rule and reports all violations at once.
+/// Runs every rule and reports all violations together.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let architecture = read(&root.join("ARCHITECTURE.md"))?;
     let files = tracked_files(root)?;
@@ -68,7 +68,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     bail!("{} house rules broken:\n  {}", wrong.len(), wrong.join("\n  "))
 }
 
-/// A fenced block of ARCHITECTURE.md: names with the number of their line, 0 at the top.
+/// A fenced block of ARCHITECTURE.md with the layers of a crate: each name with the number of its line, 0 at the top.
 struct Layers {
     owner: String,
     folder: Option<String>,
@@ -149,7 +149,7 @@ fn check_crates(root: &Path, list: &Layers, wrong: &mut Vec<String>) -> Result<(
     Ok(())
 }
 
-/// The modules of its own crate that a file names, with line numbers. `depth` is the depth of the file's module below
+/// The modules of its own crate that a file imports, with line numbers. `depth` is the depth of the file's module below
 /// the crate root: from depth 1, `super::x` is `crate::x`.
 fn imports(text: &str, depth: usize) -> Vec<(usize, String)> {
     let up = "super::".repeat(depth);
@@ -196,8 +196,8 @@ fn top_names(text: &str) -> Vec<String> {
     names
 }
 
-/// The text with comments and the items after `#[cfg(test)]` blanked; line numbers stay. An item ends with a semicolon, or with the brace
-/// that stands where the item began.
+/// Blanks comments and the items after `#[cfg(test)]`; line numbers stay. An item ends with a semicolon, or with a
+/// closing brace at the indentation of its first line.
 fn without_tests(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     // The indentation of the item that is being left out.
@@ -220,7 +220,7 @@ fn without_tests(text: &str) -> String {
     code
 }
 
-/// `src/sim/files.rs` is `[sim, files]`; `lib.rs` and `main.rs` are the root.
+/// The module of a source file: `src/sim/files.rs` is `[sim, files]`; `lib.rs` and `main.rs` are the root, `[]`.
 fn module_path(source: &Path, file: &Path) -> Vec<String> {
     let inside = file.strip_prefix(source).unwrap_or(file).with_extension("");
     let mut parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -309,7 +309,7 @@ fn check_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Names of experiments where none may be named: the code of the lab and of the command line outside the experiments' folders.
+/// Reports names of experiments in code of the lab and of the command line outside the experiments' folders.
 fn check_names_of_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
     let folder = root.join("crates/lab/src/experiments");
     let mut names = BTreeSet::new();
@@ -334,13 +334,13 @@ fn check_names_of_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()
     Ok(())
 }
 
-/// The id of an experiment's own module: `pub const ID: ExperimentId = ExperimentId::new("random");`.
+/// The id that an experiment's own module declares: `pub const ID: ExperimentId = ExperimentId::new("random");`.
 fn declared_id(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("const ID: ExperimentId = ExperimentId::new(\"")?;
     rest.split_once('"').map(|(id, _)| id.to_owned())
 }
 
-/// Where code names an experiment: `experiments::random`, or the word as a whole string.
+/// The places where code names an experiment, with line numbers: `experiments::random`, or the name as a whole string.
 fn named_experiments(text: &str, names: &BTreeSet<String>) -> Vec<(usize, String)> {
     let code = without_tests(text);
     let number_at = |at: usize| code[..at].matches('\n').count() + 1;
@@ -353,7 +353,7 @@ fn named_experiments(text: &str, names: &BTreeSet<String>) -> Vec<(usize, String
     modules.chain(strings).filter(|(_, name)| names.contains(name)).collect()
 }
 
-/// The experiments other than its own that a file names, with line numbers.
+/// The names of other experiments in an experiment's file, with line numbers.
 fn other_experiments(text: &str, own: &str) -> Vec<(usize, String)> {
     let code = without_tests(text);
     let lines = code.lines().enumerate();
@@ -381,7 +381,7 @@ fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Files that git tracks or would track: new files count before they are added.
+/// All files that git does not ignore: new files count before they are added.
 fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

@@ -32,12 +32,12 @@ use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments};
 use crate::input::{Input, failed};
 use crate::output::log;
 
-/// Exit code for a key that is not there.
+/// Exit code of a command whose key is not in the table.
 const NOT_THERE: u8 = 1;
-/// Exit code for damage.
+/// Exit code of a command that found a damaged database.
 const DAMAGED: u8 = 6;
 
-/// Runs one `nofault db …`.
+/// Runs one command of `nofault db`.
 pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
     match arguments.command {
         DbCommand::Create { path, table, page, stripe_over, open } => {
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
     }
 }
 
-/// The exit code of an error of the engine, by its kind.
+/// The exit code for an error of the engine, by the error's kind.
 pub(crate) fn exit_code(error: &Error) -> u8 {
     match error.kind() {
         ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists => 2,
@@ -106,8 +106,8 @@ fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
     let stats = db.stats();
     if stats.memory_over_bytes > 0 {
         log(&format!(
-            "nofault: warning: this database takes {} of memory, {} more than the cache of {}: its page table has outgrown it; --cache \
-             with more leaves room for pages",
+            "nofault: warning: this database takes {} of memory, {} more than the cache of {}: its page table has outgrown the cache; \
+             a larger --cache leaves room for pages",
             format::bytes(stats.memory_bytes),
             format::bytes(stats.memory_over_bytes),
             format::bytes(stats.cache_bytes)
@@ -235,7 +235,7 @@ fn print_entries(
     end_of_pipe(result.map(|()| ExitCode::SUCCESS))
 }
 
-/// Turns a broken pipe into success: the reader of the output has ended.
+/// Turns a broken pipe into success: the program that read the output has ended.
 fn end_of_pipe(result: Result<ExitCode>) -> Result<ExitCode> {
     let gone = |error: &anyhow::Error| {
         error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
@@ -371,7 +371,7 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
             print(&format!("{place}{}", problem.error))?;
         }
         for repair in &found.repairs {
-            print(&format!("put right when the database was opened: {repair}"))?;
+            print(&format!("repaired when the database was opened: {repair}"))?;
         }
         let (tables, entries) = (found.tables, found.entries);
         let repaired = if found.repairs.is_empty() { "" } else { ", after the repair above" };
@@ -390,7 +390,7 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
     Ok(ExitCode::from(DAMAGED))
 }
 
-/// Prints the readable tables of a damaged database.
+/// Prints which tables of a damaged database can still be read.
 fn print_tables(found: &Verification) -> Result<()> {
     let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     print(&format!("sound tables: {}", list(&found.sound_tables)))?;
@@ -451,7 +451,10 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
         Err(interrupted) => {
             // The copying thread ends with this process; its files are no database.
             if was_there {
-                log(&format!("{}: a part of a backup is no database; the next backup there removes it", to.display()));
+                log(&format!(
+                    "{}: the unfinished backup is not a database; the next backup to this folder removes it",
+                    to.display()
+                ));
             } else {
                 let _ = std::fs::remove_dir_all(to);
             }
@@ -462,8 +465,8 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a call that cannot be stopped on a thread of its own, and abandons it when the user stops it: the process then
-/// ends, which does a database no harm.
+/// Runs a call that cannot be stopped on a thread of its own. When the user stops the command, the thread is abandoned
+/// and the process ends, which does a database no harm.
 fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
     let (sender, results) = std::sync::mpsc::channel();
     let worker = std::thread::Builder::new().name("nofault-db".into()).spawn(move || sender.send(work()));
@@ -479,7 +482,7 @@ fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -
                 return Err(LabError::interrupted().into());
             }
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("the work ended without an answer"),
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("the call ended without a result"),
         }
     }
 }

@@ -9,7 +9,7 @@ use nofault_lab::config::parse_bytes;
 
 use crate::lab_args::ResultArguments;
 
-/// `nofault db COMMAND …`.
+/// The arguments of `nofault db`: one of its commands.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -30,28 +30,28 @@ pub(crate) struct DbArguments {
 /// The commands of `nofault db`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DbCommand {
-    /// Create a database with its tables.
+    /// Create a database, with one table or several.
     Create {
-        /// The folder to hold it; made if need be.
+        /// The database's folder; created if need be.
         path: PathBuf,
-        /// A table to create in it; may be repeated. `main` when none is named.
+        /// Name of a table to create; may be repeated. By default the table `main` is created.
         #[arg(long, value_name = "NAME")]
         table: Vec<String>,
-        /// Bytes of a page: 4096 to 65536, a power of two. Cannot be changed later.
+        /// Size of a page in bytes: 4096 to 65536, a power of two. Cannot be changed later.
         #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
         page: Option<u64>,
-        /// A further folder, best on another device, over which the data file is striped too; may be repeated. Made if need be. The
-        /// database's own folder says where they are, so opening needs only that one.
+        /// A further folder, best on another device, over which the data file is striped too; may be repeated. Created
+        /// if need be. The database's own folder records these paths, so only that folder is named to open it.
         #[arg(long, value_name = "FOLDER")]
         stripe_over: Vec<PathBuf>,
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Print the contents of a database and how it is read and written here.
+    /// Print a database's tables, sizes and memory, and how its files are read on this machine.
     Stat {
         /// The database's folder.
         path: PathBuf,
-        /// Count the entries of every table, which reads all of them.
+        /// Count the entries of every table; this reads every table.
         #[arg(long)]
         count: bool,
         /// Print as JSON.
@@ -60,13 +60,13 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Print the value of a key; exit code 1 when it is not there.
+    /// Print the value of a key; exit code 1 when there is no such key.
     Get {
         /// The database's folder.
         path: PathBuf,
         /// The key; after -- it may begin with a hyphen.
         key: String,
-        /// Write the value's bytes as they are, and no line break.
+        /// Write only the value's bytes, without encoding and without a line break.
         #[arg(long, conflicts_with = "value_encoding")]
         raw: bool,
         #[command(flatten)]
@@ -74,13 +74,13 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Set the value of a key. Durable when it returns.
+    /// Set the value of a key. It is durable when the command ends.
     Put {
         /// The database's folder.
         path: PathBuf,
         /// The key; after -- it may begin with a hyphen.
         key: String,
-        /// The value; without it standard input is the value, byte for byte.
+        /// The value; if it is left out, all of standard input is the value, byte for byte.
         #[arg(allow_negative_numbers = true)]
         value: Option<String>,
         /// Create the table if need be.
@@ -91,7 +91,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Remove keys; exit code 1 when one was not there. Durable when it returns.
+    /// Delete keys; exit code 1 when one of them was not there. Durable when the command ends.
     Delete {
         /// The database's folder.
         path: PathBuf,
@@ -107,22 +107,22 @@ pub(crate) enum DbCommand {
     Scan {
         /// The database's folder.
         path: PathBuf,
-        /// First key.
+        /// First key to print.
         #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
         from: Option<String>,
-        /// Key to stop before.
+        /// First key after the range: printing stops before it.
         #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
         to: Option<String>,
-        /// Only keys that begin so.
+        /// Print only keys that begin with this prefix.
         #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
         prefix: Option<String>,
-        /// From the last key to the first.
+        /// Print from the last key to the first.
         #[arg(long)]
         reverse: bool,
-        /// Stop after so many entries.
+        /// Stop after this number of entries.
         #[arg(long, value_name = "COUNT")]
         limit: Option<u64>,
-        /// Print keys only.
+        /// Print keys without values.
         #[arg(long)]
         keys_only: bool,
         #[command(flatten)]
@@ -130,54 +130,55 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Put entries from a file or standard input into a database; entries that an interrupted load has put in stay.
+    /// Load entries from a file or standard input; entries committed before an interruption or an error stay.
     Load {
         /// The database's folder.
         path: PathBuf,
-        /// The file to read; standard input by default.
+        /// The file to load; standard input by default.
         file: Option<PathBuf>,
-        /// Create the database; it is an error if there is one.
+        /// Create the database first; it is an error if there is one already.
         #[arg(long)]
         create: bool,
-        /// The table of entries that name none (plain lines never do). Tables are created as needed.
+        /// Table of the entries that name no table (plain lines never name one). Missing tables are created.
         #[arg(long, default_value = "main", value_name = "NAME")]
         table: String,
-        /// How entries are written.
+        /// Form of the entries.
         #[arg(long, value_enum, default_value_t = Format::Ndjson)]
         format: Format,
-        /// The input is sorted by table and key, and the tables are empty: load past the log, several times faster.
+        /// Load past the log, several times faster. The input must be sorted by table and key, and its tables must be
+        /// empty.
         #[arg(long)]
         sorted: bool,
-        /// Entries put together in one durable commit.
+        /// Number of entries in one durable commit.
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..), value_name = "COUNT", conflicts_with = "sorted")]
         batch: u64,
-        /// No progress on standard error.
+        /// Print no progress on standard error.
         #[arg(long, short)]
         quiet: bool,
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Write all entries as of one moment to a file or standard output.
+    /// Write all entries, as of one moment, to a file or to standard output.
     Dump {
         /// The database's folder.
         path: PathBuf,
-        /// Where to write; standard output by default. An existing file is not overwritten.
+        /// The file to write; standard output by default. An existing file is not overwritten.
         #[arg(long, short, value_name = "FILE")]
         out: Option<PathBuf>,
-        /// Only this table; may be repeated. All by default. Plain lines hold one table.
+        /// Dump only this table; may be repeated. All tables by default. Plain lines hold only one table.
         #[arg(long, value_name = "NAME")]
         table: Vec<String>,
-        /// How entries are written.
+        /// Form of the entries.
         #[arg(long, value_enum, default_value_t = Format::Ndjson)]
         format: Format,
-        /// No progress on standard error.
+        /// Print no progress on standard error.
         #[arg(long, short)]
         quiet: bool,
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Read every page and print everything that is broken; exit code 6 when something is. A damaged superblock of the two is
-    /// rewritten from the other when the database is opened; that is printed and is no error.
+    /// Read every page and print all damage; exit code 6 when there is any. If one of the two superblocks is damaged,
+    /// opening rewrites it from the other; this is printed and is no error.
     Verify {
         /// The database's folder.
         path: PathBuf,
@@ -187,14 +188,15 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Put pages that random writes have scattered back together, in place; it may be interrupted and run again at any time.
+    /// Move pages that random writes have scattered back together, in place. It may be interrupted and run again at any
+    /// time.
     Compact {
         /// The database's folder.
         path: PathBuf,
         /// Print as JSON.
         #[arg(long)]
         json: bool,
-        /// No progress on standard error.
+        /// Print no progress on standard error.
         #[arg(long, short)]
         quiet: bool,
         #[command(flatten)]
@@ -204,33 +206,33 @@ pub(crate) enum DbCommand {
     Backup {
         /// The database's folder.
         path: PathBuf,
-        /// The new database's folder.
+        /// The folder of the new database; created if need be.
         to: PathBuf,
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Measure the engine beside the raw device and its rivals: the lab with one experiment.
+    /// Measure the engine beside the raw device and its rivals, as a run of the lab with one experiment.
     Bench(BenchArguments),
 }
 
-/// How the database is opened.
+/// The memory with which a database is opened.
 #[derive(Debug, Args)]
 pub(crate) struct OpenArguments {
-    /// Memory for pages, page table and log buffers. The default is 64 MiB or a 32nd of the data file with all its stripes, the larger of
-    /// the two, but at most an eighth of the memory that this process may use, and at most 1 GiB. A database also opens with a size smaller
-    /// than it needs: it then takes as much as its page table (a 256th of the data with pages of 4 KiB) and the smallest pool need, and
-    /// reports it.
+    /// Memory for pages, page table and log buffers. The default is 64 MiB or a 32nd of the data file with all its
+    /// stripes, the larger of the two, but at most an eighth of the memory that this process may use, and at most 1
+    /// GiB. A size that is too small for the page table (a 256th of the data with pages of 4 KiB) and the smallest pool
+    /// is exceeded, with a warning.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     cache: Option<u64>,
 }
 
-/// Cache of a small database when none is chosen.
+/// Cache of a small database in bytes, where no size is given.
 const CACHE_BYTES: u64 = 64 << 20;
-/// Divisor: without a choice the cache is this part of the data file.
+/// The cache is the data file divided by this number, where no size is given.
 const CACHE_SHARE: u64 = 32;
 
 impl OpenArguments {
-    /// The settings for the database in `path`, which may not exist yet.
+    /// The settings for opening or creating the database in `path`.
     pub(crate) fn settings(&self, path: &Path) -> Settings {
         let most = Settings::default();
         let cache_bytes = self.cache.unwrap_or_else(|| cache_bytes_for(data_bytes(path), most.cache_bytes as u64));
@@ -242,32 +244,32 @@ fn cache_bytes_for(data_bytes: u64, most_bytes: u64) -> u64 {
     (data_bytes / CACHE_SHARE).max(CACHE_BYTES).min(most_bytes)
 }
 
-/// Which table, and how keys and values are written on the command line and in the answer.
+/// The table of a command, and how keys and values are written on the command line and in the output.
 #[derive(Debug, Args)]
 pub(crate) struct TableArguments {
-    /// The table.
+    /// Name of the table.
     #[arg(long, default_value = "main", value_name = "NAME")]
     pub(crate) table: String,
-    /// How keys are written.
+    /// How keys are written, on the command line and in the output.
     #[arg(long, value_enum, default_value_t = Encoding::Text, value_name = "ENCODING")]
     pub(crate) key_encoding: Encoding,
-    /// How values are written.
+    /// How values are written, on the command line and in the output.
     #[arg(long, value_enum, default_value_t = Encoding::Text, value_name = "ENCODING")]
     pub(crate) value_encoding: Encoding,
 }
 
-/// How bytes are written.
+/// How the bytes of keys and values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Encoding {
-    /// As they are; in answers \t, \n, \r, \\ and \xNN stand for bytes that would break a line or are not UTF-8.
+    /// As text; in the output \t, \n, \r, \\ and \xNN stand for bytes that would break a line or are not UTF-8.
     Text,
-    /// Hexadecimal: 0x00ff.
+    /// In hexadecimal: 0x00ff.
     Hex,
-    /// Base64, padded.
+    /// In base64, padded.
     Base64,
 }
 
-/// How entries are written in a dump.
+/// The form of the entries in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// One JSON object a line: {"table":…,"key":…,"value":…}; "key_base64" and "value_base64" for bytes that are not
@@ -280,41 +282,42 @@ pub(crate) enum Format {
 /// The flags of `nofault db bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// Which works, all by default; --list names them.
+    /// The kinds of work to measure; all by default. --list prints them.
     #[arg(value_name = "WORK")]
     pub(crate) works: Vec<String>,
-    /// Name the works, and stop.
+    /// Print the kinds of work, and stop.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Folder on the file system to be measured; databases and results lie in its folder nofault-lab, and only results stay.
+    /// Folder on the file system to be measured. Databases and results lie in a folder nofault-lab inside it; only the
+    /// results stay.
     #[arg(long, default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Bytes of the data sets that do not fit the cache.
+    /// Bytes of the data sets that do not fit in the cache.
     #[arg(long, value_parser = parse_bytes, default_value = "128MiB", value_name = "SIZE")]
     pub(crate) size: u64,
-    /// Keys of the data set that is all in memory.
+    /// Number of keys in the data set that is all in memory.
     #[arg(long, default_value_t = 200_000, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) memory_keys: u64,
-    /// Memory of the databases that do not fit; an eighth of --size by default, and at least 1 MiB.
+    /// Cache of the databases that do not fit in it; an eighth of --size by default, and at least 1 MiB.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub(crate) cache: Option<u64>,
-    /// Memory, page cache included, of the processes that work out of core, where a memory cgroup may be made; 1.3 times
-    /// --cache and 64 MiB by default, and no less.
+    /// Memory limit, page cache included, of the processes with data larger than memory, where a memory cgroup can be
+    /// made. By default, and at least, 1.3 times --cache and 64 MiB.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub(crate) limit: Option<u64>,
-    /// Bytes of a value, as in 100,1000.
+    /// Bytes of a value; several sizes as in 100,1000.
     #[arg(long, value_delimiter = ',', default_value = "100,1000", value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=65536))]
     pub(crate) values: Vec<u32>,
-    /// Log of the database that is reopened after a crash.
+    /// Size of the log of the database that is reopened after a crash.
     #[arg(long, value_parser = parse_bytes, default_value = "16MiB", value_name = "SIZE")]
     pub(crate) log: u64,
     /// Longest time of one measurement, in seconds.
     #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
     pub(crate) seconds: f64,
-    /// How often each is measured, all stores in turn.
+    /// How often each work is measured; the stores alternate.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT")]
     pub(crate) repeats: u32,
-    /// Seed of keys, values and order.
+    /// Seed of keys, values and their order.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]

@@ -13,10 +13,10 @@ use nofault_lab::error::LabError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Timeout of one poll, after which the flag is checked.
+/// Timeout of one poll, after which the flag of Ctrl-C is checked.
 const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// A reader that behaves like its file until the user stops it.
+/// Reads a file until its end, or until the user stops the command.
 pub(crate) struct Input<'a> {
     from: File,
     cancel: &'a AtomicBool,
@@ -27,7 +27,7 @@ impl<'a> Input<'a> {
         Self { from, cancel }
     }
 
-    /// Standard input. [`io::stdin`] must not have been read before: bytes in its buffer are lost to this reader.
+    /// Opens standard input. [`io::stdin`] must not have been read before: bytes in its buffer are lost to this reader.
     ///
     /// # Errors
     /// The system's error.
@@ -45,7 +45,8 @@ impl<'a> Input<'a> {
 }
 
 impl Read for Input<'_> {
-    /// Fails with the lab's own `Interrupted` inside: callers would retry after the system's.
+    /// Reads some bytes. After Ctrl-C it fails with the lab's own `Interrupted` inside the error, because callers would
+    /// retry after the system's.
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.cancel.load(Ordering::Relaxed) {

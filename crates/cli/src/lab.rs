@@ -17,7 +17,7 @@ use nofault_lab::{compare, experiments, listing, machine, run, table};
 use crate::lab_args::{LabArguments, LabCommand, ResultArguments, RunArguments};
 use crate::output::{log, print, serde_text, width};
 
-/// Runs one `nofault lab …`.
+/// Runs one command of `nofault lab`, or a run of experiments.
 pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
     match arguments.command {
         None => measure_chosen(&arguments.run, cancel),
@@ -70,7 +70,7 @@ fn measure_chosen(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<
     measure(config, arguments.keep_data, &arguments.results, cancel)
 }
 
-/// Runs a configuration, prints its summary and says where the result is.
+/// Runs a configuration, prints its summary and the paths of its result.
 pub(crate) fn measure(
     config: Config,
     keep_data: bool,
@@ -124,7 +124,7 @@ fn print_summary(records: &RecordFile, json: bool) -> Result<()> {
 
 fn compare_results(before: &Path, after: &Path, threshold: f64, json: bool) -> Result<ExitCode> {
     if !(threshold.is_finite() && threshold >= 0.0) {
-        let message = format!("--threshold {threshold}: a share such as 0.05 is needed");
+        let message = format!("--threshold {threshold}: a fraction such as 0.05 is needed");
         return Err(LabError::new(LabErrorKind::Usage, message).into());
     }
     let read = run::read;

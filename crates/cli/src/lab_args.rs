@@ -13,7 +13,7 @@ use flags::ExperimentFlags;
 
 use crate::verdict::{VerdictArguments, WorkloadFlags};
 
-/// `nofault lab [EXPERIMENT]… [flags]`, or one of its commands.
+/// The arguments of `nofault lab`: experiments and flags, or one of its commands.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -23,13 +23,13 @@ Examples:
   nofault lab --preset standard        all but {}, with sweeps and repeats: about an hour
   nofault lab random scan --preset standard
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
-  nofault lab --plan                   say what would be done, how long and how large, and stop
+  nofault lab --plan                   print the trials, the time and the space of a run, and stop
   nofault lab --config nofault-lab/2026-01-31T12-00-00    the same run again
   nofault lab verdict --read-only      whether to use mmap, by the newest result's figures
   nofault lab doctor                   what this machine allows
 
 Each run gets a folder of its own with records.ndjson and report.html; data files are removed at the end.
-A flag is for every chosen experiment that has such a parameter; where none has it is refused.
+A flag applies to every chosen experiment that has such a parameter, and is refused where none has.
 
 Exit codes:
     0  done
@@ -41,8 +41,8 @@ Exit codes:
     6  damaged, or not the lab's own
     7  not possible on this machine
     8  a method read wrong data
-    9  the system failed, or single trials did
-  130  interrupted; what was measured is kept", left_out(Preset::Quick), left_out(Preset::Standard))
+    9  a system call failed, or single trials failed
+  130  interrupted; the results so far are kept", left_out(Preset::Quick), left_out(Preset::Standard))
 )]
 pub(crate) struct LabArguments {
     #[command(subcommand)]
@@ -51,7 +51,7 @@ pub(crate) struct LabArguments {
     pub(crate) run: RunArguments,
 }
 
-/// The experiments that a run of a preset leaves out, in words.
+/// Names the experiments that a run of a preset leaves out.
 fn left_out(preset: Preset) -> String {
     let chosen = Config::preset(preset).experiments;
     let names: Vec<&str> = experiments::ids().filter(|id| !chosen.contains(id)).map(ExperimentId::name).collect();
@@ -61,54 +61,55 @@ fn left_out(preset: Preset) -> String {
     }
 }
 
-/// The help of the experiments' names.
+/// The help text of the argument with the experiments' names.
 fn which_experiments() -> String {
     let names: Vec<&str> = experiments::ids().map(ExperimentId::name).collect();
     format!(
-        "Which experiments: {}. Those of the preset by default: all but {}, and in quick all but {}",
+        "The experiments to run: {}. By default those of the preset: all but {}; in quick, all but {}",
         names.join(", "),
         left_out(Preset::Standard),
         left_out(Preset::Quick)
     )
 }
 
-/// The commands beside the run itself.
+/// The commands of `nofault lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Make the HTML report and the table again, from records alone; or one figure as a picture.
+    /// Make the HTML report and the table of a result again from its records; or draw one figure as a picture.
     Report {
         /// A result folder, or a records.ndjson.
         result: PathBuf,
-        /// Where to write the report; beside the records by default. Only an earlier report is replaced.
+        /// File of the report; beside the records by default. Only an earlier report is replaced.
         #[arg(long, short)]
         out: Option<PathBuf>,
-        /// Print the summary as JSON instead of a table.
+        /// Print the summary as JSON instead of tables.
         #[arg(long)]
         json: bool,
-        /// The figure for --svg: its experiment and title, as in `random/rate-file`. An unknown one lists all of the result.
+        /// Id of the figure for --svg: experiment and title, as in `random/rate-file`. With an unknown id, the ids of
+        /// the result are listed.
         #[arg(long, value_name = "ID", requires = "svg", conflicts_with_all = ["out", "json"])]
         figure: Option<String>,
-        /// Draw one figure, and nothing else, into this SVG file, for a document. Only an earlier picture is replaced.
+        /// Draw only the figure --figure, for a document, into this SVG file. Only an earlier picture is replaced.
         #[arg(long, value_name = "FILE", requires = "figure")]
         svg: Option<PathBuf>,
     },
-    /// Compare two results, trial by trial; exit code 1 when the second is worse somewhere.
+    /// Compare two results, trial by trial; exit code 1 when any trial of the second is worse.
     Compare {
-        /// The result to compare with.
+        /// The earlier result: a folder, or a records.ndjson.
         before: PathBuf,
-        /// The result to judge.
+        /// The later result, which is judged.
         after: PathBuf,
-        /// Smallest change that counts, as a share.
+        /// Smallest change that counts, as a fraction: 0.05 is five percent.
         #[arg(long, default_value_t = 0.05)]
         threshold: f64,
         /// Print as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Decide whether to use mmap for a database of yours, by a result's figures.
+    /// Recommend for or against mmap for a database of yours, by the figures of a result.
     Verdict(VerdictArguments),
-    /// Print the abilities of this machine: clock, rights, cgroup, io_uring, O_DIRECT, sync cost, device floor and
-    /// ceiling.
+    /// Print what this machine allows the lab to measure: clock, rights, memory limits, io_uring, O_DIRECT; and the
+    /// speed of its device.
     Doctor {
         /// The folder on the file system and device to examine.
         #[arg(long, default_value = ".")]
@@ -128,22 +129,22 @@ pub(crate) enum LabCommand {
     },
     /// Put the lab's marker and data on a raw block device, which erases it.
     PrepareDevice {
-        /// The device.
+        /// The block device to prepare.
         device: PathBuf,
-        /// The device's path once more: everything on it is lost.
+        /// The same path again, to confirm that everything on the device is lost.
         #[arg(long, value_name = "DEVICE")]
         erase: PathBuf,
-        /// Bytes of it to use; all of it by default.
+        /// Bytes of the device to use; all of it by default.
         #[arg(long, value_parser = parse_bytes)]
         size: Option<u64>,
     },
-    /// One trial, started by the lab itself.
+    /// Measures one trial; started by the lab itself.
     #[command(hide = true)]
     Trial,
-    /// A process in which a fault happens, started by a trial of `errors`.
+    /// Reads files in which a fault is provoked; started by a trial of `errors`.
     #[command(hide = true)]
     Subject,
-    /// A process that commits until it is killed, started by a trial of `safety`.
+    /// Commits until it is killed; started by a trial of `safety`.
     #[command(hide = true)]
     Writer,
 }
@@ -151,17 +152,18 @@ pub(crate) enum LabCommand {
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which experiments.
+    /// The experiments to run.
     #[arg(value_name = "EXPERIMENT", help = which_experiments())]
     experiments: Vec<String>,
-    /// How thorough: quick (under three minutes), standard (sweeps and repeats: about an hour), paper (its sizes and durations).
+    /// Thoroughness: quick (under three minutes), standard (sweeps and repeats: about an hour), paper (the sizes and
+    /// durations of the CIDR 2022 paper on mmap: hours).
     #[arg(long, value_enum, help_heading = "What to measure", value_name = "PRESET")]
     preset: Option<PresetName>,
-    /// A TOML file with any of the parameters, or the records of an earlier run. Flags win over it.
+    /// A TOML file with any of the parameters, or the result of an earlier run. Flags override its values.
     #[arg(long, value_name = "FILE", conflicts_with = "preset", help_heading = "What to measure")]
     config: Option<PathBuf>,
-    /// Any other parameter, by its name in TOML (see --print-config), as in random.block_bytes=8192; wins over the others; may be
-    /// repeated.
+    /// Any parameter, by its name in TOML (see --print-config), as in random.block_bytes=8192. Overrides the other
+    /// flags; may be repeated.
     #[arg(long = "set", value_name = "NAME=VALUE", help_heading = "What to measure")]
     assignments: Vec<String>,
     /// Folder for data files and results, on the file system to be measured; nofault-lab by default.
@@ -171,29 +173,29 @@ pub(crate) struct RunArguments {
     flags: ExperimentFlags,
     #[command(flatten)]
     pub(crate) results: ResultArguments,
-    /// Read devices without the marker too (they are never written; their content cannot be verified).
+    /// Read devices without the lab's marker too (they are never written; their content cannot be verified).
     #[arg(long, help_heading = "Where")]
     unmarked_devices: bool,
-    /// Seed of content, offsets and order.
+    /// Seed of the data's content, and of the order of the reads.
     #[arg(long, help_heading = "What to measure")]
     seed: Option<u64>,
     #[command(flatten)]
     workload: WorkloadFlags,
-    /// Threads that use the database in question at the same time; this and the others only change the verdict.
+    /// Threads that use your database at the same time. The flags of this group change only the verdict.
     #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     workload_threads: Option<u32>,
     /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) print_config: bool,
-    /// Keep the data files for the next run.
+    /// Keep the data files for the next run instead of removing them.
     #[arg(long, help_heading = "Results")]
     pub(crate) keep_data: bool,
 }
 
-/// The flags of a run's result and of its output.
+/// Flags for the result of a run and for its output.
 #[derive(Debug, Args)]
 pub(crate) struct ResultArguments {
-    /// Folder for this run's result; named after the time by default, beside the earlier ones.
+    /// Folder for this run's result; by default named after the time, beside the earlier results.
     #[arg(long, short, help_heading = "Results", value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
     /// Print the planned trials with their time and size, and stop.
@@ -202,7 +204,7 @@ pub(crate) struct ResultArguments {
     /// Print the summary, or the plan, as JSON.
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
-    /// No progress on standard error.
+    /// Print no progress on standard error.
     #[arg(long, short, help_heading = "Results")]
     pub(crate) quiet: bool,
 }
@@ -215,7 +217,7 @@ enum PresetName {
 }
 
 impl RunArguments {
-    /// The effective configuration: preset or file first, then the flags.
+    /// Makes the effective configuration: preset or file first, then the flags.
     pub(crate) fn config(&self) -> Result<Config> {
         let mut config = match &self.config {
             Some(path) => nofault_lab::run::config_from_file(path)?,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Parser, Subcommand};
 use nofault_lab::error::LabError;
 
-/// Measures the cost of paging a database with mmap on this machine, and offers the alternative.
+/// Measures the cost of paging a database with mmap on this machine; and has a storage engine that pages without it.
 #[derive(Debug, Parser)]
 #[command(name = "nofault", version, arg_required_else_help = true)]
 struct Arguments {
@@ -28,7 +28,7 @@ struct Arguments {
 enum Command {
     /// Measure the cost of mmap against explicit I/O on this machine, and report it.
     Lab(Box<lab_args::LabArguments>),
-    /// Look into a database, change it, check it, copy it; measure the engine.
+    /// Create, read, change, check and copy databases of the engine; measure the engine.
     Db(db_args::DbArguments),
 }
 
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     });
     if let Err(error) = handler {
         output::log(&format!(
-            "nofault: Ctrl-C cannot be handled ({error}): what an interrupted run leaves is removed at the next start"
+            "nofault: Ctrl-C cannot be handled ({error}): files of an interrupted run are removed at the next start"
         ));
     }
     let result = match command {

@@ -4,12 +4,12 @@ use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
 
-/// Writes a line to standard error; a reader that has gone (`2>&1 | head`) is no error.
+/// Writes a line to standard error. An error is ignored: the reader of the stream may have ended (`2>&1 | head`).
 pub(crate) fn log(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Writes to standard output; a reader that has gone (`| head`) is no error.
+/// Writes to standard output. A broken pipe is no error: its reader has ended (`| head`).
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{}", text.trim_end()) {
@@ -18,12 +18,12 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// A value as indented JSON.
+/// Formats a value as indented JSON.
 pub(crate) fn serde_text(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string_pretty(value).context("as JSON")
 }
 
-/// The number of columns of the terminal; without one, a width that reads well.
+/// The number of columns of the terminal; 120 without one, or if it has fewer than 40.
 pub(crate) fn width() -> u16 {
     let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| size.ws_col);
     columns.ok().filter(|columns| *columns >= 40).unwrap_or(120)

@@ -16,16 +16,16 @@ use nofault_lab::{listing, run, table};
 use crate::input::{Input, failed};
 use crate::output::{print, serde_text, width};
 
-/// The description of the workload by flags, for a run's own verdict and for `nofault lab verdict`.
+/// Flags that describe the workload, for a run's own verdict and for `nofault lab verdict`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkloadFlags {
-    /// The database is only ever read.
+    /// The database is only read, never written.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     read_only: Option<bool>,
-    /// All that is used of it fits in memory.
+    /// The part of the data in use fits in memory.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     fits_in_memory: Option<bool>,
-    /// A slow answer now and then is a problem.
+    /// An occasional slow answer is a problem.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     latency_matters: Option<bool>,
     /// Several changes must happen together or not at all, and survive a crash.
@@ -34,7 +34,7 @@ pub(crate) struct WorkloadFlags {
 }
 
 impl WorkloadFlags {
-    /// Replaces the answers in `workload` that the flags give.
+    /// Puts the answers that the flags give into `workload`, in place of its own.
     pub(crate) fn replace_answers(&self, workload: &mut WorkloadConfig) {
         let answers = [
             (self.read_only, &mut workload.read_only),
@@ -57,10 +57,10 @@ pub(crate) struct VerdictArguments {
     result: Option<PathBuf>,
     #[command(flatten)]
     stated: WorkloadFlags,
-    /// Threads that use the database at the same time.
+    /// Threads that use your database at the same time.
     #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
-    /// Ask nothing: properties without a flag are assumed, and named.
+    /// Ask no questions; where no flag gives an answer, the verdict assumes one and names it.
     #[arg(long)]
     no_questions: bool,
     /// Print as JSON.
@@ -90,7 +90,7 @@ pub(crate) fn verdict(arguments: &VerdictArguments, cancel: &AtomicBool) -> Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// The newest readable result in a folder.
+/// Finds the newest readable result in a folder.
 fn newest(folder: &Path) -> Result<PathBuf> {
     let mut results = listing::results(folder)?;
     results.retain(|entry| matches!(entry.state, listing::State::Readable { .. }));
@@ -100,13 +100,13 @@ fn newest(folder: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Asks the questions that no flag answers. An empty answer leaves a question open, the end of the input all remaining
-/// ones.
+/// Asks the questions that no flag has answered. An empty answer leaves a question open; the end of the input leaves
+/// all remaining questions open.
 fn ask(workload: &mut Workload, from: &mut impl BufRead, to: &mut impl Write) -> Result<()> {
     let mut asked = Questions { from, to, ended: false };
     let questions: [(&str, &mut Option<bool>); 3] = [
-        ("Does all that is used of the database fit in memory?", &mut workload.fits_in_memory),
-        ("Is it only ever read?", &mut workload.read_only),
+        ("Does the part of the database in use fit in memory?", &mut workload.fits_in_memory),
+        ("Is it only read, never written?", &mut workload.read_only),
         ("Is a slow answer now and then a problem?", &mut workload.latency_matters),
     ];
     for (question, answer) in questions {
@@ -124,11 +124,11 @@ fn ask(workload: &mut Workload, from: &mut impl BufRead, to: &mut impl Write) ->
     Ok(())
 }
 
-/// The state of the questions: their input and output.
+/// Asks questions on an output and reads the answers from an input.
 struct Questions<'a, R, W> {
     from: &'a mut R,
     to: &'a mut W,
-    /// The input has ended: no further question is asked.
+    /// Whether the input has ended: no further question is asked then.
     ended: bool,
 }
 
@@ -145,7 +145,7 @@ impl<R: BufRead, W: Write> Questions<'_, R, W> {
         self.answer(question, "a number from 1 on", |answer| answer.parse().ok().filter(|count| *count > 0))
     }
 
-    /// Repeats a question until the answer is valid or empty.
+    /// Asks a question again until the answer is valid or empty.
     fn answer<T>(&mut self, question: &str, kind: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
         while !self.ended {
             // An error of the output is ignored: an open question leads to an assumption, which the verdict names.
@@ -199,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_flag_said_or_another_answer_implies_is_not_asked() {
+    fn a_question_that_a_flag_or_another_answer_settles_is_not_asked() {
         let stated = Workload { fits_in_memory: Some(false), threads: Some(2), ..Workload::default() };
         let (workload, printed) = answered(stated, "y\nn\n");
         assert_eq!((workload.read_only, workload.latency_matters), (Some(true), Some(false)));
-        assert_eq!(printed.matches('?').count(), 2, "what is only read needs no transactions: {printed}");
+        assert_eq!(printed.matches('?').count(), 2, "a database that is only read needs no transactions: {printed}");
     }
 
     #[test]
-    fn nonsense_is_named_and_asked_again_and_the_end_of_the_input_ends_the_questions() {
+    fn an_invalid_answer_is_asked_again_and_the_end_of_the_input_ends_the_questions() {
         let (workload, printed) = answered(Workload::default(), "perhaps\nn\ny\nn\n0\nmany\n4\n");
         assert_eq!((workload.fits_in_memory, workload.threads), (Some(false), Some(4)));
         for words in ["'perhaps' is not y or n.", "'0' is not a number from 1 on.", "'many' is not"] {
@@ -215,7 +215,7 @@ mod tests {
         }
         let (workload, printed) = answered(Workload::default(), "y\n");
         assert_eq!(workload, Workload { fits_in_memory: Some(true), ..Workload::default() });
-        assert_eq!(printed.matches('?').count(), 2, "nobody is asked who has gone: {printed}");
+        assert_eq!(printed.matches('?').count(), 2, "no question follows the end of the input: {printed}");
         assert!(printed.ends_with('\n'));
     }
 }

@@ -28,7 +28,7 @@ fn db(folder: &Path, arguments: &[&str]) -> Output {
     db_with(folder, arguments, b"")
 }
 
-/// The output of a call, which must have ended with `code`.
+/// The output of a command, after checking that it ended with the exit code `code`.
 fn said(output: &Output, code: i32) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
@@ -62,7 +62,7 @@ fn a_database_over_several_folders_is_opened_by_its_own() {
 }
 
 #[test]
-fn what_is_put_is_found_scanned_and_deleted() {
+fn an_entry_that_is_put_is_found_scanned_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| db(folder.path(), arguments);
     assert!(said(&run(&["get", "shop", "pears"]), 2).contains("no database in shop"));
@@ -124,7 +124,7 @@ fn a_dump_loaded_again_by_every_way_gives_the_same_dump() {
 }
 
 #[test]
-fn wrong_input_is_named_by_its_line_and_what_came_before_stays() {
+fn wrong_input_is_reported_by_its_line_and_earlier_entries_stay() {
     let folder = tempfile::tempdir().unwrap();
     let good = "{\"key\":\"a\",\"value\":\"1\"}\n";
     let bad = format!("{good}{{\"key\":\"b\"}}\n");
@@ -199,7 +199,7 @@ fn verify_names_a_superblock_that_was_damaged_and_nothing_is_missing() {
 }
 
 #[test]
-fn a_reader_that_goes_is_no_error_and_a_second_process_is_told_who_has_it() {
+fn a_broken_pipe_is_no_error_and_a_second_process_is_refused_with_the_first_ones_id() {
     let folder = tempfile::tempdir().unwrap();
     let lines: String = (0..20_000).map(|n| format!("{{\"key\":\"{n:08}\",\"value\":\"{n:090}\"}}\n")).collect();
     said(&db_with(folder.path(), &["load", "d", "--create", "--sorted", "-q"], lines.as_bytes()), 0);
@@ -224,7 +224,7 @@ fn a_reader_that_goes_is_no_error_and_a_second_process_is_told_who_has_it() {
 }
 
 #[test]
-fn a_load_that_fails_says_how_much_of_it_is_in_the_database() {
+fn a_failed_load_reports_the_entries_that_are_in_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let rows: String = (0..25).map(|row| format!("{{\"key\":\"{row:02}\",\"value\":\"v\"}}\n")).collect();
     let input = rows + "nonsense\n";
@@ -261,7 +261,8 @@ fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
     said(&db(folder.path(), &["verify", "d"]), 0);
 }
 
-/// Starts `nofault db …` with an input that does not end, waits until it handles Ctrl-C, and sends it one.
+/// Starts `nofault db` with an input that does not end, waits until it handles Ctrl-C, and sends it SIGINT. Returns
+/// exit code and messages.
 fn interrupted(folder: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
         .arg("db")
@@ -366,8 +367,8 @@ fn a_database_that_has_outgrown_its_cache_is_opened_with_a_warning() {
     assert!(!is_warned && value.trim().len() == 400, "{value}");
 }
 
-/// Flips a bit in the last page of the catalog's leaves but one: in its data file pages of 4 KiB begin with checksum and number, and their
-/// nodes name level and table.
+/// Flips a bit in a leaf of the catalog: the last but one in the data file, whose pages of 4 KiB begin with checksum
+/// and number, and whose nodes name level and table.
 fn damage_a_leaf_of_the_catalog(path: &Path) -> (u64, u64) {
     let mut data = std::fs::read(path.join("data")).expect("a data file");
     let number = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("eight bytes"));
@@ -437,7 +438,7 @@ fn shown(text: &str) -> String {
         .fold(first, |shown, part| shown + part.split_once(|end: char| end.is_ascii_alphabetic()).unwrap_or_default().1)
 }
 
-/// A longer line is wrapped by the terminal, and each update then leaves a part of the one before on the screen.
+/// The terminal would wrap a longer line, and each update would then leave a part of the one before on the screen.
 #[test]
 fn the_meter_of_a_load_stays_within_the_width_of_its_terminal() {
     const COLUMNS: usize = 30;

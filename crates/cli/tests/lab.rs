@@ -18,7 +18,7 @@ use std::process::Command;
 
 use common::{Lab, Running, is_root, outcome};
 
-/// Runs `nofault lab` in the folder, which must be refused with `code`; returns its messages.
+/// Runs `nofault lab` in the test's folder, which must be refused with the exit code `code`; returns its messages.
 fn refused(lab: &Lab, arguments: &[&str], code: i32) -> String {
     let outcome = lab.run(arguments);
     assert_eq!(outcome.code, code, "{arguments:?}: {}", outcome.stderr);
@@ -62,7 +62,7 @@ fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
 }
 
 #[test]
-fn a_verdict_names_what_was_said_what_was_assumed_and_what_was_not_measured() {
+fn a_verdict_names_answers_assumptions_and_unmeasured_rules() {
     let lab = Lab::new();
     assert_eq!(lab.run(&[]).code, 0);
     let result = lab.only_result();
@@ -108,7 +108,7 @@ fn a_plan_touches_nothing() {
     assert_eq!(json["cells"].as_array().map(Vec::len), Some(17), "{json}");
     assert!(json["time_s"].as_f64().is_some_and(|time| time > 0.0) && json["left_out"].is_array(), "{json}");
     assert!(!lab.dir.exists());
-    // Nor is the data deleted that an earlier run was told to keep.
+    // The data that an earlier run was told to keep is not deleted either.
     assert_eq!(lab.run(&["--keep-data"]).code, 0);
     let kept = lab.dir.join("async-0.data");
     assert!(kept.exists());
@@ -118,7 +118,7 @@ fn a_plan_touches_nothing() {
 }
 
 #[test]
-fn repeats_are_those_of_every_experiment() {
+fn the_flag_for_repeats_applies_to_every_experiment() {
     let lab = Lab::new();
     let output = lab.bare(&["--repeats", "7", "--print-config"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -127,7 +127,7 @@ fn repeats_are_those_of_every_experiment() {
 }
 
 #[test]
-fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
+fn the_flag_for_seconds_applies_to_every_experiment_with_timed_trials() {
     let lab = Lab::new();
     let output = lab.bare(&["--seconds", "7.5", "--print-config"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -151,7 +151,7 @@ fn a_plan_names_the_memory_that_its_own_trials_have() {
         return;
     }
     assert!(
-        engines.stdout.contains("96 MiB") && !engines.stdout.contains("nothing here needs it"),
+        engines.stdout.contains("96 MiB") && !engines.stdout.contains("no trial needs a limit"),
         "{}",
         engines.stdout
     );
@@ -163,11 +163,11 @@ fn a_plan_names_the_memory_that_its_own_trials_have() {
         asked.stderr
     );
     let errors = planned(&["errors", "--size", "64M", "--set", "async.open_questions=true"]);
-    assert!(errors.stdout.contains("nothing here needs it"), "{}{}", errors.stdout, errors.stderr);
+    assert!(errors.stdout.contains("no trial needs a limit"), "{}{}", errors.stdout, errors.stderr);
     assert!(!errors.stdout.contains("zram"), "no device for an experiment that has no trials there: {}", errors.stdout);
 }
 
-/// Faults and stalls, measured by child processes, as in a user's run.
+/// Faults and stalls are measured by child processes, as in a user's run.
 #[test]
 fn errors_and_stalls_run_tiny_with_every_answer_in_the_table() {
     let lab = Lab::new();
@@ -193,7 +193,7 @@ fn errors_and_stalls_run_tiny_with_every_answer_in_the_table() {
 
 /// In a terminal, questions without a flag are asked; `script` provides the terminal.
 #[test]
-fn a_verdict_in_a_terminal_asks_for_what_was_not_said() {
+fn a_verdict_in_a_terminal_asks_the_questions_that_no_flag_answers() {
     let lab = Lab::new();
     assert_eq!(lab.run(&[]).code, 0);
     let command = format!(
@@ -218,13 +218,13 @@ fn a_verdict_in_a_terminal_asks_for_what_was_not_said() {
     {
         assert!(said.contains(words), "{words}: {said}");
     }
-    assert!(!said.contains("only ever read?") && !said.contains("a slow answer now and then"), "{said}");
+    assert!(!said.contains("only read, never written?") && !said.contains("a slow answer now and then"), "{said}");
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("larger than memory, updated, in transactions, slow answers matter, 12 threads"), "{said}");
 }
 
 #[test]
-fn wrong_calls_say_what_is_right() {
+fn wrong_calls_are_refused_with_the_right_form() {
     let lab = Lab::new();
     let cases: [(&[&str], &str); 11] = [
         (&["nothing"], "random, scan, async, access"),
@@ -415,14 +415,14 @@ fn damaged_records_are_named_by_line() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured() {
+fn ctrl_c_keeps_the_results_so_far() {
     let lab = Lab::new();
     let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
     running.until("[1/");
     running.signal("INT");
     let (code, stderr) = running.end();
     assert_eq!(code, Some(130), "{stderr}");
-    assert!(stderr.contains("what was measured is kept"), "{stderr}");
+    assert!(stderr.contains("the results so far are kept"), "{stderr}");
     let result = lab.only_result();
     let records = fs::read_to_string(result.join("records.ndjson")).unwrap();
     assert!(records.lines().last().unwrap().contains("\"complete\":false"), "{records}");
@@ -432,7 +432,7 @@ fn ctrl_c_keeps_what_was_measured() {
 }
 
 #[test]
-fn what_a_killed_lab_leaves_is_removed_by_the_next_start() {
+fn files_of_a_killed_lab_are_removed_by_the_next_start() {
     let lab = Lab::new();
     let endless = lab.endless();
     // With a memory cgroup and a device of RAM where they are available; without rights only the files can be left.
@@ -471,7 +471,7 @@ fn what_a_killed_lab_leaves_is_removed_by_the_next_start() {
 }
 
 #[test]
-fn a_second_lab_in_the_folder_is_told_who_is_there() {
+fn a_second_lab_in_the_folder_is_refused_with_the_process_id_of_the_first() {
     let lab = Lab::new();
     let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
     running.until("[1/");
@@ -483,7 +483,7 @@ fn a_second_lab_in_the_folder_is_told_who_is_there() {
 }
 
 #[test]
-fn a_result_that_is_worse_is_told_by_the_exit_code() {
+fn a_result_that_is_worse_sets_the_exit_code() {
     let lab = Lab::new();
     assert_eq!(lab.run(&["--repeats", "2"]).code, 0);
     let good = lab.only_result().join("records.ndjson");
@@ -528,7 +528,7 @@ fn wrong_data_and_failed_trials_have_exit_codes_of_their_own() {
     drop(blocks);
     let wrong = run();
     assert_eq!(wrong.code, 8, "{}", wrong.stderr);
-    assert!(wrong.stderr.contains("not what was written there"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("other content than was written there"), "{}", wrong.stderr);
     // The device cannot read beyond the end of its backing file.
     fs::File::options().write(true).open(lab.outer.path().join("image")).unwrap().set_len(1 << 20).unwrap();
     let failed = run();
@@ -580,7 +580,7 @@ fn the_doctor_answers_for_people_and_programs() {
 }
 
 #[test]
-fn a_reader_that_goes_away_stops_nothing() {
+fn a_run_continues_when_the_reader_of_its_output_ends() {
     let lab = Lab::new();
     let mut shell = Command::new("sh");
     let line = format!(

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_read_one_by_one_and_what_is_none_is_refused_with_a_word_about_who_calls() {
+    fn orders_are_read_one_by_one_and_other_lines_are_refused_with_a_hint() {
         let mut orders = Orders::new(&b"1\n2\n"[..], "nofault test");
         assert_eq!((orders.first(), orders.next(), orders.next::<u64>()), (Ok(1), Ok(Some(2)), Ok(None)));
         let error = Orders::new(&b"hello\n"[..], "nofault test").first::<u64>().unwrap_err();

@@ -11,7 +11,7 @@ use crate::summary::Summary;
 
 pub use crate::judge::claim::{Claim, Decision, Outcome};
 
-/// Every claim that is tried, by the experiment that decides it.
+/// Every claim that the lab can decide, by the experiment that decides it.
 pub fn all() -> impl Iterator<Item = &'static Claim> {
     experiments::ALL.into_iter().flat_map(|experiment| experiment.description().claims)
 }
@@ -25,7 +25,7 @@ pub struct Answer {
     pub hypothesis: &'static str,
     /// The author of the claim: see [`Claim::source`].
     pub source: &'static str,
-    /// The name of [`Claim::experiment`].
+    /// The name of the deciding experiment: see [`Claim::experiment`].
     pub experiment: &'static str,
     /// The deciding rule: see [`Claim::rule`].
     pub rule: &'static str,

@@ -29,7 +29,8 @@ pub enum Verdict {
     Worse,
     /// The medians differ by less than the threshold.
     Same,
-    /// Further apart than the threshold, but no more than chance allows with so few repeats ([`Spread::differs_from`]).
+    /// The medians differ by more than the threshold, but by no more than chance allows with so few repeats
+    /// ([`Spread::differs_from`]).
     Inconclusive,
 }
 
@@ -45,7 +46,7 @@ impl Verdict {
     }
 }
 
-/// A trial in both results.
+/// A trial that both results have, with its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The trial's key: see [`crate::record::TrialSpec::key`].
@@ -79,9 +80,9 @@ pub struct Comparison {
     pub threshold: f64,
     /// The trials that both results have, in the order of the first.
     pub rows: Vec<Row>,
-    /// Keys of trials that only the first has.
+    /// Keys of trials that only the first result has.
     pub only_before: Vec<String>,
-    /// Keys of trials that only the second has.
+    /// Keys of trials that only the second result has.
     pub only_after: Vec<String>,
     /// Keys of trials that had a figure and are invalid now, or that lost commits which they kept before: a regression
     /// as well.
@@ -290,7 +291,7 @@ mod tests {
     use crate::record::{ExperimentId, Skip};
 
     #[test]
-    fn a_method_that_fails_each_time_is_worse_and_one_that_nobody_asked_for_is_only_gone() {
+    fn a_method_that_fails_each_time_is_worse_and_one_that_was_not_planned_is_listed() {
         let rates = [("mmap-random", 1e4), ("pread-direct", 2e4)];
         let before = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
         let mut after = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates[..1]);
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_a_fault_is_decided_by_one_run() {
+    fn the_outcome_of_a_fault_is_decided_by_one_run() {
         let detected =
             |value| one(crate::experiments::errors::ID, crate::experiments::errors::BIT_FLIP, "detected", value);
         for (before, after, verdict, exit) in [

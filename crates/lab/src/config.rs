@@ -24,17 +24,17 @@ pub(crate) const GIB: u64 = 1 << 30;
 /// Every parameter of a run. Sizes in bytes, times in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// The preset that the other values started from.
+    /// The preset from which the other values started.
     pub preset: Preset,
-    /// The experiments, in order.
+    /// The experiments to run, in order.
     pub experiments: Vec<ExperimentId>,
     /// Folder for data files: on the file system to be measured.
     pub dir: PathBuf,
     /// Number of times that each trial is measured; the methods alternate.
     pub repeats: u32,
-    /// Seed of content, offsets and order.
+    /// Seed of the data's content, and of the offsets and the order of reads.
     pub seed: u64,
-    /// Size of the data on the file system.
+    /// Size of the data file on the file system.
     pub data_bytes: u64,
     /// Memory that page cache and process may use together in the trials that must not fit.
     pub memory_bytes: u64,
@@ -46,7 +46,7 @@ pub struct Config {
     pub ram_data_bytes: u64,
     /// Memory limit of the trials on the RAM-backed device.
     pub ram_memory_bytes: u64,
-    /// Raw block devices to read from as well.
+    /// Raw block devices to read from, besides the data file.
     pub devices: Vec<PathBuf>,
     /// Whether devices that do not carry the lab's marker are read as well. They are never written.
     pub unmarked_devices: bool,
@@ -54,7 +54,7 @@ pub struct Config {
     pub stripe_over: Vec<PathBuf>,
     /// Whether fio runs as an outside baseline.
     pub fio: Choice,
-    /// Whether the engine's own pool takes part: its database is made beside the data file.
+    /// Whether the engine's own pool is measured too; its database is made beside the data file.
     pub pool: Choice,
     /// Values to which the read-ahead of the file's device is set in turn (KiB; needs root), for the trials that depend
     /// on it. Empty: the machine's own value is left.
@@ -84,12 +84,12 @@ pub enum Preset {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// Used where available; its absence is recorded.
+    /// The resource is used where available; its absence is recorded.
     #[default]
     Auto,
-    /// Its absence is an error.
+    /// The resource is used; its absence is an error.
     Require,
-    /// Left out.
+    /// The resource is not used.
     Off,
 }
 
@@ -100,11 +100,11 @@ pub enum MemoryChoice {
     /// The best that the rights allow: cgroup, else ballast, else a file larger than RAM.
     #[default]
     Auto,
-    /// A memory cgroup (version 2 or 1).
+    /// By a memory cgroup (version 2 or 1).
     Cgroup,
     /// Memory held by a process of the lab (locked, or touched where there is no swap): kswapd reclaims, as in the paper.
     Ballast,
-    /// Data larger than RAM.
+    /// By data larger than RAM.
     LargeFile,
 }
 

@@ -6,7 +6,7 @@ pub(crate) const KEY_BYTES: usize = 16;
 /// The key of an entry: bytes that sort like the entry's number.
 pub(crate) type Key = [u8; KEY_BYTES];
 
-/// A set of entries: number, value size and seed.
+/// A data set of entries, described by their number, value size and seed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Data {
     pub(crate) count: u64,
@@ -123,12 +123,12 @@ impl Zipfian {
         Self { count: count as f64, zeta: all, eta, alpha: 1.0 / (1.0 - THETA), half: 0.5_f64.powf(THETA), rng }
     }
 
-    /// The same distribution with another seed.
+    /// Returns the same distribution with another seed.
     pub(crate) fn reseeded(&self, seed: u64) -> Self {
         Self { rng: fastrand::Rng::with_seed(seed), ..self.clone() }
     }
 
-    /// Draws the next rank.
+    /// Draws the next rank from the distribution.
     pub(crate) fn next(&mut self) -> u64 {
         let chance = self.rng.f64();
 

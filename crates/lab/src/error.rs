@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, LabError>;
 pub enum LabErrorKind {
     /// A flag, a configuration or a name is wrong: fix the call.
     Usage,
-    /// Rights are missing.
+    /// The process lacks the rights for the operation.
     NoPermission,
     /// Not enough disk or memory for the request.
     NoSpace,
@@ -47,7 +47,7 @@ impl LabErrorKind {
         KIND_NAMES.iter().find(|(known, _)| *known == self).map_or("system", |(_, name)| name)
     }
 
-    /// The kind with this name; `System` for an unknown name.
+    /// Finds the kind by its name; `System` for an unknown name.
     pub(crate) fn of_name(name: &str) -> Self {
         KIND_NAMES.iter().find(|(_, known)| *known == name).map_or(Self::System, |(kind, _)| *kind)
     }
@@ -66,7 +66,7 @@ impl LabError {
         Self { kind, message: message.into() }
     }
 
-    /// The error for a run that the user stopped.
+    /// Creates the error of a run that the user stopped.
     pub fn interrupted() -> Self {
         Self::new(LabErrorKind::Interrupted, "interrupted")
     }
@@ -83,7 +83,7 @@ impl LabError {
         Self::new(kind, format!("{action}: {error}"))
     }
 
-    /// The kind.
+    /// The kind of the error.
     pub fn kind(&self) -> LabErrorKind {
         self.kind
     }

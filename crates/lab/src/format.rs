@@ -10,7 +10,7 @@ pub enum Unit {
     BytesPerSecond,
     /// Seconds: shown as ns, us, ms or s.
     Seconds,
-    /// Percent.
+    /// A number of percent.
     Percent,
     /// A ratio, printed with a multiplication sign.
     Ratio,

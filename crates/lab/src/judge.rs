@@ -35,7 +35,7 @@ pub enum Kind {
 pub struct Finding {
     /// Stable name of the rule that made the finding.
     pub rule: &'static str,
-    /// The rule in words.
+    /// The finding's rule, in words.
     pub rule_text: &'static str,
     /// The experiment that the finding is about; `None` for the run as a whole.
     pub experiment: Option<ExperimentId>,
@@ -66,7 +66,7 @@ pub struct KeyFigure {
 pub(crate) struct Comparison<'g> {
     /// The experiment of group `a`.
     experiment: ExperimentId,
-    /// The keys of the two groups.
+    /// The keys of the groups `a` and `b`.
     keys: [&'g str; 2],
     pub(crate) a: Spread,
     pub(crate) b: Spread,
@@ -80,7 +80,7 @@ pub(crate) struct Comparison<'g> {
 
 /// Largest number of repeats that is ever recommended.
 const REPEATS_MAX: usize = 50;
-/// Fewest repeats from which ranks can tell overlapping samples apart.
+/// Fewest repeats on a side with which the rank test can tell overlapping samples apart.
 const RANKED_MIN: usize = 5;
 
 /// Compares two groups; `None` where one has no figure. A difference is conclusive where the ranges are apart

@@ -15,7 +15,7 @@ use crate::record::file::{RecordFile, read_records};
 /// One result folder in the list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry {
-    /// The folder.
+    /// Path of the result folder.
     pub folder: PathBuf,
     /// The content of the folder, or why it cannot be read.
     pub state: State,
@@ -27,7 +27,7 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Readable records.
+    /// The folder has readable records.
     Readable {
         /// Start of the run, in milliseconds since 1970 UTC.
         started_unix_ms: u64,
@@ -41,7 +41,7 @@ pub enum State {
         /// Why the run is not complete; empty where it is.
         incomplete_reason: String,
     },
-    /// Records that cannot be read, and why.
+    /// The folder has records that cannot be read.
     Unreadable {
         /// The error of reading, with file and line.
         error: String,
@@ -97,7 +97,7 @@ fn readable(file: &RecordFile) -> State {
     }
 }
 
-/// The entries as lines for a terminal, or a line that says that there are none.
+/// Formats the entries as lines for a terminal; without entries, a line that says so.
 pub fn text(entries: &[Entry]) -> String {
     if entries.is_empty() {
         return "no results here; `nofault lab` makes some\n".into();

@@ -65,7 +65,7 @@ pub(crate) const fn row(
     LiteratureRow { label, method, values, note }
 }
 
-/// "Are You Sure You Want to Use MMAP in Your Database Management System?"
+/// The paper "Are You Sure You Want to Use MMAP in Your Database Management System?".
 pub static PAPER: Source = Source {
     cite: "Crotty, Leis, Pavlo, CIDR 2022",
     title: "Are You Sure You Want to Use MMAP in Your Database Management System?",
@@ -73,7 +73,7 @@ pub static PAPER: Source = Source {
     how: "medians after 60 s, from the published data",
 };
 
-/// "Async hazard: mmap is secretly blocking IO"
+/// The blog post "Async hazard: mmap is secretly blocking IO".
 pub static HAZARD: Source = Source {
     cite: "Huon Wilson, Async hazard, 2024",
     title: "Async hazard: mmap is secretly blocking IO",
@@ -81,7 +81,7 @@ pub static HAZARD: Source = Source {
     how: "8 files of 256 MiB summed sequentially, minimum of 100 runs",
 };
 
-/// "The performance of memory mapping vs. traditional read/write for database files on modern NVMe drives"
+/// The article "The performance of memory mapping vs. traditional read/write for database files on modern NVMe drives".
 pub static NVME: Source = Source {
     cite: "Leonardo Benicio, 2022",
     title: "The performance of memory mapping vs. traditional read/write for database files on modern NVMe drives",
@@ -89,7 +89,7 @@ pub static NVME: Source = Source {
     how: "one thread, 4 KiB, 64 GB file, as stated",
 };
 
-/// The comparison in redb's own documentation.
+/// The benchmarks in the documentation of redb.
 pub static REDB: Source = Source {
     cite: "redb 4, README",
     title: "redb: benchmarks",
@@ -97,7 +97,7 @@ pub static REDB: Source = Source {
     how: "redb's own benchmark, 24-byte keys and 150-byte values, data in memory; times turned into rates",
 };
 
-/// Engineering practice, and answers to the paper.
+/// Articles of practitioners for and against mmap, some in answer to the paper.
 pub static REBUTTALS: Source = Source {
     cite: "WiredTiger (MongoDB), 2020; RavenDB's author, 2022; others",
     title: "articles for and against mmap, from those who ship databases",

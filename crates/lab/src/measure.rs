@@ -54,10 +54,10 @@ impl Measurement<'_> {
     }
 }
 
-/// How much longer than its time a run may take before [`wait_for_end`] stops it.
+/// Time beyond its planned end that a measurement may take before [`wait_for_end`] stops it.
 const END_GRACE: Duration = Duration::from_millis(500);
 
-/// A worker's handle on the measurement: says whether to go on, and takes its counts, latencies and checks.
+/// A worker's handle on the measurement: says whether to continue, and takes the worker's counts, latencies and checks.
 pub struct Worker<'a> {
     stop: &'a AtomicBool,
     slot: &'a Slot,
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_waits_for_the_end_of_the_time_is_let_go_then() {
+    fn a_worker_that_waits_for_the_end_is_released_when_the_time_is_over() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let ended = AtomicBool::new(false);
         let work: Work<'_> = Box::new(|worker| {
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_in_time_although_nobody_can_read_the_counters_before_it_has() {
+    fn a_run_ends_in_time_although_its_counters_cannot_be_read_before_its_end() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let ended = AtomicBool::new(false);
         let work: Work<'_> = Box::new(|worker| {
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_before_the_start_ends_the_trial_and_hangs_nobody() {
+    fn an_error_before_the_start_ends_the_trial_and_releases_the_other_workers() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let good: Work<'_> = Box::new(|worker| {
             worker.start();
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelling_keeps_what_was_measured_and_marks_it_partial() {
+    fn cancelling_keeps_the_results_so_far_and_marks_them_partial() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let work: Work<'_> = Box::new(|worker| {
             worker.start();

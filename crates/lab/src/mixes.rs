@@ -48,7 +48,7 @@ pub(crate) enum Op {
     Update(u64),
     /// Read an entry, then replace its value.
     ReadChangeWrite(u64),
-    /// Add the next entry.
+    /// Add an entry after the last one.
     Insert,
     /// Read the given number of entries, beginning with this one.
     Scan(u64, usize),

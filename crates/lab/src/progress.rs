@@ -27,7 +27,7 @@ pub struct Progress {
     bar: ProgressBar,
     planned: Duration,
     behind: Duration,
-    /// Number of the current trial among all: `[3/28]`.
+    /// Number of the current trial and of all trials: `[3/28]`.
     place: String,
     last_line: Instant,
 }
@@ -86,7 +86,7 @@ impl Progress {
         self.replace_bar(milliseconds, "{bar:15} {percent:>3} % ETA {eta:4} {wide_msg}");
     }
 
-    /// Begins a trial: shows its number among all, and its description.
+    /// Begins a trial: shows its number and its description.
     pub fn begin_trial(&mut self, index: usize, count: usize, spec: &TrialSpec) {
         self.place = format!("[{}/{count}]", index + 1);
         let name = describe(spec);
@@ -129,7 +129,7 @@ impl Progress {
         }
     }
 
-    /// Takes time off the ETA for planned work that is left out.
+    /// Takes the planned time of left-out or finished work off the ETA.
     pub fn skip(&mut self, planned: Duration) {
         self.behind += planned;
         self.bar.set_position(milliseconds(self.behind));
@@ -225,7 +225,7 @@ mod tests {
     use crate::record::Params;
 
     #[test]
-    fn a_trial_is_told_from_every_other_by_its_line() {
+    fn the_line_of_a_trial_differs_from_that_of_every_other() {
         let spec = |cache, threads, depth| TrialSpec {
             method: "mmap".into(),
             cache,

@@ -93,7 +93,7 @@ mod tests {
     use crate::experiments;
 
     #[test]
-    fn nobody_reads_in_an_order_that_was_read_before() {
+    fn no_trial_reads_in_the_order_of_an_earlier_one() {
         let plan =
             experiments::known(experiments::translate::ID).unwrap().plan(&Config::default(), &Available::default());
         let repeats =

@@ -256,8 +256,8 @@ pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut O
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
         outcome.warnings.push(format!(
-            "in {foreign} of {} ticks {} more than {:.0} % more or less than this trial asked for: somebody \
-             else uses it, or the device does not read what is asked",
+            "in {foreign} of {} ticks {} more than {:.0} % more or less than this trial asked for: another \
+             program uses it, or the device reads other amounts than it is asked for",
             outcome.ticks.len(),
             WarningKind::DeviceTraffic.words(),
             FOREIGN_BYTES_MAX * 100.0

@@ -45,9 +45,9 @@ pub enum Record {
 pub struct RunInfo {
     /// The schema version of the file: [`SCHEMA`] when it was written.
     pub schema: u32,
-    /// Version of the tool.
+    /// Version of the tool that made the run.
     pub tool_version: String,
-    /// Start, in milliseconds since 1970 UTC.
+    /// Start of the run, in milliseconds since 1970 UTC.
     pub started_unix_ms: u64,
     /// The effective configuration: a record file is itself a runnable configuration.
     pub config: Config,
@@ -63,9 +63,9 @@ pub struct RunInfo {
 pub struct MachineInfo {
     /// CPU model name.
     pub cpu: String,
-    /// CPUs the process may use.
+    /// Number of CPUs that the process may use.
     pub cpu_count: u32,
-    /// RAM in bytes.
+    /// Size of the RAM in bytes.
     pub memory_bytes: u64,
     /// Kernel release, as `uname -r` gives it.
     pub kernel: String,
@@ -73,9 +73,9 @@ pub struct MachineInfo {
     pub virtualization: String,
     /// File system of the working directory.
     pub file_system: String,
-    /// Block device under that file system.
+    /// Block device under the working directory's file system.
     pub device: String,
-    /// Read-ahead of that device in KiB.
+    /// Read-ahead of the working directory's block device, in KiB.
     pub read_ahead_kb: Option<u64>,
     /// Whether the lab ran as root.
     pub root: bool,
@@ -101,7 +101,7 @@ pub struct TrialSpec {
     pub method: String,
     /// Threads, depth, block size and other parameters of the method.
     pub params: Params,
-    /// The number of earlier measurements of this trial in this run: 0, 1, 2, …
+    /// Number of earlier measurements of this trial in this run: 0, 1, 2, …
     pub repeat: u32,
     /// Length of the measurement in seconds. Trials with a fixed amount of work (`async`) ignore it.
     pub duration_s: f64,
@@ -114,7 +114,7 @@ pub struct TrialSpec {
 }
 
 impl TrialSpec {
-    /// The trial's name without its repeat, under which repeats and runs are compared.
+    /// The trial's name without the number of the repeat; repeats and runs are compared under it.
     pub fn key(&self) -> String {
         let mut key = format!("{}", self.experiment);
         for part in [&self.variant, &self.target.label, &self.method] {
@@ -233,7 +233,7 @@ pub struct Trial {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
-    /// Start, in milliseconds since 1970 UTC.
+    /// Start of the trial, in milliseconds since 1970 UTC.
     pub started_unix_ms: u64,
     /// Time over which the totals below were counted, in seconds.
     pub elapsed_s: f64,
@@ -262,7 +262,7 @@ pub struct Outcome {
     pub cache_method: String,
     /// Figures that only this experiment has, by name with unit.
     pub figures: BTreeMap<String, f64>,
-    /// Texts by name: `said`, the output of a process; `ended`, how it ended.
+    /// Texts by name: `said`, the output of a process; `ended`, how the process ended.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub texts: BTreeMap<String, String>,
     /// The settings of the store that was measured, by name, in words for a person; empty where no store was.
@@ -344,17 +344,17 @@ pub struct Checks {
     pub verified: u64,
     /// Blocks with wrong content. A single one makes the trial invalid.
     pub wrong: u64,
-    /// Operations that failed.
+    /// Number of operations that failed.
     pub failed: u64,
     /// Wrapping sum over the sample of blocks, the same for every method with the same seed; 0 where unused.
     pub checksum: u64,
 }
 
-/// A latency distribution.
+/// A latency distribution, as percentiles and as the whole histogram.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
-    /// Number of samples.
+    /// Number of samples in the distribution.
     pub count: u64,
     /// Mean latency in nanoseconds.
     pub mean_ns: f64,
@@ -375,12 +375,12 @@ pub struct Latency {
 /// A method that could not be measured here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skip {
-    /// The experiment.
+    /// The experiment that the method belongs to.
     pub experiment: ExperimentId,
     /// Label of the target; empty where the reason holds for all targets.
     #[serde(default)]
     pub target: String,
-    /// The method, or empty for the whole experiment on this target.
+    /// Id of the method; empty for the whole experiment on this target.
     #[serde(rename = "contender")]
     pub method: String,
     /// The reason why the method could not be measured, and the remedy, in words for a person.

@@ -313,7 +313,7 @@ fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
     grouped
 }
 
-/// The start of a sentence, up to its first colon, semicolon or full stop, with a capital.
+/// Returns the start of a sentence, up to its first colon, semicolon or full stop, with a capital.
 fn first_clause(sentence: &str) -> String {
     let end = [": ", "; ", ". "].iter().filter_map(|mark| sentence.find(mark)).min();
     let clause = end.map_or(sentence.trim_end_matches('.'), |end| &sentence[..end]);

@@ -64,7 +64,7 @@ pub struct RunOptions {
 /// A run that has measured, and its result folder.
 #[derive(Debug)]
 pub struct RunResult {
-    /// The result folder.
+    /// Path of the result folder.
     pub folder: PathBuf,
     /// The records in the result folder.
     pub records: RecordFile,
@@ -78,7 +78,7 @@ pub struct RunResult {
 pub enum RunOutcome {
     /// The plan only: no trial was measured.
     Planned(Plan),
-    /// A measured run.
+    /// A measured run, with its records.
     Measured(Box<RunResult>),
 }
 
@@ -227,8 +227,8 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// Names what is in the way of a new file at `path`: anything but an empty file, or a file whose beginning `is_own`
-/// accepts. `None` when nothing is.
+/// Describes the obstacle to a new file at `path`: any file that is not empty and whose beginning `is_own` does not
+/// accept. `None` without an obstacle.
 fn in_the_way(path: &Path, is_own: fn(&[u8]) -> bool) -> Result<Option<&'static str>> {
     let look = |error: &std::io::Error| LabError::system(format!("look at {}", path.display()), error);
     let found = match std::fs::metadata(path) {
@@ -292,7 +292,7 @@ struct Runner<'a> {
     /// The present ballast and its limit. It is kept while consecutive trials have the same limit, because locking
     /// memory takes seconds.
     ballast: Option<(MemoryLimit, Limit)>,
-    /// Number of trials begun.
+    /// Number of trials begun so far.
     tried: u64,
     wrong: u64,
     failed: u64,
@@ -409,7 +409,8 @@ fn trouble(wrong: u64, failed: u64) -> Option<LabError> {
         (0, _) => Some(LabError::new(LabErrorKind::System, failures)),
         _ => {
             let more = if failed > 0 { format!("; {failures}") } else { String::new() };
-            let message = format!("{wrong} blocks were not what was written there: those trials have no figures{more}");
+            let message =
+                format!("{wrong} blocks had other content than was written there: their trials have no figures{more}");
             Some(LabError::new(LabErrorKind::WrongData, message))
         }
     }
@@ -418,7 +419,7 @@ fn trouble(wrong: u64, failed: u64) -> Option<LabError> {
 fn interrupted(done: usize, count: usize) -> LabError {
     LabError::new(
         LabErrorKind::Interrupted,
-        format!("interrupted after {done} of {count} trials; what was measured is kept"),
+        format!("interrupted after {done} of {count} trials; the results so far are kept"),
     )
 }
 
@@ -426,7 +427,7 @@ fn interrupted(done: usize, count: usize) -> LabError {
 fn show_limit(limit: &MemoryLimit) -> String {
     let bytes = format::bytes(limit.bytes);
     match limit.method {
-        MemoryMethod::None => "not limited: nothing here needs it".into(),
+        MemoryMethod::None => "not limited: no trial needs a limit".into(),
         MemoryMethod::CgroupV2 => format!("{bytes} by a memory cgroup (version 2)"),
         MemoryMethod::CgroupV1 => format!("{bytes} by a memory cgroup (version 1)"),
         MemoryMethod::Ballast => format!("{bytes} left to all processes by ballast"),
@@ -434,7 +435,7 @@ fn show_limit(limit: &MemoryLimit) -> String {
     }
 }
 
-/// Seconds as a duration, for plans.
+/// Converts seconds of a plan to a duration.
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX)
 }
@@ -446,7 +447,7 @@ mod tests {
     use crate::record::MachineInfo;
 
     #[test]
-    fn a_run_with_failed_trials_is_not_complete_whatever_else_it_met() {
+    fn a_run_with_failed_trials_is_not_complete_with_or_without_wrong_data() {
         let folder = tempfile::tempdir().unwrap();
         for (wrong, failed, complete) in [(0, 0, true), (1, 0, true), (0, 2, false), (1, 2, false)] {
             let path = folder.path().join(format!("{wrong}-{failed}.ndjson"));

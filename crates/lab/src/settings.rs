@@ -75,12 +75,12 @@ impl Config {
         self.chosen().any(|experiment| experiment.needs(self).limited != Limited::Nothing)
     }
 
-    /// The chosen experiments that this build has.
+    /// The experiments that are chosen and that this build has.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = &'static dyn Experiment> {
         self.experiments.iter().filter_map(|id| experiments::find(*id))
     }
 
-    /// Checks conditions beyond the types: sizes, counts and lengths that make sense together.
+    /// Checks conditions beyond the types: that sizes, counts and lengths make sense together.
     ///
     /// # Errors
     /// `Usage`, naming the first value that makes no sense and its permitted range.

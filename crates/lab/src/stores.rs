@@ -109,7 +109,7 @@ pub(crate) fn kind_of(id: &str) -> Option<&'static Kind> {
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "the engine needs no more than a size of its cache"))]
 pub(crate) struct Room {
-    /// Bytes of the store's own cache.
+    /// Bytes of memory for the store's own cache.
     pub(crate) cache_bytes: u64,
     /// Bytes of written data that a store with write buffers (LSM trees) may hold before flushing.
     pub(crate) write_bytes: u64,
@@ -119,12 +119,12 @@ pub(crate) struct Room {
     pub(crate) threads: u32,
 }
 
-/// Whether a store is created or opened again.
+/// Whether a store is to be created or opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// Create it, in a folder that does not exist yet.
+    /// Create the store, in a folder that does not exist yet.
     New,
-    /// Open it, in a folder that an earlier `New` made.
+    /// Open the store, in the folder where it was created.
     Old,
 }
 
@@ -133,10 +133,10 @@ pub(crate) trait Store: Sync {
     /// Opens a reader for one thread. The reader sees the data committed before.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
 
-    /// Puts entries in one commit. With `durable` the commit is on the device when this returns.
+    /// Writes entries in one commit. With `durable` the commit is on the device when this returns.
     fn write(&self, entries: &[(Key, Vec<u8>)], durable: bool) -> Result<()>;
 
-    /// Puts all entries, in ascending order, into an empty store by its fastest load; all are durable when this
+    /// Loads all entries, in ascending order, into an empty store in its fastest way. All entries are durable when this
     /// returns.
     fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()>;
 
@@ -147,7 +147,7 @@ pub(crate) trait Store: Sync {
     /// The store's settings by name, read back from the store where that is possible.
     fn settings(&self) -> Result<Vec<(&'static str, String)>>;
 
-    /// A sentence on the differences between this store and the engine that could not be removed.
+    /// A sentence about remaining differences between this store and the engine.
     fn unequal(&self) -> &'static str;
 }
 
@@ -171,7 +171,7 @@ pub(crate) type LookAtEntry<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
 /// The read side of a store, for one thread.
 pub(crate) trait Reader {
-    /// Passes the value of a key to `look`.
+    /// Passes the value of a key to `look`, or `None`.
     fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()>;
 
     /// Passes up to `count` entries from key `from` on to `look`; returns their number.
@@ -258,7 +258,7 @@ impl Engine {
         Ok(Self { db, table })
     }
 
-    /// Opens a database again: nothing of its data is in memory.
+    /// Opens an existing database: nothing of its data is in memory then.
     pub(crate) fn open(folder: &Path, settings: &Settings) -> Result<Self> {
         let db = Db::open(folder, settings)?;
         let table = db.table("main")?;

@@ -21,11 +21,11 @@ pub use titles::{is_plain, parameters, target_title};
 /// The median of a figure over its repeats, with the smallest and the largest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The median.
+    /// The median of the repeats.
     pub median: f64,
-    /// The smallest value.
+    /// The smallest of the repeats.
     pub min: f64,
-    /// The largest value.
+    /// The largest of the repeats.
     pub max: f64,
     /// Number of repeats.
     pub count: usize,
@@ -206,13 +206,13 @@ pub const TIME_PER_OP: &str = "time_per_op_s";
 pub enum Paging {
     /// No columns: everything is in memory, or the trial is not about reads.
     None,
-    /// Faults and shootdowns.
+    /// Columns for faults and shootdowns.
     Faults,
-    /// Faults and shootdowns, and the work of reclaim.
+    /// Columns for faults and shootdowns, and for the work of reclaim.
     Reclaim,
 }
 
-/// How the figures of a trial are to be read; set by its experiment.
+/// How the figures of a trial are to be read. Set by the trial's experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Basis {
     /// The metric by which the trial is judged.
@@ -256,12 +256,12 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// A metric over the repeats that count.
+    /// The spread of a metric over the repeats that count.
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         Spread::of(self.values(metric))
     }
 
-    /// A metric of each repeat that counts, in order.
+    /// The values of a metric in the repeats that count, in order.
     pub fn values(&self, metric: Metric) -> Vec<f64> {
         self.good.iter().filter_map(|trial| metric.of(&trial.outcome)).collect()
     }
@@ -271,7 +271,7 @@ impl<'a> Group<'a> {
         self.spread(self.basis.metric)
     }
 
-    /// How the method reaches its data.
+    /// How the group's method reaches its data.
     pub fn family(&self) -> Family {
         self.method.map_or(Family::Other, |method| method.family)
     }
@@ -317,7 +317,7 @@ impl<'a> Group<'a> {
         trials.get(trials.len().saturating_sub(1) / 2).map(|(_, trial)| *trial)
     }
 
-    /// A latency over all repeats that count; `None` where no histogram can be read.
+    /// The histogram of a latency over all repeats that count; `None` where no histogram can be read.
     pub fn histogram(&self, name: &str) -> Option<Histogram<u64>> {
         let mut merged: Option<Histogram<u64>> = None;
         for latency in self.good.iter().filter_map(|trial| trial.outcome.latency.get(name)) {
@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_tells_its_median_and_its_ratio_to_another() {
+    fn a_spread_has_its_median_and_a_ratio_to_another() {
         let a = Spread::of([3.0, 1.0, f64::NAN, 2.0]).unwrap();
         assert_eq!((a.median, a.min, a.max, a.count), (2.0, 1.0, 3.0, 3));
         let b = Spread::of([4.0, 6.0]).unwrap();

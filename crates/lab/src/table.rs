@@ -73,7 +73,7 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
     text
 }
 
-/// The tables of all experiments, each followed by an empty line.
+/// Formats the tables of all experiments, each followed by an empty line.
 fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
     let mut text = String::new();
     for experiment in experiments::ALL {

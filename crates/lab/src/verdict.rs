@@ -27,7 +27,7 @@ pub use crate::judge::reason::{Reason, Side, Workload};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
-    /// Explicit I/O and a buffer pool.
+    /// Use explicit I/O and a buffer pool.
     Explicit,
     /// A map is good enough.
     Map,
@@ -258,7 +258,7 @@ fn how_sure(
 }
 
 impl Sure {
-    /// The confidence in words, for people.
+    /// The confidence as a word for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Nothing => "no answer",

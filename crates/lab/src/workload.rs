@@ -23,7 +23,7 @@ pub const SAMPLE_COUNT: u64 = 256;
 /// The mapping from block numbers to places in the files of a target.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// The files or devices.
+    /// Paths of the files or devices.
     pub paths: Vec<PathBuf>,
     /// Bytes of a block, which one operation reads.
     pub block_bytes: u64,
@@ -37,7 +37,7 @@ pub struct Layout {
 /// The position of a block in the files of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Number of the file in [`Layout::paths`].
+    /// Index of the file in [`Layout::paths`].
     pub file: usize,
     /// Position in the file, in bytes.
     pub offset_bytes: u64,
@@ -93,13 +93,13 @@ impl Layout {
         block * self.block_bytes + self.stripe_bytes * self.paths.len() as u64
     }
 
-    /// Bytes of each file that are used, from its start.
+    /// Bytes at the start of each file that hold its blocks, the header included.
     pub fn file_bytes(&self) -> u64 {
         (self.stripes_per_file + 1) * self.stripe_bytes
     }
 
-    /// The places of the sample, one page each. They depend on the seed alone, so that every method sums the same
-    /// pages with any block size.
+    /// The places of the sample, one page each. They depend on the seed alone, so that every method sums the same pages
+    /// with any block size.
     pub fn sample(target: &Target, seed: u64) -> impl Iterator<Item = Place> + use<> {
         let mut chance = fastrand::Rng::with_seed(seed ^ 0x5a4d_504c);
         let (files, blocks) = (target.paths.len().max(1), (target.data_bytes / PAGE_BYTES as u64).max(1));

@@ -12,13 +12,13 @@ use anyhow::{Context, Result, bail};
 use super::list::{Mutant, SWITCH, planted};
 use super::tests::{PACKAGES, Program, Test};
 
-/// The tests to run; a run stops after the first program with a failure.
+/// The tests of one run, which stops after the first program with a failure.
 pub(super) enum Tests {
     Named(Vec<Test>),
     All,
 }
 
-/// How a run of tests has ended.
+/// How a run of tests ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Tests failed, or a test program was ended by a signal.
@@ -26,7 +26,7 @@ pub(super) enum Outcome {
         by: Vec<String>,
         seconds: u64,
     },
-    /// A program was still running at its time limit.
+    /// A test program was still running at its time limit.
     Hung {
         by: String,
         seconds: u64,
@@ -36,11 +36,11 @@ pub(super) enum Outcome {
     },
 }
 
-/// The copy, and the folder in which it is built.
+/// The copy of the repository with the planted faults, and the folder in which it is built.
 pub(super) struct Bench {
     folder: PathBuf,
     tree: PathBuf,
-    /// Time for one test program.
+    /// Time limit of one test program.
     limit: Duration,
     /// Digest of the sources before any fault is planted.
     pub(super) digest: u64,
@@ -50,8 +50,8 @@ pub(super) struct Bench {
 pub(super) struct Programs(BTreeMap<Program, PathBuf>);
 
 impl Bench {
-    /// Copies every file that git tracks or would track, and plants the faults. A file that has not changed keeps its time, so that it
-    /// is not built again.
+    /// Copies every file of the repository that git does not ignore, and plants the faults. A file that has not changed
+    /// keeps its time, so that it is not built again.
     pub(super) fn new(root: &Path, mutants: &[Mutant], limit: Duration) -> Result<Self> {
         let folder = root.join("target/mutants");
         let tree = folder.join("tree");
@@ -79,7 +79,7 @@ impl Bench {
         Ok(Self { folder, tree, limit, digest: digest.finish() })
     }
 
-    /// Builds the programs of these tests.
+    /// Builds the programs of the given tests.
     pub(super) fn build(&self, tests: &Tests) -> Result<Programs> {
         let mut programs = BTreeMap::new();
         for (package, _) in PACKAGES {
@@ -114,8 +114,8 @@ impl Bench {
         Ok(Programs(programs))
     }
 
-    /// Runs tests with the fault of this number, or without a fault for `None`. `name` is the name of the log, which
-    /// keeps the output.
+    /// Runs tests with one fault switched on by its number, or without a fault for `None`. `name` is the name of the
+    /// log with the output.
     pub(super) fn run(&self, programs: &Programs, name: &str, number: Option<usize>, tests: &Tests) -> Result<Outcome> {
         let started = Instant::now();
         let seconds = || started.elapsed().as_secs();
@@ -168,7 +168,7 @@ impl Bench {
     }
 }
 
-/// Names of files that git tracks or would track, sorted.
+/// Names of all files that git does not ignore, sorted.
 fn tracked(root: &Path) -> Result<Vec<String>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
@@ -179,7 +179,7 @@ fn tracked(root: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The names of tests by their programs.
+/// Groups the names of tests by their programs.
 fn by_program(tests: &[Test]) -> BTreeMap<&Program, Vec<&str>> {
     let mut programs: BTreeMap<&Program, Vec<&str>> = BTreeMap::new();
     for test in tests {
@@ -191,7 +191,8 @@ fn by_program(tests: &[Test]) -> BTreeMap<&Program, Vec<&str>> {
     programs
 }
 
-/// The test programs that cargo names at the end of a build: the integration test, or `None` for unit tests, and the path.
+/// The test programs that cargo prints at the end of a build: for each the name of the integration test, or `None` for
+/// unit tests, and the path.
 fn executables(printed: &str) -> impl Iterator<Item = (Option<String>, &str)> {
     printed.lines().filter_map(|line| {
         let (source, path) = line.trim_start().strip_prefix("Executable ")?.split_once(" (")?;

@@ -21,30 +21,30 @@ pub(super) const SWITCH: &str = "NOFAULT_PLANTED";
 const DECLARED_IN: &str = "crates/io/src/lib.rs";
 const CALLED_AS: [(&str, &str); 2] = [("crates/io/", "crate::planted"), ("crates/engine/", "nofault_io::planted")];
 
-/// One planted fault.
+/// One planted fault: the changes that plant it, and the tests that notice it.
 #[derive(Debug, Deserialize, Hash)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mutant {
     pub(super) name: String,
-    /// The fault, in a sentence.
+    /// Description of the fault, in a sentence.
     pub(super) fault: String,
-    /// Path from the root of the repository.
+    /// Path of the changed file from the root of the repository.
     file: String,
-    /// The text to find, which occurs there exactly once.
+    /// The text to find, which occurs in the file exactly once.
     find: String,
-    /// The text to put in its place.
+    /// The text to put in place of the text found.
     replace: String,
-    /// Further changes, for a fault that one change alone would not cause.
+    /// Further changes, for a fault that takes more than one.
     #[serde(default)]
     also: Vec<Change>,
-    /// The tests that notice it.
+    /// The tests that notice the fault.
     #[serde(default)]
     pub(super) killed_by: Vec<Test>,
-    /// Why no test can notice it, or why its survival is accepted.
+    /// The reason why no test can notice the fault, or why that is accepted.
     pub(super) survives_because: Option<String>,
 }
 
-/// A further change of a fault.
+/// A further change that plants a fault.
 #[derive(Debug, Deserialize, Hash)]
 #[serde(deny_unknown_fields)]
 struct Change {
@@ -60,13 +60,13 @@ struct List {
 }
 
 impl Mutant {
-    /// Every change: file, text to find, text to put in its place.
+    /// Every change of the fault: file, text to find, text to put in its place.
     fn changes(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let also = self.also.iter().map(|change| (&*change.file, &*change.find, &*change.replace));
         std::iter::once((&*self.file, &*self.find, &*self.replace)).chain(also)
     }
 
-    /// A digest of the fault, its tests and these sources.
+    /// A digest of the fault, its tests and the sources (by their own digest).
     pub(super) fn digest(&self, sources: u64) -> String {
         let mut hasher = DefaultHasher::new();
         (self, sources).hash(&mut hasher);
@@ -104,7 +104,7 @@ pub(super) fn planted(root: &Path, mutants: &[Mutant]) -> Result<BTreeMap<PathBu
     if wrong.is_empty() { Ok(files) } else { bail!("{LIST}:\n  {}", wrong.join("\n  ")) }
 }
 
-/// The function that all switches call.
+/// Rust source of the function that every planted switch calls.
 fn declaration() -> String {
     format!(
         r#"

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// The crates with tests that may notice a fault: the name of the package and its folder.
+/// The packages with tests that may notice a fault: name and folder of each.
 pub(super) const PACKAGES: [(&str, &str); 3] =
     [("nofault-io", "crates/io"), ("nofault-sim", "crates/sim"), ("nofault", "crates/engine")];
 
-/// A test: its program and its path there, for example `nofault wal::tests::ends::some_test` for a unit test and
+/// A test, named by its program and its path there: `nofault wal::tests::ends::some_test` for a unit test,
 /// `nofault/folders some_test` for one in `tests/folders.rs`.
 #[derive(Debug, Clone, Hash, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(try_from = "String")]
@@ -19,16 +19,16 @@ pub(super) struct Test {
     pub(super) name: String,
 }
 
-/// A test program.
+/// A test program: the unit tests of a package, or one of its integration tests.
 #[derive(Debug, Clone, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Program {
     pub(super) package: String,
-    /// The integration test; `None` for the library's unit tests.
+    /// Name of the integration test; `None` for the library's unit tests.
     pub(super) target: Option<String>,
 }
 
 impl Program {
-    /// The folder of its package.
+    /// The folder of the program's package; `None` for an unknown package.
     pub(super) fn folder(&self) -> Option<&'static str> {
         let found = PACKAGES.iter().find(|(package, _)| *package == self.package);
         found.map(|(_, folder)| *folder)
@@ -69,7 +69,7 @@ impl TryFrom<String> for Test {
     }
 }
 
-/// The Rust files of the packages, to look for tests in.
+/// The Rust files of the packages, in which tests are looked up.
 pub(super) struct TestSources(Vec<(PathBuf, String)>);
 
 impl TestSources {
@@ -90,7 +90,7 @@ impl TestSources {
         Ok(Self(found))
     }
 
-    /// Whether a function of the test's name stands in a file of its program. Reads text, not syntax.
+    /// Whether a file of the test's program has a function with the test's name. Reads text, not syntax.
     pub(super) fn have(&self, test: &Test) -> bool {
         let Some(folder) = test.program.folder() else { return false };
         let declared = format!("fn {}(", test.name.rsplit("::").next().unwrap_or(&test.name));

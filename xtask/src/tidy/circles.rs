@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 
 use super::{module_path, read, rust_files, without_tests};
 
-/// A module: its path below the crate root.
+/// A module, as its path below the crate root.
 type Module = Vec<String>;
 
-/// Reports each circle between the files of a crate, with one arrow of each step.
+/// Reports each circle between the files of a crate, with a line of code for each of its steps.
 pub(super) fn check(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
     let crates = fs::read_dir(root.join("crates")).context("crates/")?.map(|entry| Ok(entry?.path()));
     let mut folders = crates.collect::<Result<Vec<_>>>()?;
@@ -49,7 +49,7 @@ fn check_crate(root: &Path, source: &Path, wrong: &mut Vec<String>) -> Result<()
     Ok(())
 }
 
-/// The modules that a file's code names, each with the line of its first use.
+/// The modules that a file's code uses, each with the line of its first use.
 fn arrows_of(module: &Module, text: &str, modules: &BTreeSet<&Module>) -> BTreeMap<Module, usize> {
     let mut found = BTreeMap::new();
     for (line, path) in paths(text) {
@@ -63,7 +63,7 @@ fn arrows_of(module: &Module, text: &str, modules: &BTreeSet<&Module>) -> BTreeM
     found
 }
 
-/// A path as seen from the crate root; `None` when it leads out of the crate.
+/// Resolves a path to one from the crate root; `None` when it leads out of the crate.
 fn resolve(module: &Module, path: &[String], modules: &BTreeSet<&Module>) -> Option<Vec<String>> {
     let (first, rest) = path.split_first()?;
     let mut base = match first.as_str() {
@@ -87,7 +87,8 @@ fn resolve(module: &Module, path: &[String], modules: &BTreeSet<&Module>) -> Opt
     Some(base)
 }
 
-/// Every path of at least two names in a text, with its line; the branches of a list in braces are paths of their own.
+/// Every path of at least two names in a text, with its line number; each branch of a list in braces is a path of its
+/// own.
 fn paths(text: &str) -> Vec<(usize, Vec<String>)> {
     let mut found = Vec::new();
     let bytes = text.as_bytes();
@@ -112,7 +113,7 @@ fn paths(text: &str) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// Follows a path from its first name on and adds its branches to `found`. Returns its length in bytes.
+/// Reads the path that starts at a text's beginning, and adds its branches to `found`. Returns its length in bytes.
 fn branches(text: &str, line: usize, before: &mut Vec<String>, found: &mut Vec<(usize, Vec<String>)>) -> usize {
     let name = name_at(text, 0);
     let depth = before.len();
@@ -144,14 +145,14 @@ fn name_at(text: &str, at: usize) -> &str {
     &rest[..end]
 }
 
-/// One circle for each group of modules that reach each other: the shortest through its first module.
+/// Finds one circle for each group of modules that reach each other: the shortest through its first module.
 fn circles<'a>(arrows: &'a BTreeMap<&'a Module, BTreeMap<Module, usize>>) -> Vec<Vec<&'a Module>> {
     let mut found: Vec<Vec<&Module>> = Vec::new();
     for start in arrows.keys() {
         if found.iter().any(|circle| circle.contains(start)) {
             continue;
         }
-        // Breadth first, so that the first way back is the shortest.
+        // The search is breadth first, so that the first way back is the shortest.
         let mut before: BTreeMap<&Module, &Module> = BTreeMap::new();
         let mut queue = VecDeque::from([*start]);
         'search: while let Some(module) = queue.pop_front() {

@@ -17,10 +17,11 @@ use anyhow::Result;
 
 use super::read;
 
-/// Extensions that only files of this repository have in its documents. Others, as `.json`, also belong to files that the programs write.
+/// Extensions of which every named file must be in this repository. Others, as `.json`, also belong to files that the
+/// programs write.
 const SOURCES: [&str; 6] = ["rs", "md", "toml", "yml", "cff", "js"];
 
-/// Reports each path in a document that leads nowhere, with its line.
+/// Reports each path in a document that does not exist, with its line.
 pub(super) fn check(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> Result<()> {
     let tree = Tree::new(files);
     for document in files.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
@@ -49,7 +50,7 @@ impl Tree {
         self.paths.contains(path)
     }
 
-    /// Whether some file or folder ends in these components.
+    /// Whether the path of some file or folder ends in these components.
     fn has_ending(&self, path: &str) -> bool {
         self.paths.iter().any(|known| known.ends_with(path))
     }
@@ -82,7 +83,7 @@ fn missing(text: &str, document: &Path, tree: &Tree) -> Vec<(usize, String)> {
     found
 }
 
-/// Whether a word in backticks is no path of this repository, or one that exists.
+/// Whether a word in backticks is not a path of this repository, or is one that exists.
 fn code_exists(word: &str, folder: &Path, tree: &Tree) -> bool {
     let is_source = Path::new(word).extension().is_some_and(|end| SOURCES.iter().any(|source| end == *source));
     let is_absolute = word.starts_with('/') || word.starts_with('~') || word.contains("://");
@@ -119,7 +120,7 @@ fn normal(path: &str) -> PathBuf {
     normal_from(Path::new(""), path)
 }
 
-/// A path as it is after `.` and `..` have been followed. One that leads out of the repository stays as written and exists nowhere.
+/// Resolves `.` and `..` in a path. A path that leads out of the repository stays as written, and exists nowhere.
 fn normal_from(folder: &Path, path: &str) -> PathBuf {
     let mut whole = folder.to_path_buf();
     for part in Path::new(path).components() {

@@ -9,7 +9,7 @@ use super::read;
 /// The documents that name functions and types of the code.
 const DOCUMENTS: [&str; 2] = ["ARCHITECTURE.md", "docs/walks.md"];
 
-/// Reports each name in the documents that no source file has, with its line.
+/// Reports each name in the documents that no source file defines, with its line.
 pub(super) fn check(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> Result<()> {
     let sources = files.iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
     let sources = sources.map(|path| Ok((path.clone(), read(&root.join(path))?))).collect::<Result<Vec<_>>>()?;
@@ -35,8 +35,8 @@ fn missing(text: &str, sources: &[(PathBuf, String)]) -> Vec<(usize, String)> {
     found
 }
 
-/// Whether a file has both parts of `owner::name`: a module of that name, or a type that is defined or has methods there; and in the same
-/// file the function, method, type or variant, or a module of that name below it.
+/// Whether a source file defines `owner::name`: the owner is a module, or a type defined or with methods there; the
+/// name is a function, type or variant of the same file, or a module below it.
 fn exists(name: &str, sources: &[(PathBuf, String)]) -> bool {
     let mut parts = name.rsplit("::");
     let (Some(last), Some(owner)) = (parts.next(), parts.next()) else { return false };

@@ -29,7 +29,7 @@ pub(super) fn check(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> 
     Ok(())
 }
 
-/// The lines of the list, each a path and a reason.
+/// Parses the list of files: each line is a path and a reason.
 fn reasons(text: &str) -> Result<BTreeMap<&str, &str>> {
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     lines
@@ -40,7 +40,7 @@ fn reasons(text: &str) -> Result<BTreeMap<&str, &str>> {
         .collect()
 }
 
-/// The line of the first `unsafe` in code.
+/// The number of the first line with `unsafe`, in code without comments and tests.
 fn first_unsafe(code: &str) -> Option<usize> {
     let starts_unsafe = |line: &str| {
         let code = line.split("//").next().unwrap_or_default();

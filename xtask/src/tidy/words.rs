@@ -11,10 +11,10 @@ use super::read;
 
 const LIST: &str = "xtask/banned-words.txt";
 
-/// The folders whose files are checked.
+/// The folders in which names and comments are checked.
 const FOLDERS: [&str; 3] = ["crates/engine", "crates/io", "crates/sim"];
 
-/// Words that end as a participle does and are nouns, or the names of well-known types.
+/// Nouns that end as a participle does, and names of well-known types.
 const NOUNS: [&str; 8] = ["Children", "Feed", "Need", "Screen", "Seed", "Shared", "Speed", "Token"];
 
 /// Participles that do not end in -ed or -en, and adjectives that were once used as names.
@@ -45,14 +45,14 @@ pub(super) fn check(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> 
     Ok(())
 }
 
-/// The list: banned words with their replacements, and the files in which a word is allowed.
+/// The parsed `xtask/banned-words.txt`: words with their replacements, and the files in which a word is allowed.
 struct List<'a> {
     words: Vec<(&'a str, &'a str)>,
     exceptions: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> List<'a> {
-    /// A line is `word: replacement`, or `path word: reason` for an exception.
+    /// Parses the list. A line is `word: replacement`, or `path word: reason` for an exception.
     fn parse(text: &'a str) -> Result<Self> {
         let mut list = Self { words: Vec::new(), exceptions: Vec::new() };
         for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
@@ -77,7 +77,8 @@ fn banned<'a>(text: &str, words: &[(&'a str, &'a str)]) -> Vec<(usize, (&'a str,
     found
 }
 
-/// The words of a line in lower case; an identifier is cut at underscores and where a capital follows a small letter.
+/// Splits a line into words in lower case. An identifier is cut at underscores, and where a capital follows a small
+/// letter.
 fn parts(line: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut before = ' ';
@@ -94,7 +95,7 @@ fn parts(line: &str) -> Vec<String> {
     parts
 }
 
-/// The types of a text that are named by one word which is a participle, each with its line.
+/// The types in a text that are named by a single participle, each with its line.
 fn participles(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (line, number) in text.lines().zip(1..) {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_inside_another_word_is_none() {
+    fn a_banned_word_inside_another_word_is_not_reported() {
         assert!(words_in("// belligerent, labelled, to investigate\nlet aggregate = propagates;").is_empty());
     }
 

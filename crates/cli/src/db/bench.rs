@@ -14,9 +14,9 @@ use crate::db_args::BenchArguments;
 use crate::lab;
 use crate::output::print;
 
-/// The name of the command, by which the lab knows the experiment.
+/// The command under which the lab has the experiment.
 const COMMAND: &str = "db bench";
-/// The folder of databases and results in the user's folder: where `nofault lab` has its own by default.
+/// Name of the folder for databases and results, inside the folder that the user names; the default of `nofault lab`.
 const FOLDER: &str = "nofault-lab";
 
 /// Runs the benchmark as a run of the lab, whose result is kept.
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &BenchArguments, cancel: &Arc<AtomicBool>) -> Resul
     lab::measure(config(arguments, experiment)?, false, &arguments.results, cancel)
 }
 
-/// The configuration of the run.
+/// Makes the configuration of the run from the flags.
 fn config(arguments: &BenchArguments, experiment: ExperimentId) -> nofault_lab::error::Result<Config> {
     let dir = if arguments.dir == Path::new(".") { FOLDER.into() } else { arguments.dir.join(FOLDER) };
     let config = Config {
@@ -42,7 +42,7 @@ fn config(arguments: &BenchArguments, experiment: ExperimentId) -> nofault_lab::
         repeats: arguments.repeats,
         ..Config::preset(Preset::Quick)
     };
-    // Values of the preset stand for flags without one.
+    // A flag that is not given leaves the preset's value.
     let bytes = [("cache_bytes", arguments.cache), ("limit_bytes", arguments.limit)];
     let chosen = bytes.into_iter().filter_map(|(name, value)| Some((name, value?.to_string())));
     let given = [

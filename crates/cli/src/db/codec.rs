@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::db_args::Encoding;
 
-/// The error is the defect of a text, as a sentence without its place.
+/// The result of decoding. The error is a sentence about the defect of the text, without its place.
 type Result<T> = std::result::Result<T, String>;
 
 impl Encoding {
-    /// Decodes a word of the command line.
+    /// Decodes a key or value from the command line.
     pub(crate) fn decode(self, text: &str) -> Result<Vec<u8>> {
         match self {
             Self::Text => Ok(text.as_bytes().to_vec()),
@@ -22,7 +22,7 @@ impl Encoding {
         }
     }
 
-    /// Encodes bytes for an answer: the result has no line break.
+    /// Encodes a key or value for the output, without line breaks.
     pub(crate) fn encode(self, bytes: &[u8]) -> String {
         match self {
             Self::Text => escape(bytes),
@@ -80,18 +80,18 @@ pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>> {
             Some(b'\\') => b'\\',
             Some(b'x') => match (rest.next().and_then(hex_digit), rest.next().and_then(hex_digit)) {
                 (Some(high), Some(low)) => high << 4 | low,
-                _ => return Err("\\x wants two hexadecimal digits".into()),
+                _ => return Err("\\x must be followed by two hexadecimal digits".into()),
             },
-            _ => return Err("a backslash wants t, n, r, x or a backslash after it".into()),
+            _ => return Err("a backslash must be followed by t, n, r, x or a backslash".into()),
         });
     }
     Ok(bytes)
 }
 
-/// One line of a dump: an entry, or a table that begins here and may be empty.
+/// One line of a dump: an entry, or the name of a table that begins with this line and may be empty.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Its table, if the line names one.
+    /// The table of the entry, if the line names one.
     pub(crate) table: Option<String>,
     /// Key and value; `None` where the line only names a table.
     pub(crate) entry: Option<(Vec<u8>, Vec<u8>)>,
@@ -112,7 +112,7 @@ struct Json<'a> {
     value_base64: Option<Cow<'a, str>>,
 }
 
-/// Formats an entry, or a table alone, as a JSON object in one line.
+/// Formats an entry, or for `None` the name of a table, as a JSON object in one line.
 pub(crate) fn to_json(table: &str, entry: Option<(&[u8], &[u8])>) -> serde_json::Result<String> {
     let mut json = Json { table: Some(table.into()), ..Json::default() };
     if let Some((key, value)) = entry {
@@ -129,7 +129,7 @@ fn text_or_base64(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) 
     }
 }
 
-/// Parses one line of NDJSON.
+/// Parses one line of NDJSON: an entry or the name of a table.
 pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
     let json: Json<'_> = serde_json::from_slice(line).map_err(|error| format!("not an entry: {error}"))?;
     let bytes = |what: &str, text: Option<Cow<'_, str>>, coded: Option<Cow<'_, str>>| match (text, coded) {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_can_be_read_back() {
+    fn every_encoded_form_decodes_to_the_same_bytes() {
         for bytes in samples() {
             assert_eq!(unescape(escape(&bytes).as_bytes()).unwrap(), bytes);
             assert!(!escape(&bytes).contains(['\t', '\n', '\r']));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_says_what_is_wrong() {
+    fn the_error_of_a_wrong_line_names_the_defect() {
         for (line, why) in [
             ("{}", "has no key"),
             (r#"{"key":"a"}"#, "has no value"),

@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nofault_lab::format::{self, Unit};
 
-/// Counts entries, or other things, and their bytes, and prints the counts at intervals.
+/// Counts entries (or pages) and their bytes, and prints the counts at intervals.
 pub(crate) struct Meter {
     what: &'static str,
     things: &'static str,
     quiet: bool,
-    /// Whether it prints before the end.
+    /// Whether the meter prints before the end of the command.
     live: bool,
-    /// The line on a terminal, cut to its width and cleared when it ends or is dropped. Hidden without a terminal.
+    /// The meter's line on a terminal, cut to the terminal's width and cleared at the end. Hidden without a terminal.
     bar: ProgressBar,
     started: Instant,
     shown: Instant,
-    /// Entries so far.
+    /// Number of entries so far.
     pub(crate) entries: u64,
     bytes: u64,
-    /// Entries and bytes that are committed.
+    /// Numbers of entries and bytes that are committed.
     settled: (u64, u64),
 }
 
@@ -34,12 +34,12 @@ impl Meter {
         Self { what, things, quiet, live: !quiet, bar, started: now, shown: now, entries: 0, bytes: 0, settled: (0, 0) }
     }
 
-    /// A meter that prints only at the end: for entries that themselves go to the terminal.
+    /// Makes the meter print only at the end, for commands whose entries themselves go to the terminal.
     pub(crate) fn at_end(self) -> Self {
         Self { live: false, ..self }
     }
 
-    /// Sets the counts of things and bytes done so far.
+    /// Sets the numbers of things and bytes done so far.
     pub(crate) fn set(&mut self, things: u64, bytes: u64) {
         (self.entries, self.bytes) = (things, bytes);
         self.tick();
@@ -55,12 +55,12 @@ impl Meter {
         }
     }
 
-    /// Marks everything so far as committed: a later failure does not undo it.
+    /// Marks all entries so far as committed: a later failure does not undo them.
     pub(crate) fn settle(&mut self) {
         self.settled = (self.entries, self.bytes);
     }
 
-    /// Takes the counts back to the committed ones after a failure.
+    /// Takes the counts back to what was committed, after a failure.
     pub(crate) fn fall_back(&mut self) {
         (self.entries, self.bytes) = self.settled;
     }
@@ -77,7 +77,7 @@ impl Meter {
         }
     }
 
-    /// Prints the last line, which stays.
+    /// Prints the final counts on a line that stays.
     pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
         if !self.quiet {
@@ -85,7 +85,7 @@ impl Meter {
         }
     }
 
-    /// Prints a line. Standard error may be closed; the command continues.
+    /// Prints the counts as a line. Standard error may be closed; the command then continues.
     fn put_line(&self) {
         let _ = writeln!(std::io::stderr(), "{}", self.line());
     }

@@ -18,20 +18,20 @@ use super::meter::Meter;
 use crate::db_args::Format;
 use crate::input::{Input, failed};
 
-/// Bytes of a batch at which it is committed, even with few entries.
+/// Bytes of entries at which a batch is committed, even if it has few entries.
 const BATCH_BYTES: usize = 8 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
 /// Name of standard input in messages.
 const STANDARD: &str = "standard input";
 
-/// An entry of the input and its table.
+/// An entry of the input, with the name of its table.
 struct Entry {
     table: String,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// The lines of the input, with their numbers.
+/// The lines of the input; knows the number of the present line for messages.
 struct Lines<'a> {
     from: BufReader<Input<'a>>,
     name: String,
@@ -58,7 +58,7 @@ impl<'a> Lines<'a> {
         Ok(Self { from, name, line: 0, buffer: Vec::new(), format, table, cancel })
     }
 
-    /// The next line with content: its table, and its entry if it has one.
+    /// Reads the next line that is not empty: the name of its table, and its entry if it has one.
     fn next(&mut self) -> Result<Option<(String, Option<Entry>)>> {
         loop {
             if self.cancel.load(Ordering::Relaxed) {
@@ -86,7 +86,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The options of a load.
+/// The options of `nofault db load`.
 pub(super) struct Load<'a> {
     pub(super) file: Option<&'a Path>,
     pub(super) table: &'a str,
@@ -141,7 +141,7 @@ impl Load<'_> {
     }
 }
 
-/// Loads each run of entries of one table in a single bulk load. An error of the input is returned after the entries
+/// Loads consecutive entries of one table in a single bulk load. An error of the input is returned after the entries
 /// before it are loaded.
 fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> {
     let mut next = input.next()?;
@@ -165,7 +165,7 @@ fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> 
         });
         let loaded = table.bulk_load(entries);
         loaded
-            .with_context(|| format!("table {name}: --sorted wants entries in ascending order for an empty table"))?;
+            .with_context(|| format!("table {name}: --sorted needs entries in ascending order and an empty table"))?;
         meter.settle();
         if let Some(error) = failed {
             return Err(error);
@@ -182,7 +182,7 @@ pub(super) fn table_or_new(db: &Db, name: &str) -> nofault::error::Result<Table>
     }
 }
 
-/// The options of a dump.
+/// The options of `nofault db dump`.
 pub(super) struct Dump<'a> {
     pub(super) out: Option<&'a Path>,
     pub(super) tables: &'a [String],
@@ -198,7 +198,7 @@ impl Dump<'_> {
             let why = format!("plain lines hold one table and there are {}: choose with --table", names.len());
             return Err(LabError::new(LabErrorKind::Usage, why).into());
         }
-        // Before the file is created: after a wrong name none is left.
+        // Tables are opened before the file is created, so that a wrong name leaves no file.
         let tables = names.iter().map(|name| db.table(name)).collect::<nofault::error::Result<Vec<_>>>()?;
         let to: Box<dyn Write> = match self.out {
             Some(path) => {

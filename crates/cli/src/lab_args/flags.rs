@@ -10,7 +10,7 @@ use nofault_lab::config::flags::{Flag, Given, Kind, Value};
 use nofault_lab::config::{Choice, MemoryChoice, parse_bytes};
 use nofault_lab::settings;
 
-/// The flags that were given, with their values.
+/// The experiments' flags given on the command line, with their values.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExperimentFlags {
     pub(super) given: Vec<Given>,
@@ -52,7 +52,7 @@ impl From<MemoryName> for MemoryChoice {
     }
 }
 
-/// A flag's argument.
+/// Makes the clap argument of a flag.
 fn argument(flag: &'static Flag, help: String) -> Arg {
     let argument = Arg::new(flag.name)
         .long(flag.name)
@@ -73,7 +73,7 @@ fn argument(flag: &'static Flag, help: String) -> Arg {
     }
 }
 
-/// The value of a flag; `None` where it was not given.
+/// The value of a flag on the command line; `None` where it was not given.
 fn value(flag: &Flag, matches: &ArgMatches) -> Result<Option<Value>, Error> {
     fn one<T: Clone + Send + Sync + 'static>(name: &str, matches: &ArgMatches) -> Result<Option<T>, Error> {
         let found = matches.try_get_one(name).map_err(|error| Error::raw(ErrorKind::ArgumentConflict, error))?;

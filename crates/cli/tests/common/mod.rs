@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The smallest run: seventeen trials of some milliseconds.
+/// Configuration of the smallest run: seventeen trials of some milliseconds.
 const TINY: &str = "\
 experiments = ['async']
 ram_device = 'off'
@@ -27,12 +27,12 @@ runs = 1
 sequential = false
 ";
 
-/// A user without any rights.
+/// Id of a user without any rights.
 const NOBODY: u32 = 65534;
 
 pub(crate) struct Lab {
     pub(crate) outer: tempfile::TempDir,
-    /// The lab's folder, which is not made yet.
+    /// The lab's folder for data and results, which does not exist yet.
     pub(crate) dir: PathBuf,
     pub(crate) config: PathBuf,
 }
@@ -58,40 +58,41 @@ impl Lab {
         Self { outer, dir, config }
     }
 
-    /// `nofault lab …` with these arguments only.
+    /// Returns `nofault lab` with these arguments only.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nofault"));
         command.arg("lab").args(arguments);
         command
     }
 
-    /// `nofault lab …` in this lab's folder.
+    /// Returns `nofault lab` with these arguments, and `--dir` for the test's folder.
     pub(crate) fn command_in_dir(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);
         command.arg("--dir").arg(&self.dir);
         command
     }
 
-    /// A call that brings its own configuration or preset.
+    /// Returns `nofault lab` in the test's folder with these arguments, without the tiny configuration.
     pub(crate) fn bare(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(&["--dir"]);
         command.arg(&self.dir).args(arguments);
         command
     }
 
-    /// Runs the tiny configuration.
+    /// Runs the tiny configuration with further arguments.
     pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
         outcome(self.command_in_dir(arguments).arg("--config").arg(&self.config))
     }
 
-    /// A configuration file that repeats the tiny one for longer than any test waits.
+    /// Writes a configuration file that repeats the tiny run for longer than any test waits.
     pub(crate) fn endless(&self) -> PathBuf {
         let path = self.outer.path().join("endless.toml");
         fs::write(&path, TINY.replace("runs = 1", "runs = 5000")).unwrap();
         path
     }
 
-    /// A run by a user without rights; `None`, with the reason, where this process cannot change its user.
+    /// Returns `nofault lab` as a user without rights; `None`, with the reason printed, where this process cannot
+    /// change its user.
     pub(crate) fn as_nobody(&self, arguments: &[&str]) -> Option<Command> {
         fs::set_permissions(self.outer.path(), fs::Permissions::from_mode(0o755)).unwrap();
         if !is_root() {
@@ -100,7 +101,7 @@ impl Lab {
             command.arg("--config").arg(&self.config);
             return Some(command);
         }
-        // A copy: other users may have no access to the folders above the original.
+        // The program is copied: other users may have no access to the folders above the original.
         let program = self.outer.path().join("nofault");
         fs::copy(env!("CARGO_BIN_EXE_nofault"), &program).unwrap();
         let mut command = Command::new(program);
@@ -121,7 +122,7 @@ impl Lab {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// The result folders in it, oldest first.
+    /// The result folders in the lab's folder, oldest first.
     pub(crate) fn results(&self) -> Vec<PathBuf> {
         let mut results: Vec<PathBuf> =
             self.names().iter().map(|name| self.dir.join(name)).filter(|path| path.is_dir()).collect();
@@ -136,7 +137,7 @@ impl Lab {
     }
 }
 
-/// A running command. Killed when dropped.
+/// A running command. Dropping it kills the process.
 pub(crate) struct Running {
     child: Child,
     lines: BufReader<std::process::ChildStderr>,
@@ -154,7 +155,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Reads on until a line starts with `word`.
+    /// Reads standard error until a line starts with `word`.
     pub(crate) fn until(&mut self, word: &str) {
         loop {
             let from = self.stderr.len();
@@ -175,7 +176,7 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for the end and returns the exit code and everything written to standard error.
+    /// Waits for the end of the command; returns its exit code and everything that it wrote to standard error.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         while self.lines.read_line(&mut self.stderr).unwrap() > 0 {}
         (self.child.wait().unwrap().code(), std::mem::take(&mut self.stderr))
@@ -189,13 +190,13 @@ impl Drop for Running {
     }
 }
 
-/// A loop device over an empty file. Removed when dropped.
+/// A loop device over an empty file. Dropping it removes the device.
 pub(crate) struct Loop {
     pub(crate) path: String,
 }
 
 impl Loop {
-    /// Makes the device; `None`, with the reason, where that is not possible.
+    /// Makes the device; `None`, with the reason printed, where that is not possible.
     pub(crate) fn new(folder: &Path) -> Option<Self> {
         let file = folder.join("image");
         fs::File::create(&file).unwrap().set_len(80 << 20).unwrap();

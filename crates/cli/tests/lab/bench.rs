@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::common::{Lab, Running, children_of, lives, outcome};
 
-/// `nofault db bench …` with tiny sizes, in the test's folder; its results lie where [`Lab::names`] looks.
+/// Returns `nofault db bench` with tiny sizes, in the test's folder; its results lie where [`Lab::names`] looks.
 fn bench(lab: &mut Lab, arguments: &[&str]) -> Command {
     lab.dir = lab.outer.path().join("nofault-lab");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nofault"));
@@ -66,7 +66,7 @@ fn the_works_are_listed_and_a_wrong_call_makes_nothing() {
 }
 
 #[test]
-fn a_plan_says_what_would_be_measured_and_measures_nothing() {
+fn a_plan_lists_its_trials_and_measures_nothing() {
     let mut lab = Lab::new();
     let plan = outcome(&mut bench(&mut lab, &["scan", "--plan"]));
     assert!(plan.code == 0 && plan.stdout.contains("engine") && plan.stdout.contains("trials"), "{}", plan.stdout);
@@ -77,7 +77,7 @@ fn a_plan_says_what_would_be_measured_and_measures_nothing() {
 }
 
 #[test]
-fn one_ctrl_c_keeps_what_was_measured_and_leaves_neither_database_nor_process() {
+fn one_ctrl_c_keeps_the_results_so_far_and_leaves_neither_database_nor_process() {
     let mut lab = Lab::new();
     let command = bench(&mut lab, &["get-one", "--seconds", "30"]);
     let mut running = Running::start(command);
@@ -86,7 +86,7 @@ fn one_ctrl_c_keeps_what_was_measured_and_leaves_neither_database_nor_process() 
     running.signal("INT");
     let (code, told) = running.end();
     assert_eq!(code, Some(130), "{told}");
-    assert!(told.contains("what was measured is kept"), "{told}");
+    assert!(told.contains("the results so far are kept"), "{told}");
     assert!(children.iter().all(|pid| !lives(*pid)), "{children:?}");
     let result = lab.only_result();
     assert!(fs::read_to_string(result.join("records.ndjson")).unwrap().contains("\"type\":\"end\""));

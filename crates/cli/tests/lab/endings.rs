@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::{Lab, Running};
 
 #[test]
-fn what_cannot_be_removed_after_a_run_costs_neither_the_report_nor_its_path() {
+fn a_run_that_cannot_remove_its_files_still_makes_its_report_and_prints_its_path() {
     let lab = Lab::new();
     let out = lab.outer.path().join("out");
     let mut command = lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]);
@@ -24,7 +24,7 @@ fn what_cannot_be_removed_after_a_run_costs_neither_the_report_nor_its_path() {
     let named = format!("report:  {}", out.join("report.html").display());
     assert!(stderr.contains(&named) && stderr.contains("records: "), "{stderr}");
     let last = stderr.lines().last().unwrap();
-    assert!(last.contains("what was measured is kept") && last.contains(lab.dir.to_str().unwrap()), "{stderr}");
+    assert!(last.contains("the results so far are kept") && last.contains(lab.dir.to_str().unwrap()), "{stderr}");
     assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("<title>nofault lab"));
     assert!(fs::read_to_string(out.join("records.ndjson")).unwrap().contains("\"type\":\"end\""));
 }

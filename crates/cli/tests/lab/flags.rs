@@ -4,17 +4,17 @@
 
 use crate::common::{Lab, outcome};
 
-/// A call, and the resulting values by name.
+/// A call's arguments, and the values that its configuration must have, by name.
 type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
 
-/// The output of `--print-config` for a call, with a preset's values.
+/// Returns the output of `--print-config` for a call without the tiny configuration.
 fn printed(lab: &Lab, arguments: &[&str]) -> String {
     let ended = outcome(lab.bare(&["--print-config"]).args(arguments));
     assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
     ended.stdout
 }
 
-/// A value of a printed configuration by its name, on one line and without blanks.
+/// Finds a value by its name in a printed configuration; returned on one line and without blanks.
 fn value(printed: &str, name: &str) -> String {
     let (table, key) = name.rsplit_once('.').unwrap_or(("", name));
     // Lines before the first table belong to none.
@@ -29,7 +29,7 @@ fn value(printed: &str, name: &str) -> String {
     rest[..end].split_whitespace().collect::<String>().replace(",]", "]")
 }
 
-/// The message of a refused call, with a preset's values.
+/// Returns the message of a call that must be refused.
 fn refused(lab: &Lab, arguments: &[&str]) -> String {
     let ended = outcome(&mut lab.bare(arguments));
     assert_eq!(ended.code, 2, "{arguments:?}: {}{}", ended.stdout, ended.stderr);
@@ -103,7 +103,7 @@ fn a_flag_reaches_every_chosen_experiment_that_has_such_a_parameter() {
 }
 
 #[test]
-fn a_flag_that_no_chosen_experiment_has_is_refused_with_who_has_it_and_what_comes_nearest() {
+fn a_flag_that_no_chosen_experiment_takes_is_refused_with_the_nearest_alternatives() {
     let lab = Lab::new();
     let cases: [(&[&str], &[&str]); 13] = [
         (
@@ -142,11 +142,11 @@ fn data_that_would_fit_is_refused_with_the_flags_that_change_it() {
     // Experiments without a memory limit need no such space.
     let small = outcome(lab.bare(&["--plan", "errors", "--size", "64M"]).args(["--repeats", "1"]));
     assert_eq!(small.code, 0, "{}", small.stderr);
-    assert!(small.stdout.contains("nothing here needs it"), "{}", small.stdout);
+    assert!(small.stdout.contains("no trial needs a limit"), "{}", small.stdout);
 }
 
 #[test]
-fn the_help_says_what_a_run_without_a_word_leaves_out() {
+fn the_help_names_the_experiments_that_a_run_without_arguments_leaves_out() {
     let lab = Lab::new();
     let help = outcome(&mut lab.command(&["--help"])).stdout;
     let first = help.lines().find(|line| line.trim_start().starts_with("nofault lab  ")).expect("the plainest example");

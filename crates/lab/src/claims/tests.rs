@@ -22,7 +22,7 @@ fn every_claim_has_a_name_of_its_own_a_source_a_rule_and_a_sentence() {
 }
 
 #[test]
-fn the_page_of_claims_has_each_as_it_is_tried() {
+fn the_document_of_claims_has_the_line_of_each() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/claims.md");
     // The published package does not contain the page.
     let Ok(page) = std::fs::read_to_string(&path) else { return eprintln!("skipped: no {}", path.display()) };

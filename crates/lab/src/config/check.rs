@@ -20,19 +20,19 @@ pub(crate) fn counts(name: &str, values: &[u32], max: u32) -> Result<(), String>
     }
 }
 
-/// Checks that a size can be read in one call from any disk.
+/// Checks the size of a block: a power of two that any disk can read in one call.
 pub(crate) fn block(name: &str, bytes: u64) -> Result<(), String> {
     let fine = bytes.is_power_of_two() && (4096..=64 * MIB).contains(&bytes);
     if fine { Ok(()) } else { Err(format!("{name} = {bytes}: must be a power of two from 4096 to 64 MiB")) }
 }
 
-/// Checks a size of data or memory.
+/// Checks that a size of data or memory is from `least` to 2^50 bytes.
 pub(crate) fn at_least(name: &str, bytes: u64, least: u64) -> Result<(), String> {
     let fine = (least..=1 << 50).contains(&bytes);
     if fine { Ok(()) } else { Err(format!("{name} = {bytes}: must be {least} to 2^50 bytes")) }
 }
 
-/// Checks that the data is larger than memory.
+/// Checks that the data is at least twice as large as the memory.
 pub(crate) fn larger((name, data): (&str, u64), (limit, memory): (&str, u64)) -> Result<(), String> {
     if data >= memory.saturating_mul(2) {
         return Ok(());

@@ -39,7 +39,7 @@ pub enum Heading {
 }
 
 impl Heading {
-    /// The heading's text.
+    /// The text of the heading in the help.
     pub fn title(self) -> &'static str {
         match self {
             Self::What => "What to measure",
@@ -54,7 +54,7 @@ impl Heading {
 pub enum Kind {
     /// A length of time in seconds.
     Seconds,
-    /// A size, as in `16GiB`.
+    /// A number of bytes, as in `16GiB`.
     Bytes,
     /// One count.
     Count,
@@ -177,9 +177,9 @@ impl Value {
 /// A flag given on the command line, with its value.
 #[derive(Debug, Clone)]
 pub struct Given {
-    /// The flag.
+    /// The flag that was given.
     pub flag: &'static Flag,
-    /// Its value.
+    /// The value that was given with the flag.
     pub value: Value,
 }
 
@@ -246,7 +246,7 @@ pub static SECONDS: Flag = Flag {
         "SECONDS",
         Heading::What,
         Kind::Seconds,
-        "Length of a trial in seconds, in every experiment that runs for a time",
+        "Length of a trial in seconds, in every experiment whose trials are timed",
     )
 };
 
@@ -290,7 +290,7 @@ pub static THREADS: Flag = flag(
     "COUNT",
     Heading::How,
     Kind::Counts,
-    "Thread counts of what works on several threads, as in 1,16,100",
+    "Thread counts of the methods that use several threads, as in 1,16,100",
 );
 
 /// The flag for queue depths.
@@ -305,7 +305,7 @@ pub static RAM_DEVICE: Flag = Flag {
         "CHOICE",
         Heading::Where,
         Kind::Choice,
-        "A RAM-backed device (zram, root) as a second target, where software is the limit and not the disk",
+        "Whether a RAM-backed device (zram; needs root) is a second target: there software is the limit, not the disk",
     )
 };
 
@@ -330,7 +330,7 @@ pub static DEVICE: Flag = Flag {
 /// The flag for fio as a baseline.
 pub static FIO: Flag = Flag {
     shared: Some(|config, value| value.put_choice(&mut config.fio)),
-    ..flag("fio", "CHOICE", Heading::How, Kind::Choice, "fio as an outside baseline")
+    ..flag("fio", "CHOICE", Heading::How, Kind::Choice, "Whether fio runs as an outside baseline")
 };
 
 /// The flag for the engine's pool.
@@ -341,7 +341,7 @@ pub static POOL: Flag = Flag {
         "CHOICE",
         Heading::How,
         Kind::Choice,
-        "The engine's own pool beside the raw ways to read (it needs a database of the size of the data)",
+        "Whether the engine's own buffer pool is measured too (it needs a database of the size of the data)",
     )
 };
 
@@ -353,7 +353,7 @@ pub static READ_AHEAD: Flag = Flag {
         "KIB",
         Heading::How,
         Kind::Numbers,
-        "Set the device's read-ahead to these values in turn (KiB, root) for the trials that depend on it",
+        "Set the device's read-ahead to these values in turn (in KiB; needs root) for the trials that depend on it",
     )
 };
 

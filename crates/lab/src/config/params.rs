@@ -21,7 +21,7 @@ pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
     /// Returns the parameters of a preset.
     fn preset(preset: Preset) -> Self;
 
-    /// Checks conditions beyond the types: sizes, counts and lengths that make sense together.
+    /// Checks conditions beyond the types: that sizes, counts and lengths make sense together.
     ///
     /// # Errors
     /// The first value that makes no sense, by its full name, with the permitted range.

@@ -56,7 +56,7 @@ impl Sections {
         }
     }
 
-    /// Returns the sections in the order of `other`, without those that `other` lacks.
+    /// Returns these sections in the order of `other`, without sections that `other` lacks.
     pub(crate) fn in_order_of(mut self, other: &Self) -> Self {
         let place = |(name, _): &(String, Section)| other.0.iter().position(|(known, _)| known == name);
         self.keep_common(other);
@@ -64,7 +64,7 @@ impl Sections {
         self
     }
 
-    /// Removes the sections that `other` lacks.
+    /// Removes the sections of experiments that `other` lacks.
     pub(crate) fn keep_common(&mut self, other: &Self) {
         self.0.retain(|(name, _)| other.get(name).is_some());
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_keeps_the_order_of_its_fields_and_fills_what_is_missing() {
+    fn a_section_keeps_the_order_of_its_fields_and_takes_missing_values_from_the_preset() {
         let sample = Sample { width: 3, area: vec![1.5] };
         let section = Section::of(&sample);
         assert_eq!(serde_json::to_string(&section).unwrap(), r#"{"width":3,"area":[1.5]}"#);

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum YesNo {
-    /// No answer was given.
+    /// The user gave no answer.
     #[default]
     Nothing,
-    /// Yes.
+    /// The user answered yes.
     Yes,
-    /// No.
+    /// The user answered no.
     No,
 }
 
 impl YesNo {
-    /// The answer, if one was given.
+    /// The answer as a truth value; `None` if the user gave none.
     pub fn answer(self) -> Option<bool> {
         match self {
             Self::Nothing => None,

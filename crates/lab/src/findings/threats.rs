@@ -234,7 +234,7 @@ fn traffic<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
     let warned = group.good.iter().any(|trial| WarningKind::DeviceTraffic.is_among(&trial.outcome.warnings));
     let Some(read) = group.spread(Metric::Amplification).filter(|_| exact && !warned) else { return };
     let text = if read.median > 1.2 {
-        "somebody else read from the device, or its counters cover more than the target"
+        "another program read from the device, or its counters cover more than the target"
     } else if read.median < 0.8 {
         "some of the data did not come from the device, or its counters do not cover it"
     } else {

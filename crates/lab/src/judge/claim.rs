@@ -41,14 +41,15 @@ pub(crate) enum Test {
     Own(fn(&Records<'_>) -> Decision),
     /// The joint decision of several experiments, each from its own records.
     Together {
-        /// Whether every part must hold. One part is always enough to refute it.
+        /// Whether the claim can hold only if every part was measured. One measured part is always enough to refute the
+        /// claim.
         every: bool,
         /// The command that measures the claim: shown where the records lack its figures.
         missing: &'static str,
     },
 }
 
-/// One experiment's part in a claim that several decide together.
+/// One experiment's part in a claim that several experiments decide together.
 #[derive(Debug)]
 pub(crate) struct Contribution<'s> {
     /// The experiment whose records these decisions come from.
@@ -73,7 +74,7 @@ pub(crate) struct Ratio {
     pub(crate) of: Pick,
     /// Selects the methods of the second side, the ratio's denominator; the best of them counts.
     pub(crate) over: Pick,
-    /// The claim holds when the ratio lies in it.
+    /// The interval in which the ratio must lie for the claim to hold.
     pub(crate) bound: Bound,
     /// The command that measures the claim: shown where the records lack its figures.
     pub(crate) missing: &'static str,

@@ -59,12 +59,12 @@ impl Rule {
         }
     }
 
-    /// Returns the question of the rule in words, and the flags with which a run measures it.
+    /// Returns the question that the rule answers, in words, and the flags with which a run measures it.
     pub(crate) fn question(self) -> (&'static str, &'static str) {
         match self {
             Self::Updates => ("what safe updates cost (rule: safe updates)", ""),
             Self::Stalls => ("how long accesses stall (rule: no stalls)", ""),
-            Self::Throughput => ("what the storage gives to either (rule: throughput)", ""),
+            Self::Throughput => ("how fast the storage is read either way (rule: throughput)", ""),
             Self::Errors => ("what a failed read or a flipped bit does (rule: errors)", ""),
             Self::StallsInMemory => (
                 "how long an access stalls that should find its page in memory (rule: no stalls)",
@@ -104,7 +104,7 @@ pub struct Workload {
     pub read_only: Option<bool>,
     /// Whether the data in use fits in memory.
     pub fits_in_memory: Option<bool>,
-    /// Threads that use the database at the same time.
+    /// Number of threads that use the database at the same time.
     pub threads: Option<u32>,
     /// Whether an occasional slow answer is a problem.
     pub latency_matters: Option<bool>,
@@ -125,7 +125,7 @@ impl From<WorkloadConfig> for Workload {
 }
 
 impl Workload {
-    /// The description given when the run was started.
+    /// The description that the user gave at the start of the run.
     pub fn of_run(file: &RecordFile) -> Self {
         file.run.config.workload.into()
     }
@@ -172,7 +172,7 @@ pub enum Side {
     Against,
     /// Evidence in favour of mmap.
     For,
-    /// Neither: no difference that matters, or none that the repeats confirm.
+    /// The evidence supports neither side: no difference that matters, or none that the repeats confirm.
     Neither,
 }
 
@@ -280,7 +280,7 @@ pub(crate) fn proof(rule: &'static str, side: Side, text: String, group: &Group<
     Reason { rule, side, text, trials, repeats: usize::MAX, at_home, far: None }
 }
 
-/// Threads of a group.
+/// The number of threads of a group's trials.
 pub(crate) fn threads(group: &Group<'_>) -> u32 {
     group.spec.params.threads.max(1)
 }
@@ -327,11 +327,11 @@ fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Gro
 
 /// The throughput metrics of an experiment that reads data larger than memory.
 pub(crate) struct Reading {
-    /// The experiment.
+    /// The experiment that the metrics belong to.
     pub(crate) experiment: ExperimentId,
-    /// The metric of the rate.
+    /// The metric for the rate of reads.
     pub(crate) rate: Metric,
-    /// The metric of the CPU cost.
+    /// The metric for the CPU cost of reads.
     pub(crate) cpu: Metric,
     /// Words for the rate and for the CPU cost in sentences.
     pub(crate) words: [&'static str; 2],

@@ -48,7 +48,7 @@ pub enum Engine {
     Uring,
 }
 
-/// Runs fio on a trial.
+/// Runs fio as the worker of a trial.
 ///
 /// # Errors
 /// `Unsupported` when it is not installed, `System` when it fails or its output cannot be parsed; the message quotes
@@ -141,7 +141,7 @@ fn arguments(
     Ok(arguments)
 }
 
-/// One status report of fio: sums since its start.
+/// One status report of fio, with sums since its start.
 #[derive(Debug, Clone, PartialEq)]
 struct Report {
     /// Time of the report's arrival, in seconds after the start of the trial.

@@ -24,7 +24,7 @@ pub enum RecordError {
     Io {
         /// Path of the record file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system call.
         source: std::io::Error,
     },
     /// A line is not a valid record.
@@ -45,7 +45,7 @@ pub enum RecordError {
     NotRecords {
         /// Path of the file.
         path: PathBuf,
-        /// The reason, from the content found instead.
+        /// The reason: what the file contains instead.
         message: String,
     },
     /// A newer version of the tool wrote the file.

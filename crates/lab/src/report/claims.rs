@@ -11,7 +11,7 @@ pub(crate) struct Line {
     hypothesis: &'static str,
     source: &'static str,
     rule: &'static str,
-    /// The experiment whose section has the figures; empty where the page has no such section.
+    /// The experiment whose section has the figures; empty where the report has no such section.
     section: &'static str,
     /// CSS class of the mark before the claim.
     class: &'static str,

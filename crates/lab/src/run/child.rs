@@ -164,7 +164,7 @@ mod tests {
     use crate::record::{ExperimentId, MemoryLimit, Params, Target};
 
     #[test]
-    fn what_is_no_order_is_refused_with_a_word_about_who_calls_this() {
+    fn input_that_is_no_order_is_refused_with_a_hint() {
         let error = serve(&b"hello\n"[..], Vec::new(), &AtomicBool::new(false)).unwrap_err();
         assert_eq!(error.kind(), LabErrorKind::Usage);
         assert!(error.to_string().contains("called by nofault itself"));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_trial_says_what_gives_trials_of_its_kind_more_memory() {
+    fn the_error_of_a_killed_trial_names_the_setting_for_more_memory() {
         use experiments::{engines, eviction, random, scan, translate};
         let by_group = |experiment, label| message_when_killed(experiment, label, MemoryMethod::CgroupV2);
         for (experiment, label, flag) in [

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_memory_limit_what_needs_one_is_left_out_with_the_reason_and_the_rest_runs() {
+    fn without_a_memory_limit_experiments_that_need_one_are_skipped_with_the_reason() {
         let config = Config::default();
         let schedule = Schedule::of(&config, &Available::default(), Some("no rights"));
         assert!(!schedule.trials.is_empty());

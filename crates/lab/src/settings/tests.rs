@@ -13,7 +13,7 @@ fn every_preset_is_valid_and_survives_toml() {
 }
 
 #[test]
-fn a_file_changes_only_what_it_names() {
+fn a_configuration_file_changes_only_the_values_that_it_names() {
     let config = Config::from_toml("preset = 'standard'\n[random]\nthreads = [7]\n").unwrap();
     assert_eq!(config, Config::preset(Preset::Standard).assign("random.threads=[7]").unwrap());
     assert_ne!(config, Config::preset(Preset::Standard));

@@ -68,7 +68,7 @@ impl Sheet {
         Self { columns, below: String::new() }
     }
 
-    /// The table with lines below it.
+    /// Returns the table with these lines below it.
     pub(crate) fn with_below(self, below: String) -> Self {
         Self { below, ..self }
     }

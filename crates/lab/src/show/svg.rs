@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::format::Unit;
 
-/// Height of the usual text in pixels.
+/// Height of ordinary text in pixels.
 pub(crate) const TEXT_PX: f64 = 12.0;
 
 /// Estimates the width of a text at [`TEXT_PX`] in pixels. The estimate is too large rather than too small: system
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_values_stay_inside() {
+    fn values_outside_an_axis_are_drawn_at_its_end() {
         let axis = Axis::new([f64::NAN, 0.0, -3.0].into_iter(), true, Unit::Seconds, 10.0, 20.0);
         for value in [f64::NAN, -1.0, 0.0, f64::INFINITY, 1e300] {
             assert!((10.0..=20.0).contains(&axis.at(value)), "{value}");

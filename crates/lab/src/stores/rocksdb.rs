@@ -16,7 +16,7 @@ const LOAD_FILE_BYTES: usize = 64 << 20;
 /// Whether the system's RocksDB library is linked instead of the one built from the crate.
 const INSTALLED: bool = option_env!("ROCKSDB_LIB_DIR").is_some();
 
-/// How RocksDB reads its files.
+/// How RocksDB reads its files: through the page cache, through maps, or directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
     /// By read calls through the page cache.

@@ -28,7 +28,7 @@ fn check(store: &dyn Store, number: u64, version: u64) {
 }
 
 #[test]
-fn what_was_loaded_and_written_is_there_after_reopening() {
+fn loaded_and_written_entries_are_there_after_reopening() {
     each(|kind, folder| {
         let store = open(kind.id, folder, ROOM, Start::New).unwrap().unwrap();
         store.fill(&mut DATA.entries()).unwrap();
@@ -60,7 +60,7 @@ fn what_was_loaded_and_written_is_there_after_reopening() {
 }
 
 #[test]
-fn a_scan_gives_what_is_asked_in_order_and_stops_at_the_end() {
+fn a_scan_passes_the_requested_entries_in_order_and_stops_at_the_end() {
     each(|kind, folder| {
         let store = open(kind.id, folder, ROOM, Start::New).unwrap().unwrap();
         store.fill(&mut DATA.entries()).unwrap();
@@ -100,7 +100,7 @@ fn threads_read_what_a_writer_has_committed_before_they_ask() {
 }
 
 #[test]
-fn what_was_not_built_is_known_by_name_and_says_how_to_get_it() {
+fn a_store_that_was_not_built_is_known_with_the_feature_that_adds_it() {
     let folder = tempfile::tempdir().unwrap();
     for kind in KINDS.iter().filter(|kind| !kind.is_built()) {
         assert!(open(kind.id, &folder.path().join(kind.id), ROOM, Start::New).is_none());

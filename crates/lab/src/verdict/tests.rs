@@ -110,7 +110,7 @@ fn without_evidence_there_is_no_answer() {
 }
 
 #[test]
-fn the_faster_side_wins_whichever_it_is() {
+fn the_verdict_is_for_the_faster_side_in_either_direction() {
     let slower = file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
     let verdict = judged(&slower, Workload::default());
     assert_eq!(verdict.advice, Advice::Explicit, "{verdict:#?}");
@@ -148,7 +148,7 @@ fn a_read_only_database_in_memory_may_be_mapped_where_the_figures_say_so() {
 }
 
 #[test]
-fn noise_and_missing_ends_make_it_less_sure() {
+fn noise_and_a_missing_end_lower_the_confidence() {
     let mut records =
         file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
     let sure = judged(&records, Workload::default()).sure;
@@ -164,7 +164,7 @@ fn noise_and_missing_ends_make_it_less_sure() {
 }
 
 #[test]
-fn what_was_said_and_what_was_assumed_are_told_apart() {
+fn stated_and_assumed_answers_are_told_apart() {
     let records = file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
     let stated = Workload { threads: Some(2), read_only: Some(true), ..Workload::default() };
     let words = text(&judged(&records, stated));
@@ -275,7 +275,7 @@ fn a_scan_takes_as_many_of_the_users_threads_as_serve_it_best() {
 }
 
 #[test]
-fn threads_that_were_not_measured_make_it_less_sure() {
+fn thread_counts_that_were_not_measured_lower_the_confidence() {
     let mut records = empty();
     for (method, rate) in [("mmap-random", 40_000.0), ("pread-direct", 90_000.0)] {
         add(&mut records, (crate::experiments::random::ID, ""), method, (16, 1), rate, |_| ());

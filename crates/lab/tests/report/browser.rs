@@ -13,8 +13,8 @@ use nofault_lab::report;
 
 use crate::pages::odd_files;
 
-/// Script that runs in the page. `getBoundingClientRect` of SVG text is its box with space for accents and descenders:
-/// two pixels less.
+/// A script that runs in the page. The box that `getBoundingClientRect` gives for SVG text includes space for accents
+/// and descenders, so it is cut by two pixels.
 const CHECK: &str = r#"
 <script>
 window.addEventListener("load", function () {
@@ -65,10 +65,10 @@ fn chromium() -> Option<PathBuf> {
     folders.flat_map(|folder| names.map(|name| folder.join(name))).find(|file| file.is_file())
 }
 
-/// Widths of the frames: a phone and a desk.
+/// Widths of the frames in pixels: a phone and a desktop.
 const WIDTHS: [u32; 2] = [390, 1280];
 
-/// A page in a frame.
+/// A page that the browser loads in a frame of its own width and colour scheme.
 struct Frame {
     name: &'static str,
     page: String,
@@ -76,7 +76,7 @@ struct Frame {
     dark: bool,
 }
 
-/// The findings of each frame's script, or why the browser gave none.
+/// Runs the browser over all frames; returns the findings of each frame's script, or why the browser gave none.
 fn check(browser: &Path, folder: &Path, frames: &[Frame]) -> Result<Vec<String>, String> {
     let mut outer = String::from("<!DOCTYPE html><html><body>");
     for (number, frame) in frames.iter().enumerate() {

@@ -13,13 +13,13 @@ use nofault_lab::summary::Summary;
 
 use crate::synthetic::{self, Like};
 
-/// A record file in the making.
+/// A record file that a test builds trial by trial.
 struct Made {
     file: RecordFile,
     rng: Rng,
 }
 
-/// Experiment, variant and target.
+/// Where a trial belongs: experiment, variant and target.
 type Place = (ExperimentId, &'static str, &'static str);
 
 impl Made {
@@ -27,7 +27,7 @@ impl Made {
         Self { file: synthetic::empty(), rng: Rng::with_seed(3) }
     }
 
-    /// Adds three repeats of a trial, changed by `change`.
+    /// Adds three repeats of a trial with the behaviour `like`; `change` is applied to each.
     fn changed(&mut self, (experiment, variant, target): Place, like: Like, change: impl Fn(&mut Trial)) -> &mut Self {
         for repeat in 0..3 {
             let spec = synthetic::spec(experiment, variant, target, &like, repeat);
@@ -42,12 +42,12 @@ impl Made {
         self.changed(place, like, |_| ())
     }
 
-    /// Adds a trial that differs from others by an extra parameter.
+    /// Adds three repeats of a trial with an extra parameter.
     fn with(&mut self, place: Place, like: Like, name: &str, value: &str) -> &mut Self {
         self.changed(place, like, |trial| set(trial, name, value))
     }
 
-    /// Adds a trial with figures of its own.
+    /// Adds three repeats of a trial with these figures of the experiment's own.
     fn figures(&mut self, place: Place, method: &'static str, figures: &[(&str, f64)]) -> &mut Self {
         self.changed(place, Like::steady(method, 1, 1, 1e4, 3.0), |trial| {
             trial.outcome.figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -63,7 +63,7 @@ fn rate(method: &'static str, threads: u32, rate: f64) -> Like {
     Like::steady(method, threads, 1, rate, 3.0)
 }
 
-/// Sets every sample of a latency.
+/// Sets every sample of the latency `op`.
 fn takes(trial: &mut Trial, microseconds: f64) {
     trial.outcome.latency = BTreeMap::from([("op".to_owned(), all_of(microseconds))]);
 }
@@ -78,7 +78,7 @@ const RANDOM: Place = (experiments::random::ID, "", "file");
 const SCAN: Place = (experiments::scan::ID, "", "file");
 const READ: Place = (experiments::access::ID, "read", "file");
 
-/// Adds records that confirm a claim (`so`) or refute it; `false` for an unknown claim.
+/// Adds records that confirm the claim `id`, or with `so` false refute it. Returns false for an unknown claim.
 fn made(id: &str, so: bool, made: &mut Made) -> bool {
     let of = |variant: &'static str| (experiments::claims::ID, variant, "file");
     let either = |yes: f64, no: f64| if so { yes } else { no };
@@ -89,7 +89,7 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         "predicted-by-fault-cost" => {
             let costs_ns = [("fault_of_a_file_page", 2000.0), ("eviction_of_a_file_page", 1000.0)];
             made.file.run.machine.costs_ns.extend(costs_ns.map(|(name, cost_ns)| (name.to_owned(), cost_ns)));
-            // Two CPUs over 2 + 2 + 1 us.
+            // Two CPUs, divided by 2 + 2 + 1 µs.
             made.plain(RANDOM, rate("mmap-random", 16, either(4e5, 1e5)))
                 .plain(RANDOM, Like::steady("pread-direct", 16, 1, 1e6, 2.0));
         }
@@ -222,7 +222,8 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
     true
 }
 
-/// Adds a map that scans while kswapd is `busy`, and the same under a cgroup where that was measured.
+/// Adds a scan of a map under reclaim by kswapd, which is `busy` for this part of the time; and the same scan under a
+/// cgroup where `under_cgroup` gives its rate.
 fn scans_by_kswapd(busy: f64, under_cgroup: Option<f64>, made: &mut Made) {
     let like = |rate: f64, kswapd: f64| Like::steady("mmap-normal", 4, 1, rate, 3.0).mapped(rate, 1.0, 9.0, kswapd);
     made.changed((experiments::eviction::ID, "scan-kswapd", "file"), like(1e3, busy), |trial| {
@@ -239,7 +240,7 @@ fn decided(file: &RecordFile, id: &str) -> Decision {
 }
 
 #[test]
-fn every_claim_holds_by_figures_that_bear_it_out_and_not_by_the_opposite() {
+fn every_claim_holds_by_figures_that_confirm_it_and_not_by_the_opposite() {
     for claim in claims::all() {
         for (so, expected) in [(true, Outcome::Held), (false, Outcome::DidNotHold)] {
             let mut records = Made::new();
@@ -257,7 +258,7 @@ fn every_claim_holds_by_figures_that_bear_it_out_and_not_by_the_opposite() {
 }
 
 #[test]
-fn half_of_a_claim_is_not_the_whole() {
+fn a_claim_in_two_parts_does_not_hold_by_one_of_them() {
     for (experiment, figure) in [(experiments::safety::ID, "lost_commits"), (experiments::errors::ID, "wrong_answers")]
     {
         for (bad, expected) in [(0.0, Outcome::Undecided), (1.0, Outcome::DidNotHold)] {
@@ -272,10 +273,10 @@ fn half_of_a_claim_is_not_the_whole() {
 }
 
 #[test]
-fn a_kswapd_is_a_wall_only_where_the_same_goes_faster_without_it() {
+fn kswapd_is_the_limit_only_where_the_same_scan_is_faster_without_it() {
     for (busy, under_cgroup, expected) in [
         (0.97, Some(2e3), Outcome::Held),
-        // Busy, but no obstacle.
+        // kswapd is busy, but no obstacle.
         (0.97, Some(1e3), Outcome::DidNotHold),
         (0.30, Some(2e3), Outcome::DidNotHold),
         (0.30, None, Outcome::DidNotHold),
@@ -368,7 +369,7 @@ fn shootdowns_are_judged_with_equal_threads_and_where_pages_were_evicted() {
 }
 
 #[test]
-fn a_disk_that_nobody_looked_at_refutes_nothing() {
+fn a_disk_that_was_not_examined_refutes_nothing() {
     let place = (experiments::safety::ID, "sin", "file");
     let figures = |found| [("uncommitted_on_disk", found), ("uncommitted_stored", 64.0), ("until_on_disk_s", 60.0)];
     let mut records = Made::new();

@@ -13,7 +13,7 @@ use nofault_lab::{listing, run};
 
 use crate::synthetic::{self, Like};
 
-/// Writes a file as a run would.
+/// Writes records to a file as a run writes them.
 fn write(file: &RecordFile, path: &Path) {
     let mut writer = RecordWriter::create(path, &file.run).unwrap();
     for trial in &file.trials {
@@ -30,7 +30,7 @@ fn write(file: &RecordFile, path: &Path) {
     }
 }
 
-/// A small file as bytes: run, two trials, end.
+/// A small record file as bytes: run, two trials, end; and the folder that it lies in.
 fn small() -> (tempfile::TempDir, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let mut file = synthetic::full(1);
@@ -44,7 +44,7 @@ fn small() -> (tempfile::TempDir, Vec<u8>) {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_records_are_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = synthetic::full(9);
     let path = folder.path().join("records.ndjson");
@@ -113,7 +113,7 @@ fn a_figure_is_a_picture_of_its_own_that_replaces_a_picture_and_nothing_else() {
     assert_eq!(unknown.kind(), LabErrorKind::Usage);
     let listed = unknown.to_string();
     assert!(listed.contains("\n  random/rate-file\n") && !at("x.svg").exists(), "{listed}");
-    // Each is whole: as many elements end as begin.
+    // Every picture is complete: as many elements end as begin.
     let ids: Vec<&str> = listed.lines().skip(1).map(str::trim).collect();
     for id in [ids[0], "random/rate-file", ids[ids.len() - 1]] {
         run::write_picture(&records, id, &at("one.svg")).unwrap();
@@ -141,7 +141,7 @@ fn names(folder: &Path) -> Vec<std::ffi::OsString> {
 }
 
 #[test]
-fn what_json_cannot_hold_is_left_out_with_a_warning() {
+fn numbers_that_json_cannot_represent_are_left_out_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("records.ndjson");
     let mut file = synthetic::full(1);
@@ -161,7 +161,7 @@ fn a_run_that_was_killed_is_read_up_to_its_cut_off_line() {
     let ends: Vec<usize> = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1).collect();
     let whole = parse_records(path, &bytes[..ends[1]]).unwrap();
     assert_eq!((whole.trials.len(), whole.cut_off_line, whole.is_complete()), (1, None, false));
-    // Cut anywhere in the third line, every 97 bytes and at its last one.
+    // The file is cut anywhere in its third line: every 97 bytes, and at the line's last byte.
     for at in (ends[1] + 1..ends[2] - 1).step_by(97).chain([ends[2] - 2]) {
         let cut = parse_records(path, &bytes[..at]).unwrap();
         assert_eq!((cut.trials.len(), cut.cut_off_line), (1, Some(3)), "cut at {at}");
@@ -216,7 +216,7 @@ fn other_files_and_newer_ones_are_refused_with_the_next_step() {
 }
 
 #[test]
-fn what_is_not_known_is_kept_aside() {
+fn unknown_lines_and_settings_are_listed_apart() {
     let (_folder, bytes) = small();
     let text = String::from_utf8(bytes).unwrap();
     let text = text.replacen("\"ops\":", "\"colour\":\"red\",\"ops\":", 1);
@@ -251,7 +251,7 @@ fn an_experiment_of_a_newer_nofault_is_read_and_one_that_is_missing_has_its_pres
     assert_eq!(completed, whole.run.config.with_flags(&[], &[]).unwrap());
 }
 
-/// A result with one method at a rate, three repeats.
+/// Records of one method at this rate.
 fn at(rate: f64, seed: u64, repeats: u32) -> RecordFile {
     let rng = &mut fastrand::Rng::with_seed(seed);
     let mut file = synthetic::empty();
@@ -292,7 +292,7 @@ fn a_change_counts_beyond_spread_and_threshold() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_listed_and_what_differs_is_said() {
+fn trials_of_one_result_only_are_listed_and_differences_are_warnings() {
     let mut before = synthetic::full(1);
     let mut after = before.clone();
     after.run.machine.kernel = "7.0".into();
@@ -317,7 +317,7 @@ fn what_cannot_be_compared_is_listed_and_what_differs_is_said() {
 }
 
 #[test]
-fn a_folder_of_results_is_listed_whatever_is_in_it() {
+fn a_folder_of_results_is_listed_with_its_unreadable_results() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     assert!(listing::text(&listing::results(root).unwrap()).contains("no results here"));

@@ -20,7 +20,7 @@ fn by_rule<'f>(findings: &'f [Finding], rule: &str, words: &str) -> &'f Finding 
     found.unwrap_or_else(|| panic!("no finding by {rule} with '{words}' in {findings:#?}"))
 }
 
-/// Files of every odd shape, by name.
+/// Record files with unusual content, by name.
 pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
     let rng = &mut fastrand::Rng::with_seed(7);
     let like = Like::steady("mmap-random", 2, 1, 1e5, 8.0).mapped(2e5, 1.0, 1e4, 0.4);
@@ -104,7 +104,7 @@ fn every_odd_file_makes_a_well_formed_page_a_table_and_json() {
     }
 }
 
-/// Checks that every element is closed, in order.
+/// Checks that every element of a page is closed, in order.
 fn check_tags(name: &str, page: &str) {
     const VOID: [&str; 2] = ["meta", "br"];
     let start = page.find("<html").unwrap();
@@ -131,7 +131,7 @@ fn check_tags(name: &str, page: &str) {
 }
 
 #[test]
-fn the_findings_say_what_the_figures_say() {
+fn the_findings_follow_the_figures() {
     let file = synthetic::full(1);
     let all = all_findings(&file);
     let ram = by_rule(&all, "mapped-against-explicit", "RAM-backed");
@@ -206,7 +206,7 @@ fn one_run_of_each_is_inconclusive_however_far_apart() {
 }
 
 #[test]
-fn doubts_are_said() {
+fn doubts_about_figures_become_findings() {
     let rng = &mut fastrand::Rng::with_seed(6);
     let mut file = synthetic::full(4);
     let like = Like::steady("pread-direct", 1, 1, 1e4, 8.0).mapped(1e4, 3.0, 0.0, 0.0);
@@ -231,7 +231,7 @@ fn doubts_are_said() {
 }
 
 #[test]
-fn the_page_holds_what_the_reader_needs() {
+fn the_page_has_question_machine_sources_and_figures() {
     let page = report::html(&synthetic::full(1)).unwrap();
     for words in [
         "What does paging with mmap cost on this machine?",
@@ -263,7 +263,7 @@ fn the_page_holds_what_the_reader_needs() {
 }
 
 #[test]
-fn a_trial_in_which_nothing_was_evicted_says_nothing_of_reclaim() {
+fn a_trial_without_eviction_gives_no_finding_about_reclaim() {
     let mut file = synthetic::full(3);
     let rules = ["which-bottleneck-binds", "pinned-to-one-cpu", "scan-under-reclaim", "kswapd-against-cgroup"];
     let found = |file: &RecordFile| all_findings(file).iter().filter(|finding| rules.contains(&finding.rule)).count();
@@ -293,7 +293,7 @@ fn the_page_begins_with_the_verdict_and_lists_every_claim() {
 }
 
 #[test]
-fn claims_are_answered_by_the_figures_whatever_they_say() {
+fn claims_are_decided_by_the_figures_in_either_direction() {
     let file = synthetic::full(1);
     let answers = claims::answers(&file, &Summary::of(&file));
     let answer = |id: &str| answers.iter().find(|answer| answer.id == id).unwrap_or_else(|| panic!("{id}"));
@@ -341,7 +341,7 @@ fn an_open_loop_that_lost_its_rate_is_a_doubt_and_no_finding() {
 }
 
 #[test]
-fn a_doubt_of_many_trials_is_said_once_with_its_range() {
+fn a_doubt_about_many_trials_is_reported_once_with_its_range() {
     let mut file = synthetic::full(8);
     let random = file.trials.iter_mut().filter(|trial| trial.spec.experiment == experiments::random::ID);
     for (index, trial) in random.take(9).enumerate() {

@@ -15,13 +15,13 @@ use nofault_lab::record::{
 
 pub(crate) const START_MS: u64 = 1_767_225_600_000;
 
-/// The typical behaviour of a method.
+/// The typical behaviour of a method, from which synthetic trials are made.
 #[derive(Clone, Copy)]
 pub(crate) struct Like {
     pub(crate) method: &'static str,
     pub(crate) threads: u32,
     pub(crate) depth: u32,
-    /// Operations a second with full memory, and while memory fills.
+    /// Operations a second with full memory.
     pub(crate) rate: f64,
     pub(crate) fill_rate: f64,
     pub(crate) cpu_us: f64,
@@ -120,7 +120,7 @@ pub(crate) fn spec(experiment: ExperimentId, variant: &str, target: &str, like: 
     }
 }
 
-/// A trial that runs for eight seconds; memory is full after two.
+/// Makes a trial that runs for eight seconds; memory is full after two.
 pub(crate) fn timed(rng: &mut Rng, spec: TrialSpec, like: &Like) -> Trial {
     let mut outcome = Outcome { started_unix_ms: START_MS, cache_method: "drop_caches".into(), ..Outcome::default() };
     let noise = 1.0 + (rng.f64() - 0.5) * 0.06;
@@ -169,7 +169,7 @@ pub(crate) fn timed(rng: &mut Rng, spec: TrialSpec, like: &Like) -> Trial {
     Trial { spec, outcome }
 }
 
-/// All experiments with skips, notes, a partial trial, an invalid trial and a warning.
+/// Makes records of all experiments, with skips, notes, a partial trial, an invalid trial and a warning.
 pub(crate) fn full(seed: u64) -> RecordFile {
     let rng = &mut Rng::with_seed(seed);
     let mut file = empty();
@@ -278,7 +278,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     file
 }
 
-/// Adds trials with a page written back uncommitted, and with the cost of two cures.
+/// Adds trials of `safety`: a page written back uncommitted, and the cost of two remedies.
 pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
     let like = |method, rate| Like::steady(method, 8, 1, rate, 90.0);
     for repeat in 0..3 {
@@ -310,7 +310,7 @@ pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Adds the work-arounds for stalls, with their costs.
+/// Adds trials of `stalls`: the work-arounds, with their costs.
 pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
     let ahead = [
         (Like::steady("mmap", 1, 32, 15_000.0, 20.0), 0.0),
@@ -333,7 +333,7 @@ pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Adds faults with every ending: a signal, an error, silence; and the cost of checking.
+/// Adds trials of `errors`: faults with every ending (a signal, an error, silence), and the cost of checking.
 pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
     let fates = [
         ("read-error", "mmap", [("survived", 0.0), ("signals", 1.0)].as_slice(), ("ended", "SIGBUS")),
@@ -392,8 +392,8 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Adds trials of `claims`: in one unit a map copies three times as fast, in the other it does not; a reader makes redb
-/// grow.
+/// Adds trials of `claims`: with one unit a map copies three times as fast, with the other it does not; a reader makes
+/// redb's file grow.
 fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
     for repeat in 0..3 {
         for (unit, gain) in [(4096, 3.0), (1 << 20, 0.9)] {
@@ -431,7 +431,7 @@ fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Adds databases with a map and without, with data larger than memory and with data that fits.
+/// Adds trials of `engines`: databases with a map and without, with data larger than memory and with data that fits.
 pub(crate) fn push_engines(rng: &mut Rng, file: &mut RecordFile) {
     let stores = [
         ("nofault", 60_000.0, 9.0),
@@ -456,7 +456,7 @@ pub(crate) fn push_engines(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Adds the six configurations, cold and warm, in two variants.
+/// Adds trials of `async`: its six configurations, cold and warm, in two variants.
 pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
     let configurations = [
         ("async-mmap", 1, 1.02, 0.024, 9.0e7),
@@ -493,7 +493,7 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Adds `translate` over two working sets, and `eviction` apart and under both ways of reclaim.
+/// Adds trials of `translate` with two working sets, and of `eviction` for each kind of reclaim.
 pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
     let times = [("array", 210.0), ("hash", 225.0), ("swizzled", 200.0), ("mapped", 240.0), ("mapped-huge", 190.0)];
     for repeat in 0..3 {

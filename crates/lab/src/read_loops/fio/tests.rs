@@ -47,7 +47,7 @@ fn reports_become_totals_and_a_steady_part() {
 }
 
 #[test]
-fn its_cpu_a_read_is_that_of_its_reading_threads_between_the_reports_while_they_live() {
+fn the_cpu_time_of_a_read_comes_from_the_living_reading_threads_between_reports() {
     let report = |at_s: f64, ops: u64, cpu_s: Option<f64>| {
         let json = serde_json::from_str(&report((at_s * 1000.0) as u64, ops)).unwrap();
         Report::of(&json, at_s, cpu_s).unwrap()
@@ -73,7 +73,7 @@ fn its_cpu_a_read_is_that_of_its_reading_threads_between_the_reports_while_they_
 }
 
 #[test]
-fn a_process_with_fewer_threads_than_read_tells_no_cpu() {
+fn a_process_with_fewer_threads_than_the_trial_gives_no_cpu_time() {
     assert_eq!(reading_cpu_s(std::process::id(), 100_000), None);
     assert_eq!(reading_cpu_s(0, 1), None);
     let count = threads_cpu_s(std::process::id()).unwrap().len();
@@ -123,7 +123,7 @@ fn another_seed_is_another_order_also_for_its_first_thread() {
 }
 
 #[test]
-fn what_is_no_report_is_an_error_in_fios_own_words() {
+fn output_that_is_no_report_is_an_error_that_quotes_fio() {
     let error =
         |script: &str| run_shell(script, Duration::from_secs(1), &AtomicBool::new(false)).unwrap_err().to_string();
     assert!(error("echo hello").contains("hello"));
@@ -135,7 +135,7 @@ fn what_is_no_report_is_an_error_in_fios_own_words() {
 }
 
 #[test]
-fn a_missing_fio_says_how_to_get_it() {
+fn the_reason_for_a_missing_fio_names_the_way_to_install_it() {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let tick = Duration::from_millis(50);
     let plan =
@@ -145,7 +145,7 @@ fn a_missing_fio_says_how_to_get_it() {
 }
 
 #[test]
-fn cancelling_ends_fio_and_keeps_what_it_reported() {
+fn cancelling_ends_fio_and_keeps_its_reports() {
     let cancel = AtomicBool::new(false);
     let script = format!("echo '{}'; exec sleep 60", report(100, 50));
     let outcome = std::thread::scope(|scope| {
