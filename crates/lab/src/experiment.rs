@@ -160,7 +160,7 @@ pub(crate) trait Experiment: Sync {
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure>;
 
     /// The experiment's tables in the terminal, for one target.
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         vec![columns::operations(place.summary, self.id(), place.target, &place.variants)]
     }
 
@@ -214,7 +214,7 @@ impl<'g, 'a> Section<'g, 'a> {
 
 /// One target of an experiment, as the terminal's tables need it.
 #[derive(Debug)]
-pub(crate) struct Targeted<'g, 'a> {
+pub(crate) struct TargetView<'g, 'a> {
     /// All records of the run.
     pub(crate) file: &'g RecordFile,
     /// The same records as groups of equal trials.
@@ -284,7 +284,7 @@ pub(crate) struct Needs {
     /// Whether the experiment reads the large data file.
     pub(crate) file: bool,
     /// How many of the trials read data larger than memory, and so need a memory limit.
-    pub(crate) limited: Limited,
+    pub(crate) limited: LimitedTrials,
     /// The small files that the experiment reads.
     pub(crate) small_files: SmallFiles,
     /// The bytes that the engine's database must hold for the experiment.
@@ -301,7 +301,7 @@ pub(crate) struct Needs {
 
 /// How many of an experiment's trials read data larger than memory, and so need a memory limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Limited {
+pub(crate) enum LimitedTrials {
     /// No trial reads data larger than memory.
     #[default]
     Nothing,

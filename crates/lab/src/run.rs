@@ -38,7 +38,7 @@ use crate::record::{
 };
 use crate::report;
 
-use prepare::Prepared;
+use prepare::RunResources;
 use schedule::Schedule;
 
 /// Name of the record file in a result folder.
@@ -96,7 +96,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     let started = Instant::now();
-    let mut prepared = Prepared::look(config, options.keep_data)?;
+    let mut prepared = RunResources::look(config, options.keep_data)?;
     prepared.notes().iter().for_each(|note| progress.say_wrapped("note: ", note));
     let schedule = Schedule::of(config, prepared.available(), prepared.no_limit());
     let plan = schedule.plan(config, &prepared)?;
@@ -300,7 +300,7 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     /// Prepares the machine and measures all trials. An error ends the run; the failure of a single trial does not.
-    fn all(&mut self, prepared: &mut Prepared) -> Result<Option<LabError>> {
+    fn all(&mut self, prepared: &mut RunResources) -> Result<Option<LabError>> {
         for note in prepared.notes().to_vec() {
             self.note(note)?;
         }

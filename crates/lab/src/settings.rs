@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::config::check::{at_least, counts, larger};
-use crate::config::flags::{Flag, Given, Reach, SHARED};
+use crate::config::flags::{Flag, FlagValue, Reach, SHARED};
 use crate::config::{Choice, Config, ExperimentId, GIB, MIB, MemoryChoice, Preset, Sections, WorkloadConfig};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Experiment, Limited};
+use crate::experiment::{Experiment, LimitedTrials};
 use crate::experiments;
 
 impl Default for Config {
@@ -72,7 +72,7 @@ impl Config {
 
     /// Whether a chosen experiment reads the data file under a memory limit smaller than the file.
     pub fn limits_file(&self) -> bool {
-        self.chosen().any(|experiment| experiment.needs(self).limited != Limited::Nothing)
+        self.chosen().any(|experiment| experiment.needs(self).limited != LimitedTrials::Nothing)
     }
 
     /// The experiments that are chosen and that this build has.
@@ -187,7 +187,7 @@ impl Config {
     /// # Errors
     /// `Usage` for an assignment that fails, and for a flag for which none of the chosen experiments has a parameter: a
     /// run that ignored a flag would seem to have obeyed it.
-    pub fn with_flags(self, given: &[Given], assignments: &[String]) -> Result<Self> {
+    pub fn with_flags(self, given: &[FlagValue], assignments: &[String]) -> Result<Self> {
         let assigned = |config: Self| assignments.iter().try_fold(config, |config, text| config.assign(text));
         let usage = |why: String| LabError::new(LabErrorKind::Usage, format!("configuration: {why}"));
         let mut config = self.normalised().map_err(usage)?;
@@ -196,7 +196,7 @@ impl Config {
             given.put(&mut config, &seen);
         }
         let config = assigned(config)?;
-        let unused = |given: &&Given| {
+        let unused = |given: &&FlagValue| {
             let taken = || config.chosen().any(|experiment| experiment.description().params.takes(given, &config));
             given.value.asks() && given.flag.reach != Reach::Run && !taken()
         };
@@ -207,7 +207,7 @@ impl Config {
     }
 }
 
-impl Given {
+impl FlagValue {
     /// Stores the value in the parameters of the experiments that the configuration `seen` selects.
     fn put(&self, config: &mut Config, seen: &Config) {
         let shared = || seen.chosen().any(|experiment| experiment.description().params.shares(self, seen));

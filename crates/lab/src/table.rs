@@ -9,7 +9,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::claims::{Answer, Outcome, answers, counted};
 use crate::compare;
-use crate::experiment::Targeted;
+use crate::experiment::TargetView;
 use crate::experiments;
 use crate::findings::{Finding, Kind, findings, headlines};
 use crate::format::Unit;
@@ -86,7 +86,7 @@ fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
         }
         for target in targets {
             let variants = places.iter().filter(|place| place.1 == target).map(|place| place.0).collect();
-            let sheets = experiment.tables(&Targeted { file, summary, target, variants });
+            let sheets = experiment.tables(&TargetView { file, summary, target, variants });
             sheets.into_iter().for_each(|sheet| text.push_str(&sheet.text(width)));
         }
     }

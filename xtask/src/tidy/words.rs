@@ -12,7 +12,7 @@ use super::read;
 const LIST: &str = "xtask/banned-words.txt";
 
 /// The folders in which names and comments are checked.
-const FOLDERS: [&str; 3] = ["crates/engine", "crates/io", "crates/sim"];
+const FOLDERS: [&str; 6] = ["crates/cli", "crates/engine", "crates/io", "crates/lab", "crates/sim", "fuzz"];
 
 /// Nouns that end as a participle does, and names of well-known types.
 const NOUNS: [&str; 8] = ["Children", "Feed", "Need", "Screen", "Seed", "Shared", "Speed", "Token"];

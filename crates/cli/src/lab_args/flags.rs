@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use clap::builder::EnumValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, ValueEnum, value_parser};
-use nofault_lab::config::flags::{Flag, Given, Kind, Value};
+use nofault_lab::config::flags::{Flag, FlagValue, Kind, Value};
 use nofault_lab::config::{Choice, MemoryChoice, parse_bytes};
 use nofault_lab::settings;
 
 /// The experiments' flags given on the command line, with their values.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExperimentFlags {
-    pub(super) given: Vec<Given>,
+    pub(super) given: Vec<FlagValue>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -115,7 +115,7 @@ impl FromArgMatches for ExperimentFlags {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
         for (flag, _) in settings::flags() {
-            self.given.extend(value(flag, matches)?.map(|value| Given { flag, value }));
+            self.given.extend(value(flag, matches)?.map(|value| FlagValue { flag, value }));
         }
         Ok(())
     }

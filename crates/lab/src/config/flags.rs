@@ -176,7 +176,7 @@ impl Value {
 
 /// A flag given on the command line, with its value.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct FlagValue {
     /// The flag that was given.
     pub flag: &'static Flag,
     /// The value that was given with the flag.

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::flags::{Flag, Given, Reach, Use};
+use super::flags::{Flag, FlagValue, Reach, Use};
 use super::sections::Section;
 use super::{Config, ExperimentId, Preset};
 
@@ -72,16 +72,16 @@ pub(crate) trait Parameters: Sync {
     fn flags(&self) -> Vec<(&'static Flag, &'static str)>;
 
     /// Whether a flag changes the measurement of the experiment, as the configuration has it.
-    fn takes(&self, given: &Given, config: &Config) -> bool;
+    fn takes(&self, given: &FlagValue, config: &Config) -> bool;
 
     /// Whether a flag changes the measurement of the experiment by the value that all experiments share.
-    fn shares(&self, given: &Given, config: &Config) -> bool;
+    fn shares(&self, given: &FlagValue, config: &Config) -> bool;
 
     /// Names the closest alternative to a flag that does not apply to the experiment.
     fn nearest(&self, flag: &Flag) -> Option<&'static str>;
 
     /// Stores a flag's value in the experiment's own parameter, if it has one.
-    fn put(&self, given: &Given, config: &mut Config);
+    fn put(&self, given: &FlagValue, config: &mut Config);
 }
 
 /// Implements [`Parameters`] for the type `P`.
@@ -119,11 +119,11 @@ impl<P: Params> Parameters for ParametersOf<P> {
         P::FLAGS.iter().map(|own| (own.flag, own.note)).collect()
     }
 
-    fn takes(&self, given: &Given, config: &Config) -> bool {
+    fn takes(&self, given: &FlagValue, config: &Config) -> bool {
         use_of::<P>(given.flag).is_some_and(|own| (own.reaches)(&config.params(), &given.value))
     }
 
-    fn shares(&self, given: &Given, config: &Config) -> bool {
+    fn shares(&self, given: &FlagValue, config: &Config) -> bool {
         use_of::<P>(given.flag).is_some_and(|own| own.shares) && self.takes(given, config)
     }
 
@@ -131,7 +131,7 @@ impl<P: Params> Parameters for ParametersOf<P> {
         use_of::<P>(flag)?.nearest
     }
 
-    fn put(&self, given: &Given, config: &mut Config) {
+    fn put(&self, given: &FlagValue, config: &mut Config) {
         let Some(own) = use_of::<P>(given.flag) else { return };
         let mut params: P = config.params();
         let everywhere = given.flag.reach != Reach::Chosen;

@@ -12,7 +12,7 @@
 //! - `open-loop`: reads at a fixed rate, so that coordinated omission shows;
 //! - `ring-setup`: the effect of registered buffers, DEFER_TASKRUN and SQPOLL on a ring.
 //!
-//! Kept true by: a block is only ever overwritten with its present content, and only after `gate` has found the lab's
+//! Kept true by: a block is only ever overwritten with its present content, and only after `write_check` has found the lab's
 //! marker; for raw devices no writes are even planned.
 
 mod batches;
@@ -20,13 +20,13 @@ mod blocking;
 mod candidates;
 mod closed;
 mod findings;
-mod gate;
 mod hypotheses;
 mod literature;
 mod methods;
 mod open_loop;
 mod params;
 mod words;
+mod write_check;
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ use nofault_io::probe::Probe;
 use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Description, Experiment, Limited, Needs, Plan, Section, limit_flag};
+use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, limit_flag};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods::Durability;
@@ -143,7 +143,7 @@ impl Experiment for Access {
     }
 
     fn needs(&self, _: &Config) -> Needs {
-        Needs { file: true, limited: Limited::All, ram_devices: 1, ..Needs::default() }
+        Needs { file: true, limited: LimitedTrials::All, ram_devices: 1, ..Needs::default() }
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -260,7 +260,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = Layout::new(&spec.target, BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
     let mut outcome = match spec.variant.as_str() {
         OVERWRITE | SYNC_COST => {
-            let content_seed = gate::check_writable(&spec.target)?;
+            let content_seed = write_check::check_writable(&spec.target)?;
             let one_each = spec.variant == SYNC_COST;
             let writes_per_sync = if one_each { 1 } else { number(spec, "writes_per_sync", 1.0..=1e6)? as u64 };
             let how = Overwrite { way, durable, writes_per_sync, content_seed, one_each };

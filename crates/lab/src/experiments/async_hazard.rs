@@ -37,7 +37,7 @@ use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
-    Available, Context, Description, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, Targeted,
+    Available, Context, Description, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, TargetView,
 };
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
@@ -142,7 +142,7 @@ impl Experiment for AsyncHazard {
         strips.into_iter().chain(figures::lateness(&section.groups, &section.title)).collect()
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         // The source's sequential variant is only in the report, because read-ahead decides it.
         let shown = place.variants.iter().find(|variant| **variant == RANDOM_TOUCH).or(place.variants.first());
         let title = columns::title(self.id(), place.target);

@@ -37,7 +37,7 @@ use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
-    Available, Context, Description, Experiment, Limited, Needs, Plan, Section, SmallFiles, Targeted,
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, SmallFiles, TargetView,
 };
 use crate::measure::{self, Measurement, Work};
 use crate::read_loops::Pattern;
@@ -98,7 +98,7 @@ impl Experiment for Claims {
 
     fn needs(&self, config: &Config) -> Needs {
         let claims: params::Params = config.params();
-        let limited = if claims.thorough { Limited::Some } else { Limited::Nothing };
+        let limited = if claims.thorough { LimitedTrials::Some } else { LimitedTrials::Nothing };
         Needs { file: claims.thorough, limited, small_files: SmallFiles::Shared, ..Needs::default() }
     }
 
@@ -118,7 +118,7 @@ impl Experiment for Claims {
         figures::figures(&section.by_family(), section.variant, &section.title)
     }
 
-    fn tables(&self, _: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, _: &TargetView<'_, '_>) -> Vec<Sheet> {
         // The trials differ in kind, so the terminal lists the claims instead of a table.
         Vec::new()
     }

@@ -32,7 +32,9 @@ mod ycsb;
 use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::error::Result;
-use crate::experiment::{Available, Command, Context, Description, Experiment, Needs, Plan, Section, Stores, Targeted};
+use crate::experiment::{
+    Available, Command, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView,
+};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::record::{ExperimentId, Outcome, TrialSpec};
 use crate::show::columns::Sheet;
@@ -107,7 +109,7 @@ impl Experiment for Engine {
         figures::figures(section)
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         table::sheets(place)
     }
 

@@ -29,7 +29,7 @@ use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, Targeted};
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView};
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
 use crate::mixes::{MIXES, Mix};
 use crate::read_loops;
@@ -135,7 +135,7 @@ impl Experiment for Engines {
         figures
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         let columns = table::columns(place.summary, place.target, &columns::title(self.id(), place.target));
         vec![Sheet::new(columns).with_below(table::stores_not_built(place.file))]
     }

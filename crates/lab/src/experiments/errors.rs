@@ -38,7 +38,7 @@ use std::path::Path;
 use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
@@ -162,7 +162,7 @@ impl Experiment for Errors {
         rates.into_iter().collect()
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         let faults = table::columns(place.summary, place.target, &columns::title(self.id(), place.target));
         let checked: Vec<&str> = place.variants.iter().copied().filter(|variant| *variant == CHECKSUM_COST).collect();
         let cost = (!checked.is_empty()).then(|| columns::operations(place.summary, self.id(), place.target, &checked));

@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::error::Result;
 use crate::experiment::{
-    Available, Context, Description, Experiment, Limited, Needs, Plan, ReclaimBytes, Section, Targeted,
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, ReclaimBytes, Section, TargetView,
 };
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::read_loops::{self, Pattern};
@@ -83,7 +83,7 @@ impl Experiment for Eviction {
             }
         };
         let reclaim = Some(ReclaimBytes { cgroup: eviction.cgroup_bytes, kswapd });
-        Needs { file: true, limited: Limited::All, ram_devices: 1, reclaim, ..Needs::default() }
+        Needs { file: true, limited: LimitedTrials::All, ram_devices: 1, reclaim, ..Needs::default() }
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -102,7 +102,7 @@ impl Experiment for Eviction {
         figures::figures(&section.by_family(), section.variant, section.target, &section.title)
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         let title = columns::title(self.id(), place.target);
         vec![Sheet::new(table::columns(place.summary, &place.variants, place.target, &title))]
     }
@@ -256,7 +256,7 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
 /// `Usage` for an unknown method; the error of opening, mapping or reading.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let _pinned = match spec.params.extra.get("pin") {
-        Some(_) => Some(parts::Pinned::here()?),
+        Some(_) => Some(parts::PinnedThread::here()?),
         None => None,
     };
     match spec.variant.as_str() {

@@ -24,7 +24,7 @@ mod work;
 use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::error::Result;
-use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
@@ -80,7 +80,7 @@ impl Experiment for Folios {
         figures::figures(&section.by_family(), &section.title)
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         vec![Sheet::new(table::columns(place.summary, place.target))]
     }
 

@@ -18,7 +18,7 @@ use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::Result;
 use crate::experiment::{
-    Available, Context, Description, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted, limit_flag,
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
 use crate::methods::Axis;
 use crate::read_loops::Pattern;
@@ -60,7 +60,7 @@ impl Experiment for Random {
     }
 
     fn needs(&self, _: &Config) -> Needs {
-        Needs { file: true, limited: Limited::All, pool: PoolBytes::OfFile, ram_devices: 1, ..Needs::default() }
+        Needs { file: true, limited: LimitedTrials::All, pool: PoolBytes::OfFile, ram_devices: 1, ..Needs::default() }
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -86,7 +86,7 @@ impl Experiment for Random {
         figures
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         let heads = columns::Heads { rate: "reads/s", cpu_metric: Metric::CpuPerOp, cpu: "CPU/read" };
         vec![columns::rated(place.summary, self.id(), place.target, &place.variants, &heads)]
     }

@@ -30,7 +30,7 @@ mod words;
 use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
@@ -111,7 +111,7 @@ impl Experiment for Safety {
         figures
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         vec![Sheet::new(table::columns(&place.summary.at(self.id(), COMMITS, place.target)))]
     }
 }

@@ -20,7 +20,7 @@ use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
-    Available, Context, Description, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted, limit_flag,
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
 use crate::read_loops::Pattern;
 use crate::read_trials::{self, Planner, params};
@@ -62,7 +62,7 @@ impl Experiment for Scan {
         let scan: params::Params = config.params();
         Needs {
             file: true,
-            limited: Limited::All,
+            limited: LimitedTrials::All,
             pool: PoolBytes::OfFile,
             ram_devices: scan.ram_devices.max(1),
             stripe: true,
@@ -92,7 +92,7 @@ impl Experiment for Scan {
         figures
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         let heads = columns::Heads { rate: "bytes/s", cpu_metric: Metric::CpuPerGb, cpu: "CPU/GB" };
         vec![columns::rated(place.summary, self.id(), place.target, &place.variants, &heads)]
     }

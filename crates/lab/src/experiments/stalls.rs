@@ -36,7 +36,7 @@ use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::Result;
 use crate::experiment::{
-    Available, Context, Description, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted,
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
 };
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
@@ -85,7 +85,7 @@ impl Experiment for Stalls {
     fn needs(&self, config: &Config) -> Needs {
         let stalls: params::Params = config.params();
         let pool = PoolBytes::Bytes(stalls.scan_bytes);
-        Needs { file: true, limited: Limited::All, pool, ..Needs::default() }
+        Needs { file: true, limited: LimitedTrials::All, pool, ..Needs::default() }
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -109,7 +109,7 @@ impl Experiment for Stalls {
         figures
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         let groups =
             place.variants.iter().flat_map(|variant| chosen(place.summary.at(self.id(), variant, place.target)));
         vec![Sheet::new(table::columns(&groups.collect::<Vec<_>>(), &columns::title(self.id(), place.target)))]

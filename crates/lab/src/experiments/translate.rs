@@ -29,12 +29,12 @@ mod tree;
 mod words;
 
 use frames::Frames;
-use places::{Array, Hash, Mapped, Pinned, Place, Swizzled};
+use places::{Array, Hash, MappedArray, PinnedHash, Place, SwizzledFrames};
 
 use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Work, Worker};
@@ -107,7 +107,7 @@ impl Experiment for Translate {
         figures::figures(&section.by_family(), &section.title)
     }
 
-    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         vec![Sheet::new(table::columns(place.summary, place.target))]
     }
 
@@ -202,10 +202,10 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         "array" => measured(spec, context, Array::new(Frames::in_huge_pages(page_count)?, spec.seed)),
         "array-small" => measured(spec, context, Array::new(Frames::in_small_pages(page_count)?, spec.seed)),
         "hash" => measured(spec, context, Hash::new(Frames::in_huge_pages(page_count)?, spec.seed)),
-        "hash-pinned" => measured(spec, context, Pinned::new(Frames::in_huge_pages(page_count)?, spec.seed)),
-        "swizzled" => measured(spec, context, Swizzled::new(Frames::in_huge_pages(page_count)?, spec.seed)),
-        "mapped" => measured(spec, context, Mapped::new(page_count, false)?),
-        "mapped-huge" => measured(spec, context, Mapped::new(page_count, true)?),
+        "hash-pinned" => measured(spec, context, PinnedHash::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        "swizzled" => measured(spec, context, SwizzledFrames::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        "mapped" => measured(spec, context, MappedArray::new(page_count, false)?),
+        "mapped-huge" => measured(spec, context, MappedArray::new(page_count, true)?),
         _ => Err(read_loops::unknown(spec)),
     }
 }

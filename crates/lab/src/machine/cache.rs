@@ -13,7 +13,7 @@ use crate::error::Result;
 
 /// How the page cache was emptied or filled, and the result of the check afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedCache {
     /// The way in which the cache was emptied or filled, in words for the record.
     pub method: String,
     /// Bytes of the files that are in the page cache afterwards; `None` where the kernel gives no count.
@@ -50,7 +50,7 @@ pub fn files_of(path: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When a path cannot be opened or synced. Pages that stay are no error: the result counts them.
-pub fn make_cold(paths: &[&Path], means: Means) -> Result<Prepared> {
+pub fn make_cold(paths: &[&Path], means: Means) -> Result<PreparedCache> {
     let mut method = String::from("fdatasync, POSIX_FADV_DONTNEED");
     for path in paths.iter().flat_map(|path| files_of(path)) {
         let path = path.as_path();
@@ -74,7 +74,7 @@ pub fn make_cold(paths: &[&Path], means: Means) -> Result<Prepared> {
 ///
 /// # Errors
 /// When a path cannot be read.
-pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<(Prepared, Vec<File>)> {
+pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<(PreparedCache, Vec<File>)> {
     let mut buffer = vec![0; 1 << 20];
     let mut read_bytes = 0u64;
     let mut held = Vec::new();
@@ -112,13 +112,13 @@ pub fn residency(path: &Path) -> Option<u64> {
     cachestat(&file, 0..len).map(|stat| stat.cached_bytes)
 }
 
-fn checked(method: String, paths: &[&Path]) -> Prepared {
+fn checked(method: String, paths: &[&Path]) -> PreparedCache {
     let resident_bytes = paths.iter().map(|path| residency(path)).sum::<Option<u64>>();
     let method = match resident_bytes {
         Some(bytes) => format!("{method}; checked: {} resident", human_bytes(bytes)),
         None => format!("{method}; not checked, as the kernel does not count resident pages"),
     };
-    Prepared { method, resident_bytes }
+    PreparedCache { method, resident_bytes }
 }
 
 #[cfg(test)]

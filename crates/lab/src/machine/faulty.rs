@@ -78,7 +78,7 @@ impl FaultyFs {
         let point = point.canonicalize().map_err(|error| fail("find", point, &error))?;
         let entry = Entry::record(KIND, &point.display().to_string())?;
         let rules = Arc::new(Rules::default());
-        let served = Served::new(folder, rules.clone());
+        let served = FuseServer::new(folder, rules.clone());
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName(SOURCE.into()), MountOption::Subtype(SOURCE.into())];
         config.n_threads = Some(2);
@@ -166,7 +166,7 @@ impl Rules {
 }
 
 /// The FUSE server: passes the files of one flat folder through.
-struct Served {
+struct FuseServer {
     folder: PathBuf,
     rules: Arc<Rules>,
     state: Mutex<State>,
@@ -188,7 +188,7 @@ fn errno(error: &std::io::Error) -> Errno {
     Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-impl Served {
+impl FuseServer {
     fn new(folder: &Path, rules: Arc<Rules>) -> Self {
         Self { folder: folder.to_path_buf(), rules, state: Mutex::new(State::default()) }
     }
@@ -285,7 +285,7 @@ fn finish(reply: ReplyEmpty, answer: Answer<()>) {
     }
 }
 
-impl Filesystem for Served {
+impl Filesystem for FuseServer {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.place(parent, name).and_then(|(name, path)| {
             fs::symlink_metadata(path).map_err(|error| errno(&error))?;

@@ -237,7 +237,7 @@ impl Observations {
         }
         if let Some(rate) = self.foreign_io_bytes_per_s.filter(|rate| *rate > 1e6) {
             add(
-                format!("Somebody else moves {:.0} MB/s to or from {}", rate / 1e6, self.device),
+                format!("Another process moves {:.0} MB/s to or from {}", rate / 1e6, self.device),
                 "Ticks in which the device did more than the lab asked for are flagged.",
             );
         }

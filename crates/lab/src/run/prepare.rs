@@ -34,7 +34,7 @@ const READ_THROUGH_BYTES_MAX: u64 = 64 << 30;
 const STORE_LOGS_BYTES: u64 = 512 << 20;
 
 /// The resources of a run: looked up at first, then made. Dropping the value removes them.
-pub(super) struct Prepared {
+pub(super) struct RunResources {
     // Devices are dropped before the folder: they do not depend on each other, and a hang of the folder must not keep
     // the devices.
     ram_devices: Vec<RamDevice>,
@@ -95,7 +95,7 @@ impl Making {
     }
 }
 
-impl Prepared {
+impl RunResources {
     /// Opens the folder, removes the stale resources of killed labs, and looks up the available resources. Makes none
     /// yet.
     ///

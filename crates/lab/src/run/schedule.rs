@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::prepare::Prepared;
+use super::prepare::RunResources;
 use super::{seconds, show_limit};
 use crate::config::Config;
 use crate::error::Result;
-use crate::experiment::{Available, Limited};
+use crate::experiment::{Available, LimitedTrials};
 use crate::experiments;
 use crate::format;
 use crate::machine::system::meminfo_bytes;
@@ -64,7 +64,7 @@ impl Schedule {
         let mut schedule = Self { trials: Vec::new(), skips: Vec::new() };
         for id in &config.experiments {
             let Some(experiment) = experiments::find(*id) else { continue };
-            if let Some(reason) = no_limit.filter(|_| experiment.needs(config).limited == Limited::All) {
+            if let Some(reason) = no_limit.filter(|_| experiment.needs(config).limited == LimitedTrials::All) {
                 schedule.skips.push(Skip::new(*id, "", "", reason));
                 continue;
             }
@@ -113,7 +113,7 @@ impl Schedule {
     ///
     /// # Errors
     /// `NoSpace` when disk or memory are too small for it.
-    pub(super) fn plan(&self, config: &Config, prepared: &Prepared) -> Result<Plan> {
+    pub(super) fn plan(&self, config: &Config, prepared: &RunResources) -> Result<Plan> {
         let mut lines = Vec::new();
         let mut line = |what, value| lines.push((what, value));
         for id in &config.experiments {
@@ -193,7 +193,7 @@ mod tests {
         let config = Config::default();
         let schedule = Schedule::of(&config, &Available::default(), Some("no rights"));
         assert!(!schedule.trials.is_empty());
-        let limited = |id| experiments::find(id).unwrap().needs(&config).limited == Limited::All;
+        let limited = |id| experiments::find(id).unwrap().needs(&config).limited == LimitedTrials::All;
         assert!(schedule.trials.iter().all(|trial| !limited(trial.experiment)));
         for id in config.experiments.iter().copied().filter(|id| limited(*id)) {
             assert!(schedule.skips.iter().any(|skip| skip.experiment == id && skip.reason == "no rights"), "{id}");

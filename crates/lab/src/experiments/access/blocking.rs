@@ -88,16 +88,16 @@ impl Source {
     }
 }
 
-/// A file that a trial overwrites one block at a time. Only for targets that [`super::gate::check_writable`] has
+/// A file that a trial overwrites one block at a time. Only for targets that [`super::write_check::check_writable`] has
 /// accepted.
 pub(super) struct Writer {
-    open: Open,
+    open: Opening,
     path: PathBuf,
     buffer: IoBuf,
     content_seed: u64,
 }
 
-enum Open {
+enum Opening {
     Map(MappedFile),
     Calls(File),
 }
@@ -115,12 +115,12 @@ impl Writer {
                 // truncates it all the same, guarded access turns the signal into an error.
                 let map = unsafe { MappedFile::open(&path, Protection::Shared) }?;
                 map.advise(advice, 0..map.len_bytes())?;
-                Open::Map(map)
+                Opening::Map(map)
             }
             Way::Calls(means) => {
                 let direct = if means == Means::Direct { libc::O_DIRECT } else { 0 };
                 let file = OpenOptions::new().read(true).write(true).custom_flags(direct | libc::O_CLOEXEC).open(&path);
-                Open::Calls(file.map_err(|error| refused(&path, direct != 0, &error))?)
+                Opening::Calls(file.map_err(|error| refused(&path, direct != 0, &error))?)
             }
             Way::Ring => {
                 return Err(LabError::new(LabErrorKind::Usage, "access: a ring does not wait for each block"));
@@ -142,11 +142,11 @@ impl Writer {
     pub(super) fn write(&mut self, offset_bytes: u64, durable: bool) -> Result<()> {
         let data = &self.buffer;
         let written = match &mut self.open {
-            Open::Map(map) => {
+            Opening::Map(map) => {
                 let range = offset_bytes as usize..offset_bytes as usize + BLOCK_BYTES;
                 return Ok(map.guarded_mut(range, |block| block.copy_from_slice(data))?);
             }
-            Open::Calls(file) => retry(|| match durable {
+            Opening::Calls(file) => retry(|| match durable {
                 true => rustix::io::pwritev2(&*file, &[IoSlice::new(data)], offset_bytes, ReadWriteFlags::DSYNC),
                 false => rustix::io::pwrite(&*file, data, offset_bytes),
             }),
@@ -166,14 +166,14 @@ impl Writer {
     /// The system's error.
     pub(super) fn sync(&self, only: Option<u64>) -> Result<()> {
         match &self.open {
-            Open::Map(map) => {
+            Opening::Map(map) => {
                 let range = match only {
                     Some(offset_bytes) => offset_bytes as usize..offset_bytes as usize + BLOCK_BYTES,
                     None => 0..map.len_bytes(),
                 };
                 Ok(map.sync(range, SyncMode::Wait)?)
             }
-            Open::Calls(file) => {
+            Opening::Calls(file) => {
                 file.sync_data().map_err(|error| LabError::system(format!("sync {}", self.path.display()), &error))
             }
         }

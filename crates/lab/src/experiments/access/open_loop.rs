@@ -164,7 +164,7 @@ impl Flights {
     fn land(&mut self, worker: &mut Worker<'_>, layout: &Layout, ring: &mut Ring, wait_for: usize) -> Result<usize> {
         ring.queue.reap(wait_for, &mut ring.done)?;
         let ended = Instant::now();
-        let landed = ring.done.len();
+        let completed = ring.done.len();
         while let Some(completion) = ring.done.pop() {
             let (slot, offset_bytes) = (completion.op.token as usize, completion.op.offset_bytes);
             let buffer = take(completion)?;
@@ -176,7 +176,7 @@ impl Flights {
             }
             ring.buffers.push(buffer);
         }
-        Ok(landed)
+        Ok(completed)
     }
 }
 

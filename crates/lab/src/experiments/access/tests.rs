@@ -279,9 +279,9 @@ fn a_ram_device_of_the_lab_is_overwritten_only_under_its_own_label() {
 
 #[test]
 fn a_full_disk_is_refused_with_the_bytes_that_are_needed() {
-    let error = gate::refuse_full(Path::new("here"), 1 << 20).unwrap_err();
+    let error = write_check::refuse_full(Path::new("here"), 1 << 20).unwrap_err();
     assert!(error.kind() == LabErrorKind::NoSpace && error.to_string().contains("64 MiB"), "{error}");
-    gate::refuse_full(Path::new("here"), 1 << 30).unwrap();
+    write_check::refuse_full(Path::new("here"), 1 << 30).unwrap();
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn unknown_variants_and_impossible_parameters_are_refused() {
         "nothing",
     ] {
         let like = trials.iter().find(|trial| trial.variant == variant).unwrap_or(&trials[0]);
-        let spec = TrialSpec { method: "nobody".into(), variant: variant.into(), ..like.clone() };
+        let spec = TrialSpec { method: "no-such-method".into(), variant: variant.into(), ..like.clone() };
         assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
     }
     for (variant, name, value) in [

@@ -2,7 +2,7 @@
 //! compared with.
 
 use super::ID;
-use super::lines::{Line, Met, Other, lines};
+use super::lines::{AimOutcome, Line, Other, lines};
 use super::works::{COMMIT, GET_MEMORY, GET_TASKS};
 use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, keys};
@@ -16,15 +16,15 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-fn kind(met: Met) -> Kind {
-    if met == Met::Undecided { Kind::Inconclusive } else { Kind::Difference }
+fn kind(met: AimOutcome) -> Kind {
+    if met == AimOutcome::Undecided { Kind::Inconclusive } else { Kind::Difference }
 }
 
-fn doubt(met: Met, spread: &Spread) -> &'static str {
+fn doubt(met: AimOutcome, spread: &Spread) -> &'static str {
     match met {
-        Met::Undecided if spread.count < 2 => "inconclusive, as one run is no spread: ",
-        Met::Undecided => "inconclusive, as the repeats lie on both sides of the aim: ",
-        Met::Yes | Met::No => "",
+        AimOutcome::Undecided if spread.count < 2 => "inconclusive, as one run is no spread: ",
+        AimOutcome::Undecided => "inconclusive, as the repeats lie on both sides of the aim: ",
+        AimOutcome::Yes | AimOutcome::No => "",
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Other<'g, 'a> {
 
 /// Whether a figure meets its aim; undecided where the repeats lie on both sides of the aim or there is only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum AimOutcome {
     Yes,
     No,
     Undecided,
@@ -91,7 +91,7 @@ impl<'g, 'a> Line<'g, 'a> {
     /// figure, ratio, aim.
     pub(super) fn cells(&self) -> Vec<[String; 6]> {
         let (title, figure) = (self.short_title(), self.in_unit(self.own));
-        let aim = |bound: Option<String>, met: Option<Met>| match (bound, met) {
+        let aim = |bound: Option<String>, met: Option<AimOutcome>| match (bound, met) {
             (Some(bound), Some(met)) => format!("{bound} {}", met.sign()),
             (bound, _) => bound.unwrap_or_default(),
         };
@@ -142,7 +142,7 @@ impl<'g, 'a> Line<'g, 'a> {
     }
 
     /// Whether the engine's figure meets its bound; `None` without a bound.
-    pub(super) fn meets_limit(&self) -> Option<Met> {
+    pub(super) fn meets_limit(&self) -> Option<AimOutcome> {
         let (low, high) = match self.quantity.limit? {
             Bound::AtLeast(value) => (value, f64::INFINITY),
             Bound::AtMost(value) => (0.0, value),
@@ -151,7 +151,7 @@ impl<'g, 'a> Line<'g, 'a> {
     }
 
     /// Whether the engine's ratio to the other figure reaches the project's aim; `None` without an aim.
-    pub(super) fn reaches(&self, other: &Other<'g, 'a>) -> Option<Met> {
+    pub(super) fn reaches(&self, other: &Other<'g, 'a>) -> Option<AimOutcome> {
         Some(met(&self.ratio(other)?, other.aim?, f64::INFINITY, self.is_exact()))
     }
 
@@ -161,17 +161,17 @@ impl<'g, 'a> Line<'g, 'a> {
     }
 }
 
-fn met(spread: &Spread, low: f64, high: f64, exact: bool) -> Met {
+fn met(spread: &Spread, low: f64, high: f64, exact: bool) -> AimOutcome {
     match bound::Bound::between(low, high).decide(spread) {
-        bound::Outcome::Held => Met::Yes,
-        bound::Outcome::DidNotHold => Met::No,
-        _ if exact && (low..=high).contains(&spread.median) => Met::Yes,
-        _ if exact => Met::No,
-        _ => Met::Undecided,
+        bound::Outcome::Held => AimOutcome::Yes,
+        bound::Outcome::DidNotHold => AimOutcome::No,
+        _ if exact && (low..=high).contains(&spread.median) => AimOutcome::Yes,
+        _ if exact => AimOutcome::No,
+        _ => AimOutcome::Undecided,
     }
 }
 
-impl Met {
+impl AimOutcome {
     /// Returns the sign for met, missed or undecided, for tables.
     pub(super) fn sign(self) -> &'static str {
         match self {

@@ -2,12 +2,12 @@
 
 use super::ID;
 use super::lines::lines;
-use crate::experiment::Targeted;
+use crate::experiment::TargetView;
 use crate::show::columns::{Column, Sheet};
 use crate::summary::Summary;
 
 /// Builds one table for all sets of data; it is shown with the first set.
-pub(super) fn sheets(place: &Targeted<'_, '_>) -> Vec<Sheet> {
+pub(super) fn sheets(place: &TargetView<'_, '_>) -> Vec<Sheet> {
     let first = place.summary.of_experiment(ID).next();
     if first.is_none_or(|group| group.spec.target.label != place.target) {
         return Vec::new();

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
 
-use super::lines::{Met, lines};
+use super::lines::{AimOutcome, lines};
 use super::works::{ENGINE, IDLE, PEERS, WORKS, rows};
 use super::*;
 use crate::config::Preset;
@@ -156,8 +156,8 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
     }
     // One run decides sizes of files and growth; a rate needs several.
     let met = |variant: &str| lines.iter().find(|line| line.row.variant == variant).unwrap();
-    assert_ne!(met(works::LONG_READER).meets_limit(), Some(Met::Undecided));
-    assert_eq!(met(works::BULK_LOAD).meets_limit(), Some(Met::Undecided));
+    assert_ne!(met(works::LONG_READER).meets_limit(), Some(AimOutcome::Undecided));
+    assert_eq!(met(works::BULK_LOAD).meets_limit(), Some(AimOutcome::Undecided));
     let mut found = Vec::new();
     (Engine.description().findings)(&summary, &mut found);
     assert!(found.iter().any(|finding| finding.text.contains("the aim, at least 0.95")), "{found:?}");

@@ -61,7 +61,7 @@ pub(super) fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
 }
 
 /// The result of an operation.
-struct Done {
+struct OpResult {
     /// Number of entries read or written.
     entries: u64,
     /// Whether the returned value was right; `None` for an operation without one.
@@ -70,16 +70,16 @@ struct Done {
 
 impl Shared<'_> {
     /// Executes an operation. Each write is a commit of one entry that is visible at once and not synced.
-    fn execute(&self, op: Op, version: u64) -> Result<Done> {
+    fn execute(&self, op: Op, version: u64) -> Result<OpResult> {
         let put = |number: u64, version: u64| self.store.write(&[self.data.changed(number, version)], false);
-        let written = Done { entries: 1, right: None };
+        let written = OpResult { entries: 1, right: None };
         match op {
-            Op::Read(number) => Ok(Done { entries: 1, right: Some(self.read(number)?) }),
+            Op::Read(number) => Ok(OpResult { entries: 1, right: Some(self.read(number)?) }),
             Op::Update(number) => put(number, version).map(|()| written),
             Op::ReadChangeWrite(number) => {
                 let right = self.read(number)?;
                 put(number, version)?;
-                Ok(Done { entries: 2, right: Some(right) })
+                Ok(OpResult { entries: 2, right: Some(right) })
             }
             Op::Insert => {
                 let _turn = self.inserting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ impl Shared<'_> {
                 })?;
                 // The scan must find all entries that were known before it began.
                 let enough = next - number >= (wanted as u64).min(known - number);
-                Ok(Done { entries: next - number, right: Some(right && enough) })
+                Ok(OpResult { entries: next - number, right: Some(right && enough) })
             }
         }
     }

@@ -225,9 +225,9 @@ fn tell_time(outcome: &mut Outcome, threads: u32) {
 }
 
 /// Pins the calling thread, and the threads that it starts, to one CPU. Dropping the guard restores the former CPUs.
-pub(super) struct Pinned(CpuSet);
+pub(super) struct PinnedThread(CpuSet);
 
-impl Pinned {
+impl PinnedThread {
     /// Pins the calling thread to the first CPU that it may use.
     pub(super) fn here() -> Result<Self> {
         let failed = |errno: rustix::io::Errno| LabError::system("pin to one CPU", &errno.into());
@@ -240,7 +240,7 @@ impl Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedThread {
     fn drop(&mut self) {
         // Restores the former set of CPUs.
         let _ = sched_setaffinity(None, &self.0);

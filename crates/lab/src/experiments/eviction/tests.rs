@@ -70,7 +70,7 @@ fn each_touch_is_a_fault() {
 #[test]
 fn the_pinned_control_runs_on_one_cpu_and_then_restores_the_others() {
     let before = rustix::thread::sched_getaffinity(None).unwrap();
-    let pinned = parts::Pinned::here().unwrap();
+    let pinned = parts::PinnedThread::here().unwrap();
     assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), 1);
     drop(pinned);
     assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), before.count());

@@ -62,7 +62,7 @@ fn folios_are_counted_by_the_pages_in_them() {
     }
     // A file in memory without huge pages has folios of one page.
     let folder = std::path::Path::new("/dev/shm");
-    let Ok(cached) = work::Cached::make(folder, 1 << 20, 4096, 7) else {
+    let Ok(cached) = work::CachedFile::make(folder, 1 << 20, 4096, 7) else {
         eprintln!("skipped: no {}", folder.display());
         return;
     };

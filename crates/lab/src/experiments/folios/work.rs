@@ -28,13 +28,13 @@ const TOUCHED_S: &str = "touched_s";
 const TOUCHED_PAGES: &str = "touched_pages";
 
 /// A cached file without a name, each of whose pages begins with its tag.
-pub(super) struct Cached {
+pub(super) struct CachedFile {
     file: File,
     count: usize,
     seed: u64,
 }
 
-impl Cached {
+impl CachedFile {
     /// Writes the file in calls of `folio_bytes`, aligned to that size, and syncs it, so that no write-back disturbs
     /// the measurement.
     pub(super) fn make(folder: &Path, file_bytes: u64, folio_bytes: u64, seed: u64) -> Result<Self> {
@@ -102,7 +102,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     if !sizes_fit || !spec.target.data_bytes.is_power_of_two() || spec.target.data_bytes < folio_bytes {
         return Err(usage("sizes are powers of two, and a file has at least one folio"));
     }
-    let cached = Cached::make(Path::new(folder), spec.target.data_bytes, folio_bytes, spec.seed)?;
+    let cached = CachedFile::make(Path::new(folder), spec.target.data_bytes, folio_bytes, spec.seed)?;
     let folios = cached.folios()?;
     let pages = |size: u64| folios.get(&size).copied().unwrap_or(0);
     let share = pages(folio_bytes) as f64 / cached.count.max(1) as f64;
@@ -138,7 +138,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
 
 /// Maps the file anew for each pass and touches each of its pages once. Only the touches are timed, not mapping and
 /// unmapping.
-fn touch_all(worker: &mut Worker<'_>, cached: &Cached, order: impl Fn(usize) -> usize) -> Result<()> {
+fn touch_all(worker: &mut Worker<'_>, cached: &CachedFile, order: impl Fn(usize) -> usize) -> Result<()> {
     worker.start();
     while worker.running() {
         let map = cached.map()?;
@@ -150,7 +150,7 @@ fn touch_all(worker: &mut Worker<'_>, cached: &Cached, order: impl Fn(usize) -> 
 }
 
 /// Reads each page with a read call: the control, which causes no page faults.
-fn read_all(worker: &mut Worker<'_>, cached: &Cached) -> Result<()> {
+fn read_all(worker: &mut Worker<'_>, cached: &CachedFile) -> Result<()> {
     let mut page = vec![0; PAGE_BYTES];
     worker.start();
     while worker.running() {
@@ -166,7 +166,7 @@ fn read_all(worker: &mut Worker<'_>, cached: &Cached) -> Result<()> {
     Ok(())
 }
 
-fn finish(worker: &mut Worker<'_>, cached: &Cached, elapsed: Duration, wrong: u64) {
+fn finish(worker: &mut Worker<'_>, cached: &CachedFile, elapsed: Duration, wrong: u64) {
     let pages = cached.count as u64;
     worker.done(pages, pages * PAGE_BYTES as u64);
     worker.verified_many(pages, wrong);

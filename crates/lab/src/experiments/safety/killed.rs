@@ -44,7 +44,7 @@ pub(super) struct Order {
 
 /// The report of one acknowledged commit.
 #[derive(Debug, Serialize, Deserialize)]
-struct Acknowledged {
+struct AcknowledgedCommit {
     pair: u64,
     stamp: u64,
 }
@@ -85,7 +85,7 @@ fn commit_on<W: Write>(
     while !failed.load(Ordering::Relaxed) {
         let pair = order.content.pair_of(&mut chance, number, order.writers);
         store.commit(&order.content.write(pair, stamp))?;
-        send(&mut *output.lock().unwrap_or_else(PoisonError::into_inner), &Acknowledged { pair, stamp })?;
+        send(&mut *output.lock().unwrap_or_else(PoisonError::into_inner), &AcknowledgedCommit { pair, stamp })?;
         stamp += 1;
     }
     Ok(())
@@ -101,7 +101,7 @@ pub(super) struct Acknowledgements {
 impl Acknowledgements {
     fn note(&mut self, line: &str) {
         // The test harness prints lines of its own, and the last line may be cut off.
-        if let Ok(Acknowledged { pair, stamp }) = serde_json::from_str(line) {
+        if let Ok(AcknowledgedCommit { pair, stamp }) = serde_json::from_str(line) {
             let newest = self.newest.entry(pair).or_default();
             *newest = stamp.max(*newest);
             self.commits += 1;

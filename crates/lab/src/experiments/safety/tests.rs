@@ -96,7 +96,7 @@ fn longer_presets_wait_for_the_kernel_and_take_more_writers() {
     }
     assert!(plan.trials.iter().all(|spec| spec.experiment == ID));
     let mut unknown = plan.trials[0].clone();
-    unknown.method = "nobody".into();
+    unknown.method = "no-such-method".into();
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let refused = execute(&unknown, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
     assert_eq!(refused.unwrap_err().kind(), LabErrorKind::Usage);

@@ -177,7 +177,7 @@ impl Table for Hash {
 
 /// The hash table behind locks, with a pin on each page in use. In the textbook's buffer pool the pin keeps a page from
 /// being evicted while it is read.
-pub(super) struct Pinned {
+pub(super) struct PinnedHash {
     hash: Hash,
     locks: Vec<Lock>,
     pins: Vec<AtomicU32>,
@@ -187,14 +187,14 @@ pub(super) struct Pinned {
 #[repr(align(128))]
 struct Lock(RwLock<()>);
 
-impl Pinned {
+impl PinnedHash {
     pub(super) fn new(frames: Frames, seed: u64) -> Self {
         let pins = (0..frames.pages().len()).map(|_| AtomicU32::new(0)).collect();
         Self { hash: Hash::new(frames, seed), locks: (0..SHARDS).map(|_| Lock(RwLock::new(()))).collect(), pins }
     }
 }
 
-impl Place for Pinned {
+impl Place for PinnedHash {
     fn page_count(&self) -> usize {
         self.hash.page_count()
     }
@@ -227,19 +227,19 @@ impl Place for Pinned {
 }
 
 /// Frames whose references are addresses in the pages themselves, so that a swizzled reference needs no table.
-pub(super) struct Swizzled {
+pub(super) struct SwizzledFrames {
     frames: Frames,
     numbers: Vec<u32>,
 }
 
-impl Swizzled {
+impl SwizzledFrames {
     pub(super) fn new(frames: Frames, seed: u64) -> Self {
         let numbers = shuffled(frames.pages().len(), seed);
         Self { frames, numbers }
     }
 }
 
-impl Place for Swizzled {
+impl Place for SwizzledFrames {
     fn page_count(&self) -> usize {
         self.numbers.len()
     }
@@ -270,15 +270,15 @@ impl Place for Swizzled {
 }
 
 /// A mapped file, for which the hardware translates a page's number to its frame.
-pub(super) struct Mapped(MappedPages);
+pub(super) struct MappedArray(MappedPages);
 
-impl Mapped {
+impl MappedArray {
     pub(super) fn new(count: usize, huge: bool) -> Result<Self> {
         MappedPages::new(count, huge).map(Self)
     }
 }
 
-impl Place for Mapped {
+impl Place for MappedArray {
     fn page_count(&self) -> usize {
         self.0.count()
     }

@@ -1,4 +1,4 @@
-//! The gate before the first write: whether a target may be overwritten.
+//! The check before the first write: whether a target may be overwritten.
 //!
 //! Kept true by:
 //! 1. No file or device is opened for writing before [`check_writable`] found the lab's own marker in it, complete and
