@@ -265,8 +265,8 @@ impl Tree {
         Position::Node(self.root, None)
     }
 
-    /// As [`Tree::get_with`], from where an earlier attempt for the same key in the same commit has come. After a `Wait`,
-    /// `position` says where this one has.
+    /// As [`Tree::get_with`], but resumes at `position`, which an earlier attempt for the same key in the same commit
+    /// has reached. After a `Wait`, `position` is the one that this attempt has reached.
     #[inline]
     pub(crate) fn get_from<P: Pages, R>(
         &self,
@@ -312,8 +312,8 @@ impl Tree {
         }
     }
 
-    /// Copies entries of `range` from the leaf where a scan in `direction` begins, as much as `most` says, into `chunk`, and names
-    /// up to `ahead_max` leaves that come after. Answers the rest of the range, or `None` at its end.
+    /// Copies entries of `range` into `chunk`, from the leaf where a scan in `direction` begins and bounded by `most`,
+    /// and names up to `ahead_max` of the leaves that follow. Returns the rest of the range; `None` at its end.
     pub(crate) fn scan<P: Pages>(
         &self,
         pages: &P,
@@ -417,7 +417,8 @@ impl Tree {
     }
 }
 
-/// Names the children of an inner node from the one after `index` on (all without), nearest first, until `into` has `most`.
+/// Adds the children of an inner node after the one at `index` to `into`, nearest first, until it has `most`; all
+/// children without an `index`.
 fn name_children(node: &Node<'_>, index: Option<usize>, direction: Direction, most: usize, into: &mut Vec<PageId>) {
     let mut name = |at: usize| match node.child(at) {
         Ok(child) if into.len() < most => {

@@ -29,7 +29,8 @@ impl Budget {
         Self { spent: 0 }
     }
 
-    /// Spends so many steps. The last work before the budget is spent may take more than is left, but not more than all of it.
+    /// Spends `steps`. The last work before the budget is spent may take more steps than are left, but not more than a
+    /// whole budget.
     #[inline]
     pub(crate) fn spend(&mut self, steps: usize) {
         self.spent += steps;

@@ -122,8 +122,8 @@ struct LogCore {
     /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
     /// `state`, after the hook was called and after the satisfied waiters were taken off the list.
     durable: AtomicU64,
-    /// Bytes of the file in segments, readable without the writer's lock, which a leader holds for as long as there
-    /// is something to write.
+    /// Bytes of the file's segments. Can be read without the writer's lock, which a leader holds as long as there are
+    /// groups to write.
     file_bytes: AtomicU64,
     /// Notifies the thread that makes checkpoints.
     pressure: Arc<Notifier>,

@@ -5,8 +5,8 @@ use crate::format::PageId;
 use crate::pages::{Attempt, Pages, Wait};
 
 impl Tree {
-    /// The last leaves, `most` of those below the last parent, in the order of their keys; and the inner nodes that lead to them from the
-    /// root on. A root that is a leaf is the only one.
+    /// Returns up to `most` of the leaves below the last parent, in the order of their keys, and the inner nodes from
+    /// the root to them. A root that is a leaf is returned as the only leaf.
     pub(crate) fn last_leaves<P: Pages>(&self, pages: &P, most: usize) -> Attempt<(Vec<PageId>, Vec<PageId>)> {
         let (mut id, mut level) = (self.root, None);
         let mut path = Vec::new();

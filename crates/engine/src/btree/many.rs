@@ -20,7 +20,7 @@ pub(crate) struct Lookup<'k> {
     /// The caller's number for the key.
     pub(crate) number: usize,
     pub(crate) key: &'k [u8],
-    /// How far the lookup has come: see [`Position`].
+    /// The position that the lookup has reached: see [`Position`].
     pub(crate) position: Position,
 }
 
@@ -38,8 +38,8 @@ impl Position {
 }
 
 impl Tree {
-    /// Looks up each of these keys, a few at best ([`SIDE_BY_SIDE`]), as [`Tree::get_from`] does. Each answer is given with its lookup
-    /// as far as it has come, in no order.
+    /// Looks up each of these keys, best a few at a time ([`SIDE_BY_SIDE`]), as [`Tree::get_from`] does. Returns each
+    /// answer with its lookup and the position that it has reached, in no order.
     pub(crate) fn get_each<'k, P: Pages>(
         &self,
         pages: &P,

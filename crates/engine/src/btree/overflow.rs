@@ -72,7 +72,7 @@ pub(crate) struct Writer<'v> {
     at: Progress,
 }
 
-/// How far the writing of a value has come.
+/// The position that the writing of a value has reached.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     /// The level being written.

@@ -95,8 +95,8 @@ impl ChangedPages {
         self.left = self.ranges.len();
     }
 
-    /// Whether it takes more than so many bytes, and more than twice the memory that the last checkpoint left: another one, which would
-    /// look at all of it again, then makes it smaller.
+    /// Returns whether the list takes more than `bytes_max` bytes, and more than twice the memory that it had after the
+    /// last checkpoint: then another checkpoint, which examines all of the list again, makes it smaller.
     pub(crate) fn has_outgrown(&self, bytes_max: u64) -> bool {
         self.memory_bytes() > bytes_max && self.ranges.len() > 2 * self.left
     }

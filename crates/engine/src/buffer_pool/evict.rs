@@ -23,7 +23,7 @@ use crate::budget::{Budget, STEPS_MAX};
 const ROUNDS: usize = 5;
 /// Frames that the clock may inspect for each frame wanted by a caller that cannot wait.
 const STEPS_AT_ONCE: usize = 16;
-/// One in so many frames is kept free for batches of reads, but at most `STOCK_MAX`.
+/// The share of the frames that is kept free for batches of reads, as a divisor; at most `STOCK_MAX` frames.
 const STOCK_SHARE: usize = 64;
 const STOCK_MAX: usize = 256;
 /// A page on probation counts one use: by the operation that requested it.
@@ -199,7 +199,8 @@ impl Evictor {
         (clean, dirty)
     }
 
-    /// Looks at so many pages on probation, then moves the clock's hand so many steps, until it has found `want` frames that can leave.
+    /// Examines a number of pages on probation, then advances the clock's hand by a number of steps, until it has found
+    /// `want` frames that can be evicted.
     fn sweep_clock(
         &self,
         want: usize,

@@ -319,7 +319,7 @@ impl Frames {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// Returns whether so many frames are dirty that some should be written early.
+    /// Returns whether the dirty frames have reached the share from which some are written early.
     pub(crate) fn has_many_dirty(&self) -> bool {
         self.dirty_count() > self.dirty_max() * 3 / 4
     }

@@ -141,14 +141,15 @@ impl Metadata {
         }
     }
 
-    /// Blocks promised to dirty pages, commits under way and page-table nodes, should there be so many more pages. The dirty pages
-    /// are counted under the lock: a commit that has just published its pages, and ended its reservation, is then counted as dirty.
+    /// Returns the blocks promised to dirty pages, commits under way and the page-table nodes that there would be with
+    /// `more_pages` more pages. Dirty pages are counted under the lock: a commit that has just published its pages and
+    /// ended its reservation is then counted as dirty.
     fn promised_blocks(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
         frames.dirty_count() as u64 + state.reserved + 2 * self.nodes(frames, state, more_pages)
     }
 
-    /// Nodes that the page table has when there are so many more pages. Of a table with gaps only those that exist count, and as many
-    /// as the pages that it does not name yet can add.
+    /// Returns the nodes that the page table would have with `more_pages` more pages. In a table with gaps only
+    /// existing nodes count, and as many as the pages that it does not name yet can add.
     fn nodes(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
         let pages = state.ids.end() + more_pages;
         let levels = levels_for(pages, self.page_bytes);

@@ -220,8 +220,9 @@ impl PageTable {
         ReadRequest::InMemory
     }
 
-    /// Ends a read: installs the page from `good`, its checked bytes, or hands `error` to the waiters. Adds the wakers of waiters
-    /// whose wait is over to `wake`. A read that was abandoned, or whose page has gone, changes nothing.
+    /// Ends a read: installs the page from `good`, its checked bytes, or hands `error` to the waiters. Adds the wakers
+    /// of waiters whose wait is over to `wake`. A read that was abandoned, or whose page was freed or replaced, changes
+    /// nothing.
     pub(super) fn end_read(
         &self,
         id: ReadId,

@@ -12,7 +12,7 @@ use nofault_io::prefetch::{LINE_BYTES, prefetch_read};
 
 use crate::format::PageId;
 
-/// The queue keeps one in so many frames.
+/// The share of the frames that the queue keeps, as a divisor.
 const SHARE: usize = 10;
 /// Ghosts for every ten frames. Sets do not forget quite in order: with as many ghosts as frames, a loop over a little more
 /// than the cache would find all its pages remembered, and none would count as new (`evict::policies`).

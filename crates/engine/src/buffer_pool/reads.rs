@@ -103,7 +103,7 @@ impl Round {
 }
 
 impl Reads {
-    /// Opens a queue of `disk` with at most so many operations at the device at a time.
+    /// Opens a queue of `disk` with a bound on the operations that are at the device at a time.
     ///
     /// # Errors
     /// `NoSpace` without memory or descriptors, or the disk's error when it opens the queue.

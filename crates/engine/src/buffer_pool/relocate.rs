@@ -36,7 +36,8 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 const FRAGMENT_BYTES_ENOUGH: usize = 64 << 10;
 /// The same limit in pages, at most: with small pages, moving them still gains something.
 const FRAGMENT_PAGES_ENOUGH: usize = 16;
-/// While pages are relocated the file may exceed the blocks in use by one part in so many, plus `GROWTH_BLOCKS`.
+/// The share of the blocks in use by which the file may exceed them while pages are relocated, as a divisor;
+/// `GROWTH_BLOCKS` come on top.
 const GROWTH_SHARE: u64 = 8;
 /// Further blocks by which the file may exceed the blocks in use: see `GROWTH_SHARE`.
 const GROWTH_BLOCKS: u64 = 4096;

@@ -78,8 +78,8 @@ pub(crate) struct ReadId {
 }
 
 impl Shard {
-    /// Enters a read that begins. The waiters of a read of the same block that is still under way wait for this one from now on: the
-    /// page that they asked for has gone, and they look again when this read ends.
+    /// Enters a read that begins. A read of an earlier page in the same block may still be under way; its waiters wait
+    /// for the new read from now on, and look their page up again when it ends.
     pub(crate) fn begin_load(&mut self, page: PageId, at: Location) -> ReadId {
         self.last_read += 1;
         self.loads.entry((page, at.block)).or_default().number = self.last_read;

@@ -9,7 +9,7 @@ const USAGE_MAX: u8 = 3;
 pub(crate) struct UsageCounts(Box<[AtomicU8]>);
 
 impl UsageCounts {
-    /// For so many frames, none of which was used.
+    /// Creates the counts of so many frames, all zero.
     pub(super) fn new(frames: usize) -> Self {
         Self((0..frames).map(|_| AtomicU8::new(0)).collect())
     }

@@ -20,10 +20,11 @@ use crate::format::{BlockId, Location, Tag};
 
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// The file grows by at least this much at a time …
+/// The least bytes by which the file grows at a time.
 const GROW_BYTES: u64 = 8 << 20;
-/// … and by this share of its size, up to so much: the file system does no other work for the file meanwhile, and the
-/// bytes that it allocates before the disk is full stay allocated.
+/// The file also grows by at least this share of its size, as a divisor, and by `GROW_BYTES_MAX` at most: the file
+/// system does no other work for the file meanwhile, and bytes that it allocates before the disk is full stay
+/// allocated.
 const GROW_SHARE: u64 = 16;
 const GROW_BYTES_MAX: u64 = 64 << 20;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::format::PageId;
 
-/// Most pages written early at a time: so many that the device is seldom idle between two lots.
+/// Most pages written early at a time: enough that the device is seldom idle between two batches.
 const SOON_BATCH_MAX: usize = 4096;
 /// Most pages that wait to be written without need: half a megabyte of numbers.
 const SOON_MAX: usize = 1 << 16;

@@ -46,7 +46,7 @@ pub(super) fn slots_min(segment_bytes: u64) -> u64 {
 pub(super) struct Growth {
     /// The error of a failed growth. The next checkpoint must free space instead.
     pub(super) failure: Option<Error>,
-    /// The number of checkpoints requested because of such a failure.
+    /// The number of checkpoints requested because growing had failed.
     asked: u64,
     /// Set when the WAL writer is to prepare a segment.
     wanted: bool,

@@ -163,7 +163,7 @@ fn try_read(
     Ok(Some((recovered, RecordIter::new(chain, after, commit))))
 }
 
-/// How far a chain has been followed.
+/// The place in the log up to which the chain of groups has been followed.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// The last group found, or the anchor if no group follows it.

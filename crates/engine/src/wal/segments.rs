@@ -34,8 +34,9 @@ impl Segments {
         Some(slot as u64 * self.segment_bytes + position % self.segment_bytes)
     }
 
-    /// Gives the segment of this position a free slot. False when fewer than two are free: one stays prepared, so that every
-    /// group says of the file that it is longer than the log up to there, and a file that was cut short is noticed.
+    /// Assigns a free slot to the segment of this position. Returns false when fewer than two slots are free: one stays
+    /// prepared, so that every group states a longer file than the log needs up to there, and a file that was cut short
+    /// is noticed.
     pub(super) fn assign(&mut self, position: u64) -> bool {
         let mut free = self.slots.iter_mut().filter(|held| held.is_none());
         match (free.next(), free.next()) {

@@ -19,7 +19,7 @@ pub(super) enum Goal {
     Durable(LogPosition),
     /// As `Durable`, and a later group records it.
     Stated(LogPosition),
-    /// There is free space for so many bytes; or more checkpoints than `failures_before` have failed to free it.
+    /// `len_bytes` of log space are free, or more than `failures_before` checkpoints have failed to free them.
     FreeSpace { len_bytes: usize, failures_before: u64 },
 }
 

@@ -88,8 +88,8 @@ impl CompletionDemand {
         self.scans.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Counts a thread that relies on the completion thread during `wait`, which looks whether that listens: such a thread counts
-    /// even after the scan has ended.
+    /// Counts a thread that relies on the completion thread during `wait`, which checks whether the completion thread
+    /// listens: such a thread counts even after the range scan has ended.
     pub(super) fn while_reliant<R>(&self, wait: impl FnOnce() -> R) -> R {
         self.reliant.fetch_add(1, Ordering::SeqCst);
         let result = wait();

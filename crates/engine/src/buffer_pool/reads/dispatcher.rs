@@ -19,7 +19,8 @@ const SUBMIT_EVERY: usize = 4;
 /// Operations at the device that keep it busy until a thread takes the next completion and submits more: that thread may have
 /// several runs to take apart first.
 pub(super) const BUSY_WITH: usize = 12;
-/// A run that is longer than this is cut for frames that lie together, if there are at least so many of them.
+/// Pages from which on a run of adjacent blocks is cut into runs for frames that lie together, if there are at least as
+/// many of these frames.
 const CUT_AT_LEAST: usize = 32;
 
 /// Submits reads from the scheduler to the device and takes their completions.

@@ -26,7 +26,8 @@ use crate::error::Error;
 
 /// Most unrequested blocks between two requested ones for which both are still read with one operation.
 const GAP_BLOCKS: u64 = 4;
-/// One frame in so many of a run may be filled by a gap, and is given back: with more gaps too many pages would be evicted.
+/// The share of the frames of a run that gaps between its pages may fill, as a divisor. These frames are given back:
+/// with more gaps too many pages would be evicted.
 const GAPS_ONE_IN: usize = 4;
 /// Consecutive refusals of the queue after which the waiters receive an error, once `REFUSED_FOR` has passed as well.
 const REFUSALS_MAX: u32 = 100;

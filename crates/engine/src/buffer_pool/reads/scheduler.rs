@@ -82,7 +82,8 @@ impl Scheduler {
         }
     }
 
-    /// As [`Scheduler::try_queue`]; where another thread has the queue, that thread looks for completions again afterwards.
+    /// As [`Scheduler::try_queue`]. When another thread has the queue, that thread wakes the waiter once the waiter's
+    /// frames or pages are there.
     pub(super) fn try_queue_or_miss(&self) -> Option<MutexGuard<'_, ReadQueue>> {
         self.try_queue().or_else(|| {
             self.missed.store(true, Ordering::SeqCst);
@@ -102,7 +103,8 @@ impl Scheduler {
         &self.missed
     }
 
-    /// As [`Scheduler::try_queue`]; where another thread has the queue, that thread wakes the waiter when it has what it wants.
+    /// As [`Scheduler::try_queue`]. When another thread has the queue, that thread wakes the waiter once the waiter's
+    /// frames or pages are there.
     pub(super) fn try_queue_or_wait(&self, waiter: &Arc<Waiter>) -> Option<MutexGuard<'_, ReadQueue>> {
         self.try_queue().or_else(|| {
             self.queue_waiters().push(Arc::clone(waiter));

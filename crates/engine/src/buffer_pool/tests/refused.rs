@@ -20,7 +20,7 @@ struct Delay {
     /// Completions at this offset are kept back.
     offset: Mutex<Option<u64>>,
     kept: Mutex<Vec<Completion>>,
-    /// How many of them may come.
+    /// Operations that the queue still has to refuse.
     due: AtomicUsize,
 }
 

@@ -57,7 +57,7 @@ fn tasks(pool: &BufferPool, pages: &[PageId]) -> Vec<Ticket> {
     tasks
 }
 
-/// All have an error, and readers have the one that a thread gets.
+/// Returns whether all tasks have an error, and the readers among them the error that a thread gets.
 fn are_told(tasks: &mut [Ticket]) -> bool {
     let errors: Vec<_> = tasks.iter_mut().map(|task| task.poll(Waker::noop())).collect();
     errors.into_iter().enumerate().all(|(number, outcome)| {

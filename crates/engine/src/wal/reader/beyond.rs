@@ -18,8 +18,8 @@ const SILENCE_BYTES: u64 = 1 << 20;
 pub(super) const UNKNOWN_SLOTS_MAX: usize = 64;
 
 impl Chain {
-    /// Looks for a group that says that the one missing at the end of the chain was durable. Returns a hash of all the
-    /// bytes that it looked at.
+    /// Searches for a group which states that the group missing at the end of the chain was durable. Returns a hash of
+    /// all bytes read.
     ///
     /// # Errors
     /// `Corrupt` when there is one; the error of the disk.

@@ -199,8 +199,8 @@ impl LogFile {
         Ok(claimed.filter(fits).map(|header| (header, start)))
     }
 
-    /// Brings all of a group of an earlier version into the window, and answers where it begins; `None` when it claims to be longer than
-    /// those ever were.
+    /// Reads all of a group of an earlier version into the window, and returns where it begins; `None` when its header
+    /// claims more bytes than groups of these versions ever had.
     pub(super) fn bring(&mut self, slot: usize, header: &GroupHeader) -> Result<Option<usize>> {
         if header.len_bytes() > UNSUMMED_GROUP_BYTES_MAX {
             return Ok(None);

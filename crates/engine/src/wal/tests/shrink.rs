@@ -74,7 +74,8 @@ impl Story {
         self.append(log, 50).map(drop)
     }
 
-    /// Opens a log again and compares the records found with those acknowledged. Answers the log with the story as it goes on.
+    /// Opens a log again, compares the records found with those acknowledged, and returns the log, to which the story
+    /// goes on appending.
     fn reopen(&mut self, world: &SimWorld) -> Result<Log> {
         let disk = disk(world)?;
         let (recovered, records) = read_log(&*disk, &SMALL, self.anchor, CommitSeq(self.after))?;
