@@ -80,7 +80,8 @@ pub(crate) fn blocks(context: &Context<'_>) -> bool {
     !driving.is_null() && ptr::eq(context.waker().data(), driving)
 }
 
-/// Returns what [`blocks`] returns, for code that has no context at hand. Always ready at the first poll.
+/// Returns whether the future that awaits this may block the thread, for code without a context at hand: see [`blocks`].
+/// Always ready at the first poll.
 pub(crate) async fn is_blocking() -> bool {
     std::future::poll_fn(|context| Poll::Ready(blocks(context))).await
 }

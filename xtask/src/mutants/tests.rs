@@ -90,18 +90,21 @@ impl TestSources {
         Ok(Self(found))
     }
 
-    /// Whether a file of the test's program has a function with the test's name. Reads text, not syntax.
+    /// Returns whether the file of the test's module, or of a module above it, has a function with the test's name. Reads text, not
+    /// syntax: a module within a file is not looked up.
     pub(super) fn have(&self, test: &Test) -> bool {
         let Some(folder) = test.program.folder() else { return false };
-        let declared = format!("fn {}(", test.name.rsplit("::").next().unwrap_or(&test.name));
-        let roots: Vec<PathBuf> = match &test.program.target {
-            None => vec![Path::new(folder).join("src")],
-            Some(target) => {
-                let tests = Path::new(folder).join("tests");
-                vec![tests.join(target), tests.join(format!("{target}.rs"))]
-            }
+        let mut modules: Vec<&str> = test.name.split("::").collect();
+        let declared = format!("fn {}(", modules.pop().unwrap_or_default());
+        let root = match &test.program.target {
+            None => Path::new(folder).join("src"),
+            Some(target) => Path::new(folder).join("tests").join(target),
         };
-        self.0.iter().any(|(path, text)| roots.iter().any(|root| path.starts_with(root)) && text.contains(&declared))
+        self.0.iter().any(|(path, text)| {
+            let Ok(below) = path.with_extension("").strip_prefix(&root).map(Path::to_path_buf) else { return false };
+            let below = if below.ends_with("lib") || below.ends_with("main") { PathBuf::new() } else { below };
+            modules.iter().collect::<PathBuf>().starts_with(below) && text.contains(&declared)
+        })
     }
 }
 
@@ -120,5 +123,6 @@ mod checks {
         assert!(test("a").is_err() && test("other a").is_err());
         let sources = TestSources(vec![("crates/engine/src/wal/tests.rs".into(), "fn a() {}".into())]);
         assert!(sources.have(&unit) && !sources.have(&integration));
+        assert!(!sources.have(&test("nofault wal::readers::a").unwrap()), "another module");
     }
 }

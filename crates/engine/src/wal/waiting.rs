@@ -67,7 +67,7 @@ impl Waiters {
         }
     }
 
-    /// Takes a ticket off the list, if it is there.
+    /// Removes a ticket from the list of waiters, if it is there.
     fn remove(&mut self, ticket: &mut Option<u64>, goal: Goal) -> Option<Waiter> {
         let number = ticket.take()?;
         match goal {
