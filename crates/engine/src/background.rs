@@ -1,4 +1,4 @@
-//! Starts the database's own threads, and tells code that runs on one of them so.
+//! Starts the database's own threads, and tells code whether it runs on one of them.
 //!
 //! These threads call wakers, which are foreign code. A waker that holds the last reference to its task drops everything
 //! the task owns, perhaps the last handle of the database; and closing a database waits for its threads. A background
@@ -13,7 +13,7 @@ thread_local! {
     static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts a thread that ends before its database is closed.
+/// Starts a background thread of a database. The thread must end before the database is closed.
 ///
 /// # Errors
 /// `NoSpace` when the system has no threads left.
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_background_thread_knows_what_it_is_and_others_do_not() {
+    fn only_background_threads_are_reported_as_background_threads() {
         let (tell, told) = std::sync::mpsc::channel();
         start("nofault-test", move || tell.send(is_here()).unwrap()).unwrap().join().unwrap();
         assert!(told.recv().unwrap() && !is_here());

@@ -25,24 +25,24 @@ mod fragmentation;
 #[cfg(test)]
 mod tests;
 
-/// Blocks in a group: the unit in which "near" is measured and spare room is kept. 1 MiB with pages of 4 KiB.
+/// Number of blocks in a group, the unit in which "near" is measured and spare room is kept: 1 MiB with pages of 4 KiB.
 pub(crate) const GROUP_BLOCKS: u64 = 256;
-/// Blocks that sequential allocation leaves free in each group, for the pages that will be rewritten there.
+/// Number of blocks that sequential allocation leaves free in each group, for the pages that will be rewritten there.
 const SPARE_BLOCKS: u32 = 8;
-/// How many groups to each side count as near.
+/// Number of groups on each side of a block's own group that count as near it.
 const NEAR_GROUPS: u64 = 4;
-/// Fewest free blocks that a group must have to take pages that lay in distant groups or are new.
+/// Fewest free blocks of a group that takes new pages, or pages from distant groups.
 const ROOMY_BLOCKS: u32 = 128;
 /// Most blocks of one contiguous run: a group without its spare blocks.
 pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
 /// Most groups searched for a run of free blocks, those with the most free blocks first.
 const GROUPS_LOOKED_AT: usize = 64;
-/// Most blocks that are set aside at a time: 4 MiB with pages of 4 KiB.
+/// Most blocks that are set aside at a time after failed writes: 4 MiB with pages of 4 KiB.
 const SET_ASIDE_MAX: usize = 1024;
-/// Budget steps that freeing one block counts for.
+/// Steps of a `Budget` that freeing one block spends.
 const STEPS_A_BLOCK: usize = 2;
-/// Width of a class of groups with similar free space: a group changes its class only when its free count crosses a
-/// multiple of this.
+/// Width of a class of groups with similar numbers of free blocks: a group changes its class only when its free count
+/// crosses a multiple of this.
 const CLASS_BLOCKS: u32 = 32;
 
 const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
@@ -50,7 +50,7 @@ const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 /// Allocates and frees the blocks of one data file.
 #[derive(Debug)]
 pub(crate) struct BlockAllocator {
-    /// The groups in which a block was used since the file was opened.
+    /// The groups in which a block was used since the file was opened, by their numbers.
     groups: FxHashMap<u32, Group>,
     /// Ranges of groups in which no block was used yet: the first group of each range, and the group after its last. So a sparse
     /// file takes memory for its used groups, not for its length.
@@ -60,18 +60,19 @@ pub(crate) struct BlockAllocator {
     /// The groups in `groups` with free blocks, as (class of free blocks, group). `set_free` keeps it in step with
     /// `groups`.
     by_room: BTreeSet<(u32, u32)>,
-    /// The group that takes pages without an old place, until it is full.
+    /// The group that takes new pages, which have no old place, until it is full.
     open_group: Option<u32>,
-    /// Blocks released since the last checkpoint began; that checkpoint still refers to them, the next one will not.
+    /// Blocks released since the last checkpoint began; that checkpoint still refers to them, the next checkpoint will
+    /// not.
     released: Vec<BlockId>,
     /// Blocks to which the last durable checkpoint still refers; they become free when the checkpoint in progress is
     /// durable.
     expiring: Vec<BlockId>,
-    /// Blocks in which a write failed, oldest first: not allocated for a while.
+    /// Blocks in which a write failed, oldest first. They are not allocated before other blocks have been tried.
     set_aside: VecDeque<BlockId>,
     /// Blocks that snapshots and backups read, with the number of holders.
     held: HashMap<BlockId, u32>,
-    /// Blocks in `held` that become free when the last holder lets go.
+    /// Released blocks in `held` that become free when their last hold ends.
     waiting: BTreeSet<BlockId>,
     first_block: u64,
     used_blocks: u64,
@@ -89,14 +90,14 @@ pub(crate) struct Placement {
     pub same_group: u64,
     /// Pages that were rewritten in a group near that of their old block.
     pub near_group: u64,
-    /// Pages that were rewritten far from their old block because no near group had space: each costs a scan one more
-    /// read.
+    /// Pages that were rewritten far from their old block because no near group had space: each costs a later scan one
+    /// more read.
     pub far: u64,
-    /// Pages that had no old block.
+    /// New pages, which had no old block.
     pub fresh: u64,
 }
 
-/// Groups to be emptied, and groups with free blocks for the pages of the former.
+/// A set of groups to be emptied, and the groups with free blocks that receive their pages.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupsToEmpty {
     from: FxHashSet<u64>,
@@ -104,23 +105,23 @@ pub(crate) struct GroupsToEmpty {
 }
 
 impl GroupsToEmpty {
-    /// Returns whether the set names no group to be emptied.
+    /// Returns whether no group is to be emptied.
     pub(crate) fn is_empty(&self) -> bool {
         self.from.is_empty()
     }
 
-    /// Whether a block lies in a group that is to be emptied.
+    /// Returns whether a block lies in a group that is to be emptied.
     pub(crate) fn concerns(&self, block: BlockId) -> bool {
         self.from.contains(&group_of(block))
     }
 }
 
-/// The group of a block.
+/// Returns the group that a block lies in.
 pub(crate) fn group_of(block: BlockId) -> u64 {
     block.0 / GROUP_BLOCKS
 }
 
-/// The error that no free block is left and the file may not grow.
+/// The error returned when no block is free and the file may not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoFreeBlocks;
 
@@ -135,7 +136,7 @@ impl Group {
         Self { used: [0; GROUP_WORDS], free: GROUP_BLOCKS as u32 }
     }
 
-    /// Returns the free block nearest to `wanted`, as an index in the group.
+    /// Returns the free block of this group that is nearest to `wanted`; both are indexes in the group.
     fn nearest_free(&self, wanted: u64) -> Option<u64> {
         if self.free == 0 {
             return None;
@@ -150,8 +151,8 @@ impl Group {
         })
     }
 
-    /// Returns the first run of `want` free blocks, or the longest run there is, as indexes in the group. Leaves the
-    /// spare blocks free.
+    /// Returns the first run of `want` free blocks in this group, or the longest run if none is that long, as indexes
+    /// in the group. Leaves the spare blocks free.
     fn longest_row(&self, want: u64) -> Range<u64> {
         let want = want.min(u64::from(self.free.saturating_sub(SPARE_BLOCKS)));
         let is_free = |at: u64| self.used[(at / 64) as usize] >> (at % 64) & 1 == 0;
@@ -171,7 +172,8 @@ impl Group {
 }
 
 impl BlockAllocator {
-    /// Creates an empty file that may grow to `blocks_max` blocks. The first `first_block` of them are never allocated.
+    /// Creates the allocator of an empty file that may grow to `blocks_max` blocks. Blocks before `first_block` are
+    /// never allocated.
     pub(crate) fn new(first_block: u64, blocks_max: u64) -> Self {
         let mut allocator = Self {
             groups: FxHashMap::default(),
@@ -197,7 +199,7 @@ impl BlockAllocator {
         allocator
     }
 
-    /// Notes that a block is in use, while a page table is loaded. Returns false when the block was marked before: two
+    /// Marks a block as used, while a page table is loaded. Returns false when the block was marked before: then two
     /// pages refer to it.
     pub(crate) fn mark_used(&mut self, block: BlockId) -> bool {
         if self.is_used(block) {
@@ -223,7 +225,7 @@ impl BlockAllocator {
         self.groups.get(&(group_of(block) as u32)).is_some_and(|group| group.used[word] >> bit & 1 == 1)
     }
 
-    /// Allocates a block for a page that was at `near`, or belongs beside the page there.
+    /// Allocates a block for a page that was at `near`, or that belongs beside the page there.
     ///
     /// # Errors
     /// `NoFreeBlocks` when every block is used and the file is at its largest.
@@ -279,12 +281,12 @@ impl BlockAllocator {
         self.take_nearest(u64::from(next), 0).ok_or(NoFreeBlocks)
     }
 
-    /// Blocks that follow each other, for pages that are to lie together: `want` of them (`ROW_BLOCKS_MAX` at the most), or fewer
-    /// where there is no such row, but at least `least`. The file grows for it while it ends before block `end_max`. Looks behind
-    /// `after` first, so that rows asked for one after another are neighbours as well.
+    /// Allocates consecutive blocks for pages that are to lie together: `want` of them (at most `ROW_BLOCKS_MAX`), or a
+    /// shorter run of at least `least` blocks. The file may grow for this as long as it ends before block `end_max`.
+    /// Searches behind `after` first, so that runs allocated one after another are neighbours as well.
     ///
     /// # Errors
-    /// `NoFreeBlocks` when no free row is that long.
+    /// `NoFreeBlocks` when no free run has `least` blocks.
     pub(crate) fn allocate_row(
         &mut self,
         want: u64,
@@ -320,8 +322,8 @@ impl BlockAllocator {
         Ok(first + row.start..first + row.end)
     }
 
-    /// Chooses groups to empty, and groups with free blocks for their pages: at most `most` of the former, those with the
-    /// most free blocks first, none of `but`. Groups that were never used are in neither list, nor are other empty ones.
+    /// Chooses at most `most` groups to empty, those with the most free blocks first and none of `but`, and the groups
+    /// that receive their pages. Groups without a used block are in neither list.
     pub(crate) fn groups_to_empty(&self, most: usize, but: &FxHashSet<u64>) -> GroupsToEmpty {
         let free = |group: &u64| self.groups.get(&(*group as u32)).map_or(GROUP_BLOCKS, |group| u64::from(group.free));
         let mut groups: Vec<u64> =
@@ -332,7 +334,8 @@ impl BlockAllocator {
         while from.len() < most
             && let Some(group) = groups.pop()
         {
-            // Emptying a group loses its own free blocks and takes as many blocks elsewhere as are used: always a whole group.
+            // Emptying a group uses up its own free blocks, and as many blocks elsewhere as it has used ones: a whole
+            // group in all.
             let Some(left) = room.checked_sub(GROUP_BLOCKS) else {
                 groups.push(group);
                 break;
@@ -347,7 +350,7 @@ impl BlockAllocator {
         GroupsToEmpty { from: from.into_iter().collect(), into: groups }
     }
 
-    /// Takes a block of one of the groups that receive the pages of emptied groups; `None` when none of them has a free
+    /// Allocates a block in one of the groups that receive the pages of emptied groups; `None` when these have no free
     /// block left.
     pub(crate) fn allocate_into(&mut self, groups: &mut GroupsToEmpty) -> Option<BlockId> {
         while let Some(group) = groups.into.last() {
@@ -359,22 +362,23 @@ impl BlockAllocator {
         None
     }
 
-    /// Gives up a block that no page of the current state uses. It is free after the next checkpoint that *begins* from
-    /// now on is durable: the last durable one may still name it.
+    /// Releases a block that no page of the current state uses. The block becomes free once a checkpoint that *begins*
+    /// after this call is durable, because the last durable checkpoint may still refer to it.
     pub(crate) fn release(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "released a free block {block:?}");
         self.released.push(block);
     }
 
-    /// Frees at once a block that was allocated and in which no page was stored: the disk was full, or the write was
-    /// never tried.
+    /// Frees at once a block that was allocated and in which no page was stored, because the disk was full or the write
+    /// was never attempted.
     pub(crate) fn give_back(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "gave back a free block {block:?}");
         self.free(block);
     }
 
-    /// Takes a block back in which the device stored nothing, or something wrong. No checkpoint ever named it, but it may be the
-    /// block's fault, so others are tried first: it is free when many more have failed, or when a checkpoint is durable.
+    /// Takes back a block to which a write failed or stored wrong bytes. No checkpoint refers to it, but the block
+    /// itself may be bad, so others are tried first: it becomes free after `SET_ASIDE_MAX` more failures, or when a
+    /// checkpoint is durable.
     pub(crate) fn set_aside(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "set aside a free block {block:?}");
         self.set_aside.push_back(block);
@@ -394,8 +398,8 @@ impl BlockAllocator {
         }
     }
 
-    /// Notes that the last begun checkpoint is durable: frees some of the blocks that only its predecessor named, and of those set
-    /// aside, and returns how many. To be called until it returns zero.
+    /// Notes that the checkpoint that began last is durable. Frees some of the blocks to which only the checkpoint
+    /// before it referred, and the blocks set aside; returns how many. To be called until it returns zero.
     pub(crate) fn checkpoint_durable(&mut self) -> usize {
         let mut budget = Budget::new();
         let mut freed = 0;
@@ -406,13 +410,13 @@ impl BlockAllocator {
             freed += 1;
             budget.spend(STEPS_A_BLOCK);
         }
-        // Few at any time.
+        // At most `SET_ASIDE_MAX`.
         let set_aside = std::mem::take(&mut self.set_aside);
         set_aside.iter().for_each(|block| self.free(*block));
         freed + set_aside.len()
     }
 
-    /// Keeps a block from being reused until [`BlockAllocator::unhold`] was called as often as this.
+    /// Keeps a block from being reused until [`BlockAllocator::unhold`] was called once for each call of this function.
     pub(crate) fn hold(&mut self, block: BlockId) {
         *self.held.entry(block).or_insert(0) += 1;
     }
@@ -432,7 +436,8 @@ impl BlockAllocator {
         }
     }
 
-    /// Notes that the file has only the blocks before `end`, rounded to whole groups. Without this call it has all it may have.
+    /// Sets the end of the file as allocated on disk to block `end`, rounded down to whole groups. Without this call
+    /// the file counts as having its largest size.
     pub(crate) fn set_backed(&mut self, end: u64) {
         self.backed_end = end.min(self.blocks_max);
     }
@@ -442,18 +447,17 @@ impl BlockAllocator {
         self.end_block().max(self.backed_end / GROUP_BLOCKS * GROUP_BLOCKS)
     }
 
-    /// The most blocks that the file may have.
+    /// Returns the most blocks that the file may have.
     pub(crate) fn blocks_max(&self) -> u64 {
         self.blocks_max / GROUP_BLOCKS * GROUP_BLOCKS
     }
 
-    /// Blocks that can be given out before the file must grow.
+    /// Returns the number of blocks that can be allocated before the file must grow.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.backed_end() - self.used_blocks
     }
 
-    /// Returns whether the next page without an old place would go into a group that is half full, because no emptier
-    /// group exists.
+    /// Returns whether the next new page would go into a group that is half full, because no emptier group exists.
     pub(crate) fn is_cramped(&self) -> bool {
         let open =
             self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);
@@ -476,7 +480,7 @@ impl BlockAllocator {
         (self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()) as u64
     }
 
-    /// Returns the counts of page placements.
+    /// Returns the counts of page placements by their distance from the wanted place.
     pub(crate) fn placement(&self) -> Placement {
         self.placed
     }
@@ -489,7 +493,7 @@ impl BlockAllocator {
         (groups + lists * 8 + self.held.capacity() * 17 + trees * 24) as u64
     }
 
-    /// Lets the file grow by a group.
+    /// Adds an empty group at the end of the file, and returns its number.
     fn add_group(&mut self) -> u32 {
         let index = self.group_count as u32;
         self.group_count += 1;
@@ -522,7 +526,7 @@ impl BlockAllocator {
         self.make(group);
     }
 
-    /// Takes the last of the never used groups into use. There must be one.
+    /// Adds the last group without a used block to `groups`, and returns its number. There must be such a group.
     fn touch_last(&mut self) -> u32 {
         let last = self.untouched.values().next_back().map_or(0, |end| end - 1);
         self.touch(last);
@@ -577,7 +581,7 @@ impl BlockAllocator {
         }
     }
 
-    /// Free blocks by group.
+    /// Returns the number of free blocks of each group.
     #[cfg(test)]
     pub(crate) fn free_by_group(&self) -> BTreeMap<u32, u32> {
         self.groups.iter().map(|(index, group)| (*index, group.free)).collect()

@@ -6,7 +6,7 @@ use nofault_io::disk::{Disk, Queue, QueueOptions};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Most blocks of one call of [`BlockReader::try_read`].
+/// Most blocks that one call of [`BlockReader::try_read`] reads.
 pub(crate) const BLOCKS_AT_A_TIME: usize = 64;
 
 /// Reads blocks of a disk through a queue of its own, into buffers that are reused.
@@ -30,15 +30,16 @@ impl BlockReader {
         self.file_bytes
     }
 
-    /// Reads pieces of the same length at these offsets, `BLOCKS_AT_A_TIME` at most; each answer is for its offset.
+    /// Reads `len_bytes` bytes at each of these offsets, at most `BLOCKS_AT_A_TIME` of them. The results are in the
+    /// order of the offsets.
     ///
     /// # Errors
-    /// When the queue fails. A piece that cannot be read is an error in its place.
+    /// The queue's error, when the queue as a whole fails. A single read that fails is an error among the results.
     pub(crate) fn try_read(&mut self, len_bytes: usize, offsets: &[u64]) -> Result<Vec<Result<IoBuf>>> {
         let failed = |error| Error::from_io("read the data file", error);
         let mut answers: Vec<Option<Result<IoBuf>>> = offsets.iter().map(|_| None).collect();
         let mut done = Vec::new();
-        // After a call that failed some may be left: their tokens are those of these reads.
+        // After a failed call some operations may be left in the queue, with the same tokens as the reads below.
         while self.queue.in_flight() > 0 {
             self.queue.reap(1, &mut done).map_err(failed)?;
             done.clear();
@@ -66,7 +67,8 @@ impl BlockReader {
         Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
     }
 
-    /// Reads as [`BlockReader::try_read`] does, and fails when one of the reads fails.
+    /// Reads `len_bytes` bytes at each of these offsets, as [`BlockReader::try_read`] does, and fails when one of the
+    /// reads fails.
     ///
     /// # Errors
     /// The error of the first read that failed.
@@ -74,14 +76,14 @@ impl BlockReader {
         self.try_read(len_bytes, offsets)?.into_iter().collect()
     }
 
-    /// Takes buffers back for the next reads.
+    /// Returns buffers to this reader, which uses them for its next reads.
     pub(crate) fn recycle(&mut self, buffers: impl IntoIterator<Item = IoBuf>) {
         self.spare.extend(buffers);
     }
 }
 
-/// Reads one piece with `Disk::perform`: on the calling thread and into a buffer of its own, past all queues. Used for
-/// a piece for which the outcome of the first read is in doubt.
+/// Reads `len_bytes` bytes at `offset` with `Disk::perform`: on the calling thread, into a new buffer, and without a
+/// queue. Used to repeat a read that failed or returned wrong bytes, and to read single superblocks.
 ///
 /// # Errors
 /// The error of the disk.

@@ -23,7 +23,7 @@ use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages, Wait};
 
-/// Bytes of a node that a search may read before it knows the entry: header and slots of most nodes.
+/// Bytes of a node that a search may read before it knows the position of the entry: header and slots of most nodes.
 const SEARCHED_BYTES: usize = 1536;
 
 /// The identity of a tree: the page of its root, and the table that its nodes belong to.
@@ -31,7 +31,7 @@ const SEARCHED_BYTES: usize = 1536;
 pub(crate) struct Tree {
     /// The page of the root.
     pub(crate) root: PageId,
-    /// The table id that its nodes carry.
+    /// The id of the table, which every node of this tree carries.
     pub(crate) table: TableId,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Position {
 /// A value that was found: copied out, or the reference to its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FoundValue {
-    /// The value.
+    /// The value itself.
     Inline(Vec<u8>),
     /// A reference to a value to be read from overflow pages.
     Overflow(OverflowRef),
@@ -63,10 +63,10 @@ impl From<ValueRef<'_>> for FoundValue {
     }
 }
 
-/// A value lent without copying: its bytes in a leaf or packed page, or the reference to its overflow pages.
+/// A value lent without a copy: its bytes in a leaf or in a page of values, or the reference to its overflow pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ValueRef<'a> {
-    /// The value.
+    /// The bytes of the value.
     Here(&'a [u8]),
     /// A reference to a value to be read from overflow pages.
     Overflow(OverflowRef),
@@ -103,18 +103,19 @@ pub(crate) enum Direction {
     Reverse,
 }
 
-/// How much of a leaf to copy: until one of both is reached, then to the end of the page of values that was begun. Looked up
-/// again, that page would count as used twice, and stay in the pool for it.
+/// The most entries and bytes that a scan copies from one leaf at a time. Having reached either limit, it goes on to
+/// the end of the page of values that it has begun. Otherwise that page would be looked up again, count as used twice,
+/// and stay in the pool longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Portion {
-    /// Most entries.
+    /// Most entries to copy.
     pub(crate) entries: usize,
-    /// Most bytes of keys and values.
+    /// Most bytes of keys and values to copy.
     pub(crate) bytes: usize,
 }
 
 impl Portion {
-    /// All entries of the leaf.
+    /// No limit: all entries of the leaf.
     pub(crate) const ALL: Self = Self { entries: usize::MAX, bytes: usize::MAX };
 }
 
@@ -123,17 +124,18 @@ impl Portion {
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     entries: Vec<ChunkEntry>,
-    /// Leaves that the scan will reach next, nearest first; then perhaps an inner node that leads to more.
+    /// Leaves that the scan will reach next, nearest first; the last page may be an inner node that leads to further
+    /// leaves.
     pub(crate) ahead: Vec<PageId>,
-    /// Pages of values to which the leaf itself refers, when one of them is missing.
+    /// Pages of values to which this leaf refers; filled only when one of them is not in memory.
     pub(crate) own: Vec<PageId>,
-    /// Most pages of `own` for which the caller can wait together.
+    /// Most pages of `own` for which the caller can wait at once.
     pub(crate) own_max: usize,
     /// Whether the leaf has more entries of the range than were copied.
     pub(crate) is_part: bool,
 }
 
-/// Most bytes that are allocated in advance for entries.
+/// Most bytes that are allocated in advance for the entries of a chunk.
 const MEMORY_AT_ONCE: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +147,7 @@ struct ChunkEntry {
 }
 
 impl Chunk {
-    /// Returns the number of entries.
+    /// Returns the number of entries in the chunk.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -160,14 +162,15 @@ impl Chunk {
         (&self.bytes[entry.start..entry.key_end], held)
     }
 
-    /// Names the pages of values that the leaf refers to, after an entry could not be added. Returns whether the scan
-    /// should wait for them rather than return the entries it has.
+    /// Lists in `own` the pages of values to which the leaf refers, after an entry could not be added because such a
+    /// page is missing. Returns whether the scan should wait for these pages rather than return the entries it has.
     fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
         name_values(node, indexes, &mut self.own);
         self.own.len() <= self.own_max
     }
 
-    /// Returns whether the chunk is full and the next entry, `index`, needs no page that is already open in `values`.
+    /// Returns whether the chunk has reached `most` and entry `index`, the next one, lies outside the page that is open
+    /// in `values`.
     fn is_full<Page>(&self, most: Portion, node: &Node<'_>, index: usize, values: Option<&(PageId, Page)>) -> bool {
         let enough = self.entries.len() >= most.entries || self.bytes.len() >= most.bytes;
         let goes_on = || {
@@ -185,7 +188,7 @@ impl Chunk {
         self.is_part = false;
     }
 
-    /// Allocates at once about as much memory as these entries need.
+    /// Allocates in advance about as much memory as these entries of a leaf need.
     fn take_memory(&mut self, node: &Node<'_>, indexes: Range<usize>, most: Portion, page_bytes: usize) {
         let is_outside = matches!(node.cell(indexes.start), Ok(Cell::Packed(_)));
         let beside_leaf = if is_outside { most.bytes.min(MEMORY_AT_ONCE) } else { 0 };
@@ -193,8 +196,9 @@ impl Chunk {
         self.entries.reserve(indexes.len().min(most.entries).min(MEMORY_AT_ONCE / size_of::<ChunkEntry>()));
     }
 
-    /// Adds an entry; after a `Wait` nothing was added. `values` is the page of values that the entry before lay in: looked up
-    /// once for all of its values, it counts as used once, and stays a newcomer in the pool that a scan soon leaves.
+    /// Adds an entry of a leaf to the chunk; after a `Wait` nothing was added. `values` is the page of values of the
+    /// entry before. It is kept for further values, because a page looked up only once counts as used once, so that the
+    /// pool evicts it early.
     fn push<'a, P: Pages>(
         &mut self,
         pages: &'a P,
@@ -219,7 +223,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Copies the value of a cell, or the reference to a long value.
+    /// Copies the value of a cell into the chunk, or returns the reference if it is a long value.
     fn copy_value<'a, P: Pages>(
         &mut self,
         pages: &'a P,
@@ -243,13 +247,13 @@ impl Chunk {
 }
 
 impl Tree {
-    /// Looks up one key.
+    /// Looks up one key and returns a copy of its value.
     #[inline]
     pub(crate) fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Attempt<Option<FoundValue>> {
         self.get_with(pages, key, |held| held.map(FoundValue::from))
     }
 
-    /// Looks up one key and shows its value to `look` where it lies.
+    /// Looks up one key and calls `look` with its value, which is not copied.
     #[inline]
     pub(crate) fn get_with<P: Pages, R>(
         &self,
@@ -265,8 +269,9 @@ impl Tree {
         Position::Node(self.root, None)
     }
 
-    /// As [`Tree::get_with`], but resumes at `position`, which an earlier attempt for the same key in the same commit
-    /// has reached. After a `Wait`, `position` is the one that this attempt has reached.
+    /// Looks up one key and calls `look` with its value, as [`Tree::get_with`] does, but begins at `position`, which an
+    /// earlier attempt for the same key in the same commit has reached. After a `Wait`, `position` is where this
+    /// attempt stopped.
     #[inline]
     pub(crate) fn get_from<P: Pages, R>(
         &self,
@@ -279,8 +284,8 @@ impl Tree {
             Position::Value(at) => at,
             Position::Node(mut id, mut level) => loop {
                 if level == Some(0) {
-                    // Inner nodes are in the caches. Of a leaf header, slots and fences are not, and a search would wait for
-                    // one after the other.
+                    // Inner nodes are in the CPU caches. The header, the slots and the fences of a leaf are not, and a
+                    // search would wait for one after the other.
                     pages.fetch(id, 0..SEARCHED_BYTES);
                 }
                 let page = match pages.page(id) {
@@ -360,7 +365,8 @@ impl Tree {
                     Direction::Forward => Some(index + 1).filter(|at| *at <= node.count()),
                     Direction::Reverse => index.checked_sub(1),
                 };
-                // The neighbour of the parent, where that is one level down: the scan needs it when the parent is used up.
+                // The parent's neighbour, when it is one level down: the scan needs it after the last child of the
+                // parent.
                 cousin = match next {
                     Some(at) if node.level() == 2 => Some(node.child(at)?),
                     _ => None,
@@ -380,7 +386,7 @@ impl Tree {
         into: &mut Vec<PageId>,
     ) -> bool {
         let Ok(page) = pages.page(leaf) else { return false };
-        // A node that cannot be read is for the scan itself to report, should it come so far.
+        // A damaged node is reported by the scan itself, if the scan reaches it.
         let Ok(node) = self.open(leaf, &page, Some(0)) else { return false };
         let is_packed = |index: usize| matches!(node.cell(index), Ok(Cell::Packed(_)));
         if node.count() > 0 && (is_packed(0) || is_packed(node.count() - 1)) {
@@ -392,7 +398,8 @@ impl Tree {
         true
     }
 
-    /// Opens a node to which a parent one level above refers.
+    /// Opens a node and checks that it belongs to this tree and has the expected level; the root may have any level
+    /// (`None`).
     #[inline]
     fn open<'a>(&self, id: PageId, body: &'a [u8], level: Option<u8>) -> Result<Node<'a>, Error> {
         let node = Node::open(id, body)?;
@@ -417,8 +424,8 @@ impl Tree {
     }
 }
 
-/// Adds the children of an inner node after the one at `index` to `into`, nearest first, until it has `most`; all
-/// children without an `index`.
+/// Adds the children of an inner node after the child at `index` to `into`, nearest first, until `into` has `most`
+/// pages. Without an `index`, begins with the first child.
 fn name_children(node: &Node<'_>, index: Option<usize>, direction: Direction, most: usize, into: &mut Vec<PageId>) {
     let mut name = |at: usize| match node.child(at) {
         Ok(child) if into.len() < most => {
@@ -433,7 +440,7 @@ fn name_children(node: &Node<'_>, index: Option<usize>, direction: Direction, mo
     }
 }
 
-/// Lists the pages of values to which these cells refer, once for each run of equal pages.
+/// Lists the pages of values to which these cells of a leaf refer. Consecutive cells with the same page add it once.
 fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut Vec<PageId>) {
     for index in indexes {
         if let Ok(Cell::Packed(at)) = node.cell(index)
@@ -444,7 +451,7 @@ fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut
     }
 }
 
-/// Returns the cells of a leaf whose keys lie in the range, by index.
+/// Returns the cells of a leaf with keys in the range, as a range of indexes.
 fn cells_in(node: &Node<'_>, range: &KeyRange) -> Attempt<Range<usize>> {
     let (Ok(first) | Err(first)) = node.search(&range.start)?;
     let (Ok(past) | Err(past)) = range.end.as_ref().map_or(Ok(Err(node.count())), |end| node.search(end))?;
@@ -478,7 +485,7 @@ fn copy_forward<P: Pages>(
         return Ok(Some(KeyRange { start, end: range.end.clone() }));
     }
     let rest = node.upper().map(|upper| KeyRange { start: upper.to_vec(), end: range.end.clone() });
-    // A fence at or below where the scan stood would make it go in circles.
+    // With a fence that is not above its starting key the scan would go in circles.
     if rest.as_ref().is_some_and(|rest| rest.start <= range.start) {
         return Err(Wait::Failed(node.corrupt("its upper fence is not above the keys that led here")));
     }

@@ -10,14 +10,14 @@
 
 use std::cell::Cell;
 
-/// Steps that one budget starts with.
+/// Number of steps of one budget.
 pub(crate) const STEPS_MAX: usize = 2048;
 
 thread_local! {
     static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The steps that are left until the loop releases its lock or lets other tasks run.
+/// The steps that a loop may take before it releases its lock or lets other tasks run.
 #[derive(Debug)]
 pub(crate) struct Budget {
     spent: usize,
@@ -29,8 +29,7 @@ impl Budget {
         Self { spent: 0 }
     }
 
-    /// Spends `steps`. The last work before the budget is spent may take more steps than are left, but not more than a
-    /// whole budget.
+    /// Spends `steps`. The last piece of work may take more steps than are left, but not more than a whole budget.
     #[inline]
     pub(crate) fn spend(&mut self, steps: usize) {
         self.spent += steps;

@@ -1,7 +1,7 @@
 //! The buffer pool: keeps pages in memory, reads and evicts them, and gives each view its versions.
 //!
-//! [`BufferPool`] puts the parts together and hands parts, not itself, to those that use them. Each part owns its data and its locks, and
-//! uses only parts above it in this table:
+//! [`BufferPool`] puts the parts together and hands single parts, not itself, to the code that uses them. Each part
+//! owns its data and its locks, and uses only parts above it in this table:
 //!
 //! | part | purpose |
 //! |---|---|
@@ -106,13 +106,14 @@ use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId}
 use crate::pages::{BlockReservation, Missing, ReservationKind, Snapshot as _, Store, Wait};
 use crate::sync::semaphore::Permit;
 
-/// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
+/// Fewest frames with which a pool works: for a commit's pages, a path through a tree for each of a few readers, and
+/// the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;
 
 /// The options with which a pool is created.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolOptions {
-    /// Bytes of memory for the frames and for all metadata of the pool whose size is known when it is created.
+    /// Bytes of memory for the frames and for the pool's metadata of a size known when the pool is created.
     pub(crate) cache_bytes: u64,
     /// Bytes of `cache_bytes` that other parts of the database have taken.
     pub(crate) spent_bytes: u64,
@@ -122,7 +123,7 @@ pub(crate) struct PoolOptions {
     pub(crate) file_id: u64,
     /// Most bytes of old page versions that snapshots may keep before the oldest snapshot is evicted.
     pub(crate) snapshot_bytes_max: u64,
-    /// Most reads at the device at a time.
+    /// Most read operations that are at the device at a time.
     pub(crate) reads_in_flight_max: usize,
 }
 
@@ -136,8 +137,8 @@ pub(crate) struct BufferPool {
     background: Arc<BackgroundWriter>,
 }
 
-/// Memory that a frame takes with all that belongs to it. A sixteenth of the frames' bytes goes to scratch buffers for
-/// reading runs.
+/// Returns the bytes of memory that one frame takes, with its metadata and its share of the scratch buffers for runs, a
+/// sixteenth of a page.
 fn frame_memory_bytes(page_bytes: usize) -> u64 {
     (page_bytes + page_bytes / 16 + size_of::<Frame>() + 64) as u64 + ProbationaryQueue::bytes_max(1)
 }
@@ -148,8 +149,8 @@ impl BufferPool {
         frame_memory_bytes(page_bytes) * FRAMES_MIN as u64 + map.memory_bytes() * 2
     }
 
-    /// Opens a pool over `disk` with the page table `map` as of `commit`; `allocator` has every block marked that the map names.
-    /// Starts no threads: see [`BufferPool::start_background_threads`].
+    /// Opens a pool over `disk` with the page table `map` as of `commit`. In `allocator` every block to which the map
+    /// refers is marked as used. Starts no threads: see [`BufferPool::start_background_threads`].
     ///
     /// # Errors
     /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or the disk's error when it opens queues.
@@ -201,12 +202,12 @@ impl BufferPool {
         BackgroundThreads::start(&self.background)
     }
 
-    /// Page and block metadata.
+    /// Returns the metadata of pages and blocks.
     pub(crate) fn metadata(&self) -> &Metadata {
         self.versions.metadata()
     }
 
-    /// Writes pages, page-table nodes and superblocks.
+    /// Returns the writer of pages, page-table nodes and superblocks.
     pub(crate) fn writer(&self) -> &Writer {
         &self.writer
     }
@@ -216,7 +217,8 @@ impl BufferPool {
         self.versions.file_id()
     }
 
-    /// Hands the completions of reads to an executor; `None` when the queue has no descriptor.
+    /// Returns the right of an executor to take the completions of reads itself; `None` when the read queue has no
+    /// descriptor to poll.
     pub(crate) fn completions(&self) -> Option<ReadCompletions> {
         self.reads.completions()
     }
@@ -244,13 +246,14 @@ impl BufferPool {
         Snapshot::new(&self.versions, true)
     }
 
-    /// Pins the frame of a page version as of `at` if it must still be written, or says where it is. `at` is registered.
+    /// Pins the frame of a page version as of commit `at` if the version must still be written, or returns its location
+    /// on disk. The commit `at` must be registered.
     pub(crate) fn checkpoint_place(&self, page: PageId, at: CommitSeq) -> CheckpointPlace {
         self.versions.pages().checkpoint_place(page, at)
     }
 
-    /// Enters `at` for this page into the page table of the next checkpoint. Releases the block that the table named before,
-    /// unless a version that can still be read lies there.
+    /// Sets the location of a page to `at` in the page table of the next checkpoint. Releases the block that this table
+    /// named before, unless a version that can still be read lies there.
     pub(crate) fn take_over(&self, page: PageId, at: Option<Location>) {
         self.versions.pages().take_over(page, at);
     }
@@ -260,7 +263,8 @@ impl BufferPool {
         self.metadata().has_many_changed(self.versions.frames())
     }
 
-    /// Recycles all frames and blocks that no reader can reach any more. Unbounded: for threads that no executor waits for.
+    /// Recycles all frames and blocks that no reader can reach any more. The work is unbounded, so no executor may wait
+    /// for the calling thread.
     pub(crate) fn reclaim(&self) {
         self.versions.help_epoch();
         self.versions.sweep_all();
@@ -350,7 +354,7 @@ impl Store for BufferPool {
     }
 
     fn pins_max(&self) -> usize {
-        // The frames without the writers' reserve and the private copies, less a few for prefetched pages to pass through.
+        // All frames but the writers' reserve, the private copies, and a few through which prefetched pages pass.
         let frames = self.versions.frames();
         frames.count() - frames.reserve() - frames.private_max() - 2
     }

@@ -35,28 +35,28 @@ use crate::sync::semaphore::Permit;
 /// A page that is not in memory, in the version that a view at commit `at` sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Missing {
-    /// The id of the page.
+    /// The id of the missing page.
     pub(crate) page: PageId,
-    /// The commit of the view.
+    /// The commit that the view shows.
     pub(crate) at: CommitSeq,
 }
 
-/// The reason why an operation could not finish now. Nothing has changed.
+/// The reason why an operation could not finish now. The operation has changed nothing.
 #[derive(Debug, Clone)]
 pub(crate) enum Wait {
-    /// This page must be loaded first.
+    /// The named page must be loaded first.
     Miss(Missing),
-    /// This many frames for private copies must become free first.
+    /// Frames for private copies must become free first.
     Full {
         /// The total number of frames that the operation wants to hold.
         frames: usize,
     },
-    /// The log has no free space for this many bytes yet.
+    /// The log has no space yet for a fragment of this length.
     LogFull {
-        /// The number of bytes.
+        /// The length of the fragment, in bytes.
         len_bytes: usize,
     },
-    /// Waiting does not help: the operation has failed.
+    /// The operation has failed, and waiting does not help.
     Failed(Error),
 }
 
@@ -71,12 +71,13 @@ pub(crate) type Attempt<T> = std::result::Result<T, Wait>;
 
 /// A consistent set of pages: the state of one commit, as one operation reads it.
 pub(crate) trait Pages {
-    /// A page body, in memory and unchanging for as long as the guard lives.
+    /// Guards the body of a page, which stays in memory and unchanged for as long as the guard lives.
     type Page<'a>: Deref<Target = [u8]>
     where
         Self: 'a;
 
-    /// Bytes of a page with its header: fixed for a database. Bodies have `format::HEADER_BYTES` fewer.
+    /// Returns the number of bytes of a page, its header included; it is fixed for a database. Page bodies have
+    /// `format::HEADER_BYTES` fewer.
     fn page_bytes(&self) -> usize;
 
     /// Returns the page. Its checksum was verified when it was loaded; the caller checks that its content is well-formed.
@@ -85,23 +86,24 @@ pub(crate) trait Pages {
     /// Prefetches the page-table entry of a page into the CPU caches. A hint before [`Pages::page`].
     fn expect(&self, _id: PageId) {}
 
-    /// Prefetches these bytes of the page's body, and its first and last bytes, into the CPU caches, if the page is in
-    /// memory. A hint, best given some time after [`Pages::expect`].
+    /// Prefetches a range of bytes of a page's body, and its first and last bytes, into the CPU caches, if the page is
+    /// in memory. A hint, best given some time after [`Pages::expect`].
     fn fetch(&self, _id: PageId, _bytes: Range<usize>) {}
 }
 
-/// Pages with the number of the commit that wrote each of them.
+/// Pages that tell which commit wrote each of them.
 pub(crate) trait Versions: Pages {
-    /// Returns the commit that wrote the page as it is published; private copies do not count. A page that was freed and
-    /// reused was written by a later commit, so an unchanged commit proves that the page was not freed in between.
+    /// Returns the commit that wrote the published version of a page; private copies do not count. A page that was
+    /// freed and reused was written by a later commit, so an unchanged commit proves that the page was not freed in
+    /// between.
     fn written_in(&self, id: PageId) -> Attempt<CommitSeq>;
 }
 
 /// The private copies of one commit (or of one chunk of a large one). As [`Pages`] it shows the newest published pages with
 /// its own copies on top. After any `Wait` the whole `PageCopies` is dropped, so callers need not undo single changes.
 pub(crate) trait PageCopies: Pages {
-    /// Makes sure that this many more pages can be edited or allocated without `Full`. Called before the work, so that no
-    /// work is thrown away half-way. `Full` with more frames than [`Store::copy_frames_max`] says that waiting will not help.
+    /// Ensures that this many more pages can be edited or allocated without `Full`. Called before the work, so that no
+    /// work is lost half-way. `Full` with more frames than [`Store::copy_frames_max`] means that waiting will not help.
     fn reserve(&mut self, frames: usize) -> Attempt<()>;
 
     /// Returns the page for editing: a private copy, made at the first call for a page.
@@ -120,19 +122,21 @@ pub(crate) trait PageCopies: Pages {
     }
 }
 
-/// A request that is not fulfilled yet. Dropping it withdraws the request, but never the operation under way.
+/// A request for pages, frames or log writes that may not be fulfilled yet. Dropping it withdraws the request, but
+/// never an operation in progress.
 pub(crate) trait Ticket: Send + Unpin + 'static {
     /// Is ready when the whole request is fulfilled, or has failed. Otherwise the waker is called when a new poll is
     /// useful; the last waker given counts. Does not submit queued reads: see [`Store::submit`].
     fn poll(&mut self, waker: &Waker) -> Poll<Result<()>>;
 
-    /// Blocks until the request is fulfilled. This thread submits and reaps reads itself: no thread hop.
+    /// Blocks until the request is fulfilled or has failed. The calling thread submits reads and takes their
+    /// completions itself, without another thread.
     fn wait(&mut self) -> Result<()>;
 }
 
 /// A commit that stays readable until this is dropped.
 pub(crate) trait Snapshot: Send + Sync + 'static {
-    /// Returns the commit.
+    /// Returns the commit that the snapshot shows.
     fn seq(&self) -> CommitSeq;
 }
 
@@ -142,7 +146,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     type View<'a>: Versions
     where
         Self: 'a;
-    /// See [`Store::copies`].
+    /// The type that [`Store::copies`] returns: the private copies of a commit.
     type Copies<'a>: PageCopies + Versions
     where
         Self: 'a;
@@ -150,10 +154,10 @@ pub(crate) trait Store: Send + Sync + 'static {
     type Snapshot: Snapshot;
     /// The type that [`Store::request`] returns.
     type Ticket: Ticket;
-    /// See [`Store::begin_range_scan`].
+    /// The type that [`Store::begin_range_scan`] returns: a guard that ends the scan when it is dropped.
     type RangeScan: Send + Sync + 'static;
 
-    /// Bytes of a page with its header.
+    /// Returns the number of bytes of a page, its header included.
     fn page_bytes(&self) -> usize;
 
     /// Returns a view of the visible commit: the last one given to [`Store::set_visible`]. For one attempt of one read.
@@ -165,13 +169,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Returns a view of the last published commit, visible or not: for finding the pages that a commit will touch.
     fn latest_published(&self) -> Self::View<'_>;
 
-    /// Registers the visible commit, so that it stays readable.
+    /// Registers the visible commit, so that it stays readable until the returned snapshot is dropped.
     fn snapshot(&self) -> Self::Snapshot;
 
     /// Returns a view of a snapshot. Its `page` returns `Failed(SnapshotTooOld)` once the store has evicted the snapshot.
     fn view<'a>(&'a self, snapshot: &'a Self::Snapshot) -> Self::View<'a>;
 
-    /// Most frames that one `PageCopies` may ever hold: a commit that needs more publishes in chunks.
+    /// Returns the most frames that one set of `PageCopies` may hold: a commit that needs more publishes in portions.
     fn copy_frames_max(&self) -> usize;
 
     /// Returns the most pages that all tickets together may pin. An operation takes its share of these pins before it waits
@@ -191,7 +195,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Returns the commit that `latest` shows.
     fn visible(&self) -> CommitSeq;
 
-    /// Frees versions that no view can request any more, if many have piled up. Called when no operation waits; does no I/O.
+    /// Frees some of the versions that no view can request any more, if many have piled up. Called when no operation
+    /// waits; does no I/O.
     fn clear_up(&self) {}
 
     /// Requests everything in `waits` (`Miss` and `Full`) together, and queues the reads that this needs without submitting
@@ -200,12 +205,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The ticket owns `permit` and pins at most as many pages as it has permits: surplus waits at the end are ignored.
     fn request(&self, waits: &[Wait], permit: Permit) -> Self::Ticket;
 
-    /// Queues reads of pages that will be needed soon. No operation waits for them; may be ignored under pressure.
+    /// Queues reads of pages that will be needed soon and that no operation waits for yet. May be ignored under
+    /// pressure.
     fn prefetch(&self, pages: &[Missing]);
 
-    /// Reads one page on this thread and blocks until it is read: cheaper than a ticket. Returns true when the caller should
-    /// look the page up again; the page is not pinned, so it may be evicted by then. Returns false when the caller has to
-    /// request the page.
+    /// Reads one page on the calling thread and blocks until it is read, which is cheaper than a ticket. Returns true
+    /// when the caller should look the page up again; the page is not pinned, so it may be evicted by then. Returns
+    /// false when the caller must request the page instead.
     ///
     /// # Errors
     /// The error of the read.
@@ -221,23 +227,25 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// completes reads beside the scan.
     fn begin_range_scan(&self) -> Self::RangeScan;
 
-    /// Like [`Store::submit`], for a caller that does not wait for the reads: may leave them to the background thread of [`Store::begin_range_scan`].
+    /// Submits the queued reads as [`Store::submit`] does, for a caller that does not wait for them: may leave them to
+    /// the background thread of [`Store::begin_range_scan`].
     fn submit_soon(&self);
 
     /// Submits the queued reads if they are enough for one batch, and returns whether it did.
     fn submit_batch(&self) -> bool;
 
-    /// Returns how many times the whole queue has been submitted.
+    /// Returns how many times the whole queue of reads has been submitted.
     fn sent(&self) -> usize;
 
-    /// Reserves blocks for this many pages, so that they can be written even if the disk fills up. Returns `None` when there
-    /// are too few: [`Store::grow`] or a checkpoint may make some free. Hold the result until the pages are published. No I/O.
+    /// Reserves blocks for this many pages, so that the pages can be written even if the disk fills up. Returns `None`
+    /// when too few blocks are free; [`Store::grow`] or a checkpoint may then free some. The caller holds the result
+    /// until the pages are published. Does no I/O.
     fn reserve_blocks(&self, pages: usize, kind: ReservationKind) -> Option<BlockReservation> {
         let _ = (pages, kind);
         Some(BlockReservation::default())
     }
 
-    /// Grows the file. Returns false when the disk has no space. Blocks.
+    /// Grows the data file. Returns false when the disk has no space. Blocks.
     ///
     /// # Errors
     /// Any other error of the disk.
@@ -262,7 +270,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     }
 }
 
-/// Whether a commit waits for the disk.
+/// Determines whether the call of a commit waits until the commit is durable.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -282,12 +290,13 @@ pub enum Durability {
     /// The commit call returns when the commit survives a power cut.
     #[default]
     Sync,
-    /// Returns when the commit is visible. It becomes durable with the next `Sync` commit, checkpoint or `sync`, or soon
-    /// by itself; a power cut before that loses it, never a part of it, and never one before it alone.
+    /// The commit call returns when the commit is visible. The commit becomes durable with the next `Sync` commit,
+    /// checkpoint or `sync`, or soon by itself. A power cut before that loses all of it, never a part of it, and never
+    /// an earlier commit alone.
     Deferred,
 }
 
-/// A position in the log: the end of a record. Later records have larger ones.
+/// A position in the log: the end of a record. Later records have larger positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct LogPosition(pub(crate) u64);
 
@@ -297,7 +306,7 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// The type that [`CommitLog::durable`] returns.
     type Ticket: Ticket;
 
-    /// Returns the most bytes of one fragment.
+    /// Returns the most bytes of one fragment of a record.
     fn fragment_bytes_max(&self) -> usize;
 
     /// Appends a fragment of the record of commit `seq` (the parts, one after the other). A record is its fragments in order,
@@ -308,17 +317,18 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// Returns a ticket that is ready when the log has free space for a fragment of this many bytes.
     fn await_space(&self, len_bytes: usize) -> Self::Ticket;
 
-    /// Refuses all further appends because of `why`: present and later waiters for free space receive that error. Fragments that were
-    /// appended before become durable all the same.
+    /// Refuses all further appends with the error `why`, which present and later waiters for free space receive as
+    /// well. Fragments that were appended before still become durable.
     fn refuse(&self, why: &Error) {
         let _ = why;
     }
 
-    /// Returns a ticket that is ready when everything up to `position` is durable, and starts the write that makes it so. If
-    /// the ticket is dropped before, the log finishes that write on its own thread, if it has one.
+    /// Returns a ticket that is ready when everything up to `position` is durable, and starts the write for it. If the
+    /// ticket is dropped earlier, the log's own thread, if it has one, finishes that write.
     fn durable(&self, position: LogPosition) -> Self::Ticket;
 
-    /// As [`CommitLog::durable`], and also waits until the log states this position itself: later damage to any of it is noticed.
+    /// Returns a ticket as [`CommitLog::durable`] does, which also waits until a later write records that everything up
+    /// to `position` is durable. From then on damage to any of it is detected.
     fn stated(&self, position: LogPosition) -> Self::Ticket {
         self.durable(position)
     }

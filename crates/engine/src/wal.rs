@@ -61,36 +61,37 @@ use crate::format::{CommitSeq, FRAGMENT_HEADER_BYTES, LOG_BLOCK_BYTES};
 use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
 use crate::sync::notifier::Notifier;
 
-/// Most bytes of one group. Up to about this size a durable write takes hardly longer than a small one.
+/// Most bytes of one group. A durable write of up to about this size takes hardly longer than a small one.
 const GROUP_BYTES_MAX: usize = 128 << 10;
-/// Most groups in flight.
+/// Most groups that are in flight at a time.
 const GROUPS_IN_FLIGHT: usize = 4;
-/// Memory of the groups in flight. The reader's window takes no more, and none are in flight while the log is read.
+/// Most bytes of memory of the groups in flight. The reader's window takes no more, and no groups are in flight while
+/// the log is read.
 pub(crate) const GROUPS_IN_FLIGHT_BYTES: usize = GROUP_BYTES_MAX * GROUPS_IN_FLIGHT;
-/// Smallest segment: a few groups.
+/// Smallest size of a segment: a few groups.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
 
-/// Largest segment size. Preparing a segment occasionally delays a commit; this bounds the delay.
+/// Largest size of a segment. The preparation of a segment occasionally delays a commit, and this bounds the delay.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
-/// Called with the newest durable commit, in commit order, before any waiter for that commit is woken.
+/// A function called with the newest durable commit, in commit order, before any waiter for that commit is woken.
 pub(crate) type DurableHook = Box<dyn Fn(CommitSeq) + Send + Sync>;
 
-/// Called after the waiters of a write were woken.
+/// A function called after the waiters of a write were woken.
 pub(crate) type Afterwards = Box<dyn Fn() + Send + Sync>;
 
 /// The options of a log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogOptions {
-    /// Part of every checksum.
+    /// The random number of the database file, which enters every checksum.
     pub(crate) file_id: u64,
-    /// Bytes of a segment, fixed when the log is created.
+    /// Size of a segment in bytes, fixed when the log is created.
     pub(crate) segment_bytes: u64,
-    /// New records wait while the log since the last checkpoint is larger than this.
+    /// Size in bytes of the log since the last checkpoint, beyond which new records wait for a checkpoint.
     pub(crate) log_bytes: u64,
     /// Limit on the bytes of appended fragments that wait in memory.
     pub(crate) buffer_bytes: usize,
-    /// Replaces the random number of an opening, for reproducible tests.
+    /// Fixes the number of an opening, which is random otherwise, for reproducible tests.
     pub(crate) seed: Option<u64>,
 }
 
@@ -111,9 +112,10 @@ struct LogCore {
     options: LogOptions,
     state: Mutex<LogState>,
     writer: Mutex<Writer>,
-    /// The queue for preparing and moving segments, beside the groups in flight: one thread at a time.
+    /// The queue for preparing and moving segments, apart from the queue of the groups in flight. Used by one thread at
+    /// a time.
     grower: Mutex<Box<dyn Queue>>,
-    /// The file, where it can be truncated.
+    /// The log's file, if it can be truncated.
     file: Option<Arc<dyn Disk>>,
     /// Notifies the WAL writer.
     notifier: Notifier,
@@ -122,15 +124,15 @@ struct LogCore {
     /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
     /// `state`, after the hook was called and after the satisfied waiters were taken off the list.
     durable: AtomicU64,
-    /// Bytes of the file's segments. Can be read without the writer's lock, which a leader holds as long as there are
-    /// groups to write.
+    /// Length in bytes of the file's segments. Can be read without the writer's lock, which a leader holds as long as
+    /// there are groups to write.
     file_bytes: AtomicU64,
     /// Notifies the thread that makes checkpoints.
     pressure: Arc<Notifier>,
     counts: Counts,
 }
 
-/// A record fragment that waits to be written, or the rest of one.
+/// A fragment of a record, of which all or the last part waits to be written.
 struct Fragment {
     commit: CommitSeq,
     bytes: Vec<u8>,
@@ -153,23 +155,23 @@ struct Mark {
 struct LogState {
     pending: VecDeque<Fragment>,
     pending_bytes: usize,
-    /// Bytes appended since the log was opened, counting fragments with their headers. `LogPosition`s are on this
-    /// scale.
+    /// Bytes appended since the log was opened, counting fragments with their headers. A `LogPosition` is a value on
+    /// this scale.
     appended: u64,
     durable_commit: CommitSeq,
-    /// The last group that is durable together with all groups before it.
+    /// The sequence number of the last group that is durable together with all groups before it.
     durable_sequence: u64,
-    /// The last durable group that contains a fragment of a record.
+    /// The sequence number of the last durable group that contains a fragment of a record.
     content_sequence: u64,
-    /// The last group that a durable group, or the superblock, records as durable; and its end on the scale of
-    /// `LogPosition`.
+    /// The sequence number of the last group that a durable group, or the superblock, records as durable; `stated` is
+    /// the end of that group on the scale of `LogPosition`.
     stated_sequence: u64,
     stated: u64,
     /// The value of `content_sequence` when the log was opened.
     recovered_content: u64,
-    /// Set when a closing group must be written as soon as nothing else is pending: rule 7.
+    /// Set when a closing group must be written as soon as nothing else is pending (rule 7 of the log).
     wants_closing: bool,
-    /// The commit with a record that has begun and has not ended. Its remaining fragments must not wait for a
+    /// The commit of the record that has begun and not ended. The record's remaining fragments must not wait for a
     /// checkpoint.
     open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
@@ -180,14 +182,14 @@ struct LogState {
     failure: Option<Error>,
     /// The position of the next group in the log.
     position: u64,
-    /// The last group before the first group that a recovery now would replay.
+    /// The last group that a recovery now would not replay: recovery begins after it.
     anchor: Anchor,
     marks: VecDeque<Mark>,
     waiters: Waiters,
     /// True while a group-commit leader exists: from `try_to_lead` until its `waiting::Leadership` is dropped.
     leadership: bool,
     writer_duties: WriterDuties,
-    /// Segments that the file has allocated and synced space for.
+    /// Number of segments for which the file has allocated and synced space.
     slots: u64,
     growth: Growth,
 }
@@ -211,12 +213,12 @@ impl Log {
         Self::open_on(disk, disk, None, options, recovered)
     }
 
-    /// As [`Log::open`], with `to_grow`, the same file opened once more, for preparing and moving segments and for
-    /// truncating the file. The kernel reports a write-back error once to each opening of a file, at its next sync:
-    /// the sync of a new segment must not consume the error of a group.
+    /// Continues or begins a log as [`Log::open`] does. `to_grow` is the same file opened once more, for preparing and
+    /// moving segments and for truncating the file. The kernel reports a write-back error once to each opening of a
+    /// file, at its next sync, so the sync of a new segment must not consume the error of a group.
     ///
     /// # Errors
-    /// As [`Log::open`].
+    /// The disk's error for opening a queue; `NoSpace` without memory.
     pub(crate) fn open_to_grow(
         disk: &dyn Disk,
         to_grow: &Arc<dyn Disk>,
@@ -292,8 +294,8 @@ impl Log {
         debug_assert!(set.is_ok(), "the log has one hook");
     }
 
-    /// Sets a call that the writing thread makes after it has woken the waiters, for work that no waiter needs. Call
-    /// it once.
+    /// Sets the function that the writing thread calls after it has woken the waiters, for work that no waiter needs.
+    /// Call it once.
     pub(crate) fn set_afterwards(&self, afterwards: Afterwards) {
         let set = self.0.afterwards.set(afterwards);
         debug_assert!(set.is_ok(), "the log has one call for afterwards");
@@ -324,9 +326,9 @@ impl Log {
         self.0.lock().poisoned.clone().map_or(Ok(()), Err)
     }
 
-    /// Frees log space for a fragment on this thread, by calling `checkpoint` where necessary. Returns false when
-    /// there is no space yet: commits that other threads have appended and not published are not part of a
-    /// checkpoint, or other threads took the space. Blocks.
+    /// Frees log space for a fragment of `len_bytes` bytes on this thread, by calling `checkpoint` where necessary.
+    /// Returns false when there is no space yet, because other threads took it, or because of commits that other
+    /// threads have appended and not published, which no checkpoint includes yet. Blocks.
     ///
     /// # Errors
     /// `Poisoned` after a failed write; the error of `checkpoint`.
@@ -375,7 +377,7 @@ impl Log {
         self.0.lock().durable_commit
     }
 
-    /// Returns the group after which a recovery from the state of commit `commit` must replay. `commit` is durable.
+    /// Returns the group after which a recovery that starts from the state of `commit`, a durable commit, must replay.
     pub(crate) fn anchor_after(&self, commit: CommitSeq) -> Anchor {
         let state = self.0.lock();
         let younger = |mark: &Mark| mark.starts.is_some_and(|youngest| youngest > commit);
@@ -385,8 +387,8 @@ impl Log {
         before.map_or(state.anchor, |mark| mark.anchor)
     }
 
-    /// Records that a durable superblock names `anchor`: the writing thread may now use the segments before it again.
-    /// Does not wait for a running write.
+    /// Records that a durable superblock names `anchor`, so that the writing thread may use the segments before it
+    /// again. Does not wait for a write in progress.
     pub(crate) fn recycle(&self, anchor: Anchor) {
         {
             let mut state = self.0.lock();
@@ -400,7 +402,7 @@ impl Log {
         self.0.wake_satisfied();
     }
 
-    /// Returns whether there are parts of records after the anchor, which the next opening would replay.
+    /// Returns whether the log has records, or parts of records, after the anchor, which the next opening would replay.
     pub(crate) fn has_records(&self) -> bool {
         let state = self.0.lock();
         !state.pending.is_empty() || state.content_sequence > state.anchor.sequence
@@ -414,19 +416,19 @@ impl Log {
         state.poisoned.is_none() && is_pressed
     }
 
-    /// Prepares for a checkpoint. Returns the number to pass to [`Log::checkpoint_made`]. Blocks.
+    /// Prepares the log for a checkpoint. Returns the number that must be passed to [`Log::checkpoint_made`]. Blocks.
     pub(crate) fn checkpoint_begins(&self) -> u64 {
         self.0.prepare_growth()
     }
 
-    /// Serves the waiting tickets after a checkpoint. Tickets that still lack a segment although the checkpoint has
-    /// freed some get a new one, or are refused with `NoSpace`. Blocks.
+    /// Serves the tickets that wait for log space, after a checkpoint. Tickets that still lack a segment get a new one,
+    /// or are refused with `NoSpace`. Blocks.
     pub(crate) fn checkpoint_made(&self, begun: u64) {
         self.0.settle_growth(begun);
     }
 
-    /// Reports a failed checkpoint. Each caller that waits for the log space it would have freed gets the error once
-    /// and may try again, since the cause need not persist.
+    /// Reports that a checkpoint failed. Each caller that waits for the log space that the checkpoint would have freed
+    /// gets the error once and may try again, since the cause need not persist.
     pub(crate) fn checkpoint_failed(&self, error: &Error) {
         self.0.refuse_space(error);
     }
@@ -466,7 +468,7 @@ impl CommitLog for Log {
             last: last.is_some(),
             given_up: false,
         });
-        // Counted with the header, so that an empty record has a position to wait for too.
+        // Counted with the header, so that an empty record, too, has a position for which a ticket can wait.
         state.pending_bytes += FRAGMENT_HEADER_BYTES + len_bytes;
         state.appended += (FRAGMENT_HEADER_BYTES + len_bytes) as u64;
         let position = LogPosition(state.appended);
@@ -496,7 +498,7 @@ impl CommitLog for Log {
             self.0.counts.space_waits.fetch_add(1, Ordering::Relaxed);
         }
         if !has_log_space || asks {
-            // Rung after the count of failures was read, so the outcome of the checkpoint that this requests answers
+            // Notifies after the count of failures was read, so that the outcome of the requested checkpoint counts for
             // the ticket.
             self.0.pressure.notify();
         }
@@ -517,7 +519,7 @@ impl CommitLog for Log {
 }
 
 impl LogState {
-    /// Returns whether a group, or the superblock, records all durable records as durable.
+    /// Returns whether a durable group, or the superblock, records that all durable records are durable.
     fn is_stated(&self) -> bool {
         self.stated_sequence >= self.content_sequence
     }
@@ -528,7 +530,7 @@ impl LogState {
         wanted && self.pending.is_empty() && !self.is_stated()
     }
 
-    /// Returns whether there is something to write.
+    /// Returns whether the group-commit leader has something to write.
     fn has_work(&self) -> bool {
         !self.pending.is_empty() || self.closing_is_due() || self.growth.must_state
     }
@@ -564,12 +566,12 @@ impl LogCore {
         in_memory && self.has_file_space(state, len_bytes)
     }
 
-    /// Returns whether `len_bytes` more fit into the allowed log size and into the prepared segments.
+    /// Returns whether `len_bytes` more bytes fit into the allowed log size and into the prepared segments.
     fn has_file_space(&self, state: &LogState, len_bytes: usize) -> bool {
         self.has_log_space(state, len_bytes) && self.has_segments(state, len_bytes)
     }
 
-    /// Returns whether `len_bytes` more fit into the allowed log size, where only a checkpoint frees space.
+    /// Returns whether `len_bytes` more bytes fit into the allowed log size; if not, only a checkpoint frees space.
     fn has_log_space(&self, state: &LogState, len_bytes: usize) -> bool {
         // A record that has begun continues regardless of the size of the log, because no checkpoint can pass it.
         state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes

@@ -6,7 +6,7 @@
 
 use super::*;
 
-/// A model of one file: pages in key order, and the block of each.
+/// A model of one file: its pages in key order, and the block of each page.
 struct Pages {
     allocator: BlockAllocator,
     place: Vec<BlockId>,
@@ -17,12 +17,12 @@ struct Pages {
 struct Scan {
     /// Average number of pages in key order that lie in consecutive blocks.
     run_pages: f64,
-    /// Reads per thousand pages, of a scan that asks for `WINDOW` pages at a time, sorts them by block, and reads over gaps
-    /// of up to `GAP_BLOCKS`.
+    /// Number of reads for a thousand pages, in a scan that asks for `WINDOW` pages at a time, sorts them by block, and
+    /// reads over gaps of up to `GAP_BLOCKS`.
     reads_per_1000: f64,
-    /// Bytes read per byte wanted, by that scan.
+    /// Bytes that the scan of `reads_per_1000` reads for each byte of the wanted pages.
     amplification: f64,
-    /// Wanted data that an average read yields, in KiB, with pages of 4 KiB.
+    /// Bytes of wanted pages in an average read of that scan, in KiB, with pages of 4 KiB.
     read_kib: f64,
 }
 
@@ -59,9 +59,9 @@ impl Pages {
         }
     }
 
-    /// Relocates all pages in the order of keys, as `buffer_pool::relocate` does: a checkpoint after every sixteenth of the pages, the
-    /// file no longer than nine eighths of the blocks in use and a few groups. Returns how many pages moved into rows, how many
-    /// moved to make room, and how many found no room.
+    /// Relocates all pages in key order, as `buffer_pool::relocate` does. It makes a checkpoint after every sixteenth
+    /// of the pages, and keeps the file below nine eighths of the blocks in use and a few groups. Returns how many
+    /// pages moved into contiguous runs, how many moved to empty a group, and how many found no run.
     fn compact(&mut self) -> (usize, usize, usize) {
         let (mut moved, mut stayed, mut aside) = (0, 0, 0);
         let (mut after, mut left_behind, mut tidy) = (None, Vec::new(), FxHashSet::default());
@@ -177,7 +177,7 @@ fn compaction_gives_a_scan_its_large_pieces_back_and_the_file_hardly_grows() {
 }
 
 #[test]
-fn where_there_is_no_order_at_all_groups_are_evacuated_to_free_rows() {
+fn groups_of_a_file_without_any_order_are_evacuated_to_free_contiguous_runs() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut pages = Pages::loaded(60_000);
     random.shuffle(&mut pages.place);

@@ -45,7 +45,7 @@ fn a_released_block_is_free_only_after_a_checkpoint_that_began_later() {
 }
 
 #[test]
-fn what_was_never_stored_is_free_at_once_and_where_the_device_failed_after_a_while() {
+fn a_block_never_written_is_free_at_once_and_a_block_whose_write_failed_after_a_while() {
     let mut allocator = BlockAllocator::new(0, 2 * SET_ASIDE_MAX as u64);
     let block = allocator.allocate().unwrap();
     allocator.give_back(block);
@@ -53,7 +53,7 @@ fn what_was_never_stored_is_free_at_once_and_where_the_device_failed_after_a_whi
     allocator.set_aside(block);
     for _ in 0..3 * SET_ASIDE_MAX {
         let other = allocator.allocate().unwrap();
-        assert_ne!(Some(&other), allocator.set_aside.back(), "others come first");
+        assert_ne!(Some(&other), allocator.set_aside.back(), "other blocks come first");
         allocator.set_aside(other);
         assert!(allocator.deferred_blocks() <= SET_ASIDE_MAX as u64);
     }

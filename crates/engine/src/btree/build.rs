@@ -20,26 +20,27 @@ use crate::pages::{Attempt, PageCopies};
 pub(crate) struct Builder {
     tree: Tree,
     body_bytes: usize,
-    /// The cells of each level that are not written yet, leaves first.
+    /// The cells of each level that no written node contains yet, leaves first.
     levels: Vec<OpenNode>,
-    /// Pages allocated so far, as ranges: a load allocates mostly consecutive numbers.
+    /// Pages allocated so far, as ranges of ids: a load allocates mostly consecutive ids.
     pages: PageRuns,
-    /// Pages allocated in this portion, in that order.
+    /// Pages allocated in this portion, in the order of allocation.
     portion: Vec<PageId>,
     /// The page allocated last: the next one is placed beside it.
     last: Option<PageId>,
-    /// The page of values being filled and its bytes in use. Only within a portion: later it may not be in memory.
+    /// The page of values being filled and the number of its bytes in use. `None` at the beginning of a portion,
+    /// because the last page may have been evicted since.
     values: Option<(PageId, usize)>,
-    /// Pages for the next leaves of this portion, the first at the end.
+    /// Pages allocated in advance for the next leaves of this portion; the last element is used first.
     reserved_leaves: Vec<PageId>,
     /// Number of leaves of this portion that refer to pages of values.
     leaves_beside: usize,
-    /// Expected number of such leaves in the next portion: the most of any portion, because some end early for lack of
-    /// frames.
+    /// Expected number of leaves of the next portion that refer to pages of values: the most of any portion so far,
+    /// because some portions end early for lack of frames.
     leaves_expected: usize,
 }
 
-/// The node being filled at one level.
+/// The node being filled at one level of the tree.
 #[derive(Debug, Default)]
 struct OpenNode {
     cells: Cells,
@@ -86,8 +87,8 @@ impl Builder {
         self.reserved_leaves.drain(..).for_each(|page| copies.free(page));
     }
 
-    /// Returns whether this entry goes into the current page of values. A portion should not end before it, since the
-    /// rest of the page would be lost.
+    /// Returns whether this entry's value goes into the current page of values. A portion should not end before such an
+    /// entry, since the rest of the page would be lost.
     pub(crate) fn goes_on_with(&self, key: &[u8], value: &[u8]) -> bool {
         let page_bytes = self.body_bytes + HEADER_BYTES;
         self.values.is_some_and(|(_, used)| used + value.len() <= packed::capacity(page_bytes))
@@ -99,7 +100,7 @@ impl Builder {
         2 * self.levels.len() + 3
     }
 
-    /// Returns the pages allocated so far: all except the root.
+    /// Returns all pages allocated so far; the root is not among them.
     pub(crate) fn pages(&self) -> impl Iterator<Item = PageId> + '_ {
         self.pages.iter()
     }
@@ -118,7 +119,7 @@ impl Builder {
     /// Adds an entry.
     ///
     /// # Errors
-    /// `InvalidCall` when its key is not above the one before it, or too long. After `Full` nothing has changed.
+    /// `InvalidCall` when its key is not above the key before it, or is too long. After `Full` nothing has changed.
     pub(crate) fn push<E: PageCopies>(&mut self, copies: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<()> {
         write::check_size(copies.page_bytes(), key, value)?;
         if self.levels[0].last_key().is_some_and(|last| key <= last) {
@@ -141,11 +142,11 @@ impl Builder {
         Ok(())
     }
 
-    /// Writes the remaining cells, and the root: from then on the tree has the content. After any `Wait` nothing has
+    /// Writes the remaining cells and the root, which makes the content reachable. After any `Wait` nothing has
     /// changed.
     pub(crate) fn finish<E: PageCopies>(&mut self, copies: &mut E) -> Attempt<()> {
         copies.reserve(self.frames_max())?;
-        // The one page that may be missing: asked for before the first change.
+        // The root is the only page that may be missing, so it is looked up before the first change.
         copies.edit(self.tree.root)?;
         let mut level = 0;
         loop {
@@ -164,7 +165,8 @@ impl Builder {
         }
     }
 
-    /// Appends a value to the page of values being filled, or to the next one. A frame for that page is reserved.
+    /// Appends a value to the page of values being filled, or to a new one when the page is full. The caller has
+    /// reserved a frame for a new page.
     fn pack<E: PageCopies>(&mut self, copies: &mut E, value: &[u8]) -> Attempt<Cell<'static>> {
         let capacity = packed::capacity(copies.page_bytes());
         let (page, used) = match self.values {
@@ -228,8 +230,7 @@ impl Builder {
         upper: Option<&[u8]>,
         into: Option<PageId>,
     ) -> Attempt<PageId> {
-        // True when a page of values was begun in this portion: then all or nearly all values of this leaf lie in
-        // such pages.
+        // True when this portion has begun a page of values: then nearly all values of this leaf lie in such pages.
         let is_beside = level == 0 && self.values.is_some();
         self.leaves_beside += usize::from(is_beside);
         let reserved = if is_beside && into.is_none() { self.reserved_leaves.pop() } else { None };

@@ -5,8 +5,8 @@ use crate::format::PageId;
 use crate::pages::{Attempt, Pages, Wait};
 
 impl Tree {
-    /// Returns up to `most` of the leaves below the last parent, in the order of their keys, and the inner nodes from
-    /// the root to them. A root that is a leaf is returned as the only leaf.
+    /// Returns the inner nodes from the root to the last inner node of level 1, and up to `most` of its last leaves in
+    /// key order. If the root is a leaf, it is the only leaf.
     pub(crate) fn last_leaves<P: Pages>(&self, pages: &P, most: usize) -> Attempt<(Vec<PageId>, Vec<PageId>)> {
         let (mut id, mut level) = (self.root, None);
         let mut path = Vec::new();
@@ -28,7 +28,8 @@ impl Tree {
         }
     }
 
-    /// The inner nodes that lead to `to` from the root on, if it is the root or the last node of some level. It is not looked at itself.
+    /// Returns the inner nodes from the root down to the parent of `to`, if `to` is the root or the last node of some
+    /// level. The node `to` itself is not read.
     pub(crate) fn last_way<P: Pages>(&self, pages: &P, to: PageId) -> Attempt<Option<Vec<PageId>>> {
         let (mut id, mut level) = (self.root, None);
         let mut path = Vec::new();
@@ -44,8 +45,8 @@ impl Tree {
         Ok(Some(path))
     }
 
-    /// The leaves below the parent that the keys from `start` on begin in, in the order of their keys, and where the keys of the next
-    /// parent begin; `None` at the end of the table. No leaf is read.
+    /// Returns the leaves of the level-1 node that contains key `start`, in key order, and the first key after that
+    /// node; `None` at the end of the table. No leaf is read.
     pub(crate) fn leaves<P: Pages>(&self, pages: &P, start: &[u8]) -> Attempt<(Vec<PageId>, Option<Vec<u8>>)> {
         let (mut id, mut level) = (self.root, None);
         loop {
@@ -60,7 +61,7 @@ impl Tree {
                     leaves.push(node.child(index)?);
                 }
                 let next = node.upper().map(<[u8]>::to_vec);
-                // Or a scan would go in circles.
+                // Without this check a scan would go in circles.
                 if next.as_ref().is_some_and(|next| next.as_slice() <= start) {
                     return Err(Wait::Failed(node.corrupt("its upper fence is not above the keys that led here")));
                 }

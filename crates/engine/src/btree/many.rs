@@ -11,13 +11,13 @@ use crate::format::PageId;
 use crate::format::node::Cell;
 use crate::pages::{Attempt, Pages};
 
-/// Number of keys to look up in parallel: their prefetched lines fit the first-level cache.
+/// Number of keys that are looked up together: few enough that the lines prefetched for them fit the first-level cache.
 pub(crate) const SIDE_BY_SIDE: usize = 16;
 
-/// The lookup of one key in progress.
+/// The state of the lookup of one key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lookup<'k> {
-    /// The caller's number for the key.
+    /// The caller's number for the key, to tell which result belongs to which key.
     pub(crate) number: usize,
     pub(crate) key: &'k [u8],
     /// The position that the lookup has reached: see [`Position`].
@@ -25,7 +25,7 @@ pub(crate) struct Lookup<'k> {
 }
 
 impl Position {
-    /// Returns the page that the lookup reads next, and which bytes of it.
+    /// Returns the page that the lookup reads next, and the range of bytes to prefetch in it.
     fn place(self) -> (PageId, Range<usize>) {
         match self {
             Self::Node(page, _) => (page, 0..SEARCHED_BYTES),
@@ -38,8 +38,9 @@ impl Position {
 }
 
 impl Tree {
-    /// Looks up each of these keys, best a few at a time ([`SIDE_BY_SIDE`]), as [`Tree::get_from`] does. Returns each
-    /// answer with its lookup and the position that it has reached, in no order.
+    /// Looks up each of these keys together, as [`Tree::get_from`] does each one; it is best to pass a few at a time
+    /// ([`SIDE_BY_SIDE`]). Returns each result with its lookup and the position that the lookup has reached, in no
+    /// particular order.
     pub(crate) fn get_each<'k, P: Pages>(
         &self,
         pages: &P,

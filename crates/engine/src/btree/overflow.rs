@@ -23,21 +23,21 @@ use crate::format::node::{
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::pages::{Attempt, Missing, PageCopies, Pages, Wait};
 
-/// Length of the longest value.
+/// Length of the longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 30;
 const OVERFLOW_HEADER_BYTES: usize = 8;
 
-/// Returns the bytes of a value in one data page.
+/// Returns the number of bytes of a long value that one data page holds.
 pub(crate) const fn data_bytes(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES - OVERFLOW_HEADER_BYTES
 }
 
-/// Returns the number of children of one index page.
+/// Returns the most children that one index page of a long value has.
 const fn fanout(page_bytes: usize) -> usize {
     data_bytes(page_bytes) / CHILD_BYTES
 }
 
-/// Returns whether the value consists of its root page alone.
+/// Returns whether a long value consists of its root page alone.
 pub(crate) const fn is_one_page(page_bytes: usize, value: OverflowRef) -> bool {
     value.len_bytes <= data_bytes(page_bytes) as u64
 }
@@ -54,7 +54,7 @@ pub(crate) fn own_pages<P: Pages>(pages: &P, listed: &[PageId]) -> Vec<PageId> {
     listed.iter().copied().filter(|page| met.insert(*page) && !holds_something_else(*page)).collect()
 }
 
-/// Returns the number of pages on each level of a value of this length, data pages first.
+/// Returns the number of pages on each level of a long value of `len_bytes` bytes, data pages first.
 fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
     let mut counts = vec![len_bytes.div_ceil(data_bytes(page_bytes) as u64).max(1)];
     while let Some(below) = counts.last().filter(|count| **count > 1) {
@@ -63,7 +63,7 @@ fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
     counts
 }
 
-/// Writes one value, over as many `PageCopies` as it takes. Holds 8 bytes for each page.
+/// Writes one long value, over as many sets of `PageCopies` as it needs. Takes 8 bytes of memory for each page.
 #[derive(Debug)]
 pub(crate) struct Writer<'v> {
     value: &'v [u8],
@@ -72,12 +72,13 @@ pub(crate) struct Writer<'v> {
     at: Progress,
 }
 
-/// The position that the writing of a value has reached.
+/// The position that the writing of a long value has reached.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
-    /// The level being written.
+    /// The level being written: 0 for data pages.
     level: u8,
-    /// Pages of the level below to which no page refers yet (at level 0: bytes of the value).
+    /// Number of pages of the level below to which no page refers yet (at level 0: number of bytes of the value not
+    /// written yet).
     rest: usize,
     /// Index in `pages` at which this level begins.
     start: usize,
@@ -94,8 +95,8 @@ impl<'v> Writer<'v> {
         &self.pages
     }
 
-    /// Writes up to `pages_max` (at least 1) more pages. Answers where the value is once all are written.
-    /// After a `Wait` nothing has happened.
+    /// Writes up to `pages_max` (at least 1) more pages. Returns the reference to the value once all its pages are
+    /// written. After a `Wait` nothing has changed.
     pub(crate) fn write<E: PageCopies>(
         &mut self,
         copies: &mut E,
@@ -105,7 +106,8 @@ impl<'v> Writer<'v> {
         let counts = level_counts(copies.page_bytes(), self.value.len() as u64);
         let left = counts.iter().sum::<u64>() as usize - self.pages.len();
         copies.reserve(pages_max.min(left))?;
-        // From here on nothing can wait: the frames are ours, and no page is looked at. But page numbers can run out.
+        // From here on no `Wait` can occur, because the frames are reserved and no page is looked up. But page numbers
+        // can run out.
         let (at, written) = (self.at, self.pages.len());
         for _ in 0..pages_max {
             if let Some(value) = self.written() {
@@ -128,7 +130,7 @@ impl<'v> Writer<'v> {
         }
     }
 
-    /// Writes the next page. The value must not be complete.
+    /// Writes the next page of the value, which must not be complete.
     fn write_page<E: PageCopies>(&mut self, copies: &mut E, near: PageId) -> Attempt<()> {
         let at = &mut self.at;
         if at.rest == 0 && self.pages.len() > at.start {
@@ -159,7 +161,7 @@ impl<'v> Writer<'v> {
     }
 }
 
-/// Reads one value, or lists its pages, in steps: it keeps its progress between attempts, so a value may be longer
+/// Reads one long value, or lists its pages, in steps. It keeps its progress between attempts, so a value may be larger
 /// than the pool. All attempts must look at the same commit.
 #[derive(Debug)]
 pub(crate) struct Reader {
@@ -169,19 +171,19 @@ pub(crate) struct Reader {
     /// The level of the pages in `ids`.
     level: usize,
     ids: Vec<PageId>,
-    /// How many pages of `ids` were read.
+    /// Number of pages of `ids` that were read.
     read: usize,
     below: Vec<PageId>,
-    /// All pages visited, when the reader only lists them.
+    /// All pages visited so far, if the reader only lists them.
     pages: Vec<PageId>,
     data: Vec<u8>,
 }
 
 impl Reader {
-    /// Creates a reader that reads the value.
+    /// Creates a reader that returns the bytes of the value.
     ///
     /// # Errors
-    /// `Corrupt` when the length is impossible.
+    /// `Corrupt` when the reference gives a length above [`VALUE_BYTES_MAX`].
     pub(crate) fn new(page_bytes: usize, value: OverflowRef) -> Result<Self, Error> {
         Self::begin(page_bytes, value, true)
     }
@@ -189,7 +191,7 @@ impl Reader {
     /// Creates a reader that only lists the pages of the value.
     ///
     /// # Errors
-    /// As [`Reader::new`].
+    /// `Corrupt` when the reference gives a length above [`VALUE_BYTES_MAX`].
     pub(crate) fn listing(page_bytes: usize, value: OverflowRef) -> Result<Self, Error> {
         Self::begin(page_bytes, value, false)
     }
@@ -213,8 +215,8 @@ impl Reader {
         })
     }
 
-    /// Reads on as far as pages are in memory. When it meets a page that is not, it names up to `window` pages that it
-    /// wants next in `wanted`, and answers `false`; `true` when it is through.
+    /// Reads on as long as the next pages are in memory, and returns `true` when it has read them all. At a missing
+    /// page it lists up to `window` pages to load in `wanted`, and returns `false`.
     pub(crate) fn advance<P: Pages>(
         &mut self,
         pages: &P,
@@ -256,12 +258,12 @@ impl Reader {
         }
     }
 
-    /// Returns the value, once `advance` has reported the end.
+    /// Returns the bytes of the value, once `advance` has returned `true`.
     pub(crate) fn into_value(self) -> Vec<u8> {
         self.data
     }
 
-    /// Returns the pages, once `advance` has reported the end.
+    /// Returns the pages of the value, once `advance` has returned `true`.
     pub(crate) fn into_pages(self) -> Vec<PageId> {
         self.pages
     }

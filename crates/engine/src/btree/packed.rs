@@ -25,24 +25,26 @@ use crate::pages::{Attempt, PageCopies};
 
 const PACKED_HEADER_BYTES: usize = 8;
 
-/// Returns the bytes of values for which a page has space.
+/// Returns the number of bytes of packed values for which one page has space.
 pub(super) const fn capacity(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES - PACKED_HEADER_BYTES
 }
 
-/// Returns whether packing pays for a value of this size: a page holds at least one more of them than a leaf does.
+/// Returns whether packing saves space for a value of this size: a page of values holds at least one more of them than
+/// a leaf does.
 pub(super) fn is_worth_it(page_bytes: usize, key_bytes: usize, value_bytes: usize) -> bool {
-    // Of a leaf: its header, two fences, and for each entry a slot, a length and the key.
+    // Number of such values in a leaf, which also has a header, two fences, and for each entry a slot, a length and the
+    // key.
     let in_leaf = (page_bytes - HEADER_BYTES - 32 - key_bytes.min(16)) / (value_bytes + 10 + key_bytes);
     value_bytes > page_bytes / 8 && capacity(page_bytes) / value_bytes > in_leaf
 }
 
-/// Makes `body`, which is zeroed, a page of values without any value.
+/// Turns `body`, which is zeroed, into a page of values without any value.
 pub(super) fn init(body: &mut [u8]) {
     body[0] = KIND_PACKED;
 }
 
-/// Appends a value to a page whose values take `used` bytes. The caller ensures that it fits.
+/// Appends a value to a page of values of which `used` bytes are in use. The caller ensures that the value fits.
 pub(super) fn append(page: PageId, body: &mut [u8], used: usize, value: &[u8]) -> Result<PackedRef, Error> {
     let live = live(page, body)?;
     let offset = PACKED_HEADER_BYTES + used;
@@ -51,10 +53,10 @@ pub(super) fn append(page: PageId, body: &mut [u8], used: usize, value: &[u8]) -
     Ok(PackedRef { page, offset: offset as u16, len_bytes: value.len() as u16 })
 }
 
-/// Returns the value to which a leaf refers.
+/// Returns a packed value, to which a leaf refers by `at`.
 ///
 /// # Errors
-/// `Corrupt` when the page has no value there.
+/// `Corrupt` when `at` lies outside of the values of the page.
 pub(crate) fn value(at: PackedRef, body: &[u8]) -> Result<&[u8], Error> {
     live(at.page, body)?;
     let start = usize::from(at.offset);
@@ -62,10 +64,10 @@ pub(crate) fn value(at: PackedRef, body: &[u8]) -> Result<&[u8], Error> {
     value.ok_or_else(|| Error::corrupt_page(at.page, "a leaf refers to a value outside of it"))
 }
 
-/// Returns the number of values of the page to which a leaf refers.
+/// Returns how many values of this page some leaf still refers to.
 ///
 /// # Errors
-/// `Corrupt` when it is no page of values.
+/// `Corrupt` when this is not a page of values.
 pub(crate) fn live(page: PageId, body: &[u8]) -> Result<u16, Error> {
     match body.first_chunk::<PACKED_HEADER_BYTES>() {
         Some([KIND_PACKED, _, low, high, ..]) => Ok(u16::from_le_bytes([*low, *high])),
@@ -73,12 +75,12 @@ pub(crate) fn live(page: PageId, body: &[u8]) -> Result<u16, Error> {
     }
 }
 
-/// Sets the number of values of the page to which a leaf refers.
+/// Sets how many values of this page some leaf still refers to.
 pub(crate) fn set_live(body: &mut [u8], live: u16) {
     body[2..4].copy_from_slice(&live.to_le_bytes());
 }
 
-/// Replaces a value by another of the same length.
+/// Overwrites a packed value with another value of the same length.
 pub(super) fn replace<E: PageCopies>(copies: &mut E, at: PackedRef, with: &[u8]) -> Attempt<()> {
     value(at, &copies.page(at.page)?)?;
     let start = usize::from(at.offset);
@@ -86,7 +88,8 @@ pub(super) fn replace<E: PageCopies>(copies: &mut E, at: PackedRef, with: &[u8])
     Ok(())
 }
 
-/// Decrements the count of live values when a reference is removed; frees the page when the count reaches zero.
+/// Decrements a page's count of live values when a leaf drops its reference to one of them; frees the page when the
+/// count reaches zero.
 pub(super) fn release<E: PageCopies>(copies: &mut E, at: PackedRef) -> Attempt<()> {
     let live = live(at.page, &copies.page(at.page)?)?;
     if live > 1 {

@@ -18,7 +18,7 @@ use crate::sync::semaphore::Permit;
 
 mod hostile;
 
-/// Repeats an attempt until no page is missing, keeping the loaded pages, as the callers of the tree do.
+/// Repeats an attempt, keeping the loaded pages, until no page is missing, as the callers of the tree do.
 fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Result<R> {
     let mut tickets = Vec::new();
     for _ in 0..10_000 {
@@ -35,7 +35,7 @@ fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Res
     panic!("10,000 attempts were not enough");
 }
 
-/// Applies one commit.
+/// Makes `change` as one commit, repeating it while pages are missing, and makes the commit visible.
 fn commit<R>(
     store: &MemoryStore,
     seq: &mut CommitSeq,
@@ -69,7 +69,7 @@ fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direct
             (key, ValueRef::Overflow(_)) => key.len(),
         };
         let before_the_last = (0..chunk.len().saturating_sub(1)).map(bytes_of).sum::<usize>();
-        // To the end of a page of values, which holds seven at most; their keys lie in the leaf.
+        // A portion ends with a page of values, which holds seven values at most; their keys lie in the leaf.
         let page_bytes = store.latest().page_bytes();
         let bytes_max = most.bytes + page_bytes + 7 * (page_bytes / 4);
         assert!(
@@ -84,8 +84,8 @@ fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direct
     all
 }
 
-/// Checks the whole tree: each node is well-formed, within the fences of its parent, and reached once. Returns its
-/// pages.
+/// Checks the whole tree: each node is well-formed, lies within the fences of its parent, and is reached once. Returns
+/// the pages of the tree.
 fn check_tree(store: &MemoryStore, tree: Tree) -> HashSet<PageId> {
     let view = store.latest();
     let (mut met, mut values) = (HashSet::new(), BTreeMap::new());
@@ -156,7 +156,7 @@ fn follows_the_model(page_bytes: usize, steps: Vec<Step>, residency: Residency) 
     follows_the_model_from(BTreeMap::new(), page_bytes, steps, residency);
 }
 
-/// Checks that a tree behaves like a model, beginning with a tree made by the builder.
+/// Checks that a tree behaves like a map: builds it from `model`, then applies `steps` to both and compares them.
 fn follows_the_model_from(
     mut model: BTreeMap<Vec<u8>, Vec<u8>>,
     page_bytes: usize,
@@ -214,7 +214,8 @@ proptest! {
         follows_the_model(512, steps, Residency::Chance(seed));
     }
 
-    /// Values that a build puts into pages of their own, and the steps then replace, remove, and move from leaf to leaf.
+    /// The build packs values of these lengths into pages of values; the steps then replace them, remove them, and move
+    /// them from leaf to leaf.
     #[test]
     fn a_tree_that_was_built_does_what_a_map_does(
         map in prop::collection::btree_map(keys(512), (70usize..=128, any::<u8>()), 0..200),
@@ -355,7 +356,7 @@ fn ascending_keys_leave_full_leaves() {
 }
 
 #[test]
-fn too_long_a_key_is_the_callers_mistake() {
+fn a_key_that_is_too_long_is_an_invalid_call() {
     let (store, mut seq, tree) = new_tree(4096, Residency::Everything);
     let longest = vec![1; key_bytes_max(4096)];
     commit(&store, &mut seq, |copies| tree.put(copies, &longest, Cell::Inline(b""))).unwrap();
@@ -425,7 +426,7 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
                         match answer {
                             Ok(value) => found[lookup.number] = value,
                             Err(wait) => {
-                                // Each goes on where it is, or begins again, by turns.
+                                // By turns a lookup continues at its position or begins again.
                                 let again = lookup.number.is_multiple_of(3);
                                 let position = if again { tree.start() } else { lookup.position };
                                 missed.push(Lookup { position, ..lookup });
@@ -471,7 +472,7 @@ fn the_leaves_of_a_portion_lie_together_before_their_values() {
         let body = drive(&store, || view.page(**page)).unwrap();
         Node::open(**page, &body).is_ok_and(|node| node.level() == 0)
     };
-    // The first does not know yet how many there will be.
+    // The first portion does not know yet how many leaves there will be.
     for portion in &portions[1..] {
         let leaves: HashSet<_> = portion.iter().filter(is_leaf).copied().collect();
         let values: HashSet<_> = portion - &leaves;
@@ -513,9 +514,9 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
                 Position::Node(page, _) => page,
                 Position::Value(at) => at.page,
             };
-            assert_eq!(next, missing.page, "it stands before the page that is missing");
+            assert_eq!(next, missing.page, "the position names the missing page");
             looks += 1;
-            // The page before it is not there any more.
+            // The page that was held before is no longer in memory.
             held = Some(store.request(&[wait], Permit::any()));
         };
         drop(held);

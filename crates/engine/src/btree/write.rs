@@ -22,9 +22,9 @@ use super::packed;
 /// The value that a change replaced. A short value is not copied out, because no caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplacedValue {
-    /// A value in its leaf or in a page of values.
+    /// The value lay in its leaf or in a page of values.
     Short,
-    /// A value in overflow pages, which the caller must free.
+    /// The value lay in overflow pages, which the caller must free.
     Long(OverflowRef),
 }
 
@@ -37,7 +37,7 @@ impl From<Cell<'_>> for ReplacedValue {
     }
 }
 
-/// An inner node on the way down, and the index of the child that was followed.
+/// One step of the path from the root to a leaf: an inner node and the index of the child that was followed.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     page: PageId,
@@ -45,7 +45,7 @@ struct Step {
 }
 
 impl Tree {
-    /// Allocates the root of a new, empty tree near `near`.
+    /// Creates an empty tree: allocates its root, near the page `near`.
     pub(crate) fn create<E: PageCopies>(copies: &mut E, table: crate::format::TableId, near: PageId) -> Attempt<Self> {
         let (root, body) = copies.allocate(near)?;
         edit::init(body, &NodeSpec { level: 0, table, lower: &[], upper: None, first_child: None });
@@ -99,12 +99,13 @@ impl Tree {
         Ok(old)
     }
 
-    /// Removes `key`. Returns the removed value.
+    /// Removes `key`. Returns the removed value, if the key was present.
     pub(crate) fn delete<E: PageCopies>(&self, copies: &mut E, key: &[u8]) -> Attempt<Option<ReplacedValue>> {
         self.delete_beside(copies, key, &[])
     }
 
-    /// Removes `key`, and joins no node with one of `unreadable`. Returns the removed value.
+    /// Removes `key`, and merges no node with a page in `unreadable`. Returns the removed value, if the key was
+    /// present.
     pub(crate) fn delete_beside<E: PageCopies>(
         &self,
         copies: &mut E,
@@ -141,8 +142,8 @@ impl Tree {
         }
     }
 
-    /// Replaces the content of `page` by `cells`, spread over several nodes, and updates the parent. `append` says
-    /// that the last cell is new: ascending keys then leave full nodes behind.
+    /// Replaces the content of `page` by `cells`, spread over several nodes, and updates the parent. `append` means
+    /// that the last cell is new: then ascending keys leave full nodes behind.
     fn split<E: PageCopies>(
         &self,
         copies: &mut E,
@@ -207,7 +208,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Joins `page` with a neighbour when both fit well into one node, and goes on with the parent, which lost a key.
+    /// Merges `page` with a neighbour when both fit well into one node, and goes on with the parent, which lost a key
+    /// by that.
     fn merge_up<E: PageCopies>(
         &self,
         copies: &mut E,
@@ -239,7 +241,7 @@ impl Tree {
         self.lower_root(copies)
     }
 
-    /// Joins children `left` and `left + 1` of `parent` when that leaves a quarter of the node free.
+    /// Merges children `left` and `left + 1` of `parent` when at least a quarter of the joint node would be free.
     fn merge<E: PageCopies>(
         &self,
         copies: &mut E,
@@ -298,7 +300,8 @@ impl Tree {
     }
 }
 
-/// Describes a cell that is to be removed, with the reference if its value is packed.
+/// Returns the reference of a leaf's cell, if its value is packed, and the value in the form in which a change reports
+/// it as replaced.
 fn old<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, ReplacedValue)> {
     let page = copies.page(leaf)?;
     let cell = Node::open(leaf, &page)?.cell(index)?;
@@ -331,17 +334,19 @@ pub(super) fn check_size(page_bytes: usize, key: &[u8], value: Cell<'_>) -> Resu
     }
 }
 
-/// Returns the fence between piece `left` and the next one.
+/// Returns the fence between `left`, a run of cells of a node being split, and the next run.
 fn fence(cells: &Cells, level: u8, left: &Range<usize>) -> Vec<u8> {
     if level == 0 {
         separator(cells.key(left.end - 1), cells.key(left.end)).to_vec()
     } else {
-        // The key between two pieces of an inner node moves up; its child is the first of the right piece.
+        // The key between two runs of an inner node moves up to the parent; its child is the first child of the right
+        // run.
         cells.key(left.end).to_vec()
     }
 }
 
-/// Cuts `cells` into as few runs as fit into nodes like `node`. Between runs of an inner node one cell is left out: it moves up.
+/// Cuts the cells of a node into as few runs as fit into nodes of its level. In an inner node one cell is left out
+/// between two runs: it moves up to the parent.
 fn partition(cells: &Cells, node: &Node<'_>, append: bool, body_bytes: usize) -> Attempt<Vec<Range<usize>>> {
     let (count, level) = (cells.len(), node.level());
     let gap = usize::from(level > 0);
@@ -368,7 +373,7 @@ fn partition(cells: &Cells, node: &Node<'_>, append: bool, body_bytes: usize) ->
     let mut pieces = Vec::new();
     let mut start = 0;
     while start < count {
-        // Ends that leave nothing for an inner node after the cell that moves up are no ends.
+        // In an inner node a run may not end where no cell is left after the one that moves up.
         let mut ends = (start + 1..=count).rev().filter(|end| *end == count || end + gap < count);
         let Some(end) = ends.find(|end| fits(&(start..*end))) else {
             return Err(node.corrupt("it holds a cell that fits into no node").into());

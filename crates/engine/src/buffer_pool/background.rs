@@ -17,12 +17,12 @@ use crate::background;
 use crate::error::Result;
 use crate::format::PageId;
 
-/// Most frames freed at a time while many of them must be written first.
+/// Most frames freed in one round while dirty pages must be written for that.
 const WRITE_BATCH_MAX: usize = 1024;
-/// The pause of the background writer before it submits reads again that the queue has refused.
+/// The pause of the background writer before it submits reads again that the read queue has refused.
 const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// The state and the loop of the background writer.
+/// The background writer: its state and its loop.
 pub(super) struct BackgroundWriter {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
@@ -46,17 +46,17 @@ impl BackgroundWriter {
         &self.signal
     }
 
-    /// Runs one round of the background writer. Returns the time to sleep afterwards unless the thread is woken; a
-    /// round never wakes its own thread.
+    /// Runs one round of the background writer. Returns the time to sleep afterwards, unless its thread is woken
+    /// earlier; a round never wakes its own thread.
     pub(super) fn round(&self, now: Instant) -> Duration {
         self.versions.sweep_all();
         let batch = self.evictor.batch();
         let frames = self.versions.frames();
         let low_water = frames.reserve() + batch;
-        // Pins that this round ends wake nothing.
+        // Pins that this round removes wake no thread.
         let starving = self.signal.set_starving(false);
         if starving {
-            // Before the writes, which take their time.
+            // Done before the writes, which take longer.
             self.evictor.free_clean_frames(batch);
         }
         let soon = self.signal.take_soon();
@@ -67,7 +67,7 @@ impl BackgroundWriter {
         let writers_wait = self.versions.frame_waits().has_waiters();
         let must_write = (many_dirty || writers_wait) && !self.signal.has_soon();
         if starving || must_write || frames.free_count() < low_water {
-            // Dirty pages go out many at a time, in a few large operations side by side; and writers go on writing meanwhile.
+            // Many dirty pages are written at a time, in a few large operations in parallel, while writers continue.
             freed = self.evictor.free_frames(if many_dirty || writers_wait {
                 batch.max(frames.count() / 16).min(WRITE_BATCH_MAX)
             } else {
@@ -91,16 +91,16 @@ impl BackgroundWriter {
         }
     }
 
-    /// Sends reads that wait for frames. Done at every round: a thread that finds no frame for its reads sets the flag and leaves,
-    /// perhaps after frames were freed, and perhaps while it still has the queue. Reads that find none now wake nothing, as the
-    /// round has looked for frames.
+    /// Submits the reads that wait for frames. Every round does this, because a thread that finds no frame for its
+    /// reads only sets a flag, perhaps after frames were freed or while it still has the read queue. A read that finds
+    /// no frame here wakes no thread, as this round has just looked for frames.
     fn offer_reads(&self) {
         self.signal.set_starving(true);
         self.reads.send();
         if !self.reads.scheduler().is_short_of_frames() {
             self.signal.set_starving(false);
             if self.reads.scheduler().is_short_of_frames() {
-                // Some were requested in between, and woke nothing.
+                // Some reads were requested in between, and woke no thread.
                 self.signal.set_starving(true);
             }
         }
@@ -109,7 +109,7 @@ impl BackgroundWriter {
     /// Writes the dirty pages of the list. A page whose write fails stays dirty until an eviction or a checkpoint
     /// writes it.
     fn write_early(&self, mut pages: Vec<PageId>) {
-        // Each once: the frames of one call are all checked before the first of them is written.
+        // Each page once, because all frames of one call are checked before the first of them is written.
         pages.sort_unstable();
         pages.dedup();
         let dirty_of = |page: &PageId| match self.versions.pages().checkpoint_place(*page, NEWEST) {
@@ -119,7 +119,8 @@ impl BackgroundWriter {
         let dirty: Vec<_> = pages.iter().filter_map(dirty_of).collect();
         if !dirty.is_empty() {
             let frames: Vec<_> = dirty.iter().map(|item| (item.frame, item.page)).collect();
-            // The error is dropped: an operation that needs the frames, or the pages on disk, tries again and reports its error.
+            // The error is dropped, because an operation that needs these frames, or these pages on disk, writes again
+            // and reports its own error.
             let _ = self.writer.write_frames(dirty);
             // No operation has requested them yet, so they are evicted before pages that were requested.
             self.evictor.probation().add(frames.into_iter());
@@ -127,7 +128,7 @@ impl BackgroundWriter {
     }
 }
 
-/// The background threads of a pool; they end when this is dropped.
+/// The background threads of a pool; dropping this ends them.
 pub(crate) struct BackgroundThreads {
     reads: Weak<Reads>,
     signal: Arc<WriterSignal>,
@@ -136,7 +137,7 @@ pub(crate) struct BackgroundThreads {
 }
 
 impl BackgroundThreads {
-    /// Starts the threads. They keep the pool alive only during a round.
+    /// Starts the background threads of a pool. They keep the pool alive only during a round.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.

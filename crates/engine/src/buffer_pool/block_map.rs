@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::word_array::WordArray;
 use crate::format::{Location, NodeId, PageId, entries_per_node, levels_for};
 
-/// The page table that the next checkpoint will write: the location of each page, and of each node of the table itself.
+/// The page table that the next checkpoint will write: the location of each page and of each node of the table itself.
 #[derive(Debug)]
 pub(crate) struct BlockMap {
     words: WordArray,
@@ -69,7 +69,7 @@ impl BlockMap {
         self.nodes.len() as u64
     }
 
-    /// Returns a bound of the page ids: pages exist only below it.
+    /// Returns the end of the page ids: pages exist only below it.
     pub(crate) fn page_count(&self) -> u64 {
         self.page_count
     }
@@ -78,12 +78,13 @@ impl BlockMap {
         self.page_count = page_count;
     }
 
-    /// Levels of the table.
+    /// Returns the number of levels of the table's nodes.
     pub(crate) fn levels(&self) -> u32 {
         levels_for(self.page_count, self.page_bytes)
     }
 
-    /// Returns the leaves changed since the last call. The caller writes them, or gives them back with `mark_dirty`.
+    /// Returns the numbers of the leaf nodes changed since the last call. The caller writes them, or gives them back
+    /// with `mark_dirty`.
     pub(crate) fn take_dirty_leaves(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.dirty_leaves)
     }
@@ -92,7 +93,7 @@ impl BlockMap {
         self.dirty_leaves.extend(leaves);
     }
 
-    /// Returns the entries of a node, as words.
+    /// Returns the entries of a node of the table, as they are encoded on disk.
     pub(crate) fn entries(&self, node: NodeId) -> Vec<u64> {
         let per_node = entries_per_node(self.page_bytes);
         let range = node.index * per_node..(node.index + 1) * per_node;
@@ -108,14 +109,14 @@ impl BlockMap {
         entries
     }
 
-    /// Returns the pages from `from` on with their places, in order. Takes time for the parts of the table that exist,
-    /// independent of the page count.
+    /// Returns the pages from page `from` on with their locations, in order. Takes time for the nodes that exist,
+    /// however large the page ids are.
     pub(crate) fn pages_from(&self, from: PageId) -> impl Iterator<Item = (PageId, Location)> + '_ {
         let stored = self.words.stored(from, self.page_count);
         stored.filter_map(|(page, word)| Some((page, Location::from_word(word)?)))
     }
 
-    /// Returns every node of the table with its location.
+    /// Returns every node of the table that was ever written, with its location.
     pub(crate) fn node_places(&self) -> impl Iterator<Item = (NodeId, Location)> + '_ {
         self.nodes.iter().map(|(node, at)| (*node, *at))
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::format::{CommitSeq, PageId};
 
-/// Memory of one range: key and value in a tree of the standard library, which is two thirds full as a rule.
+/// Bytes of memory of one range: key and value in a B-tree of the standard library, which is two thirds full as a rule.
 const RANGE_BYTES: usize = (size_of::<u64>() + size_of::<ChangedRange>()) * 3 / 2 + 4;
 
 /// Pages with the number of the commit that changed each of them last.
@@ -13,14 +13,14 @@ const RANGE_BYTES: usize = (size_of::<u64>() + size_of::<ChangedRange>()) * 3 / 
 /// Invariant: ranges neither overlap nor are empty, and two that touch have different commits.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedPages {
-    /// The ranges, by their first page.
+    /// The ranges, each under its first page.
     ranges: BTreeMap<u64, ChangedRange>,
     pages: u64,
     /// Number of ranges that the last checkpoint could not remove because later commits changed their pages.
     left: usize,
 }
 
-/// The value of a range: its end, and the last commit that changed its pages.
+/// One range of changed pages: its end, and the last commit that changed its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChangedRange {
     end: u64,
@@ -28,7 +28,7 @@ struct ChangedRange {
 }
 
 impl ChangedPages {
-    /// Returns the last commit that changed a page, if it is in the list.
+    /// Returns the last commit that changed a page; `None` when the page is not in the list.
     pub(crate) fn get(&self, page: PageId) -> Option<CommitSeq> {
         self.range_of(page.0).map(|(_, range)| range.commit)
     }
@@ -65,8 +65,9 @@ impl ChangedPages {
         ranges.flat_map(move |(start, range)| (*start).max(from.0)..range.end.min(end.0)).map(PageId)
     }
 
-    /// Removes the pages of up to `ranges_max` ranges from page `from` on that were changed last in `commit` or before. Answers how many
-    /// ranges it looked at, and the page to go on from; `None` when there is nothing behind them. `from` begins no range in its middle.
+    /// Examines up to `ranges_max` ranges from page `from` on, which must not lie inside a range, and removes the
+    /// ranges that were changed last in `commit` or before. Returns how many ranges it examined, and the page to go on
+    /// from, or `None` at the end of the list.
     pub(crate) fn forget(&mut self, from: PageId, commit: CommitSeq, ranges_max: usize) -> (usize, Option<PageId>) {
         let some: Vec<(u64, ChangedRange)> =
             self.ranges.range(from.0..).take(ranges_max).map(|(start, range)| (*start, *range)).collect();

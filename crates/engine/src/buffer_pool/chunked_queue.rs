@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-/// Capacity of a piece that `push` begins.
+/// Capacity of a piece that `push` begins, in elements.
 const PIECE: usize = 1024;
 
-/// A queue in pieces of bounded size, so that no single call moves many elements.
+/// A queue that keeps its elements in pieces of bounded size, so that no single call moves many elements.
 #[derive(Debug)]
 pub(super) struct ChunkedQueue<T> {
     /// The pieces, none of them empty.
@@ -38,7 +38,7 @@ impl<T> ChunkedQueue<T> {
         }
     }
 
-    /// Adds a list at the end, without looking at its elements.
+    /// Adds a list at the end as one piece, without moving its elements.
     pub(super) fn push_all(&mut self, list: Vec<T>) {
         if !list.is_empty() {
             self.len += list.len();
@@ -46,7 +46,7 @@ impl<T> ChunkedQueue<T> {
         }
     }
 
-    /// Adds all elements of another queue at the end, a piece (about a thousand elements) at each step.
+    /// Adds all elements of another queue at the end, moving whole pieces (of about a thousand elements each).
     pub(super) fn append(&mut self, mut other: Self) {
         self.len += other.len;
         self.pieces.append(&mut other.pieces);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_comes_out_once_and_in_order() {
+    fn every_element_comes_out_once_and_in_order() {
         let mut queue = ChunkedQueue::default();
         (0..3000).for_each(|number| queue.push(number));
         queue.push_all((3000..5000).collect());

@@ -14,10 +14,10 @@ use crossbeam_epoch::{Collector, Guard, LocalHandle};
 /// Most pools whose epoch handles a thread keeps, so that it can alternate between them without registering again.
 const HANDLES_MAX: usize = 8;
 
-/// The source of a pool's epoch guards.
+/// The epoch collector of a pool, which hands out epoch guards.
 pub(super) struct Epochs {
     collector: Collector,
-    /// Dropped with the pool: a thread sees by it which of its handles belong to pools that are gone.
+    /// Dropped with the pool, so that a thread can tell which of its handles belong to pools that no longer exist.
     alive: Arc<()>,
 }
 
@@ -36,8 +36,8 @@ impl Epochs {
         Self { collector: Collector::new(), alive: Arc::new(()) }
     }
 
-    /// Pins the current epoch. Nothing is pinned or dropped while the cell of handles is borrowed, because both may run
-    /// deferred calls.
+    /// Pins the current epoch. Nothing is pinned or dropped while the thread's list of handles is borrowed, because
+    /// both may run deferred calls.
     #[inline]
     pub(super) fn pin(&self) -> Guard {
         let last = HANDLES.try_with(|handles| {
@@ -65,7 +65,7 @@ impl Epochs {
         }
         let handle = Rc::new(self.collector.register());
         let new = ThreadHandle { handle: Rc::clone(&handle), pool: Arc::downgrade(&self.alive) };
-        // Not kept when the thread is ending: the guard alone keeps it alive.
+        // A thread that is ending keeps no handle: the guard alone keeps the registration alive.
         let gone = HANDLES.try_with(|handles| {
             let mut handles = handles.borrow_mut();
             let is_of_use = |handle: &mut ThreadHandle| handle.pool.strong_count() > 0;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_of_others_hold_nothing_up() {
+    fn guards_of_other_pools_delay_no_reclamation() {
         let (of_others, mine) = (Epochs::new(), Epochs::new());
         let _held = (crossbeam_epoch::pin(), of_others.pin());
         let ran = Arc::new(AtomicBool::new(false));

@@ -19,29 +19,31 @@ use super::write::Writer;
 use super::writer_signal::WriterSignal;
 use crate::budget::{Budget, STEPS_MAX};
 
-/// Rounds of the clock without an evictable frame after which a search ends: one more than the highest usage count.
+/// Most rounds of the clock in one search for frames. A frame with the highest usage count is evicted in the fourth
+/// round at the latest, so one more round than that is enough.
 const ROUNDS: usize = 5;
-/// Frames that the clock may inspect for each frame wanted by a caller that cannot wait.
+/// Number of frames that the clock may inspect for each wanted frame when the caller cannot wait.
 const STEPS_AT_ONCE: usize = 16;
-/// The share of the frames that is kept free for batches of reads, as a divisor; at most `STOCK_MAX` frames.
+/// Number of frames that are kept free for batches of reads, as a divisor of all frames; at most `STOCK_MAX`.
 const STOCK_SHARE: usize = 64;
 const STOCK_MAX: usize = 256;
-/// A page on probation counts one use: by the operation that requested it.
+/// Highest usage count with which a page in the probationary queue counts as not used again: the operation that
+/// requested it counts as one use.
 const PROBATION_USES_MAX: u8 = 1;
-/// Frames evicted together when a read finds none free, to share the cost of one epoch.
+/// Number of frames evicted together when a read finds none free, to share the cost of one epoch.
 const EVICTED_TOGETHER: usize = 64;
 /// Most frames evicted at once for a writer that waits.
 const EVICTED_FOR_WRITER_MAX: usize = 256;
 /// Attempts of a writer to evict frames itself before it waits for the background writer.
 const TRIES: usize = 3;
 
-/// Frees frames of a pool by evicting pages.
+/// Frees the frames of a pool by evicting pages.
 pub(super) struct Evictor {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
     signal: Arc<WriterSignal>,
     probation: ProbationaryQueue,
-    /// The clock's hand: the frame that it looks at next.
+    /// The clock's hand: the number of the frame that it inspects next.
     clock: Mutex<usize>,
 }
 
@@ -56,7 +58,7 @@ impl Evictor {
         }
     }
 
-    /// Returns the queue of the pages that were read and not used again yet.
+    /// Returns the queue of the pages that were read from disk and not used again yet.
     pub(super) fn probation(&self) -> &ProbationaryQueue {
         &self.probation
     }
@@ -66,7 +68,7 @@ impl Evictor {
         (self.versions.frames().count() / 16).clamp(4, 128)
     }
 
-    /// Takes a frame for a read; when none is free, evicts a few frames and takes one of them.
+    /// Takes a free frame for a read; when none is free, evicts a few frames and takes one of them.
     pub(super) fn frame_for_read(&self) -> Option<OwnedFrame> {
         self.versions.frames().take_for_read().or_else(|| {
             self.free_clean_frames(EVICTED_TOGETHER);
@@ -74,7 +76,7 @@ impl Evictor {
         })
     }
 
-    /// Takes `count` frames for reads that are submitted together, or as many as there are.
+    /// Takes up to `count` frames for reads that are submitted together.
     pub(super) fn frames_for_reads(&self, count: usize) -> Vec<OwnedFrame> {
         let mut frames = Vec::with_capacity(count);
         self.versions.frames().take_some_for_read(count, &mut frames);
@@ -96,8 +98,8 @@ impl Evictor {
         memory
     }
 
-    /// Lets an operation wait for frames for private copies, and evicts clean frames for it at once. The caller ends the wait with
-    /// [`FrameWaitQueue::leave`](super::frame_wait_queue::FrameWaitQueue::leave).
+    /// Enters an operation into the queue of waiters for frames for private copies, and evicts clean frames for it at
+    /// once. The caller ends the wait with [`FrameWaitQueue::leave`](super::frame_wait_queue::FrameWaitQueue::leave).
     pub(super) fn wait_for_frames(&self, waiter: &Arc<Waiter>) {
         self.versions.frame_waits().enter(waiter);
         for _ in 0..TRIES {
@@ -105,16 +107,16 @@ impl Evictor {
             if lacking == 0 {
                 break;
             }
-            // Pages that need no write leave at once, as they do for reads.
+            // Pages that need no write are evicted at once, as for reads.
             self.free_clean_frames(lacking.clamp(EVICTED_TOGETHER, EVICTED_FOR_WRITER_MAX));
             self.versions.frame_waits().grant();
         }
         self.signal.wake();
     }
 
-    /// Frees about `want` frames, writing dirty pages if it must. Returns how many frames became free, will be soon, or became
-    /// clean. Waits for the device. When pages cannot be written, the waiters for frames to write in receive the error; readers
-    /// go on with frames that can be evicted without a write.
+    /// Frees about `want` frames, and writes dirty pages where necessary. Returns how many frames became free, will
+    /// soon be free, or became clean. Waits for the device. When pages cannot be written, the operations that wait for
+    /// frames for private copies get the error; readers go on with frames that can be evicted without a write.
     pub(super) fn free_frames(&self, want: usize) -> usize {
         self.versions.help_epoch();
         let swept = self.versions.sweep_all();
@@ -152,8 +154,8 @@ impl Evictor {
         freed.max(swept) + written
     }
 
-    /// Frees about `want` frames that need no write, with a bounded amount of work and without waiting: for threads that need
-    /// frames now, executors' threads included. Where this finds too few, the background writer must write.
+    /// Frees about `want` frames that need no write, with bounded work and without waiting, so that executors' threads
+    /// can call it. When it finds too few, the background writer must write dirty pages.
     pub(super) fn free_clean_frames(&self, want: usize) {
         if self.versions.sweep() > 0 {
             return;
@@ -165,8 +167,8 @@ impl Evictor {
         self.versions.sweep();
     }
 
-    /// Evicts `want` frames for reads to come when few are free: an evicted frame is free only after an epoch, which takes a moment
-    /// while other threads read pages. Otherwise as [`Evictor::free_clean_frames`].
+    /// Evicts `want` frames in advance of later reads when few frames are free, because an evicted frame becomes free
+    /// only after an epoch. As in [`Evictor::free_clean_frames`], the work is bounded and nothing is waited for.
     pub(super) fn restock(&self, want: usize) {
         self.versions.sweep();
         let stock = (self.versions.frames().count() / STOCK_SHARE).min(STOCK_MAX);
@@ -179,28 +181,28 @@ impl Evictor {
         self.versions.help_epoch();
     }
 
-    /// Moves the clock's hand until it has found `want` frames that can leave, or has turned so often that there are none. Others may
-    /// move it in between.
+    /// Moves the clock's hand until it has found `want` frames that can be evicted, or has made [`ROUNDS`] rounds.
+    /// Releases the hand in between, so that other threads may move it.
     fn sweep_rounds(&self, want: usize, also_dirty: bool) -> (Vec<u32>, Vec<DirtyPage>) {
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
         let (mut on_probation, mut steps) = (self.probation.len(), self.versions.frames().count() * ROUNDS);
         while clean.len() + dirty.len() < want && on_probation + steps > 0 {
             let wanted = want - clean.len() - dirty.len();
-            // One or the other under one hold of the hand.
+            // Only one of the two during one hold of the lock.
             let (of_probation, of_steps) =
                 if on_probation > 0 { (on_probation.min(STEPS_MAX), 0) } else { (0, steps.min(STEPS_MAX)) };
             let found = self.sweep_clock(wanted, also_dirty, of_probation, of_steps);
             (on_probation, steps) = (on_probation - of_probation, steps - of_steps);
             clean.extend(found.0);
             dirty.extend(found.1);
-            // A lock is not handed on in turn: this lets a thread that waits for the hand have it.
+            // The lock is not fair: this lets a thread that waits for the hand take it.
             std::thread::yield_now();
         }
         (clean, dirty)
     }
 
-    /// Examines a number of pages on probation, then advances the clock's hand by a number of steps, until it has found
-    /// `want` frames that can be evicted.
+    /// Examines `of_probation` pages of the probationary queue, then advances the clock's hand by `of_steps` frames,
+    /// until it has found `want` frames that can be evicted.
     fn sweep_clock(
         &self,
         want: usize,
@@ -220,7 +222,7 @@ impl Evictor {
             }
             probation_left -= on_probation.len();
             budget.spend(on_probation.len());
-            // Each of these pages takes two cache misses: prefetched together.
+            // Each of these pages costs two cache misses, so their lines are prefetched together.
             for (index, page) in &on_probation {
                 self.versions.frames().prefetch_facts(*index);
                 self.versions.pages().prefetch(*page);
@@ -239,7 +241,7 @@ impl Evictor {
                         left.push(page);
                         clean.push(index);
                     }
-                    // It became another page's in between, or the like: rare, and the clock finds it.
+                    // The frame may hold another page by now. This is rare, and the clock finds the frame later.
                     Some(EvictionOutcome::Dirty(item)) => self.versions.unpin(item.page, item.frame),
                     None => stay.push((index, page)),
                 }
@@ -261,7 +263,7 @@ impl Evictor {
             match self.versions.pages().try_evict(index, true) {
                 Some(EvictionOutcome::Clean(index)) => clean.push(index),
                 Some(EvictionOutcome::Dirty(item)) if also_dirty => dirty.push(item),
-                // Became dirty since it was looked at: not possible, but its pin must not be lost.
+                // A frame cannot become dirty after it was inspected, but if it did, its pin must not be lost.
                 Some(EvictionOutcome::Dirty(item)) => self.versions.unpin(item.page, item.frame),
                 None => {}
             }
@@ -269,8 +271,8 @@ impl Evictor {
         (clean, dirty)
     }
 
-    /// Pins dirty frames, whatever their usage counts, so that they can be written and kept: too many dirty frames
-    /// block writers.
+    /// Pins dirty frames, whatever their usage counts, so that they can be written and stay in memory: too many dirty
+    /// frames block writers.
     fn pin_dirty(&self, want: usize, into: &mut Vec<DirtyPage>) {
         let first = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let most = into.len() + want;

@@ -13,7 +13,7 @@ use crate::sync::wakers::wake_all;
 /// The frames of a pool, and the queue of operations that wait for free frames.
 pub(super) struct FrameWaitQueue {
     frames: Frames,
-    /// The queue. While its lock is held only the locks of waiters and of the free list may be taken.
+    /// The state of the queue. While its lock is held, only the locks of waiters and of the free list may be taken.
     state: Mutex<State>,
 }
 
@@ -42,13 +42,13 @@ impl FrameWaitQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a frame for a private copy, from the reserved frames if there are any.
+    /// Takes a free frame for a private copy, from the reserved frames if there are any.
     pub(super) fn take_private(&self) -> Option<OwnedFrame> {
         let reserved = self.lock().reserved.pop();
         reserved.or_else(|| self.frames.take_for_write())
     }
 
-    /// Returns frames that were taken for reads.
+    /// Gives back frames that were taken for reads, and grants free frames to waiting operations.
     pub(super) fn return_frames(&self, frames: Vec<OwnedFrame>) {
         if !frames.is_empty() {
             self.frames.give_back(frames);
@@ -56,7 +56,7 @@ impl FrameWaitQueue {
         }
     }
 
-    /// Returns frames that were taken for private copies.
+    /// Gives back frames that were taken for private copies, and grants free frames to waiting operations.
     pub(super) fn return_private(&self, frames: Vec<OwnedFrame>) {
         if !frames.is_empty() {
             self.frames.give_back_private(frames);
@@ -64,7 +64,7 @@ impl FrameWaitQueue {
         }
     }
 
-    /// Adds a waiter at the end of the queue. [`FrameWaitQueue::leave`] must follow.
+    /// Adds an operation at the end of the queue. The caller must call [`FrameWaitQueue::leave`] later.
     pub(super) fn enter(&self, waiter: &Arc<Waiter>) {
         {
             let mut state = self.lock();
@@ -74,7 +74,8 @@ impl FrameWaitQueue {
         self.grant();
     }
 
-    /// Ends a wait, granted or not. The last to leave gives the reserved frames back.
+    /// Ends a wait, whether frames were granted or not. When no operation waits or holds a grant any more, the frames
+    /// still reserved become free.
     pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
         state.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
@@ -107,7 +108,7 @@ impl FrameWaitQueue {
         wake_all(wake);
     }
 
-    /// Gives all waiters an error in place of frames.
+    /// Ends the waits of all operations in the queue with an error.
     pub(super) fn fail_all(&self, error: &Error) {
         let waiting = std::mem::take(&mut self.lock().waiting);
         let wake: Vec<_> = waiting.iter().filter_map(|waiter| waiter.fail(error.clone())).collect();

@@ -31,9 +31,9 @@ pub(crate) struct Frame {
     buffer: UnsafeCell<Option<IoBuf>>,
     page: AtomicU64,
     commit: AtomicU64,
-    /// The location of this version on disk, as a word; zero while the frame is dirty.
+    /// The location of this page version on disk, encoded as a word; zero while the frame is dirty.
     disk: AtomicU64,
-    /// The block near which a dirty page should be written, plus one; zero when any block will do.
+    /// The block near which the dirty page should be written, plus one; zero when any block will do.
     near: AtomicU64,
     pins: AtomicU32,
     /// Set when the frame was removed from the page table and the version lists; it is retired when its last pin ends.
@@ -63,7 +63,7 @@ impl Frame {
         self.disk.store(at.to_word(), Ordering::Relaxed);
     }
 
-    /// Changes the location of a clean page. The caller holds the lock of the page's shard.
+    /// Changes the location of a clean page after the page was moved. The caller holds the lock of the page's shard.
     pub(crate) fn set_moved(&self, at: Location) {
         debug_assert!(self.disk().is_some(), "a dirty page was moved");
         self.set_disk(at);
@@ -82,13 +82,13 @@ impl Frame {
         self.pins.load(Ordering::Relaxed)
     }
 
-    /// Adds pins. The caller holds the lock of the page's shard.
+    /// Adds `count` pins to the frame. The caller holds the lock of the page's shard.
     pub(crate) fn pin(&self, count: u32) {
         self.pins.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Removes a pin. The caller holds the lock of the page's shard. Returns true when the frame is doomed and this was
-    /// its last pin.
+    /// Removes a pin from the frame. Returns true when the frame is doomed and this was its last pin. The caller holds
+    /// the lock of the page's shard.
     pub(crate) fn unpin(&self) -> bool {
         let before = self.pins.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "unpinned a frame that is not pinned");
@@ -99,13 +99,13 @@ impl Frame {
         self.doomed.load(Ordering::Relaxed)
     }
 
-    /// Marks the frame to be retired at its last unpin.
+    /// Marks the frame to be retired when its last pin is removed.
     pub(crate) fn doom(&self) {
         self.doomed.store(true, Ordering::Relaxed);
     }
 }
 
-/// The metadata of a page version when it is published.
+/// The metadata that a frame gets when its page version is published.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameFacts {
     pub(crate) page: PageId,
@@ -137,7 +137,7 @@ impl OwnedRun {
         (self.first..).zip(pieces).map(|(index, buffer)| OwnedFrame { index, buffer })
     }
 
-    /// Takes the memory of the run, for one read that fills all of it.
+    /// Splits the run into the number of its first frame and its memory, for one read that fills all of it.
     pub(crate) fn into_parts(self) -> (u32, IoBuf) {
         (self.first, self.buffer)
     }
@@ -155,10 +155,10 @@ pub(crate) struct Frames {
     free: Mutex<FreeFrames>,
     region: Region,
     page_bytes: usize,
-    /// Number of free frames that reads may not take: without them a pool full of dirty pages and readers could not
-    /// commit.
+    /// Number of free frames that reads may not take. Without this reserve a pool full of dirty pages and readers could
+    /// not commit.
     reserve: usize,
-    /// Number of published frames whose page is not on disk yet.
+    /// Number of published frames with a page that is not on disk yet.
     dirty: AtomicUsize,
     /// Number of frames taken for private copies and neither published nor returned yet.
     private: AtomicUsize,
@@ -269,7 +269,7 @@ impl Frames {
         into.extend(taken.into_iter().map(|index| self.own(index)));
     }
 
-    /// Up to `most` frames that lie together, but not fewer than `least`, for pages to be read together, as
+    /// Takes up to `most` adjacent frames, but at least `least`, for pages to be read together, under the same limit as
     /// [`Frames::take_for_read`].
     pub(crate) fn take_run_for_read(&self, least: usize, most: usize) -> Option<OwnedRun> {
         let (first, count) = {
@@ -310,7 +310,7 @@ impl Frames {
         })
     }
 
-    /// Most frames that may be dirty or private together.
+    /// Returns the most frames that may be dirty or private copies at a time.
     pub(crate) fn dirty_max(&self) -> usize {
         self.count() - self.reserve - (self.count() / 8).max(8)
     }
@@ -319,7 +319,7 @@ impl Frames {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the dirty frames have reached the share from which some are written early.
+    /// Returns whether there are so many dirty frames that some should be written early.
     pub(crate) fn has_many_dirty(&self) -> bool {
         self.dirty_count() > self.dirty_max() * 3 / 4
     }
@@ -387,11 +387,11 @@ impl Frames {
         owned.index
     }
 
-    /// Makes published frames free that no reader can find or read any more.
+    /// Frees published frames that no reader can find or read any more.
     ///
     /// # Safety
-    /// Each frame was published; its number is stored nowhere; every epoch guard that was pinned while it was, is gone; it
-    /// has no pins. And no other call recycles it.
+    /// For each frame: it is published, has no pins, and its number is stored nowhere. Every epoch guard that was
+    /// pinned while the number was stored is gone. No other call recycles the frame.
     pub(crate) unsafe fn recycle(&self, frames: &[u32]) {
         for index in frames {
             let frame = self.frame(*index);

@@ -7,9 +7,9 @@
 //! Invariant: a group with some frames free is listed in `broken`, one with all of them in `whole`. Lists may name groups that
 //! have changed since; a search that meets such a group removes it. Nothing here takes time that grows with the pool.
 
-/// Frames in a group.
+/// Number of frames in a group: one for each bit of a word.
 pub(super) const GROUP: usize = 64;
-/// Most partly free groups that are searched for adjacent free frames.
+/// Most partly free groups that one request searches for adjacent free frames.
 const LOOKS: usize = 4;
 
 /// The set of free frames.
@@ -22,7 +22,7 @@ pub(super) struct FreeFrames {
 }
 
 impl FreeFrames {
-    /// Creates the set for a pool of `frames` frames, none of them free yet.
+    /// Creates the set for a pool of `frames` frames, none of which is free yet.
     pub(super) fn none(frames: usize) -> Self {
         let groups = frames.div_ceil(GROUP);
         Self {
@@ -37,7 +37,7 @@ impl FreeFrames {
         self.count
     }
 
-    /// Frees a frame.
+    /// Adds a frame to the set of free frames.
     pub(super) fn put(&mut self, frame: u32) {
         let group = frame as usize / GROUP;
         let bit = 1 << (frame as usize % GROUP);
@@ -47,13 +47,14 @@ impl FreeFrames {
         self.list(group);
     }
 
-    /// Takes one frame.
+    /// Removes one free frame from the set and returns its number; `None` when no frame is free.
     pub(super) fn take(&mut self) -> Option<u32> {
         let group = self.top_broken(0).or_else(|| self.top_whole())?;
         Some(self.take_from(group, self.groups[group].trailing_zeros(), 1))
     }
 
-    /// Takes `most` adjacent frames, or fewer but at least `least`. Returns the first and their number.
+    /// Removes `most` adjacent free frames from the set, or fewer but at least `least`. Returns the number of the first
+    /// frame and their count.
     pub(super) fn take_run(&mut self, least: usize, most: usize) -> Option<(u32, usize)> {
         let most = most.min(GROUP);
         let mut best: Option<(usize, u32, usize)> = None;
@@ -75,14 +76,14 @@ impl FreeFrames {
 
     fn take_from(&mut self, group: usize, at: u32, length: usize) -> u32 {
         let mask = (u64::MAX >> (GROUP - length)) << at;
-        debug_assert_eq!(self.groups[group] & mask, mask, "took what is not free");
+        debug_assert_eq!(self.groups[group] & mask, mask, "took frames that are not free");
         self.groups[group] &= !mask;
         self.count -= length;
         self.list(group);
         (group * GROUP) as u32 + at
     }
 
-    /// Adds a group to the list of completely free or of partly free groups.
+    /// Lists a group among the completely free or the partly free groups.
     fn list(&mut self, group: usize) {
         match self.groups[group] {
             0 => {}
@@ -91,7 +92,7 @@ impl FreeFrames {
         }
     }
 
-    /// Returns the partly free group at `depth` from the top of its list.
+    /// Returns the partly free group at `depth` from the top of the list of such groups.
     fn top_broken(&mut self, depth: usize) -> Option<usize> {
         let groups = &self.groups;
         self.broken.top(depth, |group| !matches!(groups[group], 0 | u64::MAX))
@@ -186,10 +187,10 @@ mod tests {
     }
 
     proptest! {
-        /// Each frame has exactly one holder through any takes and returns, and a pool of any size hands out all its
-        /// frames.
+        /// Over any sequence of takes and returns, each frame has exactly one holder, and a pool of any size hands out
+        /// all its frames.
         #[test]
-        fn nothing_is_lost_and_nothing_is_given_out_twice(
+        fn no_frame_is_lost_and_no_frame_is_given_out_twice(
             frames in 1_usize..300,
             steps in proptest::collection::vec((0_u8..4, any::<u32>(), 1_usize..80), 0..400),
         ) {

@@ -26,18 +26,20 @@ use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, entries_per_node, levels_for, nodes_on_level};
 use crate::pages::{BlockReservation, ReservationKind, ReservationLedger};
 
-/// Most changed pages that are noted, or examined, during one hold of the lock.
+/// Most changed pages that are noted, or most ranges that are examined, during one hold of the lock.
 const CHANGED_AT_ONCE: usize = 512;
 /// Budget steps of noting one changed page: at most four ranges are examined or changed, three of them adjacent.
 const STEPS_A_CHANGE: usize = 4;
-/// The list of changed pages may take the memory of the frames divided by this before a checkpoint is due.
+/// The memory of the frames divided by this is the memory that the list of changed pages may take before a checkpoint
+/// is due.
 const CHANGED_SHARE: u64 = 32;
 /// Budget steps of removing one range from the list of changed pages.
 const STEPS_A_RANGE: usize = 2;
 /// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more than a commit
 /// that deletes a hundred rows changes.
 pub(super) const RESERVE_BLOCKS: u64 = GROUP_BLOCKS;
-/// Blocks that no reservation takes: for commits that change more pages than they reserved, as merging nodes may.
+/// Number of free blocks that no reservation may take: they serve commits that change more pages than they reserved, as
+/// merges of nodes may.
 const MARGIN_BLOCKS: u64 = 32;
 
 /// The metadata of a pool, and its lock.
@@ -50,10 +52,10 @@ pub(crate) struct Metadata {
 pub(crate) struct MetadataState {
     pub(crate) allocator: BlockAllocator,
     pub(crate) map: BlockMap,
-    /// Pages changed since the last checkpoint took them over, with their last change. A new page, or one with a reused
-    /// id, is noted before the table shows it: otherwise it could be on disk before it is known that no checkpoint
-    /// under way may name it. Any other page is noted afterwards: until then a lookup finds the commit before.
-    /// Ordered, so that a checkpoint can take one part at a time.
+    /// Pages changed since the last checkpoint took them over, each with the last commit that changed it. A new page,
+    /// or one with a reused id, is noted before the page table shows it. Otherwise it could be written before a
+    /// checkpoint in progress can tell that the page is newer than itself. Any other page is noted afterwards; until
+    /// then a lookup finds an earlier commit. The pages are ordered, so that a checkpoint can take one part at a time.
     pub(crate) changed: ChangedPages,
     pub(super) ids: PageIds,
     /// Number of blocks reserved for commits in progress.
@@ -71,7 +73,8 @@ impl Metadata {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last change of a page since a checkpoint took it over; zero without any. May be called under the page's shard lock.
+    /// Returns the last commit that changed a page since a checkpoint took the page over; zero when there is none. May
+    /// be called under the page's shard lock.
     pub(super) fn last_change(&self, page: PageId) -> CommitSeq {
         self.lock().changed.get(page).unwrap_or_default()
     }
@@ -91,8 +94,8 @@ impl Metadata {
         PageId(self.lock().ids.end())
     }
 
-    /// Returns some of the pages changed since a checkpoint took them over, from page `from` on and below `end`, and the page to go
-    /// on from.
+    /// Returns some of the pages from `from` on and below `end` that were changed since a checkpoint took them over,
+    /// and the page to go on from.
     pub(crate) fn changed_between(&self, from: PageId, end: PageId) -> (Vec<PageId>, Option<PageId>) {
         let mut budget = Budget::new();
         let state = self.lock();
@@ -120,8 +123,8 @@ impl Metadata {
         self.lock().changed.has_outgrown(frames.memory_bytes() / CHANGED_SHARE)
     }
 
-    /// Releases the block of a dead version, unless the page table of the next checkpoint names it: then the replacement of that
-    /// entry releases it. Under the lock of the page's shard.
+    /// Releases the block of a dropped version. If the page table of the next checkpoint still names the block, it is
+    /// released when that entry is replaced. The caller holds the lock of the page's shard.
     pub(super) fn release_unless_mapped(&self, page: PageId, at: Location) {
         let mut state = self.lock();
         if state.map.get(page).is_none_or(|mapped| mapped.block != at.block) {
@@ -129,8 +132,9 @@ impl Metadata {
         }
     }
 
-    /// Takes back blocks that were allocated for a write that failed with `error`. No table ever named them, so they need no
-    /// checkpoint to become free. On a full disk no checkpoint succeeds, and otherwise each retry would use up more blocks.
+    /// Takes back blocks that were allocated for a write that failed with `error`. No page table ever named them, so
+    /// they become free without a checkpoint. Otherwise each retry would use up more blocks, and on a full disk no
+    /// checkpoint succeeds.
     pub(super) fn take_back(&self, blocks: impl Iterator<Item = BlockId>, error: &Error) {
         let mut state = self.lock();
         for block in blocks {
@@ -148,8 +152,8 @@ impl Metadata {
         frames.dirty_count() as u64 + state.reserved + 2 * self.nodes(frames, state, more_pages)
     }
 
-    /// Returns the nodes that the page table would have with `more_pages` more pages. In a table with gaps only
-    /// existing nodes count, and as many as the pages that it does not name yet can add.
+    /// Returns the most nodes that the page table could have with `more_pages` more pages: no more than a table without
+    /// gaps needs, and no more than the existing nodes and the nodes that pages not in the table yet can add.
     fn nodes(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
         let pages = state.ids.end() + more_pages;
         let levels = levels_for(pages, self.page_bytes);
@@ -159,7 +163,7 @@ impl Metadata {
         without_gaps.min(state.map.node_count() + added)
     }
 
-    /// Reserves blocks for this many pages, if enough are free. Does no I/O.
+    /// Reserves blocks for this many pages, if enough blocks are free. Does no I/O.
     pub(super) fn reserve(
         self: &Arc<Self>,
         frames: &Frames,
@@ -168,7 +172,8 @@ impl Metadata {
     ) -> Option<BlockReservation> {
         let mut state = self.lock();
         let kept = if kind == ReservationKind::Ordinary { RESERVE_BLOCKS } else { MARGIN_BLOCKS };
-        // Dirty pages are counted before free blocks are: one that is being written is counted twice rather than not at all.
+        // Dirty pages are counted before free blocks, so that a page being written is counted twice rather than not at
+        // all.
         let promised = self.promised_blocks(frames, &state, pages) + pages + kept;
         if promised > state.allocator.free_blocks() {
             return None;
@@ -182,12 +187,12 @@ impl Metadata {
     /// checkpoints.
     pub(super) fn spare_blocks(&self, frames: &Frames) -> u64 {
         let state = self.lock();
-        // With the nodes for so many more pages as are moved at a time.
+        // Includes the nodes for as many more pages as are moved at a time.
         let promised = self.promised_blocks(frames, &state, GROUP_BLOCKS);
         state.allocator.free_blocks().saturating_sub(promised + MARGIN_BLOCKS)
     }
 
-    /// Blocks kept free for deletes, dropped tables, compaction and the next checkpoints.
+    /// Returns the number of blocks kept free for deletes, dropped tables, compaction and the next checkpoints.
     pub(super) fn blocks_kept_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
         RESERVE_BLOCKS + 2 * self.nodes(frames, state, 0)
     }

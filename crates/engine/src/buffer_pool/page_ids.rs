@@ -6,7 +6,8 @@ use super::block_map::BlockMap;
 use super::word_array::PAGES_MAX;
 use crate::ids::PageId;
 
-/// The free page ids. Freed ids are allocated first, then ids under which no page was ever stored, then new ones.
+/// The page ids that can be allocated: first ids of freed pages, then ids under which no page was ever stored, then new
+/// ids.
 #[derive(Debug, Default)]
 pub(super) struct PageIds {
     free: Vec<PageId>,
@@ -16,11 +17,12 @@ pub(super) struct PageIds {
 }
 
 impl PageIds {
-    /// Returns the ids that a page table leaves free. Memory: the size of its nodes, independent of the table's page count.
+    /// Returns the ids that a page table leaves free. Takes memory in proportion to the table's nodes, however large
+    /// the page ids are.
     pub(super) fn of(map: &BlockMap) -> Self {
         let mut free: Vec<PageId> = map.unused_in_leaves().collect();
         let mut gaps = map.gaps();
-        // The lowest first.
+        // Reversed, because ids are taken from the end and the lowest is to be taken first.
         free.reverse();
         gaps.reverse();
         Self { free, gaps, next: map.page_count() }
@@ -42,7 +44,7 @@ impl PageIds {
         })
     }
 
-    /// Returns the first id that was never allocated.
+    /// Returns the lowest id that is above all ids ever allocated.
     pub(super) fn end(&self) -> u64 {
         self.next
     }

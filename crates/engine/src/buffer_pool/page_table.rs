@@ -43,20 +43,20 @@ pub(super) enum ReadRequest {
     Absent,
 }
 
-/// What became of a page when its read ended.
+/// The result of a read for its page.
 pub(super) enum ReadEnd {
     /// The page is in this frame.
     Installed(u32),
-    /// The page is not in memory.
+    /// The read did not bring the page into memory.
     NotInstalled {
-        /// The frame of the read, unless the read failed and returned none.
+        /// The frame of the read, unless the read failed and returned no frame.
         unused: Option<OwnedFrame>,
         /// The error that was given to the waiters, if any.
         error: Option<Error>,
     },
 }
 
-/// The result of looking a page up for a view.
+/// The place of a page in the version that a view sees.
 pub(super) enum Lookup {
     /// The page is in this frame.
     Frame(u32),
@@ -73,7 +73,7 @@ pub(crate) struct DirtyPage {
     pub(crate) frame: u32,
 }
 
-/// A frame that was chosen for eviction.
+/// The result of an attempt to evict a frame.
 pub(super) enum EvictionOutcome {
     /// The page was clean and is evicted: its frame number was removed from the page table and cannot be reached any
     /// more.
@@ -82,14 +82,14 @@ pub(super) enum EvictionOutcome {
     Dirty(DirtyPage),
 }
 
-/// What a checkpoint has to do for one page.
+/// The way in which a checkpoint records one page.
 #[derive(Debug)]
 pub(crate) enum CheckpointPlace {
-    /// Write this page, which is pinned.
+    /// The page is in memory only, and pinned: the checkpoint writes it.
     Dirty(DirtyPage),
-    /// Refer to this location: the page is on disk already.
+    /// The page is on disk at this location, to which the checkpoint refers.
     OnDisk(Location),
-    /// Nothing: the page does not exist as of the checkpoint.
+    /// The page does not exist as of the checkpoint's commit, which records nothing for it.
     Absent,
 }
 
@@ -122,7 +122,7 @@ impl PageTable {
         &self.metadata
     }
 
-    /// Returns the entry of a page's newest version, with one load. A frame named there stays this page's only while
+    /// Returns the entry of a page's newest version, with one load. A frame named there holds this page only as long as
     /// the caller holds an epoch guard.
     #[inline]
     pub(super) fn entry(&self, page: PageId) -> Entry {
@@ -167,7 +167,7 @@ impl PageTable {
     pub(super) fn block_of(&self, page: PageId) -> Option<u64> {
         match self.entry(page) {
             Entry::OnDisk(at) | Entry::Loading(at) => Some(at.block.0),
-            // The number may be stale by now; it is a hint.
+            // The frame may hold another page by now; its block is only a hint.
             Entry::Resident(frame) => {
                 let frame = self.frames().frame(frame);
                 frame.disk().map(|at| at.block.0).or_else(|| frame.near())
@@ -176,8 +176,8 @@ impl PageTable {
         }
     }
 
-    /// Marks a page as being read, in the version that a view at `missing.at` wants, unless it is in memory or marked already.
-    /// The waiter, if any, receives the page, pinned, when it is in memory.
+    /// Marks a page as being read, in the version that a view at commit `missing.at` sees, unless that version is in
+    /// memory or marked already. If it is in memory, it is pinned for the waiter, if there is one.
     pub(super) fn request_read(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> ReadRequest {
         let page = missing.page;
         let mut guard = self.shard(page);
@@ -209,8 +209,8 @@ impl PageTable {
         request
     }
 
-    /// Pins, for a waiter, a page that came into memory before its read was begun. The caller holds the lock of the
-    /// page's shard.
+    /// Pins a page for the waiter, if there is one, because the page came into memory before its read was begun.
+    /// Returns [`ReadRequest::InMemory`]. The caller holds the lock of the page's shard.
     fn pin_for(&self, page: PageId, frame: u32, waiter: Option<&Arc<Waiter>>) -> ReadRequest {
         if let Some(waiter) = waiter
             && waiter.pinned(page, frame)
@@ -220,9 +220,9 @@ impl PageTable {
         ReadRequest::InMemory
     }
 
-    /// Ends a read: installs the page from `good`, its checked bytes, or hands `error` to the waiters. Adds the wakers
-    /// of waiters whose wait is over to `wake`. A read that was abandoned, or whose page was freed or replaced, changes
-    /// nothing.
+    /// Ends a read: installs the page from `good`, its checked bytes, or gives `error` to the waiters. Adds to `wake`
+    /// the wakers of waiters that have nothing left to wait for. Changes nothing when the read was abandoned, or its
+    /// page was freed or replaced.
     pub(super) fn end_read(
         &self,
         id: ReadId,
@@ -269,7 +269,8 @@ impl PageTable {
         ReadEnd::NotInstalled { unused, error }
     }
 
-    /// Gives up a read whose memory the device still has, and hands `error` to its waiters: its completion changes nothing (`shard`).
+    /// Abandons a read whose memory the device still uses, and gives `error` to its waiters. When the read completes
+    /// later, it changes nothing (see `shard`).
     pub(super) fn abandon_read(&self, id: ReadId, error: &Error, wake: &mut Vec<Waker>) {
         let mut shard = self.shard(id.page);
         let Some(load) = shard.end_load(id) else { return };
@@ -281,14 +282,14 @@ impl PageTable {
         wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(Some(error.clone()))));
     }
 
-    /// Ends a pin. Returns true when the frame is to be retired.
+    /// Removes one pin from the frame of a page. Returns true when the frame is now to be retired.
     pub(super) fn unpin(&self, page: PageId, index: u32) -> bool {
         let _shard = self.shard(page);
         self.frames().frame(index).unpin()
     }
 
-    /// Evicts a frame if it is clean and unpinned and, where `if_unused`, its usage count is zero; lowers that count otherwise.
-    /// Returns it pinned, as dirty, if it only has to be written first.
+    /// Evicts a frame if it is clean and unpinned. With `if_unused`, its usage count must be zero as well, and is
+    /// lowered otherwise. If the page must be written first, pins its frame and returns it as dirty.
     pub(super) fn try_evict(&self, index: u32, if_unused: bool) -> Option<EvictionOutcome> {
         let frame = self.frames().frame(index);
         if !frame.is_published() || frame.pins() > 0 || (if_unused && !self.frames().usage().lower(index)) {
@@ -296,7 +297,7 @@ impl PageTable {
         }
         let page = frame.page();
         let mut shard = self.shard(page);
-        // Under the lock it cannot be pinned or moved; before, it may have become another page's.
+        // Under the shard's lock the frame cannot be pinned or moved. Before, it may have been given to another page.
         if !frame.is_published() || frame.page() != page || frame.pins() > 0 || frame.is_doomed() {
             return None;
         }
@@ -323,7 +324,7 @@ impl PageTable {
         frame.disk().is_none() && !frame.is_doomed()
     }
 
-    /// Notes that a pinned page was written to `at`.
+    /// Notes that a pinned page was written to location `at`.
     pub(super) fn note_written(&self, item: DirtyPage, at: Location) {
         let _shard = self.shard(item.page);
         if self.frames().frame(item.frame).is_doomed() {
@@ -334,8 +335,8 @@ impl PageTable {
         }
     }
 
-    /// Pins the frame of a page as of commit `at` if it must still be written; otherwise returns its location. `at`
-    /// must be registered.
+    /// Pins the frame of a page as of commit `at` if the page must still be written; otherwise returns its location on
+    /// disk. The commit `at` must be registered.
     pub(super) fn checkpoint_place(&self, page: PageId, at: CommitSeq) -> CheckpointPlace {
         let place_of = |index: u32, frame: &Frame| match frame.disk() {
             Some(at) => CheckpointPlace::OnDisk(at),
@@ -363,8 +364,8 @@ impl PageTable {
         }
     }
 
-    /// Enters `at` for this page into the page table of the next checkpoint. Releases the block that the table named before,
-    /// unless a version that can still be read lies there.
+    /// Sets the location of a page to `at` in the page table of the next checkpoint. Releases the block that this table
+    /// named before, unless a version that can still be read lies there.
     pub(super) fn take_over(&self, page: PageId, at: Option<Location>) {
         let shard = self.shard(page);
         let mut metadata = self.metadata.lock();
@@ -389,9 +390,10 @@ impl PageTable {
         self.frames().frame(index).disk()
     }
 
-    /// Where the newest version of a page lies; `None` when there is no such page, it is in memory alone, or is just being read.
+    /// Returns the location of a page's newest version; `None` when the page does not exist, is only in memory, or is
+    /// being read.
     pub(super) fn place_on_disk(&self, page: PageId) -> Option<Location> {
-        // Under its lock the frame that the table names stays this page's.
+        // Under the shard's lock the frame that the table names keeps holding this page.
         let _shard = self.shard(page);
         match self.entry(page) {
             Entry::OnDisk(at) => Some(at),
@@ -400,8 +402,8 @@ impl PageTable {
         }
     }
 
-    /// The newest version of a page, which lay at `from`, lies at `to` from now on. False when it does not lie at `from` any more:
-    /// then `to` is released.
+    /// Moves the newest version of a page from location `from` to location `to` in the page table. Returns false, and
+    /// releases the block of `to`, when the version is no longer at `from`.
     pub(super) fn replace_place(&self, page: PageId, from: Location, to: Location) -> bool {
         let _shard = self.shard(page);
         let moves = match self.entry(page) {
@@ -416,7 +418,8 @@ impl PageTable {
             _ => false,
         };
         if moves {
-            // A commit that changed it since the last checkpoint says more; there is none before the first.
+            // An entry of a commit that changed the page since the last checkpoint is kept. Commit 0 lies before all
+            // commits.
             let mut metadata = self.metadata.lock();
             if metadata.changed.get(page).is_none() {
                 metadata.changed.insert(page, CommitSeq(0));
@@ -439,9 +442,10 @@ impl PageTable {
         seq: CommitSeq,
     ) -> Option<SupersededVersion> {
         let mut shard = self.shard(page);
-        // Evicted since it was copied, a version's commit is the one the copy was made of. Of a page freed without having been
-        // edited only the block is known: it is of its last change, if that was after the last checkpoint, and else it may be
-        // as old as the end of the version before it: the commit that wrote it, or an earlier one that no view will request.
+        // If the old version was evicted since it was copied, `base` gives its commit. Of a page freed without having
+        // been edited only the block is known. Its commit is that of its last change, if that was after the last
+        // checkpoint. Otherwise it is taken to begin where the version before it ended: at its real commit, or at an
+        // earlier one that no view will request.
         let began = |shard: &Shard| base.unwrap_or_else(|| shard.last_until(page).max(self.metadata.last_change(page)));
         let (place, from) = match self.entry(page) {
             Entry::Free => {
@@ -462,7 +466,7 @@ impl PageTable {
         Some(SupersededVersion { page, from, until: seq })
     }
 
-    /// Removes a version that no view can request any more. Returns its frame if that is to be recycled.
+    /// Removes a version that no view can request any more. Returns its frame, if there is one to be recycled.
     pub(super) fn drop_version(&self, old: SupersededVersion) -> Option<u32> {
         let mut shard = self.shard(old.page);
         let version = shard.remove_version(old.page, old.from, old.until)?;

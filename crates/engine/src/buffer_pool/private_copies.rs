@@ -12,11 +12,11 @@ use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, seal_page};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
 
-/// The private copies of one commit. Dropping this discards them.
+/// The private copies of one commit. Dropping this discards the copies.
 pub(crate) struct PrivateCopies<'a> {
     versions: &'a Versions,
     copies: FxHashMap<PageId, Copy>,
-    /// Freed pages; each with the commit of the version that the transaction saw, if it saw one.
+    /// The pages that this commit frees, each with the commit of the version that the transaction saw, if it saw one.
     freed: Vec<(PageId, Option<CommitSeq>)>,
     reserved: Vec<OwnedFrame>,
     guard: Guard,
@@ -24,7 +24,7 @@ pub(crate) struct PrivateCopies<'a> {
 
 struct Copy {
     frame: OwnedFrame,
-    /// The commit of the version it was copied from; `None` for a new page.
+    /// The commit of the version that was copied; `None` for a new page.
     base: Option<CommitSeq>,
     near: Option<u64>,
 }
@@ -35,8 +35,8 @@ impl<'a> PrivateCopies<'a> {
         Self { versions, copies: FxHashMap::default(), freed: Vec::new(), reserved: Vec::new(), guard }
     }
 
-    /// Returns the copies in page order, so that a history repeats exactly and adjacent pages are published in
-    /// sequence.
+    /// Returns the copies in page order, so that a repeated history publishes them in the same sequence and adjacent
+    /// pages follow each other.
     fn take_copies(&mut self) -> Vec<(PageId, Copy)> {
         let mut copies: Vec<_> = std::mem::take(&mut self.copies).into_iter().collect();
         copies.sort_unstable_by_key(|(page, _)| *page);
@@ -71,7 +71,7 @@ fn take_frame(versions: &Versions, reserved: &mut Vec<OwnedFrame>, held: usize) 
     reserved.pop().or_else(|| versions.frame_waits().take_private()).ok_or(Wait::Full { frames: held + 1 })
 }
 
-/// Returns the newest published version: its frame, and its bytes with header.
+/// Returns the newest published version of a page: its frame, and its bytes with the page header.
 fn newest<'g>(versions: &'g Versions, _protects: &'g Guard, id: PageId) -> Attempt<(u32, &'g [u8])> {
     match versions.pages().entry(id) {
         Entry::Resident(frame) => {
@@ -111,7 +111,8 @@ impl pages::Versions for PrivateCopies<'_> {
 impl pages::PageCopies for PrivateCopies<'_> {
     fn reserve(&mut self, frames: usize) -> Attempt<()> {
         let total = self.copies.len() + frames;
-        // More than may ever be held gets the same answer: the caller compares with `copy_frames_max` and publishes in portions.
+        // A request for more frames than one commit may hold returns `Full` as well: the caller compares it with
+        // `copy_frames_max` and publishes in portions.
         if total > self.versions.frames().private_max() {
             return Err(Wait::Full { frames: total });
         }
@@ -127,7 +128,7 @@ impl pages::PageCopies for PrivateCopies<'_> {
     fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]> {
         let held = self.copies.len();
         let copy = match self.copies.entry(id) {
-            // Looked up once: a bulk load comes here for each value of a page.
+            // Looked up only once, because a bulk load calls this for each value of a page.
             hash_map::Entry::Occupied(copy) => copy.into_mut(),
             hash_map::Entry::Vacant(place) => {
                 let (index, bytes) = newest(self.versions, &self.guard, id)?;
@@ -169,7 +170,7 @@ impl pages::PageCopies for PrivateCopies<'_> {
     }
 
     fn unpinned<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        // The copies are only in frames of their own; they keep no published frame from one call to the next.
+        // The copies lie in their own frames, and no reference to a published frame is kept between calls.
         self.guard.repin_after(work)
     }
 }

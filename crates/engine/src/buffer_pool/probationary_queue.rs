@@ -12,12 +12,13 @@ use nofault_io::prefetch::{LINE_BYTES, prefetch_read};
 
 use crate::format::PageId;
 
-/// The share of the frames that the queue keeps, as a divisor.
+/// The length that the queue keeps, as a divisor of the number of frames.
 const SHARE: usize = 10;
-/// Ghosts for every ten frames. Sets do not forget quite in order: with as many ghosts as frames, a loop over a little more
-/// than the cache would find all its pages remembered, and none would count as new (`evict::policies`).
+/// Number of ghosts for every ten frames. Ghosts are not forgotten in exact order: with as many ghosts as frames, in a
+/// loop over slightly more pages than the cache holds, all pages would be remembered and none would count as new (see
+/// `evict::policies`).
 const GHOSTS_IN_TEN: usize = 8;
-/// Number of ghosts in a set: as many as fit a cache line.
+/// Number of ghosts in a set: as many as one cache line holds.
 const SET: usize = LINE_BYTES / size_of::<u32>();
 
 /// The probationary queue and the ghosts of the pages evicted from it. No other lock is taken while its lock is held.
@@ -56,14 +57,15 @@ impl ProbationaryQueue {
                 continue;
             }
             if state.queue.len() >= self.entries_max {
-                // More entries than frames: the oldest names a frame that holds something else by now, or one used long ago.
+                // With more entries than frames, the oldest entry names a frame that holds another page by now, or a
+                // page used long ago.
                 state.queue.pop_front();
             }
             state.queue.push_back((frame, page));
         }
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of pages in the queue.
     pub(super) fn len(&self) -> usize {
         self.lock().queue.len()
     }
@@ -79,8 +81,8 @@ impl ProbationaryQueue {
         }
     }
 
-    /// Records the outcome for entries that were taken out: the pages `left` were evicted, and the entries `stay` go
-    /// back into the queue.
+    /// Records what became of entries that were taken from the queue: the pages in `left` were evicted, and the entries
+    /// in `stay` go back into the queue.
     pub(super) fn put_back(&self, left: &[PageId], stay: &[(u32, PageId)]) {
         let mut state = self.lock();
         left.iter().for_each(|page| state.ghosts.add(*page));
@@ -98,15 +100,15 @@ impl ProbationaryQueue {
     }
 }
 
-/// Ghosts: the ids of pages recently evicted from the queue, somewhat fewer than there are frames. They lie in sets, and a
-/// page's id determines its set: each lookup touches one cache line, which can be prefetched. A set forgets its oldest page
-/// for a new one, so the pages are forgotten nearly in order.
+/// The ghosts: the ids of pages recently evicted from the queue, somewhat fewer than there are frames. They lie in
+/// sets, and a page's id determines its set, so that each lookup touches one cache line, which can be prefetched. A set
+/// forgets its oldest page for a new one, so pages are forgotten nearly in the order of their evictions.
 #[derive(Debug)]
 pub(super) struct Ghosts {
     sets: Box<[Set]>,
 }
 
-/// One set of page marks, newest first; zero is an empty place.
+/// One set of ghosts, as marks of page ids, newest first; zero is an empty place.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Set([u32; SET]);
@@ -117,12 +119,12 @@ impl Ghosts {
         Self { sets: vec![Set([0; SET]); (frames * GHOSTS_IN_TEN / 10 / SET).max(1)].into() }
     }
 
-    /// Returns whether the page was evicted recently.
+    /// Returns whether the page was evicted from the queue recently.
     pub(super) fn contains(&self, page: PageId) -> bool {
         self.sets[self.set_of(page)].0.contains(&mark(page))
     }
 
-    /// Notes that the page was evicted.
+    /// Notes that the page was evicted from the queue.
     pub(super) fn add(&mut self, page: PageId) {
         let set = self.set_of(page);
         let Set(marks) = &mut self.sets[set];
@@ -142,8 +144,8 @@ impl Ghosts {
     }
 }
 
-/// Returns a page's mark in a set. Ids have 32 bits; the very last id has the mark of an empty place, so it always counts as
-/// recently evicted, which does no harm.
+/// Returns the mark that stands for a page in a set. Page ids have 32 bits. The highest id has the mark of an empty
+/// place, so it always counts as recently evicted, which does no harm.
 fn mark(page: PageId) -> u32 {
     (page.0 as u32).wrapping_add(1)
 }
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_leave_first_and_who_comes_back_is_none() {
+    fn new_pages_are_evicted_first_and_a_page_read_again_soon_skips_the_queue() {
         let queue = ProbationaryQueue::new(20);
         queue.add((0..4).map(|page| (page as u32, PageId(page))));
         assert_eq!(oldest(&queue), Some((0, PageId(0))));
@@ -167,16 +169,16 @@ mod tests {
         assert_eq!(oldest(&queue), Some((1, PageId(1))));
         queue.put_back(&[], &[(1, PageId(1))]);
         assert_eq!(oldest(&queue), Some((2, PageId(2))));
-        assert_eq!(oldest(&queue), None, "two are their share");
+        assert_eq!(oldest(&queue), None, "two entries are the share of the queue");
         queue.add([(9, PageId(0))].into_iter());
-        assert_eq!(queue.len(), 2, "it is known");
+        assert_eq!(queue.len(), 2, "page 0 is among the ghosts");
         queue.put_back(&(100..130).map(PageId).collect::<Vec<_>>(), &[]);
         queue.add([(9, PageId(0))].into_iter());
-        assert_eq!(queue.len(), 3, "it is forgotten");
+        assert_eq!(queue.len(), 3, "page 0 is no longer among the ghosts");
     }
 
     #[test]
-    fn many_leave_at_once_but_never_their_share() {
+    fn many_pages_leave_at_once_but_the_queue_keeps_its_share() {
         let queue = ProbationaryQueue::new(100);
         queue.add((0..30).map(|page| (page as u32, PageId(page))));
         let mut taken = Vec::new();
@@ -196,8 +198,8 @@ mod tests {
             |from: usize, until: usize| pages[from..until].iter().filter(|page| ghosts.contains(**page)).count();
         let (all, young) = (known(0, pages.len()), known(pages.len() - frames / 2, pages.len()));
         assert_eq!(all, frames / 10 * GHOSTS_IN_TEN, "each set is full");
-        assert!(young > frames / 2 * 9 / 10, "of the youngest {} it knows {young}", frames / 2);
+        assert!(young > frames / 2 * 9 / 10, "of the last {} evicted pages {young} are remembered", frames / 2);
         assert!(known(0, 2 * frames) < frames / 20, "the oldest are forgotten");
-        assert!(!ghosts.contains(PageId(1)), "never left");
+        assert!(!ghosts.contains(PageId(1)), "page 1 was never evicted");
     }
 }

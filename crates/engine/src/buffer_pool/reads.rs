@@ -68,7 +68,7 @@ use super::writer_signal::WriterSignal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Missing;
 
-/// Completions for which a blocking waiter sleeps at a time, if it needs as many.
+/// Most completions for which a blocking waiter sleeps at a time, if it needs so many.
 const COMPLETIONS_AT_ONCE: usize = 4;
 /// Most milliseconds that a blocking waiter sleeps without checking the queue itself, relying on other threads to take
 /// completions.
@@ -87,12 +87,12 @@ pub(super) struct Reads {
     scratch_bytes: u64,
 }
 
-/// The result of one round of a blocking waiter.
+/// The result of one round of a blocking waiter's loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
-    /// A read or a wait made progress.
+    /// A read made progress, or the wait is over.
     Moved,
-    /// Nothing happened during a time of `weight` short rounds.
+    /// Nothing happened for as long as `weight` short rounds take.
     Idle { weight: usize },
 }
 
@@ -103,7 +103,7 @@ impl Round {
 }
 
 impl Reads {
-    /// Opens a queue of `disk` with a bound on the operations that are at the device at a time.
+    /// Opens a queue of `disk`, with a bound on the operations that are at the device at a time.
     ///
     /// # Errors
     /// `NoSpace` without memory or descriptors, or the disk's error when it opens the queue.
@@ -135,7 +135,7 @@ impl Reads {
         Ok(Self { versions, evictor, signal, scheduler, demand, dispatcher, standstill, direct, scratch_bytes })
     }
 
-    /// Returns the bytes of scratch memory for reads of several pages.
+    /// Returns the bytes of scratch memory for reads of several pages at once.
     pub(super) fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
     }
@@ -144,17 +144,18 @@ impl Reads {
         &self.versions
     }
 
-    /// Returns the list of all reads in progress.
+    /// Returns the scheduler, which holds all reads in progress.
     pub(super) fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }
 
-    /// Returns the detector that ends waits for frames when no more progress is possible.
+    /// Returns the detector of standstills, which ends waits for frames when no frame can become free.
     pub(super) fn standstill(&self) -> &Standstill {
         &self.standstill
     }
 
-    /// Requests a page in the version that a view at `missing.at` wants, and has it pinned for the waiter once it is in memory.
+    /// Requests a page in the version that a view at commit `missing.at` sees, and has it pinned for the waiter once it
+    /// is in memory.
     pub(super) fn request(&self, missing: Missing, waiter: &Arc<Waiter>) {
         let read = self.begin(missing, Some(waiter));
         self.stage(read.into_iter());
@@ -189,8 +190,9 @@ impl Reads {
         }
     }
 
-    /// Reads one page for a thread that needs nothing else, if the page is not being read, on that thread and without a waiter. Returns
-    /// false when the page has to be requested. The page is not pinned: it may be evicted before the caller looks it up again.
+    /// Reads one page on the calling thread, without a waiter, if the page is not being read yet. Returns false when
+    /// the page must be requested instead. The page is not pinned, so it may be evicted before the caller looks it up
+    /// again.
     ///
     /// # Errors
     /// The error of the read.
@@ -198,7 +200,8 @@ impl Reads {
         self.direct.read_alone(missing)
     }
 
-    /// Submits staged reads, as far as there are frames and no other thread has the queue, and takes completions.
+    /// Submits staged reads as long as there are frames, and takes completions, unless another thread has the read
+    /// queue.
     pub(super) fn submit(&self) {
         self.dispatcher.submit();
     }
@@ -217,8 +220,8 @@ impl Reads {
         is_batch
     }
 
-    /// As [`Reads::submit`], for a caller that does not wait for these reads: leaves them to the completion thread where that takes
-    /// completions.
+    /// Submits staged reads as [`Reads::submit`] does, for a caller that does not wait for them: leaves them to the
+    /// completion thread while that thread takes completions.
     pub(super) fn submit_soon(&self) {
         if !self.is_served() {
             self.submit();
@@ -227,29 +230,29 @@ impl Reads {
         }
     }
 
-    /// Returns whether the completion thread takes completions at present, so that no waiter has to.
+    /// Returns whether the completion thread takes completions at present, so that no waiter has to take them.
     fn is_served(&self) -> bool {
         self.demand.is_served() && self.signal.is_running()
     }
 
-    /// Takes completions and submits staged reads, on the completion thread.
+    /// Takes completions and submits staged reads. Called by the completion thread.
     pub(super) fn take_for_others(&self) {
-        // An error here is one of the queue as a whole: the next submit meets it, too.
+        // The error is dropped: it concerns the queue as a whole, so the next submission gets it as well.
         let _ = self.dispatcher.reap(0);
         self.submit();
     }
 
-    /// Runs one round for a blocking waiter: submits the staged reads and waits for a completion, or evicts frames, or lets
-    /// another thread do these. Returns whether something happened.
+    /// Runs one round for a blocking waiter. The round submits the staged reads and waits for a completion, or frees
+    /// frames, or waits while another thread does this. Returns whether something happened.
     ///
     /// # Errors
-    /// When the queue cannot be used any more.
+    /// The queue's error, when the queue cannot be used any more.
     pub(super) fn wait_round(&self, waiter: &Arc<Waiter>) -> Result<Round> {
         if self.direct.read_here(waiter) {
             return Ok(Round::Moved);
         }
         if self.dispatcher.unload_run() {
-            // The run's memory is free for the next run.
+            // The memory of the run can serve the next run.
             self.submit();
             return Ok(Round::Moved);
         }
@@ -263,16 +266,17 @@ impl Reads {
         };
         if waiter.is_ready() {
             drop(queue);
-            // Others found the queue taken meanwhile.
+            // Other threads may have found the queue taken meanwhile.
             self.dispatcher.look_again();
             self.submit();
             return Ok(Round::Moved);
         }
-        // A waiter alone waits for several of its pages at once. With executors or queue waiters it takes each completion at once.
+        // A waiter that is alone waits for several of its pages at once. When executors or other waiters need the
+        // queue, it takes each completion as it comes.
         let is_shared = self.demand.is_polled() || self.scheduler.has_queue_waiters();
         let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
         let progress = self.dispatcher.work(queue, wait_for)?;
-        // Reads staged by others while this thread had the queue.
+        // Submits reads that other threads staged while this thread had the queue.
         self.submit();
         if progress > 0 || waiter.is_ready() {
             return Ok(Round::Moved);
@@ -285,8 +289,8 @@ impl Reads {
         Ok(Round::of(self.evictor.free_frames(self.evictor.batch()) > 0))
     }
 
-    /// Parks a waiter until another thread completes its reads, or for [`PARKED_MS`] milliseconds. Idle when no read
-    /// was under way or completed meanwhile.
+    /// Parks the thread of a waiter until another thread completes its reads, at most for [`PARKED_MS`] milliseconds.
+    /// Returns [`Round::Idle`] when no read was under way or completed meanwhile.
     fn park_for_others(&self, waiter: &Waiter) -> Round {
         let before = self.scheduler.finished();
         waiter.park(Duration::from_millis(PARKED_MS as u64));
@@ -294,12 +298,13 @@ impl Reads {
         if moved { Round::Moved } else { Round::Idle { weight: PARKED_MS } }
     }
 
-    /// Leaves one round of waiting to the completion thread. Returns `None` when that thread has just stopped
-    /// listening.
+    /// Leaves one round of waiting to the completion thread. Returns `None` when that thread has just stopped taking
+    /// completions.
     fn rely_on_completion_thread(&self, waiter: &Arc<Waiter>) -> Option<Round> {
         self.demand.while_reliant(|| {
             self.is_served().then(|| {
-                // Having the queue here would make executors' submits wait for our read.
+                // This thread does not wait with the queue locked: executors that submit would have to wait for its
+                // read.
                 self.submit();
                 self.park_for_others(waiter)
             })
@@ -321,7 +326,7 @@ impl Reads {
         ReadCompletions::new(&self.demand, &self.dispatcher)
     }
 
-    /// Returns the record of the completion thread's users.
+    /// Returns the counts of the completion thread's users.
     pub(super) fn demand(&self) -> &CompletionDemand {
         &self.demand
     }

@@ -11,12 +11,13 @@ use super::epochs::Epochs;
 use super::registry::SupersededVersion;
 use crate::budget::Budget;
 
-/// Retired versions that may pile up before a committing thread drops them, and the deferred calls before it flushes them.
+/// Number of retired versions that may pile up before a committing thread drops them, and of deferred items before it
+/// flushes the deferred calls.
 pub(super) const RETIRED_MAX: usize = 64;
-/// Budget steps of dropping a version, and of recycling a frame.
+/// Budget steps that dropping a version takes; `STEPS_A_FRAME` is the same for recycling a frame.
 const STEPS_A_VERSION: usize = 4;
 const STEPS_A_FRAME: usize = 2;
-/// Flushes that let the epoch advance twice, as far as no guard stands in the way.
+/// Number of flushes that let the epoch advance twice, unless a pinned guard prevents it.
 const FLUSHES: usize = 4;
 
 /// The epochs of a pool, and the frames and versions that were retired in them.
@@ -25,17 +26,17 @@ pub(super) struct Reclamation {
     retired: Arc<RetiredItems>,
 }
 
-/// Retired items that are ready to be recycled. Deferred calls of the epochs add to it: at any pin of any thread, under
-/// any lock that the thread holds.
+/// Retired items that are ready to be recycled. The deferred calls of the epochs add items here, whenever any thread
+/// pins an epoch, under any lock that this thread holds.
 #[derive(Default)]
 struct RetiredItems {
     /// The lists. No other lock is taken while this lock is held.
     lists: Mutex<RetiredLists>,
-    /// Number of frames and versions that deferred calls will still add.
+    /// Number of retired frames and versions that deferred calls have not added yet.
     pending: AtomicUsize,
 }
 
-/// Retired frames and versions: no reader can reach them any more.
+/// Retired frames and versions that no reader can reach any more.
 #[derive(Default)]
 pub(super) struct RetiredLists {
     frames: ChunkedQueue<u32>,
@@ -52,7 +53,7 @@ impl Reclamation {
         self.epochs.pin()
     }
 
-    /// Runs deferred calls that wait only for some thread to advance the epoch.
+    /// Advances the epoch as far as pinned guards allow, so that deferred calls run.
     pub(super) fn help(&self) {
         for _ in 0..FLUSHES {
             self.epochs.pin().flush();
@@ -69,7 +70,7 @@ impl Reclamation {
         self.after_this_epoch(versions.len(), move |lists| lists.versions.push_all(versions));
     }
 
-    /// Calls `add`, which adds `count` items, once all guards that are pinned now are gone.
+    /// Defers the call of `add`, which adds `count` items, until all guards that are pinned now are gone.
     fn after_this_epoch(&self, count: usize, add: impl FnOnce(&mut RetiredLists) + Send + 'static) {
         if count == 0 {
             return;
@@ -78,7 +79,7 @@ impl Reclamation {
         let pending = self.retired.pending.fetch_add(count, Ordering::Relaxed) + count;
         let guard = self.epochs.pin();
         guard.defer(move || {
-            // Only adds them to a list: this may run under any lock that the thread holds.
+            // Only adds the items to a list, because this may run under any lock that the thread holds.
             if let Some(retired) = retired.upgrade() {
                 retired.pending.fetch_sub(count, Ordering::Relaxed);
                 add(&mut retired.lock());

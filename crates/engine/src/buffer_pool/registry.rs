@@ -19,12 +19,12 @@ use super::chunked_queue::ChunkedQueue;
 use crate::budget::Budget;
 use crate::format::{CommitSeq, PageId};
 
-/// Most snapshots described under one hold of the lock.
+/// Most snapshots that are described during one hold of the lock.
 const READERS_AT_ONCE: usize = 256;
-/// Budget steps of evicting a snapshot.
+/// Budget steps that evicting one snapshot takes.
 const STEPS_A_SNAPSHOT: usize = 4;
 
-/// A version that has been superseded.
+/// A page version that a later commit has superseded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SupersededVersion {
     pub(crate) page: PageId,
@@ -74,12 +74,14 @@ pub(crate) struct Registry {
     snapshots: BTreeMap<CommitSeq, Group>,
     /// The commits of snapshots that keep versions and may be evicted.
     limitable: BTreeSet<CommitSeq>,
-    /// Superseded versions that may still be visible, in order of `until`, which is the same for all of a list.
+    /// Superseded versions that new views may still request, as one list for each superseding commit (`until`), in the
+    /// order of these commits.
     fresh: VecDeque<(CommitSeq, Vec<SupersededVersion>)>,
-    /// Versions to be examined: readers of the newest commit do not see them, but a snapshot may need them.
+    /// Superseded versions to be examined: the newest commit does not show them, but a snapshot may need them.
     unsettled: ChunkedQueue<SupersededVersion>,
     kept_count: usize,
-    /// How many of these are kept for groups that are never evicted: per group at most one version of each page of that commit.
+    /// Number of versions counted in `kept_count` that are kept for snapshots that are never evicted: at most one
+    /// version of each page for each such snapshot.
     kept_essential: usize,
 }
 
@@ -92,7 +94,7 @@ impl Registry {
         self.visible
     }
 
-    /// Adds versions that were superseded by commit `until` (the same for all).
+    /// Adds versions that were all superseded by the same commit.
     pub(crate) fn supersede(&mut self, versions: impl IntoIterator<Item = SupersededVersion>) {
         let versions: Vec<_> = versions.into_iter().collect();
         if let Some(first) = versions.first() {
@@ -100,7 +102,7 @@ impl Registry {
         }
     }
 
-    /// Makes a later commit visible. Returns versions that no reader can need any more.
+    /// Makes a later commit visible. Returns some of the versions that no reader can need any more.
     pub(crate) fn advance(&mut self, visible: CommitSeq) -> Vec<SupersededVersion> {
         debug_assert!(visible >= self.visible, "the visible commit went back");
         self.visible = self.visible.max(visible);
@@ -110,8 +112,8 @@ impl Registry {
         self.settle()
     }
 
-    /// Examines some of the versions that the newest commit does not show. Returns those that no reader can need any
-    /// more.
+    /// Examines some of the superseded versions that the newest commit does not show. Returns the versions that no
+    /// reader can need any more.
     pub(crate) fn settle(&mut self) -> Vec<SupersededVersion> {
         let mut unneeded = Vec::new();
         self.settle_within(&mut Budget::new(), &mut unneeded);
@@ -148,7 +150,7 @@ impl Registry {
         (self.visible, Arc::clone(&group.too_old))
     }
 
-    /// Ends one registration. Returns the versions that no reader needs any more.
+    /// Removes one holder of a snapshot. Returns some of the versions that no reader needs any more.
     pub(crate) fn unregister(
         &mut self,
         commit: CommitSeq,
@@ -173,8 +175,9 @@ impl Registry {
         self.settle()
     }
 
-    /// Evicts the oldest snapshots, as many as a budget allows, until at most `kept_max` versions are kept. Versions kept for
-    /// non-evictable snapshots do not count: evicting others would not free them. Holders of an evicted snapshot get `SnapshotTooOld`.
+    /// Evicts the oldest snapshots, as many as one budget allows, until at most `kept_max` versions are kept. Versions
+    /// kept for snapshots that are never evicted do not count, because evicting other snapshots would not free them.
+    /// Holders of an evicted snapshot get `SnapshotTooOld`. Returns the versions that no reader needs any more.
     pub(crate) fn limit(&mut self, kept_max: usize) -> Vec<SupersededVersion> {
         let (mut unneeded, mut budget) = (Vec::new(), Budget::new());
         while self.kept_count - self.kept_essential > kept_max {
@@ -185,7 +188,7 @@ impl Registry {
             budget.spend(STEPS_A_SNAPSHOT);
             self.settle_within(&mut budget, &mut unneeded);
             if budget.is_spent() || !self.is_settled() {
-                // The remaining versions may go to older snapshots: the next call limits those.
+                // The remaining versions may now be kept for older snapshots, which the next call limits.
                 break;
             }
         }
@@ -200,7 +203,8 @@ impl Registry {
     }
 
     fn keep_or_drop(&mut self, version: SupersededVersion, unneeded: &mut Vec<SupersededVersion>) {
-        // A forged page may name a later commit than the one that has just replaced it: then no reader can have seen it.
+        // A forged page may name a later commit than the commit that replaced it. No reader can have seen such a
+        // version.
         let until = version.until.max(version.from);
         match self.snapshots.range_mut(version.from..until).next_back() {
             Some((commit, group)) => {
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_goes_when_its_successor_is_visible_and_no_snapshot_lies_between() {
+    fn a_version_is_dropped_when_its_successor_is_visible_and_no_snapshot_lies_between() {
         let mut registry = Registry::new(CommitSeq(1));
         registry.supersede([version(1, 2)]);
         assert!(registry.advance(CommitSeq(1)).is_empty(), "commit 2 is not visible yet");
@@ -267,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_claims_to_be_younger_than_its_successor_goes_at_once() {
+    fn a_version_that_claims_to_be_newer_than_its_successor_is_dropped_at_once() {
         let mut registry = Registry::new(CommitSeq(1));
         let (at, flag) = registry.register(false);
         registry.supersede([version(9, 2)]);
@@ -276,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_limit_the_oldest_snapshot_is_given_up_but_never_a_checkpoint() {
+    fn past_the_limit_the_oldest_snapshot_is_evicted_but_never_a_checkpoint() {
         let mut registry = Registry::new(CommitSeq(1));
         let (checkpoint, checkpoint_flag) = registry.register(true);
         registry.supersede([version(1, 2)]);
@@ -286,11 +290,11 @@ mod tests {
         registry.advance(CommitSeq(3));
         assert_eq!(registry.limit(0), [version(2, 3)]);
         assert!(flag.load(Ordering::Relaxed) && !checkpoint_flag.load(Ordering::Relaxed));
-        assert!(registry.unregister(at, &flag, false).is_empty(), "it is gone already");
+        assert!(registry.unregister(at, &flag, false).is_empty(), "the snapshot is no longer registered");
         assert_eq!(registry.unregister(checkpoint, &checkpoint_flag, true), [version(1, 2)]);
     }
     #[test]
-    fn what_a_backup_keeps_is_not_laid_at_the_door_of_other_snapshots() {
+    fn versions_kept_for_a_backup_do_not_evict_other_snapshots() {
         let mut registry = Registry::new(CommitSeq(1));
         let (backup, backup_flag) = registry.register(true);
         registry.register(true);
@@ -301,7 +305,7 @@ mod tests {
         registry.advance(CommitSeq(3));
         assert!(registry.limit(2).is_empty());
         assert!(!flag.load(Ordering::Relaxed));
-        // One of two backups ends: the other keeps all of it.
+        // One of two backups ends: the other backup keeps all versions.
         assert!(registry.unregister(backup, &backup_flag, true).is_empty());
         assert!(registry.limit(1).is_empty());
         assert_eq!(registry.limit(0), [version(2, 3)]);
@@ -310,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_backup_kept_counts_for_an_older_snapshot_once_it_has_ended() {
+    fn versions_kept_for_a_backup_count_for_an_older_snapshot_once_the_backup_has_ended() {
         let mut registry = Registry::new(CommitSeq(1));
         let (_, old_flag) = registry.register(false);
         registry.advance(CommitSeq(2));
@@ -318,14 +322,14 @@ mod tests {
         registry.supersede([version(1, 3), version(1, 3)]);
         registry.advance(CommitSeq(3));
         assert!(registry.limit(0).is_empty());
-        assert!(registry.unregister(backup, &backup_flag, true).is_empty(), "the older one needs them");
+        assert!(registry.unregister(backup, &backup_flag, true).is_empty(), "the older snapshot needs the versions");
         assert!(registry.limit(2).is_empty());
         assert_eq!(registry.limit(1), [version(1, 3), version(1, 3)]);
         assert!(old_flag.load(Ordering::Relaxed));
     }
 
     #[test]
-    fn no_hold_of_the_registry_grows_with_a_commit_or_with_what_a_snapshot_keeps() {
+    fn no_hold_of_the_registry_grows_with_a_commit_or_with_the_versions_of_a_snapshot() {
         let largest = |work: &mut dyn FnMut()| {
             budget::take_largest();
             work();
@@ -355,19 +359,19 @@ mod tests {
     }
 
     #[test]
-    fn a_version_whose_snapshot_ends_before_it_is_looked_at_goes() {
+    fn a_version_is_dropped_when_its_snapshot_ends_before_it_is_examined() {
         let mut registry = Registry::new(CommitSeq(1));
         let (at, flag) = registry.register(false);
         registry.supersede(vec![version(1, 2); STEPS_MAX + 1]);
         assert!(registry.advance(CommitSeq(2)).is_empty());
         assert!(!registry.is_settled());
-        // One is not settled yet, and comes before those that the snapshot kept.
+        // One version is not settled yet, and comes before the versions that the snapshot kept.
         assert_eq!(registry.unregister(at, &flag, false).len(), STEPS_MAX);
         assert_eq!((registry.settle().len(), registry.is_settled(), registry.kept_count()), (1, true, 0));
     }
 
     #[test]
-    fn giving_up_many_snapshots_takes_several_calls_of_bounded_work() {
+    fn evicting_many_snapshots_takes_several_calls_of_bounded_work() {
         for count in [200, 5000] {
             let mut registry = Registry::new(CommitSeq(1));
             let held: Vec<_> = (1..=count)
@@ -376,7 +380,7 @@ mod tests {
                     registry.register(false)
                 })
                 .collect();
-            // Each snapshot needs the version: one after the other is given up for it.
+            // Each snapshot needs the version, so one snapshot after the other is evicted for it.
             registry.supersede([version(1, count + 1)]);
             registry.advance(CommitSeq(count + 1));
             budget::take_largest();

@@ -30,11 +30,11 @@ use crate::error::{Error, Result};
 use crate::format::{BlockId, Location, PageId, check_page};
 use crate::pages::ReservationKind;
 
-/// Bytes that are moved with one operation.
+/// Most bytes that are moved with one operation.
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// Size of a fragment beyond which larger ones are read no faster: pages in such fragments are not moved.
+/// Size of a fragment from which on larger fragments are read no faster: pages in such fragments are not moved.
 const FRAGMENT_BYTES_ENOUGH: usize = 64 << 10;
-/// The same limit in pages, at most: with small pages, moving them still gains something.
+/// The limit of `FRAGMENT_BYTES_ENOUGH` in pages, at most: with small pages moving them still gains something.
 const FRAGMENT_PAGES_ENOUGH: usize = 16;
 /// The share of the blocks in use by which the file may exceed them while pages are relocated, as a divisor;
 /// `GROWTH_BLOCKS` come on top.
@@ -47,7 +47,7 @@ const GROUPS_EMPTIED: usize = 256;
 const PENDING_PAGES: u64 = 4096;
 const PENDING_SHARE: u64 = 16;
 
-/// The action that errors name.
+/// The action that error messages name.
 const MOVE: &str = "write pages that are being moved";
 
 /// The outcome of relocating a set of pages.
@@ -55,13 +55,13 @@ const MOVE: &str = "write pages that are being moved";
 pub(crate) struct RelocationOutcome {
     /// Pages examined, without those that are only in memory or being read.
     pub(crate) pages: u64,
-    /// Pages moved.
+    /// Number of pages moved.
     pub(crate) moved: u64,
-    /// Pages that should have been moved but found no contiguous run of free blocks.
+    /// Number of pages that should have been moved but found no contiguous run of free blocks.
     pub(crate) without_free_blocks: u64,
     /// Number of fragments in which the examined pages lay before, sorted by block.
     pub(crate) fragments_before: u64,
-    /// Number of fragments in which they lie afterwards.
+    /// Number of fragments in which the examined pages lie afterwards.
     pub(crate) fragments_after: u64,
 }
 
@@ -78,7 +78,8 @@ pub(crate) struct Relocator {
     pending: u64,
 }
 
-/// Groups that are emptied so that rows become free: their pages are moved to single free blocks elsewhere.
+/// Groups of blocks that are emptied so that contiguous runs become free: their pages are moved to single free blocks
+/// elsewhere.
 pub(crate) struct Evacuation {
     pages: Vec<PageId>,
     groups: GroupsToEmpty,
@@ -94,17 +95,17 @@ impl Relocator {
         Ok(Self { versions, writer, reader, after: None, defragmented: FxHashSet::default(), pending: 0 })
     }
 
-    /// Returns the number of pages that callers should pass at a time.
+    /// Returns the number of pages that callers should pass to [`Relocator::defragment`] at a time.
     pub(crate) fn pages_at_once(&self) -> usize {
         (BYTES_AT_ONCE / self.versions.frames().page_bytes()).clamp(1, ROW_BLOCKS_MAX as usize)
     }
 
-    /// Returns whether a checkpoint should be made because many pages occupy two blocks.
+    /// Returns whether a checkpoint should be made, because many moved pages still occupy their old blocks as well.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.pending > PENDING_PAGES.max(self.live_blocks() / PENDING_SHARE)
     }
 
-    /// Returns whether a checkpoint would free blocks.
+    /// Returns whether a checkpoint would free old blocks of moved pages.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending > 0
     }
@@ -114,8 +115,9 @@ impl Relocator {
         self.pending = 0;
     }
 
-    /// Moves pages to adjacent blocks in this order, unless they already lie in few fragments. Skips pages that exist only in memory:
-    /// their first write places them. Blocks; memory: a megabyte and a few pages. No checkpoint may be under way.
+    /// Moves pages to adjacent blocks in the given order, unless they already lie in few fragments. Skips pages that
+    /// exist only in memory, because their first write will place them. Blocks. Memory: a megabyte and a few pages. No
+    /// checkpoint may be under way.
     ///
     /// # Errors
     /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
@@ -141,7 +143,7 @@ impl Relocator {
             if left.is_empty() {
                 break Ok(());
             }
-            // A row must hold all remaining pages, or be at least as long as a fragment that is read fast enough.
+            // The new run must hold all remaining pages, or be at least as long as a fragment that is read fast enough.
             let least = left.len().min(enough) as u64;
             let Some(row) = self.allocate_row(left.len() as u64, least) else {
                 outcome.without_free_blocks = left.len() as u64;
@@ -160,8 +162,8 @@ impl Relocator {
         moved.map(|()| outcome)
     }
 
-    /// Plans which groups to empty so that rows become free; `None` when that is impossible. To be called after a checkpoint. Memory:
-    /// eight bytes for each page in these groups.
+    /// Plans which groups of blocks to empty so that contiguous runs become free; `None` when no group can be emptied.
+    /// To be called after a checkpoint. Memory: eight bytes for each page in these groups.
     pub(crate) fn plan_evacuation(&self) -> Option<Evacuation> {
         let (groups, page_count) = {
             let metadata = self.versions.metadata().lock();
@@ -176,11 +178,11 @@ impl Relocator {
         (!groups.is_empty()).then_some(Evacuation { pages, groups })
     }
 
-    /// Moves the next pages out of the groups to be emptied. Returns how many moved; `None` when all are done. No checkpoint may
-    /// be under way; the old blocks are free after the next one.
+    /// Moves the next pages out of the groups to be emptied. Returns how many pages were moved; `None` when all are
+    /// done or no block is free. No checkpoint may be under way; the old blocks become free with the next checkpoint.
     ///
     /// # Errors
-    /// As [`Relocator::defragment`].
+    /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
     pub(crate) fn evacuate(&mut self, evacuation: &mut Evacuation) -> Result<Option<u64>> {
         if evacuation.pages.is_empty() {
             return Ok(None);
@@ -223,7 +225,8 @@ impl Relocator {
         let live = self.live_blocks();
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
         let want = want.min(ROW_BLOCKS_MAX);
-        // Blocks that are promised to others stay free. The reserve may be used: it is back after the next checkpoint.
+        // Blocks that are promised to commits stay free. The reserve may be used, because the next checkpoint frees as
+        // many blocks again.
         let want = want.min(self.versions.metadata().spare_blocks(self.versions.frames()));
         if want < least {
             return None;
@@ -243,8 +246,8 @@ impl Relocator {
         Some(row)
     }
 
-    /// Moves pages to the blocks of `row`, one block for each page, and updates the places in `pages`. Returns the number of pages
-    /// that were moved. After an error none was moved.
+    /// Moves pages to the blocks of `row`, one block for each page, and updates the locations in `pages`. Returns the
+    /// number of pages moved. After an error no page was moved.
     fn move_to(&mut self, row: Range<u64>, pages: &mut [(PageId, Location)]) -> Result<u64> {
         let copied = self
             .copy(pages)
@@ -257,8 +260,8 @@ impl Relocator {
         Ok(self.replace_places(row.map(BlockId), pages))
     }
 
-    /// Replaces the locations of the pages by these blocks. Returns how many were replaced: pages that changed
-    /// meanwhile keep theirs.
+    /// Replaces the locations of these pages by the blocks of `to`. Returns how many were replaced: pages that changed
+    /// meanwhile keep their locations.
     fn replace_places(&self, to: impl Iterator<Item = BlockId>, pages: &mut [(PageId, Location)]) -> u64 {
         let mut moved = 0;
         for (block, (page, at)) in to.zip(pages) {
@@ -271,7 +274,7 @@ impl Relocator {
         moved
     }
 
-    /// Returns the bytes of the pages in the given order, checked, in one buffer.
+    /// Returns the bytes of these pages in one buffer, in the given order, checked.
     fn copy(&mut self, pages: &[(PageId, Location)]) -> Result<IoBuf> {
         let page_bytes = self.versions.frames().page_bytes();
         let mut bytes = IoBuf::zeroed(pages.len() * page_bytes, PageKind::Small)
@@ -279,21 +282,21 @@ impl Relocator {
         let mut targets = bytes.chunks_exact_mut(page_bytes);
         for window in pages.chunks(BLOCKS_AT_A_TIME) {
             let blocks = self.read(window)?;
-            // The targets come second: `zip` takes one only when there is a block to fill it with.
+            // The targets come second, because `zip` takes one only when there is a block to fill it with.
             blocks.iter().zip(&mut targets).for_each(|(block, target)| target.copy_from_slice(block));
             self.reader.recycle(blocks);
         }
         Ok(bytes)
     }
 
-    /// Reads the pages in the given order and checks them; at most `BLOCKS_AT_A_TIME` pages.
+    /// Reads these pages in the given order and checks them: at most `BLOCKS_AT_A_TIME` pages.
     fn read(&mut self, pages: &[(PageId, Location)]) -> Result<Vec<IoBuf>> {
         let page_bytes = self.versions.frames().page_bytes();
         let offsets: Vec<u64> = pages.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
         let mut blocks = self.reader.read(page_bytes, &offsets)?;
         for (index, (page, at)) in pages.iter().enumerate() {
             if check_page(self.versions.file_id(), *page, *at, &blocks[index]).is_err() {
-                // Once more, as for any read: not every wrong bit is one of the disk.
+                // Reads once more, as for any page, because not every wrong bit comes from the disk.
                 blocks[index] = self.reader.read(page_bytes, &offsets[index..=index])?.remove(0);
                 check_page(self.versions.file_id(), *page, *at, &blocks[index])?;
             }
@@ -302,7 +305,7 @@ impl Relocator {
     }
 }
 
-/// Returns the number of runs of consecutive block numbers, whatever the order of `blocks`.
+/// Returns the number of runs of consecutive numbers that the blocks form, in whatever order they come.
 fn fragments(blocks: impl Iterator<Item = u64>) -> u64 {
     let mut blocks: Vec<u64> = blocks.collect();
     blocks.sort_unstable();

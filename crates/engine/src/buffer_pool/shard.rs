@@ -16,13 +16,13 @@ use rustc_hash::FxHashMap;
 use super::waiter::Waiter;
 use crate::format::{BlockId, CommitSeq, Location, PageId};
 
-/// One page version that is not the newest: visible to views at `from ..= until - 1`.
+/// One old version of a page, superseded by a newer one: visible to views at commits `from ..= until - 1`.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) from: CommitSeq,
     pub(crate) until: CommitSeq,
     pub(crate) place: Place,
-    /// True when the page was freed at commit `until`: its id can be reused once this version is dropped.
+    /// True when commit `until` freed the page: the page's id can be reused once this version is dropped.
     pub(crate) frees_id: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Place {
     Loading(Location),
 }
 
-/// A read in progress, and its waiters: nearly always none or one.
+/// A read in progress, and its waiters, which are nearly always none or one.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     number: u64,
@@ -65,7 +65,7 @@ impl Load {
 pub(crate) struct Shard {
     versions: FxHashMap<PageId, Vec<Version>>,
     loads: FxHashMap<(PageId, BlockId), Load>,
-    /// The number of the read that began last.
+    /// The number given to the last read of this shard.
     last_read: u64,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct ReadId {
 }
 
 impl Shard {
-    /// Enters a read that begins. A read of an earlier page in the same block may still be under way; its waiters wait
-    /// for the new read from now on, and look their page up again when it ends.
+    /// Records a read that begins. If an earlier read of the same block is still in progress, for a page that was
+    /// dropped, its waiters now wait for the new read and look their page up again when it ends.
     pub(crate) fn begin_load(&mut self, page: PageId, at: Location) -> ReadId {
         self.last_read += 1;
         self.loads.entry((page, at.block)).or_default().number = self.last_read;
@@ -91,7 +91,8 @@ impl Shard {
         self.loads.get_mut(&(page, block))
     }
 
-    /// Removes a read that ends or is abandoned. `None` when it was abandoned before, or another read has replaced it.
+    /// Removes a read that ends or is abandoned. Returns `None` when the read was abandoned before, or another read has
+    /// replaced it.
     pub(crate) fn end_load(&mut self, read: ReadId) -> Option<Load> {
         let key = (read.page, read.at.block);
         if self.loads.get(&key)?.number == read.number { self.loads.remove(&key) } else { None }
@@ -116,9 +117,9 @@ impl Shard {
         self.versions.entry(page).or_default().push(version);
     }
 
-    /// Removes the version that began at `from` and ended at `until`: the first superseded, where a commit published several.
-    /// The order of the drops does not matter: when n of them are due, the first n may go, because for each of these the epoch
-    /// of a version that was superseded no earlier is over.
+    /// Removes the version of a page that began at `from` and ended at `until`; if one commit published several, the
+    /// version that was superseded first. The order in which such versions are dropped does not matter. When n of them
+    /// are due, the first n may go, because each was superseded no later than a version whose epoch is over.
     pub(crate) fn remove_version(&mut self, page: PageId, from: CommitSeq, until: CommitSeq) -> Option<Version> {
         let versions = self.versions.get_mut(&page)?;
         let at = versions.iter().position(|version| version.from == from && version.until == until)?;
@@ -129,7 +130,7 @@ impl Shard {
         Some(version)
     }
 
-    /// Returns whether any old version of the page lies in this block.
+    /// Returns whether any old version of the page lies in this block on disk.
     pub(crate) fn version_uses(&self, page: PageId, block: BlockId, disk_of: impl Fn(u32) -> Option<Location>) -> bool {
         let uses = |version: &Version| match version.place {
             Place::Disk(at) | Place::Loading(at) => at.block == block,
@@ -138,7 +139,7 @@ impl Shard {
         self.versions.get(&page).is_some_and(|versions| versions.iter().any(uses))
     }
 
-    /// Returns the commit that superseded the youngest of a page's old versions; zero when there is none.
+    /// Returns the commit that superseded the newest of a page's old versions; zero when the page has no old version.
     pub(crate) fn last_until(&self, page: PageId) -> CommitSeq {
         let untils = self.versions.get(&page).into_iter().flatten().map(|version| version.until);
         untils.max().unwrap_or_default()

@@ -20,7 +20,7 @@ impl Snapshot {
         Self { versions: Arc::clone(versions), seq, too_old, essential }
     }
 
-    /// Returns the flag that is set when the snapshot has been evicted.
+    /// Returns the flag that is set when this snapshot has been evicted.
     pub(super) fn too_old(&self) -> &AtomicBool {
         &self.too_old
     }

@@ -19,7 +19,8 @@ pub(super) struct Counters {
 /// Number of hit counters: threads that use different ones do not share a cache line.
 const HIT_PLACES: usize = 16;
 
-/// Counts the requests that found their page in memory, with several counters so that threads do not contend.
+/// Counts the requests that found their page in memory. Several counters keep threads from contending for one cache
+/// line.
 #[derive(Debug, Default)]
 pub(super) struct Hits([HitPlace; HIT_PLACES]);
 
@@ -44,7 +45,7 @@ impl Hits {
         thread_local! {
             static PLACE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % HIT_PLACES;
         }
-        // A thread that is ending may have no thread-local value any more.
+        // In a thread that is ending the thread-local value may be gone.
         let place = PLACE.try_with(|place| *place).unwrap_or(0);
         self.0[place].0.fetch_add(count, Ordering::Relaxed);
     }
@@ -89,50 +90,51 @@ impl Drop for HitTally<'_> {
 pub struct PoolStats {
     /// Number of frames.
     pub frames: u64,
-    /// Frames that contain no page.
+    /// Number of frames that contain no page.
     pub frames_free: u64,
     /// Pages looked up and found in memory, inner nodes of trees included: a get in a tree of three levels, all in memory, counts
     /// three. An operation that is repeated after a miss counts the pages above it again, except a get in the same commit, which
     /// resumes at the miss.
     pub hits: u64,
-    /// Reads started because a page was not in memory.
+    /// Number of reads started because a page was not in memory.
     pub misses: u64,
-    /// Requests that joined a read under way.
+    /// Number of requests that joined a read already in progress.
     pub misses_joined: u64,
-    /// Pages evicted from memory, whether they had to be written first or not.
+    /// Number of pages evicted from memory, whether they had to be written first or not.
     pub evicted: u64,
-    /// Pages in memory whose newest version is not on disk yet.
+    /// Number of pages in memory whose newest version is not on disk yet.
     pub pages_dirty: u64,
-    /// Pages written to disk, by eviction and checkpoints.
+    /// Number of pages written to disk, by eviction and checkpoints.
     pub pages_written: u64,
-    /// Pages that compaction moved next to their neighbours in key order.
+    /// Number of pages that compaction moved next to their neighbours in key order.
     pub pages_moved: u64,
-    /// Reads repeated because a checksum was wrong.
+    /// Number of reads repeated because a checksum was wrong.
     pub checksum_retries: u64,
-    /// Requests that had to wait for frames.
+    /// Number of requests that had to wait for free frames.
     pub frame_waits: u64,
-    /// Reads queued or under way.
+    /// Number of reads queued or in progress.
     pub reads_in_flight: u64,
-    /// Old page versions kept for snapshots, in bytes.
+    /// Bytes of old page versions kept for snapshots.
     pub snapshot_bytes: u64,
-    /// Pages changed since the last checkpoint.
+    /// Number of pages changed since the last checkpoint.
     pub pages_changed: u64,
-    /// Pages written into the block group of their old block. See also `pages_placed_near` and `pages_placed_far`.
+    /// Number of pages written into the block group of their old block. See also `pages_placed_near` and
+    /// `pages_placed_far`.
     pub pages_placed_same: u64,
-    /// Pages written into a block group near that of their old block.
+    /// Number of pages written into a block group near that of their old block.
     pub pages_placed_near: u64,
-    /// Pages written far from their old block: each costs a later scan one more read.
+    /// Number of pages written far from their old block: each costs a later scan one more read.
     pub pages_placed_far: u64,
-    /// Blocks for which the data file has room, over all its stripes.
+    /// Number of blocks for which the data file has room, over all its stripes.
     pub blocks_file: u64,
-    /// Blocks of the data file in use, including released blocks that are not free yet.
+    /// Number of blocks of the data file in use, including released blocks that are not free yet.
     pub blocks_used: u64,
-    /// Released blocks that become free only after a checkpoint or the end of a reader.
+    /// Number of released blocks that become free only after a checkpoint or the end of a reader.
     pub blocks_deferred: u64,
-    /// Blocks that can be used before the file must grow.
+    /// Number of blocks that can be used before the data file must grow.
     pub blocks_free: u64,
-    /// The part of `blocks_free` that ordinary commits leave free, so that deletes, dropped tables, checkpoints and compaction
-    /// go on when the disk is full.
+    /// The part of `blocks_free` that ordinary commits leave free, so that deletes, dropped tables, checkpoints and
+    /// compaction can continue when the disk is full.
     pub blocks_reserve: u64,
     /// All memory of the pool, in bytes: the fields below, and the metadata of blocks and changed pages.
     pub memory_bytes: u64,

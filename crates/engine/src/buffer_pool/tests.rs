@@ -48,7 +48,7 @@ fn pool_with(disk: &Arc<dyn Disk>, options: &PoolOptions) -> BufferPool {
     BufferPool::new(disk, options, BlockMap::new(PAGE), BufferPool::new_allocator(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }
 
-/// Runs an attempt until it is done, waiting on this thread as a blocking driver does.
+/// Runs an attempt until it is done, waiting on this thread as a blocking caller does.
 fn run<T>(pool: &BufferPool, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
     let (mut _held, mut alone) = (None, false);
     loop {
@@ -56,7 +56,7 @@ fn run<T>(pool: &BufferPool, mut attempt: impl FnMut() -> Attempt<T>) -> Result<
             Ok(answer) => return Ok(answer),
             Err(Wait::Failed(error)) => return Err(error),
             Err(wait) => {
-                // By itself and with a ticket by turns.
+                // By turns the page is read alone and with a ticket.
                 alone = !alone;
                 if let (Wait::Miss(missing), true) = (&wait, alone)
                     && pool.read_alone(*missing)?
@@ -80,11 +80,12 @@ fn fill(body: &mut [u8], value: u64) {
 fn value(body: &[u8]) -> u64 {
     assert_eq!(body.len(), PAGE - HEADER_BYTES);
     let first = u64::from_le_bytes(body[..8].try_into().unwrap());
-    assert!(body.chunks_exact(8).all(|chunk| chunk == first.to_le_bytes()), "a page of two minds");
+    assert!(body.chunks_exact(8).all(|chunk| chunk == first.to_le_bytes()), "a page with two different values");
     first
 }
 
-/// Publishes a commit that sets these pages, and allocates the missing ones. Returns the new ids.
+/// Publishes commit `seq`: sets the pages in `sets`, allocates a page for each value in `new`, and frees the pages in
+/// `frees`. Returns the new ids.
 fn commit(pool: &BufferPool, seq: u64, sets: &[(PageId, u64)], new: &[u64], frees: &[PageId]) -> Result<Vec<PageId>> {
     run(pool, || {
         let mut copies = pool.copies();
@@ -105,7 +106,7 @@ fn commit(pool: &BufferPool, seq: u64, sets: &[(PageId, u64)], new: &[u64], free
 }
 
 #[test]
-fn what_is_published_is_seen_once_it_is_visible() {
+fn published_pages_are_seen_once_their_commit_is_visible() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);
     let ids = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
@@ -122,7 +123,7 @@ fn what_is_published_is_seen_once_it_is_visible() {
 }
 
 #[test]
-fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memory() {
+fn pages_that_may_be_written_soon_are_written_early_and_stay_in_memory() {
     let world = SimWorld::new(5, SimOptions::default());
     let pool = pool(&world, 200);
     let ids = commit(&pool, 1, &[], &[1, 2, 3, 4], &[]).unwrap();
@@ -138,7 +139,7 @@ fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memo
     }
     drop(threads);
     let stats = pool.stats();
-    assert_eq!((stats.pages_written, stats.pages_dirty), (2, 2), "what is named twice is written once");
+    assert_eq!((stats.pages_written, stats.pages_dirty), (2, 2), "a page named twice is written once");
     for (id, wanted) in ids.iter().zip(1..) {
         assert_eq!(pool.latest_published().page(*id).map(value).ok(), Some(wanted));
     }
@@ -192,7 +193,7 @@ fn dropped_copies_leave_no_trace() {
     assert_eq!(commit(&pool, 2, &[], &[1], &[]).unwrap(), [PageId(1)], "the id is free again");
 }
 
-/// A pool that holds a small part of the pages, and the expected pages of each commit.
+/// A pool that holds a small part of its pages, and the expected pages of each commit.
 struct Model {
     commits: BTreeMap<u64, BTreeMap<PageId, u64>>,
     latest: BTreeMap<PageId, u64>,

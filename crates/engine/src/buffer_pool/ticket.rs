@@ -13,7 +13,7 @@ use crate::sync::semaphore::Permit;
 pub(crate) struct Ticket {
     reads: Arc<Reads>,
     waiter: Arc<Waiter>,
-    /// For all pages that it pins; given back after them.
+    /// The permits for all pages that this ticket pins. They are returned after the pins have been removed.
     _permit: Permit,
 }
 

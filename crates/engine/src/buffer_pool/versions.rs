@@ -1,5 +1,5 @@
-//! The versions of pages over time: which commit is visible, which snapshots live, and when a version or a frame that cannot be
-//! reached any more is recycled.
+//! The versions of pages over time: which commit is visible, which snapshots live, and when a version or frame is
+//! recycled that no reader can reach any more.
 //!
 //! A version is dropped in three steps: `registry` finds that no view will request it; `reclamation` waits until the views that may
 //! have found it are gone; `Versions::sweep` removes it and recycles its frame. A frame that was evicted takes the last two.
@@ -23,7 +23,7 @@ use crate::format::{CommitSeq, PageId};
 
 /// The commit number of a view that wants the newest version of everything.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
-/// Frames that are recycled together: commits take some meanwhile.
+/// Number of frames that are recycled together; commits can take frames between two such groups.
 const RECYCLED_AT_ONCE: usize = 64;
 
 /// The pages of a pool in all their versions.
@@ -33,16 +33,17 @@ pub(super) struct Versions {
     visible: AtomicU64,
     reclamation: Reclamation,
     counters: Counters,
-    /// Wakes the background writer when frames may leave, or must.
+    /// Wakes the background writer when frames can be evicted or must be.
     signal: Arc<WriterSignal>,
-    /// Part of every checksum.
+    /// The random number of the database file, which enters every checksum.
     file_id: u64,
     /// Most versions that evictable snapshots may keep.
     kept_max: usize,
 }
 
 impl Versions {
-    /// The pages of `pages` as of `commit`. `kept_max` is the most versions that evictable snapshots may keep.
+    /// Creates the versions of the pages in `pages` as of `commit`. `kept_max` is the most versions that evictable
+    /// snapshots may keep.
     pub(super) fn new(
         pages: PageTable,
         commit: CommitSeq,
@@ -88,12 +89,12 @@ impl Versions {
         &self.counters
     }
 
-    /// Part of every checksum.
+    /// Returns the random number of the database file, which enters every checksum.
     pub(super) fn file_id(&self) -> u64 {
         self.file_id
     }
 
-    /// Protects every page that is found from now on, until the guard is dropped.
+    /// Pins the current epoch: every frame that is found from now on keeps its page until the guard is dropped.
     #[inline]
     pub(super) fn pin_epoch(&self) -> Guard {
         self.reclamation.pin()
@@ -103,17 +104,17 @@ impl Versions {
         self.reclamation.help();
     }
 
-    /// The commit that new views and snapshots show.
+    /// Returns the commit that new views and snapshots show.
     pub(super) fn visible(&self) -> CommitSeq {
         CommitSeq(self.visible.load(Ordering::SeqCst))
     }
 
-    /// Makes a commit visible.
+    /// Makes a commit visible to new views and snapshots.
     pub(super) fn set_visible(&self, seq: CommitSeq) {
         let unneeded = {
             let mut registry = self.registry();
             let unneeded = registry.advance(seq);
-            // Stored under the lock: it must not go back when two commits become visible at once.
+            // Stored under the lock, because the number must not go back when two commits become visible at once.
             self.visible.store(registry.visible().0, Ordering::SeqCst);
             unneeded
         };
@@ -129,18 +130,19 @@ impl Versions {
         self.drop_later(unneeded);
     }
 
-    /// Registers the visible commit for a snapshot. The flag is set when the snapshot is evicted.
+    /// Registers the visible commit for a snapshot. Returns the commit and the flag that is set when the snapshot is
+    /// evicted.
     pub(super) fn register(&self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
         self.registry().register(essential)
     }
 
-    /// Ends a registration.
+    /// Removes one holder from the snapshot of a commit.
     pub(super) fn unregister(&self, commit: CommitSeq, too_old: &Arc<AtomicBool>, essential: bool) {
         let unneeded = self.registry().unregister(commit, too_old, essential);
         self.drop_later(unneeded);
     }
 
-    /// Snapshots alive, oldest first.
+    /// Returns the live snapshots, oldest first.
     pub(super) fn readers(&self) -> Vec<ReaderInfo> {
         let mut readers: Vec<ReaderInfo> = Vec::new();
         loop {
@@ -153,36 +155,36 @@ impl Versions {
         }
     }
 
-    /// How many versions are kept for snapshots.
+    /// Returns the number of versions that are kept for snapshots.
     pub(super) fn kept_count(&self) -> usize {
         self.registry().kept_count()
     }
 
-    /// Notes the changed pages after a publication, and the versions that it superseded.
+    /// Records a publication: the changed pages, and the versions that it superseded.
     pub(super) fn note_published(&self, seq: CommitSeq, changed: &[PageId], superseded: Vec<SupersededVersion>) {
         self.metadata().note_changed(seq, changed);
         if self.frames().has_many_dirty() {
             // Evicts ahead of need, so that the next commits find frames.
             self.signal.wake();
         }
-        // A version of the same commit was never visible under any number.
+        // A version superseded by the commit that published it was never visible.
         let (same, older): (Vec<_>, Vec<_>) = superseded.into_iter().partition(|old| old.from == old.until);
         self.registry().supersede(older);
         self.drop_later(same);
     }
 
-    /// Drops versions that no later view requests, once the earlier views are gone: each of these was made under a guard that
-    /// was pinned before it read the visible commit.
+    /// Drops versions that no later view requests, once the views that exist now are gone. This is safe because every
+    /// view pins its epoch guard before it reads the visible commit.
     pub(super) fn drop_later(&self, versions: Vec<SupersededVersion>) {
         self.reclamation.retire_versions(versions);
     }
 
-    /// Recycles frames that cannot be found any more, once no reader can be reading them.
+    /// Recycles frames that cannot be found any more, once no reader can still be reading them.
     pub(super) fn retire(&self, frames: Vec<u32>) {
         self.reclamation.retire_frames(frames);
     }
 
-    /// Ends a pin.
+    /// Removes one pin from the frame of a page.
     pub(super) fn unpin(&self, page: PageId, index: u32) {
         if self.pages.unpin(page, index) {
             self.retire(vec![index]);
@@ -190,15 +192,15 @@ impl Versions {
         self.signal.wake_if_starving();
     }
 
-    /// Drops some retired versions, if many have piled up.
+    /// Drops some retired versions if many have piled up.
     pub(super) fn clear_up(&self) {
         if self.reclamation.version_count() > RETIRED_MAX {
             self.sweep();
         }
     }
 
-    /// Recycles all frames and blocks that have become unreachable. Returns how many frames that freed. Unbounded: for threads
-    /// that no executor waits for.
+    /// Recycles all frames and blocks that have become unreachable. Returns how many frames became free. The work is
+    /// unbounded, so no executor may wait for the calling thread.
     pub(super) fn sweep_all(&self) -> usize {
         let mut freed = self.sweep();
         while !self.reclamation.is_empty() || !self.registry().is_settled() {
@@ -207,7 +209,8 @@ impl Versions {
         freed
     }
 
-    /// Recycles some of the frames and blocks that have become unreachable, within a budget. Returns how many frames that freed.
+    /// Recycles some of the frames and blocks that have become unreachable, within a budget. Returns how many frames
+    /// became free.
     pub(super) fn sweep(&self) -> usize {
         let unneeded = self.registry().settle();
         self.drop_later(unneeded);
@@ -228,7 +231,7 @@ impl Versions {
         frames.len()
     }
 
-    /// What has been retired, for tests.
+    /// Returns the retired items, for tests.
     #[cfg(test)]
     pub(super) fn reclamation(&self) -> &Reclamation {
         &self.reclamation

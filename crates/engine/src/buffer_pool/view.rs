@@ -14,33 +14,34 @@ use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
 
-/// Pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
+/// The pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
 pub(crate) struct View<'a> {
     pages: &'a PageTable,
     at: CommitSeq,
     too_old: Option<&'a AtomicBool>,
     hits: HitTally<'a>,
-    /// Declared last: every page handed out is protected by it.
+    /// Protects every page handed out. Declared last, so that it is dropped last.
     guard: Guard,
 }
 
 impl<'a> View<'a> {
-    /// `at` is read after the guard is pinned: see `Versions::drop_later`.
+    /// Creates a view of the commit that `at` returns. `at` is called after the guard is pinned: see
+    /// `Versions::drop_later`.
     pub(super) fn new(versions: &'a Versions, at: impl FnOnce() -> CommitSeq, too_old: Option<&'a AtomicBool>) -> Self {
         let guard = versions.pin_epoch();
         Self { pages: versions.pages(), at: at(), too_old, hits: versions.counters().hits.tally(), guard }
     }
 
-    /// The commit it shows.
+    /// Returns the commit that this view shows.
     pub(super) fn commit(&self) -> CommitSeq {
         self.at
     }
 
-    /// A page with its header, in the version that this view wants.
+    /// Returns a page with its header, in the version that this view shows.
     #[inline]
     fn shown(&self, id: PageId) -> Attempt<&[u8]> {
         if let Entry::Resident(index) = self.pages.entry(id) {
-            // Its header says the same as the frame does, and its line is needed anyway.
+            // The page's header names the same commit as the frame does, and its cache line is needed anyway.
             let page = self.whole(index);
             if page_commit(page) <= self.at {
                 self.pages.frames().usage().touch(index);
@@ -51,7 +52,7 @@ impl<'a> View<'a> {
         self.older(id)
     }
 
-    /// A frame's page with its header.
+    /// Returns the page in a frame, with its header.
     #[inline]
     fn whole(&self, frame: u32) -> &[u8] {
         let _protects = &self.guard;

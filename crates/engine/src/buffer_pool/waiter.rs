@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::format::PageId;
 use crate::sync::wakers::poll_guarded;
 
-/// The reads and frames that one ticket waits for. Shared with the in-flight reads and with the queue for frames.
+/// The state of one ticket: the reads and frames that it waits for. Shared with the in-flight reads and with the queue
+/// for frames.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     state: Mutex<State>,
@@ -23,12 +24,13 @@ struct State {
     frames_wanted: usize,
     frames_granted: bool,
     error: Option<Error>,
-    /// The page that has arrived and is pinned. Nearly always it is the only one, and then needs no allocation.
+    /// The first page that has arrived, and the frame in which it is pinned. Nearly always there is no other, and no
+    /// allocation is needed.
     pinned: Option<(PageId, u32)>,
     pinned_more: Vec<(PageId, u32)>,
     gone: bool,
     nudged: bool,
-    /// Its thread sleeps: the thread that makes it ready has to make a system call.
+    /// True while the waiting thread sleeps: only then a wake-up needs a system call.
     parked: bool,
     waker: Option<Waker>,
 }
@@ -45,7 +47,8 @@ impl State {
         }
     }
 
-    /// Notes a pin. Returns false, and notes nothing, when the ticket has been dropped.
+    /// Records a page that is pinned in a frame for the ticket. Returns false, and records nothing, when the ticket has
+    /// been dropped.
     fn pin(&mut self, page: PageId, frame: u32) -> bool {
         if self.gone {
             return false;
@@ -78,7 +81,7 @@ impl Waiter {
         self.lock().reads_left
     }
 
-    /// Returns the page that the waiter waits for, if it waits for one page and nothing else.
+    /// Returns the page that the waiter waits for, if it waits for a single page and nothing else.
     pub(crate) fn only_read(&self) -> Option<PageId> {
         let state = self.lock();
         (state.reads_left == 1 && state.frames_wanted == 0 && state.pinned.is_none()).then_some(state.last_read)
@@ -95,14 +98,14 @@ impl Waiter {
         if state.gone || state.frames_granted { 0 } else { state.frames_wanted }
     }
 
-    /// Notes that the page is in this frame and pinned on behalf of this waiter. Returns false, and notes nothing, when the ticket
-    /// has been dropped. The caller holds the lock of the page's shard.
+    /// Records that a page is in this frame, pinned for this waiter. Returns false, and records nothing, when the
+    /// ticket has been dropped. The caller holds the lock of the page's shard.
     pub(crate) fn pinned(&self, page: PageId, frame: u32) -> bool {
         self.lock().pin(page, frame)
     }
 
-    /// Notes that a read has brought the page into this frame: as [`Waiter::pinned`]. The caller calls the returned waker, if any,
-    /// once it holds no lock.
+    /// Records that a read has brought a page into this frame. Returns whether the page is to be pinned for this
+    /// waiter, as [`Waiter::pinned`] does, and the waker, if any, that the caller must call once it holds no lock.
     #[must_use]
     pub(crate) fn arrived(&self, page: PageId, frame: u32) -> (bool, Option<Waker>) {
         let mut state = self.lock();
@@ -110,7 +113,8 @@ impl Waiter {
         (pinned, self.read_less(&mut state))
     }
 
-    /// Notes that a read has ended without a page. The waker as in [`Waiter::arrived`].
+    /// Records that a read has ended without a page, perhaps with an error. Returns the waker, if any, that the caller
+    /// must call once it holds no lock.
     #[must_use]
     pub(crate) fn read_over(&self, error: Option<Error>) -> Option<Waker> {
         let mut state = self.lock();
@@ -154,18 +158,19 @@ impl Waiter {
         self.lock().is_ready()
     }
 
-    /// The outcome, when nothing is left to wait for.
+    /// Returns the outcome of the wait, once nothing is left to wait for.
     pub(crate) fn outcome(&self) -> Option<Result<()>> {
         self.lock().outcome()
     }
 
-    /// As [`Waiter::outcome`]; without one yet, the waker is called when there is.
+    /// Returns the outcome of the wait. While there is none, registers the waker, which is called once there is.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Result<()>> {
         let register = |state: &mut State, waker: &mut Option<Waker>| std::mem::swap(&mut state.waker, waker);
         poll_guarded(waker, || self.lock(), |state| state.outcome(), register)
     }
 
-    /// Ends the wait: no page is pinned for it from now on. Returns the pages that are, and whether it wanted frames.
+    /// Ends the wait: from now on no page is pinned for it. Returns the pages pinned so far, and whether the wait was
+    /// for frames too.
     pub(crate) fn withdraw(&self) -> (impl Iterator<Item = (PageId, u32)>, bool) {
         let mut state = self.lock();
         state.gone = true;
@@ -177,13 +182,13 @@ impl Waiter {
         (pinned.into_iter().chain(pinned_more), wants_frames)
     }
 
-    /// Whether this thread, if it is the only one, has the lock.
+    /// Returns whether the lock is held, in a test with a single thread.
     #[cfg(test)]
     pub(super) fn is_locked(&self) -> bool {
         self.state.try_lock().is_err()
     }
 
-    /// Waits for a change made by another thread, but not for long.
+    /// Parks the calling thread until another thread changes this waiter, at most for `most`.
     pub(crate) fn park(&self, most: Duration) {
         let mut state = self.lock();
         if !state.is_ready() && !state.nudged {
@@ -194,7 +199,8 @@ impl Waiter {
         state.nudged = false;
     }
 
-    /// Makes a parked waiter check the queue. Returns false when the waiter is ready or dropped.
+    /// Makes the waiter's thread try to take over the read queue. Returns false when the waiter is ready or its ticket
+    /// dropped.
     pub(crate) fn nudge(&self) -> bool {
         let mut state = self.lock();
         if state.is_ready() || state.gone {

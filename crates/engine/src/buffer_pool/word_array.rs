@@ -11,19 +11,20 @@ use nofault_io::prefetch::prefetch_read;
 
 use crate::format::{Location, PageId};
 
-/// Page ids are below this: the largest table takes 32 GiB of memory, for 16 TiB of pages of 4 KiB.
+/// The end of the page ids: every id is below it. The largest page table takes 32 GiB of memory, for 16 TiB of pages of
+/// 4 KiB.
 pub(crate) const PAGES_MAX: u64 = 1 << 32;
 
 /// The state of a page's newest version, as the table stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// There is no such page.
+    /// There is no page under this id.
     Free,
-    /// On disk only.
+    /// The page is on disk only.
     OnDisk(Location),
-    /// On disk, and being read.
+    /// The page is on disk, and being read.
     Loading(Location),
-    /// In this frame.
+    /// The page is in this frame.
     Resident(u32),
 }
 
@@ -53,9 +54,10 @@ impl Entry {
     }
 }
 
-/// Words in a chunk.
+/// Number of words in a chunk.
 const CHUNK_WORDS: usize = 1 << 10;
-/// Chunks below a node of the lowest level, and nodes below one of each level above it.
+/// Number of chunks below a node of the lowest level; `MIDDLE` and `HIGH` are the numbers of nodes below a node of the
+/// levels above.
 const LOW: usize = 1 << 8;
 const MIDDLE: usize = 1 << 7;
 const HIGH: usize = 1 << 7;
@@ -126,7 +128,7 @@ impl WordArray {
         std::iter::from_fn(move || {
             while next < end.min(PAGES_MAX) {
                 let page = next;
-                // Missing parts are skipped whole.
+                // A missing part of the tree is skipped as a whole.
                 let step = match self.top[(page >> 25) as usize].get() {
                     None => 1 << 25,
                     Some(_) if self.low(page).is_none() => 1 << 18,
@@ -143,7 +145,7 @@ impl WordArray {
         })
     }
 
-    /// Bytes of memory it takes, counting chunks whole.
+    /// Returns the bytes of memory that the array takes, counting chunks whole.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -20,21 +20,21 @@ use crate::format::{BlockId, Location, Tag};
 
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// The least bytes by which the file grows at a time.
+/// Fewest bytes by which the file grows at a time.
 const GROW_BYTES: u64 = 8 << 20;
-/// The file also grows by at least this share of its size, as a divisor, and by `GROW_BYTES_MAX` at most: the file
-/// system does no other work for the file meanwhile, and bytes that it allocates before the disk is full stay
-/// allocated.
+/// Share of its size by which the file grows at a time, as a divisor, but at least `GROW_BYTES` and at most
+/// `GROW_BYTES_MAX`. The step is bounded because the file system does no other work for the file meanwhile, and bytes
+/// that it allocates before the disk is full stay allocated.
 const GROW_SHARE: u64 = 16;
 const GROW_BYTES_MAX: u64 = 64 << 20;
 
-/// The writes of a pool.
+/// Writes the pages of a pool, and grows its file.
 pub(crate) struct Writer {
     versions: Arc<Versions>,
     queue: Mutex<WriteQueue>,
 }
 
-/// A published frame that stays one: pinned until this is dropped.
+/// A frame that is pinned, and therefore stays published, until this is dropped.
 struct PinnedFrame {
     versions: Arc<Versions>,
     item: DirtyPage,
@@ -55,7 +55,7 @@ impl Drop for PinnedFrame {
     }
 }
 
-/// A node of the page table to be written.
+/// A node of the page table to be written, and the block near which it should lie.
 pub(crate) struct NodeToWrite {
     pub(crate) near: Option<BlockId>,
     pub(crate) buffer: IoBuf,
@@ -70,13 +70,14 @@ impl Writer {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a thread has the write queue, and so may wait for the device.
+    /// Returns whether a thread holds the write queue, and so may be waiting for the device.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.queue.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Writes frames that have no place on disk yet; skips those that got one meanwhile, and writes a frame that is named twice
-    /// once. Takes over one pin of each. Waits for the device, so never called by a reader while a background writer runs.
+    /// Writes frames that are not on disk yet, and removes one pin from each. Skips frames that were written meanwhile,
+    /// and writes a frame that is named twice once. Waits for the device, so readers never call it while a background
+    /// writer runs.
     ///
     /// # Errors
     /// The first failure; frames that could not be written stay dirty, the others are clean.
@@ -86,7 +87,8 @@ impl Writer {
         let mut parts: Vec<Arc<PinnedFrame>> = Vec::with_capacity(frames.len());
         for item in frames {
             let part = PinnedFrame { versions: Arc::clone(&self.versions), item };
-            // All are looked at before any is written: the second of two would be found unwritten as well.
+            // All frames are checked before any is written, so the second of two equal entries would still seem to need
+            // a write.
             if self.versions.pages().must_be_written(item)
                 && parts.last().is_none_or(|last| last.item.frame != item.frame)
             {
@@ -100,7 +102,7 @@ impl Writer {
 
     fn write_parts(&self, queue: &mut WriteQueue, mut parts: Vec<Arc<PinnedFrame>>) -> Result<()> {
         let page_bytes = self.versions.frames().page_bytes();
-        // In the order of their old places, so that neighbours that find room together stay neighbours.
+        // Sorted by their old blocks, so that neighbours stay neighbours where they find room together.
         parts.sort_by_key(|part| {
             (self.versions.frames().frame(part.item.frame).near().unwrap_or(u64::MAX), part.item.page)
         });
@@ -140,11 +142,11 @@ impl Writer {
                     failure.get_or_insert(error);
                 }
             }
-            // Done after each run, so that a waiting writer goes on while the rest is written.
+            // Done after each run, so that an operation waiting for frames can continue while the rest is written.
             self.versions.frame_waits().grant();
         };
         let broken = queue.run_each(ops, ended).err();
-        // Without a result the whole queue failed.
+        // A missing result means that the whole queue failed.
         if let Some(error) = &broken {
             runs.into_iter()
                 .flatten()
@@ -159,10 +161,11 @@ impl Writer {
         self.versions.pages().note_written(part.item, at);
     }
 
-    /// Writes pieces of one or more pages, each to consecutive blocks from the given block on, which the caller has allocated.
+    /// Writes buffers of one or more pages, each to consecutive blocks from the given block on. The caller has
+    /// allocated the blocks.
     ///
     /// # Errors
-    /// The first failure: then the blocks may hold anything.
+    /// The first failure. The contents of the blocks are unknown then.
     pub(super) fn write_blocks(&self, action: &str, pieces: impl Iterator<Item = (BlockId, IoBuf)>) -> Result<()> {
         let page_bytes = self.versions.frames().page_bytes() as u64;
         let ops: Vec<_> = pieces.map(|(first, bytes)| (first.0 * page_bytes, OpKind::write(bytes, false))).collect();
@@ -199,10 +202,10 @@ impl Writer {
         }
     }
 
-    /// Makes every completed write durable.
+    /// Makes every completed write of the data file durable.
     ///
     /// # Errors
-    /// When the sync fails: then the writes since the last sync may or may not be on the disk.
+    /// The disk's error, when the sync fails. The writes since the last sync may or may not be on the disk then.
     pub(crate) fn sync_data(&self) -> Result<()> {
         self.single(0, OpKind::Sync, "sync the data file")
     }
@@ -210,7 +213,7 @@ impl Writer {
     /// Writes a superblock durably.
     ///
     /// # Errors
-    /// When the write fails: then the slot may hold anything.
+    /// The disk's error, when the write fails. The contents of the slot are unknown then.
     pub(crate) fn write_superblock(&self, offset_bytes: u64, sector: IoBuf) -> Result<()> {
         self.single(offset_bytes, OpKind::write(sector, true), "write the superblock")
     }
@@ -219,18 +222,19 @@ impl Writer {
         self.lock().run(vec![(offset_bytes, kind)])?.remove(0).map_err(|error| Error::from_io(action, error))
     }
 
-    /// Grows the file by a step. Returns false when the disk is full, or the file is at its largest. Blocks.
+    /// Grows the data file by one step. Returns false when the disk is full, or the file has its largest size. Blocks.
     ///
     /// # Errors
-    /// The error of the disk, but for being full.
+    /// Any error of the disk other than being full.
     pub(crate) fn grow(&self) -> Result<bool> {
         self.grow_by(&mut self.lock())
     }
 
-    /// Makes the blocks of the file's last, incomplete group exist, or counts them as used. Before anything is written. Blocks.
+    /// Allocates the missing blocks of the file's last, incomplete group on disk, or marks them as used when the disk
+    /// is full. To be called before anything is written. Blocks.
     ///
     /// # Errors
-    /// As [`Writer::grow`].
+    /// Any error of the disk other than being full.
     pub(crate) fn complete_last_group(&self) -> Result<()> {
         let mut queue = self.lock();
         let page_bytes = self.versions.frames().page_bytes() as u64;
@@ -242,13 +246,13 @@ impl Writer {
         }
         let mut metadata = self.versions.metadata().lock();
         for block in from / page_bytes..to / page_bytes {
-            // Used blocks were written, so they exist.
+            // A block that is marked already is in use, so it exists.
             let _ = metadata.allocator.mark_used(BlockId(block));
         }
         Ok(())
     }
 
-    /// As [`Writer::grow`], for a caller that holds the write queue.
+    /// Grows the data file as [`Writer::grow`] does, for a caller that holds the write queue.
     fn grow_by(&self, queue: &mut WriteQueue) -> Result<bool> {
         let page_bytes = self.versions.frames().page_bytes() as u64;
         let group_bytes = page_bytes * GROUP_BLOCKS;
@@ -265,8 +269,8 @@ impl Writer {
         Ok(false)
     }
 
-    /// Allocates a block near each of these, for pages or nodes without a place. Grows the file where pages would otherwise go
-    /// into small gaps. Returns `None` in place of a block where none is left.
+    /// Allocates a block for each page or node, near the block that `near` names for it. Grows the file where pages
+    /// would otherwise go into small gaps. Returns `None` in place of a block when no block is left.
     fn place(
         &self,
         queue: &mut WriteQueue,
@@ -309,7 +313,7 @@ mod tests {
     use crate::pages::{PageCopies as _, Store as _};
 
     #[test]
-    fn what_is_named_twice_is_written_and_counted_once() {
+    fn a_page_named_twice_is_written_and_counted_once() {
         let disk = SimWorld::new(1, SimOptions::calm()).directory().create("data").unwrap();
         let options = PoolOptions {
             cache_bytes: 1 << 20,

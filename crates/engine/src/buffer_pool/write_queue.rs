@@ -9,12 +9,12 @@ use nofault_io::error::ErrorKind as IoKind;
 
 use crate::error::{Error, Result};
 
-/// Bytes written at a time where the file system cannot allocate.
+/// Number of zero bytes written at a time when the file system cannot allocate space.
 const ZERO_BYTES: usize = 1 << 20;
-/// The action that errors name.
+/// The action that error messages name.
 const GROW: &str = "grow the data file";
 
-/// The queue for writes, and how long the file is.
+/// The queue for writes, and the length of the data file.
 pub(super) struct WriteQueue {
     queue: Box<dyn Queue>,
     file_bytes: u64,
@@ -27,19 +27,19 @@ impl WriteQueue {
         Ok(Self { queue, file_bytes, may_preallocate: true })
     }
 
-    /// Bytes of the file.
+    /// Returns the length of the data file in bytes.
     pub(super) fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// Runs operations to their end. Returns their results in the order of the operations.
+    /// Runs operations, each an offset and a kind, to their end. Returns their results in the order of the operations.
     pub(super) fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<nofault_io::error::Result<()>>> {
         let mut results: Vec<_> = ops.iter().map(|_| Ok(())).collect();
         self.run_each(ops, |index, result| results[index] = result)?;
         Ok(results)
     }
 
-    /// Runs operations to their end, and reports each result at once, while the device goes on with the others.
+    /// Runs operations to their end, and reports each result at once, while the device works on the other operations.
     ///
     /// # Errors
     /// When the queue fails: the outcome of every operation that was not reported is unknown.
@@ -76,7 +76,7 @@ impl WriteQueue {
         Ok(())
     }
 
-    /// Makes the file reach `end_bytes`, allocated. False when the disk has no room for that.
+    /// Allocates the data file up to `end_bytes`. Returns false when the disk has no room for that.
     ///
     /// # Errors
     /// Any other error of the disk.
@@ -98,7 +98,7 @@ impl WriteQueue {
                 Err(error) => return Err(Error::from_io(GROW, error)),
             }
         }
-        // The file system cannot allocate: blocks exist once they are written.
+        // The file system cannot allocate space, so blocks exist only once they are written.
         let failed = |error| Error::from_io(GROW, error);
         for offset in (from..end_bytes).step_by(ZERO_BYTES) {
             let len = (end_bytes - offset).min(ZERO_BYTES as u64) as usize;

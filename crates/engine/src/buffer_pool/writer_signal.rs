@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use crate::format::PageId;
 
-/// Most pages written early at a time: enough that the device is seldom idle between two batches.
+/// Most pages that are written early at a time: enough that the device is seldom idle between two batches.
 const SOON_BATCH_MAX: usize = 4096;
-/// Most pages that wait to be written without need: half a megabyte of numbers.
+/// Most pages that may wait to be written early: their ids take half a megabyte.
 const SOON_MAX: usize = 1 << 16;
 /// Longest pause of the background writer, unless it is woken.
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// The state that the background writer and the threads that wake it share.
+/// The state that the background writer shares with the threads that wake it.
 #[derive(Debug)]
 pub(super) struct WriterSignal {
     work: Mutex<bool>,
     changed: Condvar,
     running: AtomicBool,
-    /// True while reads wait for frames and the thread has been woken for them already.
+    /// True while reads wait for frames and the background writer has been woken for this already.
     starving: AtomicBool,
-    /// Rounds in a row that freed nothing.
+    /// Number of consecutive rounds of the background writer that freed nothing.
     rounds_in_vain: AtomicU32,
-    /// Pages to be written when nothing is more pressing.
+    /// Pages to be written early, when nothing is more pressing.
     soon: Mutex<VecDeque<PageId>>,
 }
 
@@ -52,7 +52,7 @@ impl WriterSignal {
         }
     }
 
-    /// Notes that reads wait for frames. Wakes the thread unless it has been woken for this already.
+    /// Notes that reads wait for frames. Wakes the background writer unless it has been woken for this already.
     pub(super) fn starve(&self) {
         if !self.starving.swap(true, Ordering::SeqCst) {
             self.wake();
@@ -63,31 +63,33 @@ impl WriterSignal {
         self.starving.load(Ordering::SeqCst)
     }
 
-    /// Sets whether reads wait for frames. Returns whether they did. Wakes nothing.
+    /// Sets whether reads wait for frames. Returns the previous value. Wakes no thread.
     pub(super) fn set_starving(&self, starving: bool) -> bool {
         self.starving.swap(starving, Ordering::SeqCst)
     }
 
-    /// Wakes the thread if reads wait for frames: a frame has become evictable.
+    /// Wakes the background writer if reads wait for frames. Called when a frame has become evictable.
     pub(super) fn wake_if_starving(&self) {
         if self.is_starving() {
             self.wake();
         }
     }
 
-    /// The pause after a round that freed nothing: longer after each such round, until the thread is woken.
+    /// Returns the pause after a round that freed nothing: longer after each such round, until the background writer is
+    /// woken.
     pub(super) fn longer_pause(&self) -> Duration {
         let rounds = self.rounds_in_vain.load(Ordering::Relaxed);
         self.rounds_in_vain.store(rounds.saturating_add(1), Ordering::Relaxed);
         Duration::from_millis(1 << rounds.min(7)).min(PAUSE_MAX)
     }
 
-    /// Makes the next pause a short one again.
+    /// Makes the background writer's next pause a short one again.
     pub(super) fn note_progress(&self) {
         self.rounds_in_vain.store(0, Ordering::Relaxed);
     }
 
-    /// See [`crate::pages::Store::write_soon`].
+    /// Adds published pages that may be written early, as for [`crate::pages::Store::write_soon`], and wakes the
+    /// background writer.
     pub(super) fn write_soon(&self, pages: &[PageId]) {
         if !self.is_running() {
             return;
@@ -100,7 +102,7 @@ impl WriterSignal {
         self.wake();
     }
 
-    /// Whether there are pages to be written anyway.
+    /// Returns whether there are pages to be written early.
     pub(super) fn has_soon(&self) -> bool {
         !self.soon.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
@@ -111,13 +113,14 @@ impl WriterSignal {
         soon.drain(..count).collect()
     }
 
-    /// Whether it was woken and has not begun its next round.
+    /// Returns whether the background writer was woken and has not begun its next round.
     #[cfg(test)]
     pub(super) fn is_woken(&self) -> bool {
         *self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until it is woken, at most for the given time. A call of [`WriterSignal::wake`] since the last sleep counts.
+    /// Puts the background writer to sleep until it is woken, for at most `most`. A call of [`WriterSignal::wake`]
+    /// since the last sleep counts.
     pub(super) fn wait(&self, most: Duration) {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let idle = |work: &mut bool| !*work;

@@ -13,20 +13,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::sync::semaphore::Permit;
 
-/// Determines which pages the store treats as being in memory.
+/// The choice of pages that the memory store treats as being in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Residency {
     /// All pages, always.
     Everything,
     /// Only the pages that a live ticket holds.
     Requested,
-    /// The pages that a live ticket holds, and each other page with an even chance, drawn from this seed at every access.
+    /// Pages that a live ticket holds, and any other page with an even chance, drawn from this seed at every access.
     Chance(u64),
 }
 
 type Versions = Vec<(CommitSeq, Option<Arc<[u8]>>)>;
 
-/// A page store in memory, for tests; it pretends that some pages must be loaded.
+/// A page store in memory, for tests. It reports some pages as missing, so that callers must load them.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryStore(Arc<Inner>);
 
@@ -47,24 +47,24 @@ struct State {
     editing: bool,
     pins: HashMap<PageId, usize>,
     snapshots: BTreeMap<CommitSeq, usize>,
-    /// Number of snapshots to come that are evicted as soon as they are taken.
+    /// Number of further snapshots that are evicted as soon as they are taken.
     give_up: usize,
     residency: Residency,
     random: u64,
     misses: u64,
-    /// Number of pages requested and not submitted yet.
+    /// Number of pages that were requested and not submitted yet.
     queued: usize,
-    /// Number of pages in each submission.
+    /// The number of pages of each submission so far.
     submissions: Vec<usize>,
-    /// The wakers of tickets that wait for the next submission.
+    /// The wakers of tickets that wait for the next submission of reads.
     wakers: Vec<Waker>,
 }
 
-/// Number of queued pages at which they are submitted without waiting for more.
+/// Number of queued pages that are submitted together without waiting for more.
 const BATCH: usize = 8;
 
 impl MemoryStore {
-    /// Creates an empty store.
+    /// Creates an empty page store.
     pub(crate) fn new(page_bytes: usize, frames_max: usize, residency: Residency) -> Self {
         let random = if let Residency::Chance(seed) = residency { seed | 1 } else { 1 };
         let state = State {
@@ -86,7 +86,7 @@ impl MemoryStore {
         Self(Arc::new(Inner { page_bytes, frames_max, visible: AtomicU64::new(0), state: Mutex::new(state) }))
     }
 
-    /// Returns how many page accesses missed so far.
+    /// Returns how many page accesses have missed so far.
     pub(crate) fn misses(&self) -> u64 {
         self.lock().misses
     }
@@ -96,12 +96,12 @@ impl MemoryStore {
         self.lock().pins.values().sum()
     }
 
-    /// Returns the number of pages in each submission.
+    /// Returns the number of pages of each submission so far.
     pub(crate) fn submissions(&self) -> Vec<usize> {
         self.lock().submissions.clone()
     }
 
-    /// Returns the ids of the pages that exist after the last publication.
+    /// Returns the ids of the pages that exist as of the last publication.
     pub(crate) fn live_pages(&self) -> HashSet<PageId> {
         let state = self.lock();
         let live = state.pages.iter().filter(|(_, versions)| versions.last().is_some_and(|last| last.1.is_some()));
@@ -117,7 +117,7 @@ impl MemoryStore {
         last.1 = Some(body.into());
     }
 
-    /// Evicts the next `count` snapshots as soon as they are taken.
+    /// Makes the store evict the next `count` snapshots as soon as they are taken.
     pub(crate) fn give_up_snapshots(&self, count: usize) {
         self.lock().give_up = count;
     }
@@ -164,7 +164,7 @@ impl State {
     }
 }
 
-/// The store's [`Store::View`].
+/// A view of the memory store: the pages as of one commit.
 pub(crate) struct MemoryView {
     store: MemoryStore,
     at: CommitSeq,
@@ -192,7 +192,7 @@ impl super::Versions for MemoryView {
     }
 }
 
-/// See [`Store::Copies`].
+/// The private copies of a commit to the memory store.
 pub(crate) struct MemoryCopies {
     store: MemoryStore,
     edited: RefCell<HashMap<PageId, Arc<[u8]>>>,
@@ -277,7 +277,7 @@ impl Drop for MemoryCopies {
         let mut state = self.store.lock();
         state.editing = false;
         if !self.published {
-            // Given back in the order in which they would be taken again.
+            // Returned in the order in which they would be allocated again.
             for id in self.allocated.drain(..) {
                 state.reusable.push((CommitSeq(0), id));
             }
@@ -285,12 +285,12 @@ impl Drop for MemoryCopies {
     }
 }
 
-/// The store's [`Store::Ticket`].
+/// A ticket of the memory store.
 pub(crate) struct MemoryTicket {
     store: MemoryStore,
     pinned: Vec<PageId>,
     _permit: Permit,
-    /// Number of submissions before the request: the next one submits it.
+    /// Number of submissions made before this ticket's request. The request is submitted with the next one.
     after: usize,
 }
 
@@ -319,7 +319,7 @@ impl Drop for MemoryTicket {
     }
 }
 
-/// The store's [`Store::Snapshot`].
+/// A snapshot of the memory store.
 pub(crate) struct MemorySnapshot {
     store: MemoryStore,
     seq: CommitSeq,
@@ -472,7 +472,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// A log in memory, for tests. Each wait for a ticket makes one more record durable.
+/// A commit log in memory, for tests. Each wait for a ticket makes one more record durable.
 pub(crate) struct MemoryLog(Arc<LogInner>);
 
 type Hook = Box<dyn Fn(CommitSeq) + Send + Sync>;
@@ -490,14 +490,14 @@ struct LogState {
     open: Option<(CommitSeq, Vec<u8>)>,
     end: u64,
     durable_records: usize,
-    /// Whether the first append of each fragment fails with `LogFull`.
+    /// Whether the first attempt to append each fragment fails with `LogFull`.
     stingy: bool,
     refused: bool,
     broken: bool,
 }
 
 impl MemoryLog {
-    /// Creates an empty log.
+    /// Creates an empty log. With `stingy`, the first attempt to append each fragment fails with `LogFull`.
     pub(crate) fn new(fragment_bytes_max: usize, stingy: bool, hook: Hook) -> Self {
         let state = Mutex::new(LogState { stingy, ..LogState::default() });
         Self(Arc::new(LogInner { hook, fragment_bytes_max, state }))
@@ -537,7 +537,7 @@ impl LogInner {
     }
 }
 
-/// The log's [`CommitLog::Ticket`].
+/// A ticket of the memory log: ready when the log is durable up to the position.
 pub(crate) struct LogTicket(Arc<LogInner>, LogPosition);
 
 impl Ticket for LogTicket {

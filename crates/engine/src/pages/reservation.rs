@@ -5,20 +5,21 @@ use std::sync::Arc;
 /// The kind of work that reserves blocks: it decides whether the reserve may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReservationKind {
-    /// A commit that may make the database larger. Leaves the reserve alone.
+    /// A commit that may make the database larger. It may not use the reserve.
     Ordinary,
-    /// Work that frees blocks, or that finishes commits from the log: deletes, dropped tables, replay. May use the
+    /// Work that frees blocks, or that finishes commits from the log: deletes, dropped tables, replay. It may use the
     /// reserve.
     Reserve,
 }
 
-/// Counts the reserved blocks.
+/// Counts the blocks that are reserved.
 pub(crate) trait ReservationLedger: Send + Sync {
     /// Ends a reservation of `blocks` blocks.
     fn end_reservation(&self, blocks: u64);
 }
 
-/// Blocks reserved until this is dropped. By then the commit has published its pages, which count by themselves, or failed.
+/// Blocks of the data file, reserved until this is dropped. By then the commit has failed, or has published its pages,
+/// which count as dirty pages from then on.
 #[derive(Default)]
 pub(crate) struct BlockReservation(Option<(Arc<dyn ReservationLedger>, u64)>);
 

@@ -12,8 +12,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The notifier. A notification costs next to nothing while no thread listens, or while an earlier one has not been
-/// received yet.
+/// A notifier. A notification costs next to nothing while no thread listens, or while an earlier notification has not
+/// been received yet.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     fd: OwnedFd,
@@ -22,7 +22,7 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// Creates a notifier without a listener.
+    /// Creates a notifier to which no thread listens yet.
     ///
     /// # Errors
     /// `NoSpace` when the process has no descriptors left.
@@ -49,7 +49,8 @@ impl Notifier {
         }
     }
 
-    /// Waits until a notification, until `other` is readable or until `most` is over. Returns whether there was a notification.
+    /// Waits for a notification, until `other` is readable, or for at most `most`. Returns whether there was a
+    /// notification.
     pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>, most: Option<Duration>) -> bool {
         let notifier = PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::IN);
         let mut watched = [notifier.clone(), notifier];
@@ -59,13 +60,14 @@ impl Notifier {
             count = 2;
         }
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) });
-        // The result does not matter: after an interruption, too, the caller looks for work.
+        // The result is ignored, because the caller looks for work after an interruption as well.
         let _ = poll(&mut watched[..count], most.as_ref());
         let notified = !watched[0].revents().is_empty();
         if notified {
             let mut count = [0; 8];
             let _ = rustix::io::read(&self.fd, &mut count);
-            // Not before the read: a notification in between would be read away, and `notify` would take all later ones for received.
+            // Cleared after the read. A notification between clearing and reading would be lost, and `notify` would
+            // ignore all later ones.
             self.notified.swap(false, Ordering::AcqRel);
         }
         notified
@@ -110,7 +112,7 @@ mod tests {
                     }
                 });
             }
-            // A lost notification makes this wait for ever.
+            // With a lost notification this loop would not end.
             while done.iter().any(|of_one| of_one.load(Ordering::Relaxed) < WORK) {
                 notifier.wait(None, None);
             }

@@ -30,12 +30,12 @@ struct State {
 struct Waiter {
     ticket: u64,
     want: usize,
-    /// The waker, until the permits are granted.
+    /// The waiter's waker, until its permits are granted.
     waker: Option<Waker>,
     granted: bool,
 }
 
-/// Permits held. Dropping it returns them, and grants them to the next waiters.
+/// Permits of a semaphore. Dropping this returns them, and grants them to the next waiters.
 #[derive(Debug)]
 pub(crate) struct Permit {
     semaphore: Arc<Semaphore>,
@@ -55,24 +55,24 @@ impl Semaphore {
         self.state.try_lock().is_err()
     }
 
-    /// Returns the number of permits in all.
+    /// Returns the number of the semaphore's permits, free or not.
     pub(crate) fn permits(&self) -> usize {
         self.permits
     }
 
-    /// Waits for `count` permits, at most as many as there are.
+    /// Waits for `count` permits, or for all permits if there are fewer.
     pub(crate) fn acquire(self: &Arc<Self>, count: usize) -> Acquire {
         Acquire { semaphore: self.clone(), count: count.min(self.permits), ticket: None }
     }
 
-    /// Takes `count` permits, if they are free and no waiter is ahead; at most as many as there are.
+    /// Takes `count` permits, or all if there are fewer, if they are free and no waiter is ahead.
     pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Option<Permit> {
         let count = count.min(self.permits);
         self.lock().take(count).then(|| Permit { semaphore: self.clone(), count })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way; a poisoned lock is as good as any.
+        // No code panics half-way through a change under this lock, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +86,7 @@ impl Semaphore {
 }
 
 impl State {
-    /// Takes permits, if they are free and no other waiter is ahead.
+    /// Takes `count` permits, if they are free and no other waiter is ahead. Returns whether it did.
     fn take(&mut self, count: usize) -> bool {
         let free = self.waiting.iter().all(|waiter| waiter.granted) && self.free >= count;
         if free {
@@ -95,7 +95,7 @@ impl State {
         free
     }
 
-    /// Puts a waiter at the end of the line. Returns its ticket number.
+    /// Adds a waiter for `want` permits at the end of the list. Returns its ticket number.
     fn list(&mut self, want: usize) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -103,13 +103,15 @@ impl State {
         ticket
     }
 
-    /// Removes a waiter from the list if its permits have been granted. Its waker has been taken by then.
+    /// Removes a waiter from the list if its permits have been granted, and returns whether they were. Its waker has
+    /// been taken by then.
     fn take_granted(&mut self, ticket: u64) -> bool {
         let at = self.waiting.iter().position(|waiter| waiter.ticket == ticket && waiter.granted);
         at.is_some_and(|at| self.waiting.remove(at).is_some())
     }
 
-    /// Grants permits in order for as long as they last. Granted waiters stay listed until they take them.
+    /// Grants free permits to the waiters in order, until they do not suffice for the next. Granted waiters stay listed
+    /// until they take their permits. Returns the wakers to call.
     fn grant(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for waiter in &mut self.waiting {
@@ -128,7 +130,7 @@ impl State {
 }
 
 impl Permit {
-    /// Returns the number of permits.
+    /// Returns the number of permits held.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -146,7 +148,7 @@ impl Drop for Permit {
     }
 }
 
-/// The future of waiting for permits.
+/// The future of a wait for permits.
 #[derive(Debug)]
 pub(crate) struct Acquire {
     semaphore: Arc<Semaphore>,
@@ -223,14 +225,14 @@ mod tests {
     fn an_attempt_without_waiting_never_overtakes_a_waiter() {
         let semaphore = Semaphore::new(3);
         let first = semaphore.try_acquire(2).unwrap();
-        assert!(semaphore.try_acquire(2).is_none(), "one is left");
+        assert!(semaphore.try_acquire(2).is_none(), "one permit is left");
         let mut waits = semaphore.acquire(3);
         assert!(poll(&mut waits).is_none());
-        assert!(semaphore.try_acquire(1).is_none(), "another waits");
+        assert!(semaphore.try_acquire(1).is_none(), "another waiter is ahead");
         drop(first);
         let all = poll(&mut waits).unwrap();
         drop(all);
-        assert!(semaphore.try_acquire(100).is_some(), "all there are");
+        assert!(semaphore.try_acquire(100).is_some(), "all permits there are");
     }
 
     #[test]
@@ -240,7 +242,7 @@ mod tests {
         let (mut gone, mut next) = (semaphore.acquire(1), semaphore.acquire(1));
         assert!(poll(&mut gone).is_none() && poll(&mut next).is_none());
         drop(first);
-        // Granted by now, and never taken by the waiter.
+        // The permits are granted by now, and never taken by the waiter.
         drop(gone);
         assert!(poll(&mut next).is_some());
     }

@@ -11,7 +11,7 @@ use super::{Log, LogCore};
 use crate::background;
 use crate::error::Result;
 
-/// The time for which deferred commits gather before they are written.
+/// The time for which deferred commits are collected before they are written.
 const DEFER: Duration = Duration::from_millis(2);
 /// The period without writes after which a closing group is written.
 const IDLE: Duration = Duration::from_millis(200);
@@ -57,7 +57,7 @@ impl Drop for WalWriter {
 }
 
 fn run(core: &Weak<LogCore>, stop: &AtomicBool) {
-    // The last durable group at the previous check.
+    // The sequence number of the last durable group at the previous check.
     let mut seen = None;
     loop {
         let Some(core) = core.upgrade() else { return };

@@ -17,15 +17,16 @@ use crate::format::{
 };
 use crate::pages::LogPosition;
 
-/// Pending bytes that are required before another group joins those in flight.
+/// Fewest pending bytes for which another group is sent while groups are in flight.
 const PIPELINE_BYTES: usize = 16 << 10;
 
-/// The state of writing that only the group-commit leader uses: the queue, and the end of the chain of groups.
+/// The state of writing that only the group-commit leader uses: the queue, the slots of segments, and the end of the
+/// chain of groups.
 pub(super) struct Writer {
     queue: Box<dyn Queue>,
     pub(super) segments: Segments,
     last: Anchor,
-    /// The number of this opening.
+    /// The number of this opening of the log, which every group carries.
     opening: u64,
     in_flight: VecDeque<GroupInFlight>,
     spare: Vec<IoBuf>,
@@ -37,16 +38,17 @@ pub(super) struct Writer {
 struct GroupInFlight {
     token: u64,
     anchor: Anchor,
-    /// Bytes of fragments up to the end of the group, on the scale of `LogPosition`.
+    /// Number of bytes of fragments up to the end of this group, on the scale of `LogPosition`.
     end: u64,
-    /// The last commit with a record that ends in this group.
+    /// The last commit whose record ends in this group.
     commit: Option<CommitSeq>,
     records: u64,
     /// Whether the group contains a fragment of a record.
     has_content: bool,
-    /// The durable state that the group records: the last durable group, and its end on the scale of `LogPosition`.
+    /// The durable state that this group records: the sequence number of the last durable group, and its end on the
+    /// scale of `LogPosition`.
     states: (u64, u64),
-    /// The unused part of the buffer.
+    /// The unused part of the buffer from which the group is written.
     tail: Option<IoBuf>,
     outcome: Option<std::result::Result<(), IoError>>,
 }
@@ -148,8 +150,8 @@ impl Writer {
 }
 
 impl Leadership<'_> {
-    /// Writes pending fragments and reports them durable, until nothing is pending or `goal` is reached, and every
-    /// write it began has ended. The waiters of the last groups are woken after the next leader.
+    /// Writes pending fragments and reports them durable, until nothing is pending or `goal` is reached, and until
+    /// every write that it began has ended. The waiters of the last groups are woken after the next leader.
     pub(super) fn lead(mut self, goal: Option<Goal>) {
         let core = self.core;
         let mut writer = core.lock_writer();
@@ -192,8 +194,8 @@ impl Leadership<'_> {
 }
 
 impl Leadership<'_> {
-    /// Writes one group of pending fragments and updates the state of the log. Returns false when it did not become
-    /// durable.
+    /// Writes one group of pending fragments and updates the state of the log. Returns false when the group did not
+    /// become durable, or there was none to write.
     pub(super) fn write_one(&mut self, writer: &mut Writer) -> bool {
         let core = self.core;
         let Some(group) = core.next_group(writer) else { return false };
@@ -208,21 +210,22 @@ impl Leadership<'_> {
 }
 
 impl LogCore {
-    /// Returns whether a leader with `goal` has more to write.
+    /// Returns whether a leader with this goal has more to write.
     fn wants_more(&self, state: &LogState, goal: Option<Goal>) -> bool {
         let there_yet = goal.is_some_and(|goal| self.reached(state, goal).is_some());
         state.has_work() && state.poisoned.is_none() && !there_yet
     }
 
-    /// Does the work after a write for which no waiter needs to wait.
+    /// Calls the `Afterwards` function, for work after a write that no waiter needs.
     fn clear_up(&self) {
         if let Some(afterwards) = self.afterwards.get() {
             afterwards();
         }
     }
 
-    /// Builds the next group of pending fragments, if it is large enough and fewer than the maximum are in flight.
-    /// Its segment exists: no fragment is appended unless the segments can hold it (`growth`).
+    /// Builds the next group of pending fragments, if it is large enough and fewer than [`GROUPS_IN_FLIGHT`] groups are
+    /// in flight. There is a segment for it, because no fragment is appended unless the segments can hold it
+    /// (`growth`).
     fn next_group(&self, writer: &mut Writer) -> Option<Op> {
         let mut state = self.lock();
         // While a group is in flight, a small second one would only take commits from a larger group that follows it.
@@ -232,14 +235,14 @@ impl LogCore {
         }
         let is_closing = state.pending.is_empty();
         if writer.segments.offset_of(state.position).is_none() {
-            // The anchor is always one that a durable superblock names, so older segments may be recycled.
+            // A durable superblock always names the anchor, so the segments before it may be used again.
             writer.segments.recycle_before(state.anchor.position);
             writer.segments.extend_to(state.slots);
             if !writer.segments.assign(state.position) {
                 let what = format!("the log was given more than its segments hold, at {}", state.position);
                 drop(state);
                 if is_closing {
-                    // The statement that the closing group would make is true without it.
+                    // The log needs no closing group for the statement to be true.
                     self.lock().give_up_closing();
                     return None;
                 }
@@ -265,8 +268,8 @@ impl LogCore {
         Some(Op::new(token, offset, OpKind::write(block, true)))
     }
 
-    /// Reports groups durable, in order, up to the first that is still in flight or failed. Moves their waiters to
-    /// `wake`. Returns whether there is more to write before `goal` is reached.
+    /// Reports groups durable, in order, up to the first group that is still in flight or failed. Moves their waiters
+    /// to `wake`. Returns whether there is more to write before `goal` is reached.
     fn report(&self, writer: &mut Writer, wake: &mut Vec<Waiter>, goal: Option<Goal>) -> bool {
         let (mut newest, mut end) = (None, None);
         while let Some(outcome) = writer.in_flight.front_mut().and_then(|flight| flight.outcome.take()) {

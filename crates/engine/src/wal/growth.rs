@@ -27,42 +27,42 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FRAGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, LOG_BLOCK_BYTES};
 use crate::pages::{self, LogPosition};
 
-/// Bytes written at a time when a segment is prepared.
+/// Number of zero bytes written at a time when a segment is prepared.
 const ZERO_BYTES: usize = 1 << 20;
-/// Bytes kept behind the appended records: for a group that closes the log after the last record, and one that a
-/// checkpoint may write.
+/// Number of bytes kept free behind the appended records: for a closing group after the last record, and for a group
+/// that a checkpoint may write.
 pub(super) const CLOSING_BYTES: u64 = 2 * LOG_BLOCK_BYTES as u64;
-/// Segments smaller than this may not hold even a record with the longest key.
+/// Size in bytes of a segment below which it may not hold even a record with the longest key.
 const SMALL_SEGMENT_BYTES: u64 = 64 << 10;
 
-/// Slots that a log has from the start. With these, a checkpoint always frees space for a small record: the last
-/// group before it lies in one segment, one slot stays free, and the others can be written.
+/// Returns the number of slots that a log has from the start. With so many, a checkpoint always frees space for a small
+/// record: the last group before it lies in one segment, one slot stays free, and the other slots can be written.
 pub(super) fn slots_min(segment_bytes: u64) -> u64 {
     if segment_bytes < SMALL_SEGMENT_BYTES { 4 } else { 3 }
 }
 
-/// The state of growing the log file. Protected by the lock of the log's state.
+/// The state of the growth of the log file. Protected by the lock of the log's state.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// The error of a failed growth. The next checkpoint must free space instead.
+    /// The error of a failed attempt to grow. The next checkpoint must free space instead.
     pub(super) failure: Option<Error>,
-    /// The number of checkpoints requested because growing had failed.
+    /// Number of checkpoints requested because the file could not grow.
     asked: u64,
     /// Set when the WAL writer is to prepare a segment.
     wanted: bool,
     /// Set when preparing a segment in advance has failed: it is tried again when the segment is needed.
     ahead_failed: bool,
-    /// Commits refused because the disk had no space for a segment.
+    /// Number of commits refused because the disk had no space for a segment.
     pub(super) refused: u64,
-    /// Set when the file has more slots than it needs since a checkpoint: see `shrink`.
+    /// Set when, since a checkpoint, the file has more slots than the log needs: see `shrink`.
     pub(super) may_shrink: bool,
     /// Set when the next group must be written even without content, because it records the number of slots.
     pub(super) must_state: bool,
 }
 
 impl Growth {
-    /// Returns whether a ticket that begins to wait for room asks for a checkpoint: it has no segment, and growing has
-    /// failed.
+    /// Returns whether a ticket that begins to wait for log space must request a checkpoint, because a segment is
+    /// missing and the file could not grow. Counts the request.
     pub(super) fn asks_again(&mut self, has_segments: bool) -> bool {
         let asks = self.failure.is_some() && !has_segments;
         self.asked += u64::from(asks);
@@ -71,8 +71,8 @@ impl Growth {
 }
 
 impl Log {
-    /// Prepares segments until a fragment of this length fits. Returns false when only a checkpoint can free space
-    /// for it. Blocks.
+    /// Prepares segments until a fragment of `len_bytes` bytes fits. Returns false when only a checkpoint can free
+    /// space for it. Blocks.
     ///
     /// # Errors
     /// `NoSpace` when the disk is full, or another error of the disk.
@@ -107,27 +107,27 @@ impl LogCore {
                 return position + (header + left).next_multiple_of(LOG_BLOCK_BYTES as u64);
             }
             position += space;
-            // A fragment that continues in the next group has a header there as well; otherwise as many bytes may
-            // stay empty.
+            // A fragment that continues in the next group has a header there as well. If none continues, as many bytes
+            // may stay empty.
             left = left.saturating_sub(space - header - FRAGMENT_HEADER_BYTES as u64);
         }
         position
     }
 
-    /// Returns the first position without a segment.
+    /// Returns the first log position for which there is no segment.
     fn limit(&self, state: &LogState) -> u64 {
         let segment_bytes = self.options.segment_bytes;
         (state.anchor.position / segment_bytes + state.slots.saturating_sub(1)) * segment_bytes
     }
 
-    /// Returns whether the existing segments can hold a fragment of this length as well.
+    /// Returns whether the existing segments can hold a fragment of `len_bytes` bytes more.
     pub(super) fn has_segments(&self, state: &LogState, len_bytes: usize) -> bool {
         let pending = (state.pending_bytes + FRAGMENT_HEADER_BYTES + len_bytes) as u64;
         self.end_of(state.position, pending) + CLOSING_BYTES <= self.limit(state)
     }
 
     /// Requests that the WAL writer prepares the next segment before it is needed. Returns true when the caller must
-    /// notify it.
+    /// notify the WAL writer.
     pub(super) fn grow_ahead(&self, state: &mut LogState) -> bool {
         let segment_bytes = self.options.segment_bytes;
         let end = self.end_of(state.position, state.pending_bytes as u64) + CLOSING_BYTES + segment_bytes;
@@ -137,8 +137,8 @@ impl LogCore {
         wanted && self.notifier.has_listener() && !std::mem::replace(&mut state.growth.wanted, true)
     }
 
-    /// Requests a segment from the WAL writer for a task that waits for space of this length. Returns false when none is
-    /// lacking, or when only a checkpoint can free space.
+    /// Requests a segment from the WAL writer for a task that waits for space for `len_bytes` bytes. Returns false when
+    /// no segment is missing, or when only a checkpoint can free space.
     pub(super) fn ask_for_segments(&self, state: &mut LogState, len_bytes: usize) -> bool {
         if self.has_segments(state, len_bytes) || !self.has_log_space(state, len_bytes) {
             return false;
@@ -150,7 +150,7 @@ impl LogCore {
         true
     }
 
-    /// Prepares the requested segments, on the WAL writer's thread. Blocks.
+    /// Prepares the segments that were requested. Called by the WAL writer's thread. Blocks.
     pub(super) fn grow_where_wanted(&self) {
         loop {
             let (seen, needed) = {
@@ -170,14 +170,14 @@ impl LogCore {
         }
     }
 
-    /// Returns whether a ticket waits for space that only another segment can provide.
+    /// Returns whether a ticket waits for log space that only another segment can provide.
     pub(super) fn lacks_segments(&self, state: &LogState) -> bool {
         let lacks = |len_bytes| self.has_log_space(state, len_bytes) && !self.has_segments(state, len_bytes);
         state.waiters.lengths_for_space().any(lacks)
     }
 
-    /// Notes that preparing a segment has failed, and asks for a checkpoint. Where no thread makes checkpoints, the
-    /// waiting tickets fail at once.
+    /// Records that preparing a segment failed, and requests a checkpoint. If no thread makes checkpoints, the waiting
+    /// tickets fail at once.
     pub(super) fn note_failure(&self, error: Error) {
         let refuse = {
             let mut state = self.lock();
@@ -192,8 +192,8 @@ impl LogCore {
         }
     }
 
-    /// Prepares for a checkpoint: when growing has failed, writes the appended records, so that they are in the way of
-    /// no checkpoint. Returns how often a checkpoint was asked for. Blocks.
+    /// Prepares the log for a checkpoint. When the file could not grow, this writes the appended records first, so that
+    /// the checkpoint can pass them. Returns the number of checkpoints requested so far. Blocks.
     pub(super) fn prepare_growth(self: &Arc<Self>) -> u64 {
         let (asked, position) = {
             let state = self.lock();
@@ -202,14 +202,14 @@ impl LogCore {
             }
             (state.growth.asked, LogPosition(state.appended))
         };
-        // An error here is a failure of the log, which the checkpoint meets as well.
+        // The error is dropped: it is a failure of the log, which the checkpoint gets as well.
         let _ = pages::Ticket::wait(&mut LogTicket::new(self, Goal::Durable(position)));
         asked
     }
 
-    /// Serves the waiting tickets after a checkpoint: those that still lack a segment get one, or are refused. Tickets
-    /// that began to wait after the checkpoint began wait for the next one, because this one did not cover all records
-    /// that were appended before their wait. Blocks.
+    /// Serves the tickets that wait for log space, after a checkpoint: tickets that still lack a segment get one, or
+    /// are refused. If a checkpoint was requested after this one began (more than `asked` requests), another one
+    /// follows instead, because this one did not cover all records that were appended before those waits. Blocks.
     pub(super) fn settle_growth(&self, asked: u64) {
         loop {
             let seen = {
@@ -226,13 +226,13 @@ impl LogCore {
                 state.slots
             };
             if let Err(error) = self.grow(seen) {
-                // This forgets the failure as well.
+                // This clears `failure` as well.
                 return self.refuse_space(&error);
             }
         }
     }
 
-    /// Prepares a segment, unless there are more than `seen` slots by now. Blocks.
+    /// Prepares a segment, unless the file has more than `seen` slots by now. Blocks.
     ///
     /// # Errors
     /// `NoSpace` when the disk is full, or another error of the disk. The log goes on as it is.
@@ -265,7 +265,7 @@ impl LogCore {
     }
 }
 
-/// Runs one disk operation and waits for it.
+/// Runs one disk operation and waits for it to end.
 pub(super) fn run(queue: &mut dyn Queue, kind: OpKind, offset: u64) -> std::result::Result<OpKind, IoError> {
     let mut done = Vec::new();
     queue.push(Op::new(0, offset, kind)).map_err(|refused| refused.error)?;
@@ -305,12 +305,12 @@ pub(super) fn prepare_segment(queue: &mut dyn Queue, offset: u64, segment_bytes:
     Ok(())
 }
 
-/// Reserves the slots up to `until` that are missing, without writing them: they read as zeroes, as prepared ones do,
-/// and cost no time before they are used. Returns how many slots there are now: fewer where the disk is full or cannot
-/// reserve.
+/// Reserves the missing slots up to slot `until` without writing them: they read as zeroes, as prepared slots do, and
+/// cost no time before they are used. Returns the number of slots then, which is smaller when the disk is full or
+/// cannot reserve space.
 ///
 /// # Errors
-/// The error of the disk, but for being full.
+/// Any error of the disk other than being full.
 pub(super) fn reserve_slots(queue: &mut dyn Queue, slots: u64, until: u64, segment_bytes: u64) -> Result<u64> {
     let failed = |error| Error::from_io("reserve segments of the log", error);
     if slots >= until {

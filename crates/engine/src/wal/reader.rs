@@ -41,21 +41,23 @@ use crate::reread::READS;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of the log in memory while it is read. A group that is longer gets a window of its own length.
+/// Bytes of the log that are in memory at a time while it is read. A group that is longer gets a window of its own
+/// length.
 const WINDOW_BYTES: usize = GROUPS_IN_FLIGHT_BYTES;
-/// Attempts to read a log from its anchor when groups that were found before are missing; then they count as an error.
+/// Number of attempts to read a log from its anchor, when groups found before are missing in the next read. After the
+/// last attempt this is an error.
 const ATTEMPTS: usize = 3;
 
 /// The result of recovery, from which the log continues.
 #[derive(Debug)]
 pub(crate) struct RecoveredLog {
-    /// The segment in each slot of the file, if it is still needed.
+    /// The segment in each slot of the file, if that segment is still needed.
     pub(super) slots: Vec<Option<u64>>,
-    /// Further slots that begin with a segment which is still needed: a move of that segment was cut short.
+    /// Slots with a copy of a segment that another slot holds, because a move of that segment was interrupted.
     pub(super) copies: Vec<usize>,
-    /// The last group of the chain.
+    /// The last group of the chain that was found.
     pub(super) last: Anchor,
-    /// The position of the next group.
+    /// The log position of the next group to be written.
     pub(super) position: u64,
     pub(super) anchor: Anchor,
     pub(super) marks: Vec<Mark>,
@@ -63,15 +65,15 @@ pub(crate) struct RecoveredLog {
     pub(crate) commit: CommitSeq,
     /// A hash of the groups that were read, including those after the end of the log.
     pub(super) groups: u64,
-    /// The last group that a later group, or the superblock, states to be durable.
+    /// The sequence number of the last group that a later group, or the superblock, states to be durable.
     pub(super) stated: u64,
-    /// The last group that contains a fragment of a record, or the anchor.
+    /// The sequence number of the last group that contains a fragment of a record, or of the anchor.
     pub(super) content: u64,
 }
 
-/// Reads the chain of groups after `anchor` to its end. Memory: the window. Afterwards everything in it is durable,
-/// even if it was not before. Returns the state from which the log goes on, and the complete records, which must be
-/// read before anything is written.
+/// Reads the chain of groups after `anchor` to its end, and makes durable any of it that was not. Memory: the window.
+/// Returns the state from which the log continues, and the complete records, which must be read before anything is
+/// written.
 ///
 /// # Errors
 /// `Corrupt` when the anchor is not there, when a group that had been acknowledged is damaged, or when commits do not
@@ -92,8 +94,8 @@ pub(crate) fn read_log(
     Err(Error::new(ErrorKind::Io, what))
 }
 
-/// `None` when groups were there, and were gone before they could be made durable: as none has been shown to anyone, the log may end
-/// before them.
+/// Reads the log once. Returns `None` when groups that were found were missing again before they could be made durable.
+/// As no caller has seen them, the log may then end before them.
 fn try_read(
     disk: &dyn Disk,
     options: &LogOptions,
@@ -105,7 +107,7 @@ fn try_read(
     let mut records = Records::new(after);
     let mut marks = Vec::new();
     let (mut stated, mut content) = (anchor.sequence, anchor.sequence);
-    // From the last one on that is surely durable.
+    // Begins with the last place that is surely durable.
     let mut places = VecDeque::from([begin]);
     while let Some((header, at)) = chain.next()? {
         let mut starts = None;
@@ -129,7 +131,8 @@ fn try_read(
             places.pop_front();
         }
     }
-    // Of the last record the end may be missing. It never comes, so checkpoints need not stay before its beginning.
+    // The end of the last record may be missing. It will never be written, so checkpoints need not stay before the
+    // record's beginning.
     let youngest = Some(records.commit);
     marks.iter_mut().for_each(|mark: &mut Mark| mark.starts = mark.starts.min(youngest));
     let end = chain.place;
@@ -168,9 +171,9 @@ fn try_read(
 struct Place {
     /// The last group found, or the anchor if no group follows it.
     last: Anchor,
-    /// The position of the next group.
+    /// The log position of the next group.
     position: u64,
-    /// The slot of the next group, unless a segment begins there.
+    /// The slot of the next group; `None` when the next group begins a segment.
     slot: Option<usize>,
     /// Whether the next group to be read is the anchor itself.
     at_anchor: bool,
@@ -196,7 +199,7 @@ impl Chain {
         Ok(Self { file, directory, anchor, place, slots, slots_claimed: 0 })
     }
 
-    /// Returns the slots that begin like a segment of the chain which was found in another slot.
+    /// Returns the slots that hold a copy of a segment of the chain, which was found in another slot.
     fn copies(&self) -> Vec<usize> {
         let is_copy = |segment, slot: &usize| self.slots[*slot].is_none() && self.slots.contains(&Some(segment));
         let held = self.directory.held.iter();
@@ -217,8 +220,8 @@ impl Chain {
         }
     }
 
-    /// The group at this place. When it is not there, it is read again, and so are the beginnings of all slots if one of them is where it
-    /// must begin.
+    /// Reads the group at the current place. If it is not there, reads it again, up to [`READS`] times in all, and also
+    /// the first blocks of all slots if the group must begin a segment.
     fn find_surely(&mut self) -> Result<Option<(GroupHeader, usize)>> {
         let mut found = self.find();
         for attempt in 1..READS {
@@ -261,7 +264,8 @@ impl Chain {
         Ok(None)
     }
 
-    /// Reads the group at an offset of a slot, if it continues the chain, and returns its offset in the window.
+    /// Reads the group at offset `at` of a slot, if that group continues the chain, and returns its header and its
+    /// offset in the window.
     fn group_at(&mut self, slot: usize, at: u64) -> Result<Option<(GroupHeader, usize)>> {
         let (anchor, Place { last, position, at_anchor, .. }) = (self.anchor, self.place);
         self.file.group(slot, at, |header| {
@@ -274,8 +278,8 @@ impl Chain {
         })
     }
 
-    /// Writes the groups from `place` to `end` once more: the bytes that were just found to be whole. False, when they are not there any
-    /// more.
+    /// Writes the groups from `place` up to position `end` once more, with the bytes that were just found to be whole.
+    /// Returns false when they are no longer there.
     fn rewrite(&mut self, place: Place, end: u64) -> Result<bool> {
         self.place = place;
         while self.place.position < end {

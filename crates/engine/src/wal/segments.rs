@@ -5,15 +5,15 @@
 
 use crate::format::LOG_BLOCK_BYTES;
 
-/// Assigns segments of the log to slots of its file.
+/// Assigns segments of the log to slots of the log file.
 #[derive(Debug)]
 pub(super) struct Segments {
     segment_bytes: u64,
-    /// The segment in each slot, if it is still needed.
+    /// The segment in each slot, if that segment is still needed.
     slots: Vec<Option<u64>>,
 }
 
-/// The move of a segment in use to another slot.
+/// A move of a segment in use from one slot of the file to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) segment: u64,
@@ -27,16 +27,16 @@ impl Segments {
         Self { segment_bytes, slots }
     }
 
-    /// Returns the file offset of a log position. `None` when its segment has no slot yet.
+    /// Returns the offset in the file of a log position; `None` when the position's segment has no slot yet.
     pub(super) fn offset_of(&self, position: u64) -> Option<u64> {
         let segment = position / self.segment_bytes;
         let slot = self.slots.iter().position(|held| *held == Some(segment))?;
         Some(slot as u64 * self.segment_bytes + position % self.segment_bytes)
     }
 
-    /// Assigns a free slot to the segment of this position. Returns false when fewer than two slots are free: one stays
-    /// prepared, so that every group states a longer file than the log needs up to there, and a file that was cut short
-    /// is noticed.
+    /// Assigns a free slot to the segment of this log position. Returns false when fewer than two slots are free. One
+    /// slot stays free, so that every group states a longer file than the log needs up to that group, and a file that
+    /// was cut short is detected.
     pub(super) fn assign(&mut self, position: u64) -> bool {
         let mut free = self.slots.iter_mut().filter(|held| held.is_none());
         match (free.next(), free.next()) {
@@ -58,7 +58,8 @@ impl Segments {
         self.slots.extend((0..more).map(|_| None));
     }
 
-    /// A segment in use in none of the first `count` slots, and the first free one of them. `None` when there is no such segment.
+    /// Returns the next move that makes the file shorter: of a segment in use behind the first `count` slots to the
+    /// first free slot among these. Returns `None` when no such segment exists.
     pub(super) fn next_move(&self, count: u64) -> Option<Move> {
         let (first, others) = self.slots.split_at_checked(count as usize)?;
         let (behind, segment) = others.iter().enumerate().find_map(|(index, held)| Some((index, (*held)?)))?;
@@ -66,7 +67,7 @@ impl Segments {
         Some(Move { segment, from: first.len() + behind, to })
     }
 
-    /// Notes that a segment was moved.
+    /// Records that a segment was moved.
     pub(super) fn make(&mut self, step: &Move) {
         self.slots[step.to] = self.slots[step.from].take();
     }
@@ -77,7 +78,7 @@ impl Segments {
         self.slots.truncate(count as usize);
     }
 
-    /// Frees the slots of segments that end before the one of this position.
+    /// Frees the slots of all segments that end before the segment of this log position.
     pub(super) fn recycle_before(&mut self, position: u64) {
         let first = position / self.segment_bytes;
         for slot in &mut self.slots {

@@ -36,21 +36,22 @@ use crate::reread::READS;
 const MOVE: &str = "move a segment of the log";
 
 impl Log {
-    /// Gives back the segments that the last checkpoint has made superfluous. Does nothing while another thread writes to the log, or while
-    /// a record is under way: the next call tries again. When the disk fails, the file keeps its length, or the log is poisoned. Blocks;
-    /// commits wait while segments are copied, which are two at most, nearly always.
+    /// Shortens the file by the segments that the last checkpoint has made superfluous. Does nothing while another
+    /// thread writes to the log, or while a record is not complete: the next call tries again. When the disk fails, the
+    /// file keeps its length, or the log is poisoned. Blocks; commits wait while segments are copied, nearly always two
+    /// at most.
     pub(crate) fn shrink(&self) {
         self.0.shrink();
     }
 }
 
 impl LogCore {
-    /// Slots that the log needs: for as much as the setting allows and for the segments reserved for the next checkpoint, and at least for
-    /// all that recovery would read, all that is appended, and a free one.
+    /// Returns the number of slots that the log needs: for as much as the setting allows and the segments reserved for
+    /// the next checkpoint, but at least for all that recovery would read, all that is appended, and a free slot.
     pub(super) fn slots_to_keep(&self, state: &LogState) -> u64 {
         let segment_bytes = self.options.segment_bytes;
         let by_setting = self.options.log_bytes.div_ceil(segment_bytes) + slots_min(segment_bytes);
-        // The group that states the number may take a block of its own.
+        // The group that states the number of slots may take a block of its own.
         let more = CLOSING_BYTES + LOG_BLOCK_BYTES as u64;
         let end = self.end_of(state.position, state.pending_bytes as u64) + more;
         let in_use = end.div_ceil(segment_bytes) - state.anchor.position / segment_bytes;
@@ -75,7 +76,7 @@ impl LogCore {
             }
             let Some(leadership) = self.try_to_lead(&mut state) else { return };
             state.growth.may_shrink = false;
-            // From here on no more is appended than the smaller number holds.
+            // From here on no more is appended than the smaller number of slots can hold.
             (leadership, std::mem::replace(&mut state.slots, keep), keep)
         };
         let is_stated = self.move_and_state(&mut leadership, &mut **grower, before, keep);
@@ -91,7 +92,8 @@ impl LogCore {
         self.wake_satisfied();
     }
 
-    /// Does steps 1 and 2. Returns false when the log keeps its slots, or is poisoned.
+    /// Moves the segments behind the new end and writes the group with the smaller number of slots: steps 1 and 2 of
+    /// the file header. Returns false when the log keeps its slots, or is poisoned.
     fn move_and_state(&self, leadership: &mut Leadership<'_>, grower: &mut dyn Queue, before: u64, keep: u64) -> bool {
         let mut writer = self.lock_writer();
         let end = {
@@ -117,11 +119,12 @@ impl LogCore {
         is_stated
     }
 
-    /// Copies a segment of a log that ends at `end` to another slot, durably, and makes the original unfindable. False when the original
-    /// cannot be read whole or the copy cannot be written: then it is as before.
+    /// Copies a segment of a log that ends at `end` to another slot, durably, and then overwrites the first block of
+    /// the original, so that no segment is found there. Returns false, with the original unchanged, when it cannot be
+    /// read whole or the copy cannot be written.
     ///
     /// # Errors
-    /// When a write failed after which either slot may be found.
+    /// The disk's error, when a write failed after which recovery may find either copy.
     fn move_segment(&self, queue: &mut dyn Queue, step: &Move, end: u64) -> Result<bool> {
         let segment_bytes = self.options.segment_bytes;
         let len_bytes = (end - step.segment * segment_bytes).min(segment_bytes);
@@ -131,10 +134,10 @@ impl LogCore {
         Ok(true)
     }
 
-    /// Copies all of a segment but its first block, durably, and answers that block.
+    /// Copies a segment without its first block, durably, and returns that block.
     ///
     /// # Errors
-    /// When a group is not whole, or the error of the disk.
+    /// An error when a group of the segment is not whole, or the error of the disk.
     fn copy_behind_first_block(&self, queue: &mut dyn Queue, step: &Move, len_bytes: u64) -> Result<IoBuf> {
         let failed = |error| Error::from_io(MOVE, error);
         let (from, to) = (step.from as u64 * self.options.segment_bytes, step.to as u64 * self.options.segment_bytes);
@@ -157,10 +160,11 @@ impl LogCore {
         first_block.ok_or_else(|| Error::new(ErrorKind::Bug, format!("no group at {from} of the log")))
     }
 
-    /// Reads whole groups of a segment from `at` on: as many as fit the longest group, and at least one.
+    /// Reads whole groups of a segment from offset `at` on: at least one, and as many as lie within the length of the
+    /// longest group.
     ///
     /// # Errors
-    /// When there is none in any of [`READS`] reads, or the error of the disk.
+    /// An error when none of [`READS`] reads finds a whole group, or the error of the disk.
     fn read_groups(&self, queue: &mut dyn Queue, step: &Move, at: u64, len_bytes: u64) -> Result<IoBuf> {
         let failed = |error| Error::from_io(MOVE, error);
         let segment_bytes = self.options.segment_bytes;
@@ -188,7 +192,7 @@ impl LogCore {
 /// Overwrites the first blocks of slots, durably, so that no segment is found there.
 ///
 /// # Errors
-/// The error of the disk: then a segment may be found there or not.
+/// The error of the disk. A segment may still be found in these slots then.
 pub(super) fn forget_copies(queue: &mut dyn Queue, slots: &[usize], segment_bytes: u64) -> Result<()> {
     slots.iter().try_for_each(|slot| {
         let zeroes = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(|error| Error::from_io(MOVE, error))?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Log;
 
-/// Counts since the log was opened.
+/// Counts of the log's work since it was opened.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) groups: AtomicU64,
@@ -14,7 +14,7 @@ pub(super) struct Counts {
     pub(super) space_waits: AtomicU64,
 }
 
-/// The work that a log did, and its size.
+/// Figures of the work that a log did, and of its size.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -29,29 +29,31 @@ pub(super) struct Counts {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogStats {
-    /// Durable writes of records, one a group.
+    /// Number of durable writes of records; each writes one group.
     pub groups_written: u64,
-    /// Durable writes without records: one for each sync, close or pause, to say of earlier ones that they are durable, unless that was
-    /// said; and one each time the file becomes shorter.
+    /// Number of durable writes without records. A sync, a close or a pause writes one, unless an earlier write has
+    /// recorded already that all records are durable; and one is written each time the file becomes shorter.
     pub closing_groups_written: u64,
-    /// Records that became durable.
+    /// Number of records that became durable.
     pub records_durable: u64,
-    /// Bytes written, padding included.
+    /// Bytes written to the log, padding included.
     pub bytes_written: u64,
-    /// Bytes since the last checkpoint.
+    /// Bytes of log since the last checkpoint.
     pub live_bytes: u64,
-    /// Bytes of the log file in segments.
+    /// Bytes of all segments of the log file.
     pub file_bytes: u64,
-    /// Bytes appended and not yet written.
+    /// Bytes that were appended and not written yet.
     pub waiting_bytes: u64,
-    /// Times that a commit found no free log space: it had to wait for earlier ones to be written, or for a checkpoint.
+    /// Number of times that a commit found no free log space: it had to wait for earlier commits to be written, or for
+    /// a checkpoint.
     pub space_waits: u64,
-    /// Commits refused because the disk had no space for another segment of the log, and a checkpoint freed none.
+    /// Number of commits refused because the disk had no space for another segment of the log, and a checkpoint freed
+    /// none.
     pub commits_refused_for_space: u64,
 }
 
 impl Log {
-    /// Returns the counters and the size of the log. Does not wait for a thread that writes.
+    /// Returns the counts and the size of the log. Does not wait for a thread that writes to it.
     pub(crate) fn stats(&self) -> LogStats {
         let state = self.0.lock();
         LogStats {

@@ -27,7 +27,7 @@ fn create(world: &SimWorld) -> Result<(Log, Anchor)> {
     create_with(world, OPTIONS)
 }
 
-/// Creates a log that is so large that it needs no checkpoints.
+/// Creates a log that is so large that its tests need no checkpoints.
 fn create_large(world: &SimWorld) -> Result<(Log, Anchor)> {
     create_with(world, LogOptions { log_bytes: 1 << 30, ..OPTIONS })
 }
@@ -51,7 +51,8 @@ fn reopen_on(disk: &dyn Disk, options: LogOptions, anchor: Anchor, after: u64) -
     Ok((Log::open(disk, options, recovered)?, seen))
 }
 
-/// Returns the record of a commit: its number repeated, so that any wrong byte is detected.
+/// Returns the record of a commit: bytes that depend on its number and their position, so that any wrong byte is
+/// detected.
 fn record(commit: u64, random: &mut fastrand::Rng) -> Vec<u8> {
     let len = match random.u32(0..20) {
         0 => random.usize(30_000..90_000),
@@ -61,7 +62,7 @@ fn record(commit: u64, random: &mut fastrand::Rng) -> Vec<u8> {
     (0..len).map(|at| (commit as usize * 31 + at) as u8).collect()
 }
 
-/// Prepares segments until a fragment of this length fits.
+/// Prepares segments until a fragment of `len_bytes` bytes fits.
 pub(super) fn prepare_segments(log: &Log, len_bytes: usize) {
     loop {
         let state = log.0.lock();
@@ -91,8 +92,8 @@ fn append(log: &Log, commit: u64, bytes: &[u8]) -> Result<LogPosition> {
     Ok(position)
 }
 
-/// Appends commits until one fails, and waits after every few. Returns the last acknowledged and the last attempted
-/// commit.
+/// Appends the records of `commits` until one fails, and waits for about every second. Stores the last acknowledged
+/// commit in `acknowledged` and the last attempted one in `tried`.
 fn history(log: &Log, seed: u64, commits: std::ops::Range<u64>, acknowledged: &mut u64, tried: &mut u64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     for commit in commits {
@@ -119,7 +120,7 @@ fn expected(seed: u64, commits: std::ops::Range<u64>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_was_appended_is_read_back_after_a_reopen() {
+fn appended_records_are_read_back_after_a_reopen() {
     let world = SimWorld::new(3, SimOptions::default());
     let (log, anchor) = create(&world).unwrap();
     let large = vec![7; 200_000];
@@ -136,7 +137,7 @@ fn what_was_appended_is_read_back_after_a_reopen() {
     drop(log);
     let (_, seen) = reopen(&world, anchor, 2).unwrap();
     let commits: Vec<u64> = seen.iter().map(|(commit, _)| commit.0).collect();
-    assert_eq!(commits, [3, 4], "only what follows the checkpoint");
+    assert_eq!(commits, [3, 4], "only records after the checkpoint");
 }
 
 #[test]
@@ -160,10 +161,10 @@ fn segments_are_used_again_and_the_file_stops_growing() {
     assert_eq!(commits, (after + 1..400).collect::<Vec<_>>());
 }
 
-/// Where tasks keep something pending all the time, the WAL writer never stops writing: an executor that asked for figures stood still, and a
-/// checkpoint did not end until the log was full.
+/// Regression: where tasks always had something pending, the WAL writer never stopped writing. Then a caller that asked
+/// for statistics waited without end, and a checkpoint ended only when the log was full.
 #[test]
-fn statistics_and_checkpoints_wait_for_no_writer() {
+fn statistics_and_checkpoints_do_not_wait_for_the_writing_thread() {
     let world = SimWorld::new(4, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
     for commit in 1..30 {
@@ -178,11 +179,12 @@ fn statistics_and_checkpoints_wait_for_no_writer() {
         asking.recycle(asking.anchor_after(CommitSeq(20)));
         tell.send((before, asking.stats())).unwrap();
     });
-    let (before, after) = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for who writes");
+    let (before, after) =
+        told.recv_timeout(std::time::Duration::from_secs(60)).expect("the calls wait for the writing thread");
     asks.join().unwrap();
     assert!(after.live_bytes < before.live_bytes && before.file_bytes > 3 * OPTIONS.segment_bytes, "{before:?}");
     drop(writing);
-    // The freed segments are used before the file grows.
+    // The freed segments are used again before the file grows.
     for commit in 30..36 {
         let position = append(&log, commit, &[commit as u8; 3000]).unwrap();
         log.durable(position).wait().unwrap();
@@ -235,7 +237,7 @@ fn a_power_cut_at_any_event_keeps_acknowledged_commits_and_nothing_but_whole_one
                 assert_eq!(commit.0, at as u64 + 1, "{after}");
                 assert!(bytes == &records[at], "commit {commit} has other bytes: {after}");
             }
-            // And again: recovered commits stay, and new commits follow them.
+            // After another opening recovered commits are still there, and new commits follow them.
             let next = seen.len() as u64 + 1;
             let position = append(&log, next, b"after").unwrap();
             log.durable(position).wait().unwrap();
@@ -271,7 +273,8 @@ fn damage_in_the_middle_is_refused_and_a_torn_tail_is_not() {
         if block == 40 {
             assert_eq!(outcome.unwrap().1.len(), 39, "the last group cannot be told from a torn one");
         } else {
-            let error = outcome.err().unwrap_or_else(|| panic!("damage in block {block} was cut off"));
+            let error =
+                outcome.err().unwrap_or_else(|| panic!("damage in block {block} was taken for the end of the log"));
             assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert!(error.to_string().contains(&format!("log group {} at {}", block + 1, block * 4096)), "{error}");
         }
@@ -328,7 +331,7 @@ fn a_failed_write_poisons_the_log_for_good() {
 }
 
 #[test]
-fn hooks_hear_of_commits_in_order_and_many_committers_share_writes() {
+fn hooks_are_called_in_commit_order_and_many_committers_share_writes() {
     let world = SimWorld::new(6, SimOptions::default());
     let (log, _) = create_large(&world).unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -379,13 +382,13 @@ fn no_committer_goes_on_before_its_commit_is_visible() {
     assert_eq!(*seen.lock().unwrap(), [true; 3]);
 }
 
-/// Makes commit 1 durable on this thread. While it is becoming visible, the hook calls `meanwhile`, which may append
-/// commit 2. Returns whether the WAL writer is notified when this thread stops leading, and the result of
-/// `meanwhile`.
+/// Makes commit 1 durable on this thread. While the commit becomes visible, the hook calls `meanwhile`, which may
+/// append commit 2. Returns whether the WAL writer is notified when this thread stops leading, the log, and the result
+/// of `meanwhile`.
 fn notified_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + 'static) -> (bool, Log, T) {
     let world = SimWorld::new(6, SimOptions::calm());
     let log = Arc::new(create(&world).unwrap().0);
-    // As if there were a WAL writer.
+    // The log acts as if a WAL writer were running.
     log.0.notifier.set_listening(true);
     log.0.lock().writer_duties.watches = true;
     let left = Arc::new(Mutex::new(None));
@@ -425,7 +428,7 @@ fn the_writer_is_woken_for_commits_that_no_thread_will_write() {
         ticket
     };
     assert!(notified_after(polled).0, "a task waits");
-    assert!(notified_after(move |log| drop(polled(log))).0, "a task has gone");
+    assert!(notified_after(move |log| drop(polled(log))).0, "a task has dropped its ticket");
     assert!(
         notified_after(|log| drop(log.durable(append(log, 2, b"two").unwrap()))).0,
         "a leader has gone before it waited"
@@ -433,7 +436,7 @@ fn the_writer_is_woken_for_commits_that_no_thread_will_write() {
     let deferred =
         |bytes: &'static [u8]| move |log: &Log| log.append(CommitSeq(2), &[bytes], Some(Durability::Deferred)).ok();
     assert!(notified_after(deferred(b"two")).0, "no thread waits for a deferred commit");
-    assert!(notified_after(deferred(b"")).0, "nor for an empty one");
+    assert!(notified_after(deferred(b"")).0, "no thread waits for an empty deferred commit");
 }
 
 #[test]
@@ -465,7 +468,7 @@ fn commits_that_the_writer_leaves_to_another_leader_are_written() {
 }
 
 #[test]
-fn clearing_up_comes_after_those_who_waited_were_woken() {
+fn the_afterwards_function_is_called_after_the_waiters_were_woken() {
     struct WakeFlag(std::sync::atomic::AtomicBool);
     impl std::task::Wake for WakeFlag {
         fn wake(self: Arc<Self>) {
@@ -489,11 +492,12 @@ fn clearing_up_comes_after_those_who_waited_were_woken() {
 }
 
 #[test]
-fn a_failed_write_is_told_to_all_who_wait() {
+fn a_failed_write_is_reported_to_all_waiters() {
     for writers in [1, 2, 8] {
         let world = SimWorld::new(writers, SimOptions::default());
         let (log, _) = create(&world).unwrap();
-        // A group for each commit: it is a group's write that fails, and not that of a new segment.
+        // Prepared segments have room for a group for each commit, so the write that fails is one of a group and not of
+        // a new segment.
         prepare_segments(&log, 110 * LOG_BLOCK_BYTES);
         let section = Mutex::new(0);
         let failed = std::sync::atomic::AtomicBool::new(false);

@@ -17,13 +17,13 @@ use crate::sync::wakers::wake;
 pub(super) enum Goal {
     /// All bytes up to this position are durable.
     Durable(LogPosition),
-    /// As `Durable`, and a later group records it.
+    /// All bytes up to this position are durable, and a later group records that they are.
     Stated(LogPosition),
     /// `len_bytes` of log space are free, or more than `failures_before` checkpoints have failed to free them.
     FreeSpace { len_bytes: usize, failures_before: u64 },
 }
 
-/// A waiter: the task or thread to wake.
+/// The task or the thread that a ticket must wake.
 pub(super) enum Waiter {
     Task(Waker),
     Thread(Thread),
@@ -52,7 +52,8 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    /// Lists a ticket, or replaces its waiter. Returns the previous waiter, to be dropped when no lock is held.
+    /// Adds the waiter of a ticket to the list, or replaces it. Returns the previous waiter, to be dropped when no lock
+    /// is held.
     fn add(&mut self, ticket: &mut Option<u64>, goal: Goal, waiter: Waiter) -> Option<Waiter> {
         let number = *ticket.get_or_insert_with(|| {
             self.next_ticket += 1;
@@ -67,7 +68,7 @@ impl Waiters {
         }
     }
 
-    /// Removes a ticket from the list of waiters, if it is there.
+    /// Removes the waiter of a ticket, if it is listed, and returns it.
     fn remove(&mut self, ticket: &mut Option<u64>, goal: Goal) -> Option<Waiter> {
         let number = ticket.take()?;
         match goal {
@@ -81,7 +82,7 @@ impl Waiters {
         !self.for_stated.is_empty()
     }
 
-    /// Returns the length that each ticket waiting for free space needs.
+    /// Returns the number of bytes that each ticket waiting for log space needs.
     pub(super) fn lengths_for_space(&self) -> impl Iterator<Item = usize> {
         self.for_space.values().map(|(len_bytes, _)| *len_bytes)
     }
@@ -100,7 +101,7 @@ impl Waiters {
         }
     }
 
-    /// Takes the first waiting thread off the list, to become the leader.
+    /// Removes a waiting thread from the list and returns it, so that it can become the leader.
     fn take_thread(&mut self) -> Option<Waiter> {
         let found = self.for_durable.iter().find(|(_, waiter)| waiter.is_thread());
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
@@ -116,28 +117,31 @@ impl Waiters {
     }
 }
 
-/// The WAL writer's share: the positions up to which it must see that the log is written. `soon_until` covers
-/// fragments that may have no other future leader, `deferred_until` covers deferred commits, which may be written a
-/// little later. The `told_*` flags say which of the two were notified and not yet looked at.
+/// The WAL writer's share of the work: the positions up to which it must ensure that the log is written. `soon_until`
+/// covers fragments that may have no other future leader, `deferred_until` covers deferred commits, which may be
+/// written a little later. Each `*_notified` flag says that the WAL writer was notified of the matching position and
+/// has not checked it yet.
 #[derive(Debug, Default)]
 pub(super) struct WriterDuties {
     soon_until: Option<LogPosition>,
     deferred_until: Option<LogPosition>,
     pub(super) soon_notified: bool,
     pub(super) deferred_notified: bool,
-    /// Set while the WAL writer checks now and then for a pause in writing, until every durable commit is recorded as
-    /// durable.
+    /// Set while the WAL writer checks from time to time whether writing has paused, until every durable commit is
+    /// recorded as durable.
     pub(super) watches: bool,
 }
 
 impl WriterDuties {
-    /// Leaves a deferred commit to the WAL writer. Returns true when the caller must notify it.
+    /// Leaves a deferred commit, up to position `until`, to the WAL writer. Returns true when the caller must notify
+    /// the WAL writer.
     pub(super) fn defer(&mut self, until: LogPosition) -> bool {
         self.deferred_until = Some(until);
         !std::mem::replace(&mut self.deferred_notified, true)
     }
 
-    /// Notes that the WAL writer has taken its share of the work, so it must be notified again of later additions.
+    /// Notes that the WAL writer has checked its share of the work, so that it must be notified again of later
+    /// additions.
     pub(super) fn looks(&mut self) {
         (self.soon_notified, self.deferred_notified) = (false, false);
     }
@@ -167,7 +171,7 @@ impl LogCore {
         }
     }
 
-    /// Wakes the waiters with a satisfied goal.
+    /// Wakes all waiters with a condition that is satisfied now.
     pub(super) fn wake_satisfied(&self) {
         let mut wake = Vec::new();
         self.take_satisfied(&mut self.lock(), &mut wake);
@@ -178,7 +182,7 @@ impl LogCore {
         self.take_durable(state, LogPosition(self.durable.load(Ordering::Relaxed)), wake);
     }
 
-    /// Takes off the list the waiters with a goal that is satisfied once all bytes up to `durable` are durable.
+    /// Moves to `wake` the waiters with a condition that is satisfied once all bytes up to `durable` are durable.
     pub(super) fn take_durable(&self, state: &mut LogState, durable: LogPosition, wake: &mut Vec<Waiter>) {
         if state.poisoned.is_some() {
             return state.waiters.take_all(wake);
@@ -198,12 +202,13 @@ impl LogCore {
         }
     }
 
-    /// See [`super::Log::checkpoint_failed`].
+    /// Ends with `error` the waits for log space that lack it, after a failed checkpoint or a failed attempt to grow:
+    /// see [`super::Log::checkpoint_failed`].
     pub(super) fn refuse_space(&self, error: &Error) {
         let mut state = self.lock();
         state.failed_checkpoints += 1;
         state.failure = Some(error.clone());
-        // The next ticket tries again to prepare a segment.
+        // From now on the next ticket tries again to prepare a segment.
         state.growth.failure = None;
         let mut for_space = std::mem::take(&mut state.waiters.for_space);
         let refused = for_space.extract_if(.., |_, (len_bytes, _)| !self.has_file_space(&state, *len_bytes));
@@ -213,7 +218,8 @@ impl LogCore {
         wake.into_iter().for_each(Waiter::wake);
     }
 
-    /// See [`crate::pages::CommitLog::refuse`].
+    /// Refuses all further appends with the error `why`, and ends the waits for log space: see
+    /// [`crate::pages::CommitLog::refuse`].
     pub(super) fn refuse_for_good(&self, why: &Error) {
         let mut state = self.lock();
         state.refused.get_or_insert_with(|| why.clone());
@@ -222,7 +228,7 @@ impl LogCore {
         for_space.into_values().for_each(|(_, waiter)| waiter.wake());
     }
 
-    /// Makes the caller the group-commit leader, unless there is one already.
+    /// Makes the caller the group-commit leader, unless there is a leader already.
     pub(super) fn try_to_lead<'a>(&'a self, state: &mut LogState) -> Option<Leadership<'a>> {
         // Built only when this call set the flag: dropping a `Leadership` clears it, and would end another thread's
         // leadership.
@@ -231,22 +237,23 @@ impl LogCore {
 }
 
 impl LogState {
-    /// Returns whether all bytes up to `position` are durable, given that those up to `durable` are, and a group
-    /// records it.
+    /// Returns whether all bytes up to `position` are durable and a group records that they are. All bytes up to
+    /// `durable` are durable.
     fn says_durable(&self, position: LogPosition, durable: u64) -> bool {
         let by_next = self.stated >= position.0 && self.stated_sequence >= self.recovered_content;
         by_next || (durable >= position.0 && self.is_stated())
     }
 
-    /// Cancels the closing group, for which there is no space: tickets that wait for it now wait for durability only.
+    /// Cancels the closing group because there is no space for it: tickets that wait for it now wait for durability
+    /// only.
     pub(super) fn give_up_closing(&mut self) {
         self.stated_sequence = self.content_sequence;
         self.stated = self.appended;
         self.wants_closing = false;
     }
 
-    /// Returns whether the caller must notify the WAL writer, so that a group records the newest durable records as
-    /// durable.
+    /// Returns whether the caller must notify the WAL writer, so that it writes a group that records the newest durable
+    /// records as durable.
     pub(super) fn must_watch(&mut self) -> bool {
         !self.is_stated() && !std::mem::replace(&mut self.writer_duties.watches, true)
     }
@@ -256,14 +263,15 @@ impl LogState {
         self.growth.refused += u64::from(refused);
     }
 
-    /// Leaves the fragments pending up to `until` to the WAL writer. Returns true when the caller must notify it.
+    /// Leaves the pending fragments up to position `until` to the WAL writer. Returns true when the caller must notify
+    /// the WAL writer.
     fn leave_to_writer(&mut self, until: LogPosition) -> bool {
         self.writer_duties.soon_until = self.writer_duties.soon_until.max(Some(until));
         self.must_notify_writer()
     }
 
-    /// Returns whether the WAL writer must be notified: there is no leader, a part of its share is pending, and it
-    /// has not been notified yet.
+    /// Returns whether the caller must notify the WAL writer: there is no leader, a part of the WAL writer's share is
+    /// pending, and it has not been notified of that part yet.
     fn must_notify_writer(&mut self) -> bool {
         if self.leadership || !self.has_work() || self.poisoned.is_some() {
             return false;
@@ -280,8 +288,8 @@ impl LogState {
     }
 }
 
-/// The right to write the pending fragments: group-commit leadership. Dropping it, also during a panic, passes it on:
-/// rule 4 of the log.
+/// The right of the group-commit leader to write the pending fragments. Dropping it, also during a panic, passes the
+/// right on (rule 4 of the log).
 pub(super) struct Leadership<'a> {
     pub(super) core: &'a LogCore,
     /// Waiters with commits that this leader made durable, not woken yet.
@@ -307,7 +315,7 @@ impl Drop for Leadership<'_> {
     }
 }
 
-/// A committer's wait for the log: for durability or for free log space.
+/// A wait for the log: for the durability of a commit or for free log space.
 pub(crate) struct LogTicket {
     core: Arc<LogCore>,
     goal: Goal,
@@ -320,7 +328,8 @@ impl LogTicket {
         Self { core: Arc::clone(core), goal, number: None }
     }
 
-    /// Returns whether the goal is durability and is reached; the ticket is then on no list. Takes no lock.
+    /// Returns whether the ticket waits for durability and its position is durable; the ticket is then in no list.
+    /// Takes no lock.
     fn is_durable(&self) -> bool {
         matches!(self.goal, Goal::Durable(position) if self.core.is_durable(position))
     }
@@ -422,7 +431,7 @@ impl Drop for LogTicket {
         let mut state = self.core.lock();
         let gone = state.waiters.remove(&mut self.number, self.goal);
         let tell = match self.goal {
-            // The committer no longer waits, but its commit must still become durable and visible.
+            // The ticket is gone, but its commit must still become durable and visible.
             Goal::Durable(position) | Goal::Stated(position) => state.leave_to_writer(position),
             Goal::FreeSpace { .. } => false,
         };
@@ -461,11 +470,11 @@ mod tests {
             commit += 1;
             let position = log.append(CommitSeq(commit), &[&[1; 10]], Some(Durability::Sync)).unwrap();
             let mut ticket = log.durable(position);
-            // Another waker each time: the one before is dropped.
+            // Polls with another waker each time, so that the waker before it is dropped.
             assert!((0..2).all(|_| ticket.poll(&probe.waker()).is_pending()));
             ticket
         };
-        // A ticket that is dropped, and one that is woken by a thread that writes for it.
+        // One ticket is dropped, and another is woken by a thread that writes for it.
         drop(begin());
         let mut woken = begin();
         let mut last = log.durable(log.append(CommitSeq(3), &[&[1; 10]], Some(Durability::Sync)).unwrap());
@@ -492,7 +501,7 @@ mod tests {
             log.durable(append(commit, 100).unwrap()).wait().unwrap();
             commit += 1;
         }
-        // This thread waits for room, as far as the log knows, ...
+        // For the log this thread waits for space, ...
         let mut space = log.await_space(10_000);
         let thread = Waiter::Thread(std::thread::current());
         assert!(log.0.lock().waiters.add(&mut space.number, space.goal, thread).is_none());
@@ -501,7 +510,7 @@ mod tests {
         let mut task = log.durable(append(commit, 10).unwrap());
         assert!(task.poll(Waker::noop()).is_pending());
         drop(leadership);
-        assert!(log.0.lock().waiters.for_space.is_empty(), "the thread is to drive");
+        assert!(log.0.lock().waiters.for_space.is_empty(), "the thread is to lead");
         assert!(!log.0.notifier.wait(None, Some(Duration::ZERO)));
         // A checkpoint, before the thread leads.
         log.recycle(log.anchor_after(CommitSeq(commit - 1)));

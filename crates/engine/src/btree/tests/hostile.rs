@@ -16,14 +16,14 @@ fn leaves_with_keys_shorter_than_what_their_fences_share_are_not_joined() {
     let spec = NodeSpec { level: 0, table: TableId(1), lower: &lower, upper: Some(&middle), first_child: None };
     let mut payload = Vec::new();
     Cell::Inline(&[7; 50]).encode(&mut payload);
-    // More cells than there is room for: all of them in one place.
+    // More cells than the page has room for: all slots name the same bytes.
     store.damage(left, |body| {
         init(body, &spec);
         assert!(insert(left, body, 0, &fence(b'b'), &payload).unwrap());
         (1..100).for_each(|slot| body.copy_within(32..40, 32 + slot * 8));
         body[2..4].copy_from_slice(&100u16.to_le_bytes());
     });
-    // Keys without the prefix that the fences would allow, and nearly everything is said to be unused.
+    // Keys without the prefix that the fences would allow, and a header that declares nearly all bytes unused.
     store.damage(right, |body| {
         init(body, &NodeSpec { lower: &middle, upper: Some(&upper), ..spec });
         body[4..6].fill(0);

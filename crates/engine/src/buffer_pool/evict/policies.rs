@@ -10,7 +10,8 @@ use fastrand::Rng;
 use crate::buffer_pool::probationary_queue::Ghosts;
 use crate::format::PageId;
 
-/// A kind of request: of a page that an operation waits for, or of one that a scan requested early and now reaches.
+/// A request for a page, in a trace: by an operation that waits for the page, or by a scan that requested the page
+/// early and now reaches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Get(u32),
@@ -26,18 +27,19 @@ impl Request {
 }
 
 trait Policy {
-    /// Requests a page, which enters the cache if it was missing. Returns whether it was there.
+    /// Requests a page, which enters the cache if it was missing. Returns whether the page was in the cache.
     fn request(&mut self, request: Request) -> bool;
 }
 
-/// A clock: each frame has a counter, raised up to `usage_max` by each use and lowered when the clock's hand passes.
+/// A clock: each page in the cache has a counter, raised up to `usage_max` by each use and lowered when the clock's
+/// hand passes.
 struct Clock {
     frames: Vec<(u32, u8)>,
     at: HashMap<u32, usize>,
     hand: usize,
     capacity: usize,
     usage_max: u8,
-    /// Initial usage count of a page that was brought in by a `Get`, and by a `Scan`.
+    /// Initial usage count of a page that a `Get` brought in, and of one that a `Scan` brought in.
     born: [u8; 2],
 }
 
@@ -86,7 +88,8 @@ impl Pool {
         Self { clock, probation: VecDeque::new(), ghosts: Ghosts::new(capacity) }
     }
 
-    /// Returns the frame of the new page to be evicted, if the probationary queue is longer than its share.
+    /// Returns the frame of the oldest page in the probationary queue, which is to be evicted, if the queue is longer
+    /// than its share.
     fn newcomer(&mut self) -> Option<usize> {
         while self.probation.len() > self.clock.capacity / 10 {
             let page = self.probation.pop_front()?;
@@ -149,7 +152,8 @@ impl Policy for Lru {
     }
 }
 
-/// SIEVE (Zhang and others, NSDI 2024): a queue that nothing is moved in, a bit, and a hand from the oldest to the newest.
+/// SIEVE (Zhang and others, NSDI 2024): a queue in which no page is moved, a bit for each page that was used, and a
+/// hand that moves from the oldest page to the newest.
 struct Sieve {
     queue: VecDeque<(u32, bool)>,
     inside: HashMap<u32, bool>,
@@ -269,7 +273,7 @@ impl Zipf {
     }
 }
 
-/// Returns named traces of `length` requests over `pages` pages.
+/// Returns named traces, each of `length` requests over `pages` pages.
 fn traces(pages: u32, length: usize) -> Vec<(&'static str, Vec<Request>)> {
     let mut rng = Rng::with_seed(1);
     let zipf = Zipf::new(pages as usize);
@@ -281,7 +285,7 @@ fn traces(pages: u32, length: usize) -> Vec<(&'static str, Vec<Request>)> {
         if at.is_multiple_of(2) { points(rng) } else { Request::Scan((at / 2) as u32 % pages) }
     };
     let scans = (0..length).map(|at| beside(&mut rng, at)).collect();
-    // The hot set moves on every tenth of the way.
+    // The hot set changes after every tenth of the trace.
     let moved = |rng: &mut Rng, at: usize| {
         let shift = (at * 10 / length) as u32 * (pages / 10);
         Request::Get((zipf.next(rng) + shift) % pages)
@@ -321,7 +325,7 @@ fn policies(capacity: usize) -> Vec<(&'static str, Box<dyn Policy>)> {
     ]
 }
 
-/// Returns hit rates in percent: of all requests, and of the `Get`s alone.
+/// Returns the hit rates of a policy in percent: of all requests, and of the `Get`s alone.
 fn rates(policy: &mut dyn Policy, trace: &[Request]) -> [f64; 2] {
     let (mut hits, mut counts) = ([0u32; 2], [0u32; 2]);
     for request in trace {

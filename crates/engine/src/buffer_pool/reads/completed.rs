@@ -23,14 +23,16 @@ pub(super) struct CompletedRun {
 
 /// The memory into which a run was read.
 pub(super) enum RunMemory {
-    /// The frames, including those of blocks that were not requested, and whether the read filled them.
+    /// The run was read into frames, including frames of blocks that were not requested; `is_read` tells whether the
+    /// read filled them.
     Frames { run: Option<OwnedRun>, is_read: bool },
-    /// The scratch bytes, unless the read failed, and the unused rest of the buffer.
+    /// The run was read through scratch memory: its bytes, unless the read failed, and the unused rest of the buffer.
     Scratch { bytes: Option<IoBuf>, tail: Option<IoBuf> },
 }
 
 impl CompletedRun {
-    /// Gives each page its bytes, and returns the scratch memory. Returns the completed reads and the frames that are not needed.
+    /// Distributes the bytes of the run to its pages, and gives the scratch memory back. Returns the completed reads
+    /// and the frames that are not needed.
     pub(super) fn unload(self, scratch: &Scratch, page_bytes: usize) -> (Vec<CompletedRead>, Vec<OwnedFrame>) {
         let Self { reads, first_block, memory } = self;
         match memory {

@@ -16,26 +16,26 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::sync::notifier::Notifier;
 
-/// How long the completion thread sleeps between polls where the queue has no descriptor.
+/// Time for which the completion thread sleeps between polls when the queue has no descriptor.
 const WITHOUT_DESCRIPTOR: Duration = Duration::from_micros(200);
 
-/// Counts the users of the completion thread, and wakes it.
+/// Counts the users of the completion thread, which decide whether it takes completions, and wakes it.
 pub(crate) struct CompletionDemand {
     notifier: Notifier,
     /// A descriptor that is readable when the read queue has completions.
     ready_fd: Option<OwnedFd>,
-    /// Set once a task has polled a ticket: from then on the thread must always take completions.
+    /// Set once a task has polled a ticket: from then on the completion thread must always take completions.
     is_polled: AtomicBool,
     /// Number of executors that take completions themselves.
     executors: AtomicUsize,
     /// Number of long range scans in progress.
     scans: AtomicUsize,
-    /// Number of blocking waiters that have left their reads to the completion thread.
+    /// Number of blocking waiters that rely on the completion thread to take their completions.
     reliant: AtomicUsize,
 }
 
 impl CompletionDemand {
-    /// Creates the record without users.
+    /// Creates the counts, with no users yet.
     ///
     /// # Errors
     /// `NoSpace` when the process has no descriptors left.
@@ -79,7 +79,7 @@ impl CompletionDemand {
 
     fn begin_scan(&self) {
         if self.scans.fetch_add(1, Ordering::SeqCst) == 0 {
-            // The completion thread does not listen to the queue yet.
+            // The completion thread does not poll the queue yet.
             self.notifier.notify();
         }
     }
@@ -88,8 +88,9 @@ impl CompletionDemand {
         self.scans.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Counts a thread that relies on the completion thread during `wait`, which checks whether the completion thread
-    /// listens: such a thread counts even after the range scan has ended.
+    /// Counts the calling thread as relying on the completion thread while `wait` runs, so that the completion thread
+    /// goes on taking completions even if the range scan ends meanwhile. `wait` must check first whether that thread
+    /// takes completions.
     pub(super) fn while_reliant<R>(&self, wait: impl FnOnce() -> R) -> R {
         self.reliant.fetch_add(1, Ordering::SeqCst);
         let result = wait();
@@ -97,13 +98,13 @@ impl CompletionDemand {
         result
     }
 
-    /// Returns whether the completion thread, if there is one, will take the completions of a thread that begins to
+    /// Returns whether the completion thread, if there is one, will take the completions of a thread that now begins to
     /// wait.
     pub(super) fn is_served(&self) -> bool {
         (self.is_polled() || self.scans.load(Ordering::SeqCst) > 0) && self.executors.load(Ordering::SeqCst) == 0
     }
 
-    /// Returns whether the completion thread must listen to the queue.
+    /// Returns whether the completion thread must take completions from the queue.
     fn is_wanted(&self) -> bool {
         let relied_on = || self.scans.load(Ordering::SeqCst) > 0 || self.reliant.load(Ordering::SeqCst) > 0;
         (self.is_polled() || relied_on()) && self.executors.load(Ordering::SeqCst) == 0
@@ -117,19 +118,20 @@ impl CompletionDemand {
         self.notifier.set_listening(is_listening);
     }
 
-    /// Sleeps until there may be completions for the completion thread. Returns whether it should take them.
+    /// Puts the completion thread to sleep until there may be completions. Returns whether the thread should take them.
     pub(crate) fn wait(&self) -> bool {
-        // A wake-up for each read of a blocking waiter would only slow that down.
+        // Without other users the queue is not polled: a wake-up for each read of a blocking waiter would only slow the
+        // waiter down.
         let listens = self.is_wanted();
         let ready = self.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
         let most = (listens && ready.is_none()).then_some(WITHOUT_DESCRIPTOR);
         self.notifier.wait(ready, most);
-        // The notification may be for a scan that has just begun and for its first reads.
+        // The notification may come from a scan that has just begun and requested its first reads.
         listens || self.is_wanted()
     }
 }
 
-/// Counts a long range scan as in progress until this is dropped.
+/// A long range scan in progress: counted as a user of the completion thread until this is dropped.
 pub(crate) struct RangeScan(Arc<CompletionDemand>);
 
 impl RangeScan {

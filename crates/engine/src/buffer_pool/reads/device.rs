@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Limits the number of read operations at the device.
 pub(super) struct DevicePlaces {
-    /// Number of operations with a place, at the device already or still without a frame.
+    /// Number of operations that have a place: at the device already, or still waiting for a frame.
     taken: AtomicUsize,
     max: usize,
     /// Number of operations at the device.
@@ -16,13 +16,13 @@ impl DevicePlaces {
         Self { taken: AtomicUsize::new(0), max, under_way: AtomicUsize::new(0) }
     }
 
-    /// Takes a place, if one is free, until [`DevicePlaces::leave`] or [`DevicePlaces::note_back`].
+    /// Takes a place for an operation, if one is free, until [`DevicePlaces::leave`] or [`DevicePlaces::note_back`].
     pub(super) fn enter(&self) -> bool {
         let more = |count: usize| (count < self.max).then_some(count + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Frees a place for which no operation was sent.
+    /// Frees the place of an operation that was not sent to the device.
     pub(super) fn leave(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -38,7 +38,7 @@ impl DevicePlaces {
         self.taken.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Returns the number of places taken.
+    /// Returns the number of places that are taken.
     pub(super) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }

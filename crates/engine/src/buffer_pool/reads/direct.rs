@@ -48,8 +48,9 @@ impl DirectReads {
         }
     }
 
-    /// Reads the one page that a blocking waiter needs on its own thread, if its read is still staged: one system call, without
-    /// taking the queue and without another thread that has to wake this one.
+    /// Reads the only page that a blocking waiter waits for on the waiter's own thread, if its read is still staged.
+    /// This takes one system call, needs no lock of the read queue, and no other thread has to wake this one. Returns
+    /// whether the page was read, or its read failed.
     pub(super) fn read_here(&self, waiter: &Arc<Waiter>) -> bool {
         let Some(page) = waiter.only_read() else { return false };
         let Some(mut read) = self.scheduler.staged().take(page) else { return false };
@@ -65,14 +66,15 @@ impl DirectReads {
         true
     }
 
-    /// Reads one page for a thread that needs nothing else, if the page is not being read: as [`DirectReads::read_here`], but without a
-    /// waiter. Returns false when the page has to be requested. The page is not pinned: it may be evicted before the caller looks
-    /// it up again.
+    /// Reads one page on the calling thread, without a waiter, if the page is not being read yet. Returns false when
+    /// the page must be requested instead. The page is not pinned, so it may be evicted before the caller looks it up
+    /// again.
     ///
     /// # Errors
     /// The error of the read.
     pub(super) fn read_alone(&self, missing: Missing) -> Result<bool> {
-        // All resources are taken before the page is marked: other threads count on the read from then on.
+        // All resources are taken before the page is marked as being read, because other threads wait for the read from
+        // then on.
         let Some(owned) = self.evictor.frame_for_read() else { return Ok(false) };
         if !self.scheduler.device().enter() {
             self.versions.frame_waits().return_frames(vec![owned]);
@@ -88,14 +90,14 @@ impl DirectReads {
         self.versions.counters().misses.fetch_add(1, Ordering::Relaxed);
         self.scheduler.begin(1);
         let failed = self.carry_out(Read::new(id), owned);
-        // Its frame can be evicted, and a waiter for the queue finds it free: as at the end of a ticket.
+        // As at the end of a ticket: the new page can be evicted, and a waiter may take the queue.
         self.signal.wake_if_starving();
         self.scheduler.hand_on_queue();
         failed.map_or(Ok(true), Err)
     }
 
-    /// Reads a page by one system call on this thread, which has entered the device for it; by two if the checksum is wrong.
-    /// Returns the error, if any.
+    /// Reads a page on this thread, which has taken a place at the device: by one system call, or by two if the
+    /// checksum is wrong. Returns the error, if the read failed.
     fn carry_out(&self, read: Read, owned: OwnedFrame) -> Option<Error> {
         self.scheduler.device().note_sent();
         let mut aftermath = Aftermath::default();
@@ -123,7 +125,7 @@ impl DirectReads {
         self.scheduler.device().note_back(1);
         let failed = aftermath.failed.take();
         self.installer.settle(aftermath);
-        // Threads that found the device full meanwhile left their reads staged.
+        // Submits reads that other threads left staged because the device was full.
         self.dispatcher.submit();
         failed
     }

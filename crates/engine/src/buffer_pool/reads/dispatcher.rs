@@ -14,13 +14,13 @@ use crate::buffer_pool::versions::Versions;
 use crate::buffer_pool::writer_signal::WriterSignal;
 use crate::error::{Error, Result};
 
-/// Operations submitted with one call. The device serves a tenth more reads in groups of this size than in large ones.
+/// Number of operations submitted with one system call. The device serves a tenth more reads in groups of this size
+/// than in large groups.
 const SUBMIT_EVERY: usize = 4;
-/// Operations at the device that keep it busy until a thread takes the next completion and submits more: that thread may have
-/// several runs to take apart first.
+/// Number of operations at the device that keep it busy until the next thread takes a completion and submits more: that
+/// thread may have several runs to install first.
 pub(super) const BUSY_WITH: usize = 12;
-/// Pages from which on a run of adjacent blocks is cut into runs for frames that lie together, if there are at least as
-/// many of these frames.
+/// Fewest adjacent frames for which a long run of blocks is cut into shorter runs, each read directly into such frames.
 const CUT_AT_LEAST: usize = 32;
 
 /// Submits reads from the scheduler to the device and takes their completions.
@@ -51,7 +51,8 @@ impl Dispatcher {
         }
     }
 
-    /// Submits staged reads, as far as there are frames and no other thread has the queue, and takes completions.
+    /// Submits staged reads as long as there are frames, and takes completions, unless another thread has the read
+    /// queue.
     pub(super) fn submit(&self) {
         let is_idle = self.send();
         if !self.signal.is_running() {
@@ -61,11 +62,11 @@ impl Dispatcher {
         }
     }
 
-    /// As [`Dispatcher::submit`], without waking a thread. Returns whether reads are left while the device has none: then no
-    /// completion leads to the next attempt. Returns false while the device is busy, because the thread that takes the next
-    /// completion submits more.
+    /// Submits staged reads and takes completions, as [`Dispatcher::submit`] does, but wakes no thread. Returns true
+    /// when reads are left while none is at the device, so that no completion will lead to the next attempt. While the
+    /// device is busy, the thread that takes the next completion submits more.
     pub(super) fn send(&self) -> bool {
-        // Again when reads were staged after the last look and their submitter found the queue taken.
+        // Repeats when reads were staged after the last check and their thread found the queue taken.
         while self.scheduler.has_unsent() {
             let Some(queue) = self.scheduler.try_queue() else { return false };
             let busy = self.scheduler.device().taken() > 0;
@@ -77,35 +78,36 @@ impl Dispatcher {
         false
     }
 
-    /// Waits for the queue, and takes completions from it. For the completion thread.
+    /// Waits for the lock of the queue, then for `wait_for` completions, and installs their pages.
     ///
     /// # Errors
-    /// When the queue cannot be used any more.
+    /// The queue's error, when the queue cannot be used any more.
     pub(crate) fn reap(&self, wait_for: usize) -> Result<usize> {
         self.work(self.scheduler.queue(), wait_for)
     }
 
-    /// Takes completions without waiting for the queue's lock: a thread that holds it looks for completions again after
+    /// Takes completions, unless another thread holds the queue's lock: that thread looks for completions again after
     /// releasing it.
     pub(crate) fn take(&self) {
         if let Some(queue) = self.scheduler.try_queue_or_miss() {
-            // An error here is one of the queue as a whole: the next submit meets it, too.
+            // The error is dropped: it concerns the queue as a whole, so the next submission gets it as well.
             let _ = self.work(queue, 0);
         }
         self.submit();
     }
 
-    /// Takes completions on behalf of an executor that found the queue's lock held, if there is one.
+    /// Takes completions again if an executor found the queue's lock held meanwhile.
     pub(super) fn look_again(&self) {
         if self.scheduler.take_missed() {
             self.take();
         }
     }
 
-    /// Submits staged reads, reaps, and installs the completed reads. Returns the number of reads started and finished.
+    /// Submits staged reads, takes at least `wait_for` completions, and installs the completed reads. Returns the
+    /// number of reads started and completed.
     ///
     /// # Errors
-    /// When the queue cannot be used any more.
+    /// The queue's error, when the queue cannot be used any more.
     pub(super) fn work(&self, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let (mut completed, mut runs) = (Vec::new(), Vec::new());
         let started = self.start_staged(&mut queue, &mut completed);
@@ -126,7 +128,7 @@ impl Dispatcher {
         }
         if run_count > 0 {
             self.scheduler.add_completed_runs(runs);
-            // As many as it put there, so that all are taken apart and this thread is not kept for longer.
+            // Installs as many runs as this thread added, so that all are installed and the thread is kept no longer.
             for _ in 0..run_count {
                 if !self.unload_run() {
                     break;
@@ -139,7 +141,7 @@ impl Dispatcher {
         Ok(progress)
     }
 
-    /// Installs the pages of one completed run. Returns false when no completed run is left.
+    /// Installs the pages of one completed run. Returns false when there is no completed run.
     pub(super) fn unload_run(&self) -> bool {
         let Some(run) = self.scheduler.next_completed_run() else { return false };
         let (completed, unused) = run.unload(&self.scratch, self.versions.frames().page_bytes());
@@ -162,7 +164,8 @@ impl Dispatcher {
         self.installer.finish_all(completed);
     }
 
-    /// Gives frames to reads and submits them, as far as there is room at the device. Returns how many operations were started.
+    /// Gives frames to reads in line and sends them, as long as the device has free places. Returns how many operations
+    /// were sent.
     fn start_staged(&self, queue: &mut ReadQueue, completed: &mut Vec<CompletedRead>) -> usize {
         self.scheduler.staged().line_up(queue);
         let page_bytes = self.versions.frames().page_bytes();
@@ -181,7 +184,7 @@ impl Dispatcher {
                 let count = self.give_frames(queue, run);
                 if count == 0 {
                     device.leave();
-                    // Sets the number first: a background thread that was woken already looks only at the number.
+                    // Sets the number first, because a background thread that is awake already checks only the number.
                     self.scheduler.set_in_line(queue.in_line());
                     self.signal.starve();
                     break;
@@ -207,11 +210,12 @@ impl Dispatcher {
         }
         queue.put_first(put_off);
         self.scheduler.set_in_line(queue.in_line());
-        // The last ones are not submitted yet: the caller reaps next, which submits in the same system call.
+        // The last operations are not submitted yet: the caller reaps next, which submits them in the same system call.
         started
     }
 
-    /// Gives each of the first `run` reads in line a frame, as far as there are some. Returns how many of the first have one.
+    /// Gives each of the first `run` reads in line a frame, until no frame is free. Returns how many of these reads
+    /// have one.
     fn give_frames(&self, queue: &mut ReadQueue, run: usize) -> usize {
         let lacking = queue.frames_lacking(run);
         let mut frames = if lacking > 1 { self.evictor.frames_for_reads(lacking) } else { Vec::new() };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::completion_demand::CompletionDemand;
 use super::dispatcher::Dispatcher;
 
-/// The right of an executor to take completions. While one exists, the completion thread is idle.
+/// The right of an executor to take completions itself. While such a right exists, the completion thread is idle.
 pub(crate) struct ReadCompletions {
     demand: Arc<CompletionDemand>,
     dispatcher: Arc<Dispatcher>,
@@ -14,7 +14,7 @@ pub(crate) struct ReadCompletions {
 }
 
 impl ReadCompletions {
-    /// Creates the right; `None` when the queue has no descriptor.
+    /// Creates the right of an executor; `None` when the queue has no descriptor that the executor could poll.
     pub(super) fn new(demand: &Arc<CompletionDemand>, dispatcher: &Arc<Dispatcher>) -> Option<Self> {
         let ready_fd = demand.ready_fd()?;
         demand.begin_executor();

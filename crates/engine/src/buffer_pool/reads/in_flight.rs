@@ -24,18 +24,19 @@ use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
 use crate::buffer_pool::shard::ReadId;
 use crate::error::Error;
 
-/// Most unrequested blocks between two requested ones for which both are still read with one operation.
+/// Most unrequested blocks between two requested blocks that are still read with one operation.
 const GAP_BLOCKS: u64 = 4;
-/// The share of the frames of a run that gaps between its pages may fill, as a divisor. These frames are given back:
-/// with more gaps too many pages would be evicted.
+/// Share of a run's frames that may be filled by gaps between its pages, as a divisor. The frames of gaps are given
+/// back, but with more of them too many pages would be evicted.
 const GAPS_ONE_IN: usize = 4;
-/// Consecutive refusals of the queue after which the waiters receive an error, once `REFUSED_FOR` has passed as well.
+/// Number of consecutive refusals of the queue after which the waiters receive an error, once `REFUSED_FOR` has passed
+/// as well.
 const REFUSALS_MAX: u32 = 100;
 /// Shortest time of refusals before the waiters receive an error: many tasks may be refused for lack of memory within a
 /// millisecond.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
-/// The queue of reads and its in-flight reads.
+/// The read queue: reads in line for the device, and the operations in flight.
 pub(super) struct ReadQueue {
     queue: Box<dyn Queue>,
     /// Reads that wait for a place at the device, each batch sorted by block. They get frames just before they are
@@ -45,16 +46,16 @@ pub(super) struct ReadQueue {
     operations: Vec<Option<ReadOperation>>,
     tokens: Vec<u64>,
     scratch: Arc<Scratch>,
-    /// Number of multi-page operations in progress that read directly into frames.
+    /// Number of operations in flight that read several pages directly into frames.
     direct: usize,
-    /// The error with which the queue refused the read that was pushed last, if it did.
+    /// The error with which the queue refused the last read pushed, if it refused it.
     refused: Option<IoError>,
     refusals: Refusals,
     /// A buffer of completions, empty between uses and kept to avoid allocations.
     done: Vec<Completion>,
 }
 
-/// Counts consecutive refusals of the queue during which no operation completed.
+/// Counts consecutive refusals of the queue, as long as no operation completes.
 #[derive(Debug, Default)]
 struct Refusals {
     count: u32,
@@ -84,13 +85,13 @@ enum ReadOperation {
     Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
 }
 
-/// The outcome of submitting the next reads.
+/// The outcome of sending the next reads in line.
 pub(super) enum SendOutcome {
     /// The reads are at the device.
     InFlight,
     /// The reads completed with an error, because the queue does not accept them.
     Refused,
-    /// The reads are in line again, to be tried one by one at once.
+    /// The reads are in line again, each marked to be sent alone, because the queue refused them as one operation.
     Alone,
     /// The reads are in line again, because the queue is full.
     Full,
@@ -128,7 +129,8 @@ impl ReadQueue {
         self.queue.submit()
     }
 
-    /// Blocks of the first `run` reads in line and the gaps between them, if it is worthwhile to read them into adjacent frames.
+    /// Returns the number of blocks from the first to the last of the first `run` reads in line, gaps included, if it
+    /// pays to read them into adjacent frames.
     pub(super) fn adjacent_blocks(&self, run: usize) -> Option<usize> {
         let (first, last) = (self.line.front()?, self.line.get(run.checked_sub(1)?)?);
         let blocks = (last.block() - first.block() + 1) as usize;
@@ -141,7 +143,8 @@ impl ReadQueue {
         self.line.iter().take(run).filter(|read| read.frame.is_none()).count()
     }
 
-    /// Gives each of the first `run` reads in line a frame, as far as there are some. Returns how many of the first have one.
+    /// Gives each of the first `run` reads in line a frame, until `take` returns none. Returns how many of these reads
+    /// have one.
     pub(super) fn give_frames(&mut self, run: usize, mut take: impl FnMut() -> Option<OwnedFrame>) -> usize {
         for (index, read) in self.line.iter_mut().take(run).enumerate() {
             if read.frame.is_none() {
@@ -154,7 +157,7 @@ impl ReadQueue {
         run
     }
 
-    /// Puts reads back to the front of the line, in the given order.
+    /// Puts reads back at the front of the line, in the given order.
     pub(super) fn put_first(&mut self, reads: Vec<Read>) {
         reads.into_iter().rev().for_each(|read| self.line.push_front(read));
     }
@@ -175,7 +178,7 @@ impl ReadQueue {
         self.line.append(staged);
     }
 
-    /// Returns how many of the first reads in line can be sent as one operation.
+    /// Returns how many reads at the front of the line can be sent as one operation.
     pub(super) fn next_run(&self) -> usize {
         let Some(first) = self.line.front() else { return 0 };
         let mut last = first.block();
@@ -238,8 +241,8 @@ impl ReadQueue {
         self.put_back(reads, refused.error)
     }
 
-    /// Sends as many of the first `count` reads in line as these frames have room for, straight into them. Answers also the frames
-    /// that are not needed.
+    /// Sends as many of the first `count` reads in line as fit into the frames of `memory`, directly into these frames.
+    /// Returns the outcome and the frames that are not needed.
     pub(super) fn send_direct(
         &mut self,
         count: usize,
@@ -270,8 +273,8 @@ impl ReadQueue {
         (self.put_back(reads, refused.error), unused)
     }
 
-    /// Puts the reads of a run that the queue refused into line again. Alone each of them meets the error again, and reports it as
-    /// its own.
+    /// Puts the reads of a run that the queue refused back in line. Unless the queue was only full, each is then sent
+    /// alone, so that a repeated error is reported for its own page.
     fn put_back(&mut self, reads: Vec<Read>, error: IoError) -> SendOutcome {
         let busy = error.kind() == IoKind::Busy;
         self.refused = busy.then_some(error);
@@ -281,10 +284,11 @@ impl ReadQueue {
         if busy { SendOutcome::Full } else { SendOutcome::Alone }
     }
 
-    /// Takes completions, at least `wait_for`, and returns how many there were.
+    /// Takes completions from the queue, waits for at least `wait_for` of them, and returns how many there were.
     ///
     /// # Errors
-    /// When the queue cannot be used any more. The completions so far are in `completed` and `runs` all the same.
+    /// The queue's error, when the queue cannot be used any more. The completions taken before are in `completed` and
+    /// `runs` nevertheless.
     pub(super) fn reap(
         &mut self,
         wait_for: usize,
@@ -299,8 +303,8 @@ impl ReadQueue {
         (count, reaped)
     }
 
-    /// Counts a round in which the queue could submit nothing, or refused a read although it is empty. Returns the queue's error
-    /// after too many such rounds in a row: then no operation is left that could complete.
+    /// Counts a round in which the queue could not submit anything, or refused a read although it was empty. Returns
+    /// the queue's error after too many such rounds in a row: then no operation is left that could complete.
     pub(super) fn count_refusal(&mut self, reaped: &nofault_io::error::Result<()>) -> Option<IoError> {
         let refused = self.refused.take().filter(|_| self.queue.in_flight() == 0);
         let Some(error) = reaped.as_ref().err().cloned().or(refused) else {
@@ -310,8 +314,8 @@ impl ReadQueue {
         self.refusals.add().then_some(error)
     }
 
-    /// Removes the reads in line, and returns the ids of the reads that the queue has: these keep their memory until the queue
-    /// returns it.
+    /// Removes all reads from the line and returns them, with the ids of the reads in flight. These keep their memory
+    /// until the queue returns it.
     pub(super) fn give_up(&mut self) -> (Vec<Read>, Vec<ReadId>) {
         let ids = |operation: &ReadOperation| match operation {
             ReadOperation::One { read, .. } => vec![read.id],
@@ -327,7 +331,7 @@ impl ReadQueue {
         in_state(self.line.drain(..).collect(), ReadState::Completed)
     }
 
-    /// Turns a completion into completed reads or a completed run.
+    /// Turns a completion of the queue into completed reads or a completed run.
     fn take_over(&mut self, done: Completion, completed: &mut Vec<CompletedRead>, runs: &mut Vec<CompletedRun>) {
         let error = done.result.as_ref().err().cloned();
         let (token, offset) = (done.op.token, done.op.offset_bytes);

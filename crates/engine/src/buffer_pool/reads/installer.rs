@@ -1,4 +1,4 @@
-//! Completes reads: checks their pages, installs them and hands them to the waiters, or reports the error to these.
+//! Completes reads: checks their pages, installs them and hands them to the waiters, or gives the error to the waiters.
 //!
 //! The thread that took completions from the queue calls this module after it has released the queue: many threads can install
 //! pages at once, and each holds the lock of one shard for one page at a time.
@@ -19,10 +19,10 @@ use crate::error::Error;
 use crate::format::{PageId, check_page};
 use crate::sync::wakers::wake_all;
 
-/// Times a page is read before its checksum counts as wrong.
+/// Number of times a page is read before its checksum counts as wrong.
 const READ_ATTEMPTS: u32 = 2;
 
-/// Checks the pages that reads return and installs them in the page table.
+/// Checks the pages that reads brought and installs them in the page table.
 pub(super) struct Installer {
     versions: Arc<Versions>,
     evictor: Arc<Evictor>,
@@ -32,13 +32,13 @@ pub(super) struct Installer {
 /// Work that completed reads leave to be done once no lock is held.
 #[derive(Default)]
 pub(super) struct Aftermath {
-    /// Reads to be repeated.
+    /// Reads to be repeated, because a checksum was wrong or the read of a run failed.
     pub(super) again: Vec<Read>,
-    /// Pages that are in memory now, with their frames.
+    /// Pages that were installed, with their frames.
     installed: Vec<(u32, PageId)>,
-    /// Frames to be freed.
+    /// Frames that are not needed any more, to be freed.
     frames: Vec<OwnedFrame>,
-    /// The wakers of tasks for which nothing is left to wait for.
+    /// The wakers of tasks that have nothing left to wait for.
     wake: Vec<Waker>,
     /// The error of the last read that failed.
     pub(super) failed: Option<Error>,
@@ -62,8 +62,8 @@ impl Installer {
         self.settle(aftermath);
     }
 
-    /// Prefetches the metadata that completing these reads touches into the CPU caches, together: many cache misses at once take
-    /// hardly longer than one.
+    /// Prefetches into the CPU caches the metadata that completing these reads will touch. Many cache misses at once
+    /// take hardly longer than one.
     pub(super) fn prefetch(&self, completed: &[CompletedRead]) {
         self.evictor.probation().expect(completed.iter().map(|completed| completed.read.page()));
         for CompletedRead { read, owned, .. } in completed {
@@ -74,7 +74,7 @@ impl Installer {
         }
     }
 
-    /// Installs a page that was read, or hands its error to the waiters.
+    /// Installs the page of a completed read, or gives the read's error to the waiters.
     pub(super) fn finish(&self, completed: CompletedRead, aftermath: &mut Aftermath) {
         let CompletedRead { mut read, owned, mut error } = completed;
         if read.alone && read.attempt == 0 {
@@ -117,8 +117,9 @@ impl Installer {
         }
     }
 
-    /// Gives `error` to the waiters of reads that the queue does not take. `sent` are reads that the queue has all the same: when they
-    /// complete, if ever, their frames are given back, and nothing else happens (`shard`).
+    /// Gives `error` to the waiters of all reads when the queue accepts no reads. `in_line` are the reads that were not
+    /// sent. `sent` are reads whose memory the queue still has: when they complete later, their frames are freed and
+    /// nothing else happens (see `shard`).
     pub(super) fn give_up(&self, in_line: Vec<Read>, sent: Vec<ReadId>, error: &Error) {
         let failed = |mut read: Read| CompletedRead { owned: read.frame.take(), read, error: Some(error.clone()) };
         self.finish_all(in_line.into_iter().map(failed).collect());
@@ -127,7 +128,7 @@ impl Installer {
         wake_all(wake);
     }
 
-    /// Does the work that completed reads left. No lock is held.
+    /// Frees frames, repeats reads and wakes tasks after completed reads. The caller holds no lock.
     pub(super) fn settle(&self, aftermath: Aftermath) {
         let Aftermath { again, installed, frames, wake, .. } = aftermath;
         if !installed.is_empty() {

@@ -15,25 +15,27 @@ use super::in_flight::ReadQueue;
 use super::staged::StagedReads;
 use crate::buffer_pool::waiter::Waiter;
 
-/// All reads of a pool, from the request to the completion.
+/// Holds all reads of a pool, from the request to the completion.
 pub(crate) struct Scheduler {
     staged: StagedReads,
     queue: Mutex<ReadQueue>,
-    /// Completed runs that are not taken apart yet. The thread that put them there takes them apart, and waiting threads help.
+    /// Completed runs with pages not installed yet. The thread that added a run installs its pages, and waiting threads
+    /// help.
     completed_runs: Mutex<VecDeque<CompletedRun>>,
-    /// Number of reads in the queue's line for the device, as noted by the thread that held the queue last.
+    /// Number of reads in line for the device, as noted by the thread that held the read queue last.
     in_line: AtomicUsize,
     /// Number of reads that were begun and have not ended.
     in_flight: AtomicUsize,
-    /// Number of reads that have ended since the pool was opened. A waiter compares two values to learn whether any
-    /// read ended meanwhile.
+    /// Number of reads that have ended since the pool was opened. A waiter compares two values to learn whether a read
+    /// has ended in between.
     finished: AtomicUsize,
     device: DevicePlaces,
-    /// Blocking waiters that found the queue's lock held.
+    /// Blocking waiters that found the lock of the read queue held.
     queue_waiters: Mutex<Vec<Arc<Waiter>>>,
-    /// Set when a poller found the queue's lock held: its holder looks for completions again after releasing it.
+    /// Set when an executor found the lock of the read queue held: the lock's holder looks for completions again after
+    /// releasing it.
     missed: AtomicBool,
-    /// Set when reads in the queue could not be submitted: the next attempt must not depend on a completion.
+    /// Set when operations in the queue could not be submitted: then the next attempt must not depend on a completion.
     stuck: AtomicBool,
 }
 
@@ -58,22 +60,22 @@ impl Scheduler {
         &self.device
     }
 
-    /// Returns the reads that no thread has moved to the queue's line yet.
+    /// Returns the staged reads: begun, and not in the read queue's line yet.
     pub(crate) fn staged(&self) -> &StagedReads {
         &self.staged
     }
 
-    /// Counts reads that were begun and are not staged yet.
+    /// Counts `count` more reads as begun.
     pub(super) fn begin(&self, count: usize) {
         self.in_flight.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Locks the queue, waiting for it.
+    /// Locks the read queue; blocks while another thread holds it.
     pub(super) fn queue(&self) -> MutexGuard<'_, ReadQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the queue, unless another thread holds it.
+    /// Locks the read queue, unless another thread holds it.
     pub(super) fn try_queue(&self) -> Option<MutexGuard<'_, ReadQueue>> {
         match self.queue.try_lock() {
             Ok(queue) => Some(queue),
@@ -82,17 +84,17 @@ impl Scheduler {
         }
     }
 
-    /// As [`Scheduler::try_queue`]. When another thread has the queue, that thread wakes the waiter once the waiter's
-    /// frames or pages are there.
+    /// Locks the read queue. When another thread holds it, returns `None` and sets a flag, so that the holder looks for
+    /// completions again after releasing the queue.
     pub(super) fn try_queue_or_miss(&self) -> Option<MutexGuard<'_, ReadQueue>> {
         self.try_queue().or_else(|| {
             self.missed.store(true, Ordering::SeqCst);
-            // Tries once more: the holder may have released the queue, and looked at `missed`, just before.
+            // Tries again, because the holder may have released the queue and checked `missed` just before it was set.
             self.try_queue()
         })
     }
 
-    /// Returns whether a poller found the queue's lock held since the last call.
+    /// Returns whether an executor has found the lock of the read queue held since the last call.
     pub(super) fn take_missed(&self) -> bool {
         self.missed.load(Ordering::SeqCst) && self.missed.swap(false, Ordering::SeqCst)
     }
@@ -103,12 +105,13 @@ impl Scheduler {
         &self.missed
     }
 
-    /// As [`Scheduler::try_queue`]. When another thread has the queue, that thread wakes the waiter once the waiter's
-    /// frames or pages are there.
+    /// Locks the read queue. When another thread holds it, returns `None` and adds `waiter` to the queue waiters, so
+    /// that the holder wakes it to take over the queue.
     pub(super) fn try_queue_or_wait(&self, waiter: &Arc<Waiter>) -> Option<MutexGuard<'_, ReadQueue>> {
         self.try_queue().or_else(|| {
             self.queue_waiters().push(Arc::clone(waiter));
-            // Tries once more: the holder may have released the queue, looking for queue waiters, just before the push above.
+            // Tries again, because the holder may have released the queue and checked for queue waiters just before the
+            // push above.
             self.try_queue()
         })
     }
@@ -121,7 +124,7 @@ impl Scheduler {
         !self.queue_waiters().is_empty()
     }
 
-    /// Wakes another waiter, if any, to handle the queue, because the caller's own request is fulfilled.
+    /// Wakes another queue waiter, if there is one, to take over the read queue, because the caller's own wait is over.
     pub(crate) fn hand_on_queue(&self) {
         while let Some(next) = self.queue_waiters().pop() {
             if next.nudge() {
@@ -138,7 +141,7 @@ impl Scheduler {
         self.completed_runs.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Counts one completed read.
+    /// Counts one read as ended.
     pub(super) fn note_finished(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.finished.fetch_add(1, Ordering::Relaxed);
@@ -154,17 +157,17 @@ impl Scheduler {
         self.finished.load(Ordering::Relaxed)
     }
 
-    /// Notes how many reads are in line. The caller holds the queue's lock.
+    /// Notes how many reads are in line for the device. The caller holds the lock of the read queue.
     pub(super) fn set_in_line(&self, count: usize) {
         self.in_line.store(count, Ordering::SeqCst);
     }
 
-    /// Notes whether reads in the queue could not be sent. The caller holds the queue's lock.
+    /// Notes whether operations in the queue could not be submitted. The caller holds the lock of the read queue.
     pub(super) fn set_stuck(&self, stuck: bool) {
         self.stuck.store(stuck, Ordering::Relaxed);
     }
 
-    /// Returns whether reads in the queue could not be sent.
+    /// Returns whether operations in the queue could not be submitted.
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
@@ -174,7 +177,7 @@ impl Scheduler {
         self.in_line.load(Ordering::SeqCst) > 0 && self.device.under_way() == 0
     }
 
-    /// Returns whether some reads are not at the device yet.
+    /// Returns whether some reads have not been sent to the device yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.in_line.load(Ordering::Relaxed) > 0 || self.is_stuck() || !self.staged.is_empty()
     }

@@ -6,9 +6,9 @@ use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 
 use crate::error::{Error, Result};
 
-/// Longest run, in bytes. Longer operations are not faster.
+/// Most bytes of one run. Longer operations are not faster.
 const RUN_BYTES_MAX: usize = 256 << 10;
-/// Most runs in flight through scratch memory.
+/// Most runs that are in flight through scratch memory.
 const RUNS_MAX: usize = 32;
 
 /// Buffers for operations that read several pages.
@@ -21,7 +21,8 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// For a pool of this many frames: about a sixteenth of its memory, within reason.
+    /// Allocates the scratch memory for a pool of `frames` frames: about a sixteenth of their memory, and at most
+    /// [`RUNS_MAX`] runs.
     ///
     /// # Errors
     /// `NoSpace` when the system has no memory.
@@ -38,17 +39,17 @@ impl Scratch {
         Ok(Self { spare: Mutex::new(spare), count, region, run_blocks_max, bytes })
     }
 
-    /// Takes a buffer for one run.
+    /// Takes a buffer for one run; `None` when all buffers are in use.
     pub(super) fn take(&self) -> Option<IoBuf> {
         self.spare().pop()
     }
 
-    /// Returns whether some of the memory is in use.
+    /// Returns whether any buffer is in use.
     pub(super) fn is_in_use(&self) -> bool {
         self.spare().len() < self.count
     }
 
-    /// Returns the largest number of blocks in a run.
+    /// Returns the most blocks of one run.
     pub(super) fn run_blocks_max(&self) -> u64 {
         self.run_blocks_max
     }
@@ -57,7 +58,7 @@ impl Scratch {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back the parts of a buffer that was taken.
+    /// Returns the two parts of a buffer that was taken for a run.
     pub(super) fn give_back(&self, buffer: Option<IoBuf>, tail: Option<IoBuf>) {
         let whole = match (buffer, tail) {
             (Some(buffer), Some(tail)) => buffer.join(tail).ok(),

@@ -8,17 +8,17 @@ use super::in_flight::ReadQueue;
 use super::state::{Read, ReadState};
 use crate::format::PageId;
 
-/// Number of staged reads of tasks at which they are submitted without waiting for more. Twice as many would save no
+/// Number of staged reads of tasks that are submitted together without waiting for more. Twice as many would save no
 /// CPU time.
 const BATCH: usize = 8;
-/// Number of staged reads among which a blocking waiter searches for its own.
+/// Number of staged reads, the latest ones, among which a blocking waiter searches for its own.
 const LOOK_BACK: usize = 64;
 
 /// The list of staged reads. No other lock is taken while its lock is held.
 #[derive(Default)]
 pub(crate) struct StagedReads {
     reads: Mutex<VecDeque<Read>>,
-    /// How often the whole list was moved to the queue's line. Counted under the list's lock.
+    /// Number of times that the whole list was moved to the queue's line. Counted under the list's lock.
     lined_up: AtomicUsize,
 }
 
@@ -32,7 +32,7 @@ impl StagedReads {
         self.lock().extend(reads.map(|read| read.into_state(ReadState::Staged)));
     }
 
-    /// Takes back the staged read of a page, if it is among the last ones.
+    /// Takes back the staged read of a page, if it is among the [`LOOK_BACK`] latest staged reads.
     pub(super) fn take(&self, page: PageId) -> Option<Read> {
         let mut reads = self.lock();
         let from = reads.len().saturating_sub(LOOK_BACK);
@@ -45,7 +45,7 @@ impl StagedReads {
         self.lock().push_front(read);
     }
 
-    /// Returns whether the staged reads are enough for a batch.
+    /// Returns whether there are enough staged reads for a batch.
     pub(super) fn are_batch(&self) -> bool {
         self.lock().len() >= BATCH
     }
@@ -63,7 +63,7 @@ impl StagedReads {
         }
     }
 
-    /// Returns how often the list was moved to the queue's line.
+    /// Returns how often the whole list was moved to the queue's line.
     pub(crate) fn lined_up(&self) -> usize {
         self.lined_up.load(Ordering::Relaxed)
     }

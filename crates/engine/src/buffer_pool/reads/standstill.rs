@@ -1,11 +1,11 @@
-//! Ends waits for frames when nothing moves any more: every frame is pinned, or dirty on a disk that takes no writes.
+//! Ends waits for frames when no frame can become free: every frame is pinned, or dirty on a disk that takes no writes.
 //!
 //! A device that is still at work on a read, a write or a sync of the data file or of the log may free frames, however long it
 //! takes: a stalled disk delays an operation and does not fail it. So time counts only while the devices have nothing to do.
 //!
-//! A thread that waits counts its own rounds ([`Standstill::count_idle`]). A task that waits runs no rounds: the background thread looks
-//! for all tasks, once in each of its rounds ([`Standstill::look`]). Where there is no background thread, each submission
-//! of reads looks.
+//! A waiting thread counts its own rounds ([`Standstill::count_idle`]). A waiting task runs no rounds: the background
+//! thread checks for all tasks, once in each of its rounds ([`Standstill::look`]). Without a background thread each
+//! submission of reads makes this check.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,17 +17,17 @@ use crate::buffer_pool::versions::Versions;
 use crate::buffer_pool::write::Writer;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Checks of a waiting thread, with growing pauses, before it reports that the pool is too small.
+/// Number of idle rounds, with growing pauses, after which a waiting thread reports that the pool is too small.
 const IDLE_ROUNDS_MAX: usize = 5000;
-/// Checks without any progress after which tasks receive the error, once `STANDSTILL` has passed as well.
+/// Number of checks without progress after which tasks receive the error, once `STANDSTILL` has passed as well.
 const LOOKS_MIN: u32 = 100;
-/// Shortest time since the first check without progress before tasks receive the error: as long as a thread waits.
+/// Shortest time without progress before tasks receive the error: as long as a thread waits before it gets the error.
 const STANDSTILL: Duration = Duration::from_secs(5);
 
 /// Reports whether the log's device is at work.
 pub(crate) type IsLogWriting = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Detects that no read or write makes progress: counts checks since the last progress.
+/// Detects that no read or write makes progress, by counting checks since the last progress.
 pub(crate) struct Standstill {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
@@ -60,7 +60,7 @@ impl Standstill {
         *self.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Counts one more check. Returns true when enough checks have found no progress.
+    /// Counts one more check for progress. Returns true when enough checks in a row have found none.
     fn count_look(&self, moves: u64, now: Instant) -> bool {
         let mut state = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let looks = match &mut *state {
@@ -76,15 +76,15 @@ impl Standstill {
         let _ = self.is_log_writing.set(is_log_writing);
     }
 
-    /// Returns whether a device is at work, so that frames may become free when it finishes.
+    /// Returns whether a device is at work, so that frames may become free once it has finished.
     fn is_device_busy(&self) -> bool {
         self.scheduler.device().under_way() > 0
             || self.writer.is_busy()
             || self.is_log_writing.get().is_some_and(|is_log_writing| is_log_writing())
     }
 
-    /// Counts the events that bring a wait for frames nearer to its end: reads that ended, frames that left or were written, and
-    /// frames that were granted to writers.
+    /// Returns the number of events that bring a wait for frames nearer to its end: reads that ended, pages that were
+    /// evicted or written, and frames that were granted to writers.
     fn moves(&self) -> u64 {
         let (evicted, written) = (&self.versions.counters().evicted, &self.versions.counters().written);
         let reads = self.scheduler.finished() as u64;
@@ -94,8 +94,8 @@ impl Standstill {
             + self.versions.frame_waits().granted_count()
     }
 
-    /// Gives all that wait for frames the error of [`Standstill::count_idle`], after many looks that found nothing moved. Bounded work
-    /// unless it does.
+    /// Checks once for progress. After many checks without any, ends all waits for frames with an error. The work is
+    /// bounded unless waits are ended.
     pub(crate) fn look(&self, now: Instant) {
         let wait_for_frames = self.scheduler.is_short_of_frames() || self.versions.frame_waits().has_waiters();
         if !wait_for_frames || self.scheduler.device().under_way() > 0 {
@@ -105,7 +105,7 @@ impl Standstill {
         if self.is_device_busy() {
             return;
         }
-        // Where another thread has the queue, that one may move something: the next look tries again.
+        // A thread that has the queue may make progress, so in that case the next check decides.
         if self.count_look(self.moves(), now)
             && let Some(mut queue) = self.scheduler.try_queue()
         {
@@ -119,11 +119,12 @@ impl Standstill {
         }
     }
 
-    /// Counts an idle round of a waiting thread, which weighs as much as `weight` short ones, unless a device is at work. Returns the
-    /// idle rounds so far, after a pause of a millisecond if there were several.
+    /// Counts an idle round of a waiting thread as `weight` short rounds, unless a device is at work. Returns the
+    /// number of idle rounds so far, after a pause of a millisecond if there were several.
     ///
     /// # Errors
-    /// `NoSpace` when it is time to give up: for some seconds in which nothing moved the devices had nothing to do.
+    /// `NoSpace` after more than [`IDLE_ROUNDS_MAX`] idle rounds: for some seconds nothing made progress and the
+    /// devices were idle.
     pub(crate) fn count_idle(&self, idle_rounds: usize, weight: usize) -> Result<usize> {
         let is_busy = self.is_device_busy();
         let idle_rounds = if is_busy { idle_rounds } else { idle_rounds + weight };

@@ -1,10 +1,10 @@
-//! One read of one page: which page it brings, how far it is, and the states that may follow.
+//! One read of one page: the page that it brings, its state, and the states that may follow.
 
 use crate::buffer_pool::frames::OwnedFrame;
 use crate::buffer_pool::shard::ReadId;
 use crate::format::PageId;
 
-/// How far a read is.
+/// The state of a read. The legal transitions are:
 ///
 /// | from | to | when |
 /// |---|---|---|
@@ -41,7 +41,7 @@ pub(crate) enum ReadState {
 }
 
 impl ReadState {
-    /// Returns whether a read in this state may go to `next`, by the table above.
+    /// Returns whether a read in this state may go to state `next`, by the table above.
     pub(crate) fn can_become(self, next: Self) -> bool {
         use ReadState::{Completed, Discarded, Failed, InFlight, Installed, Queued, Requested, Staged};
         match self {
@@ -58,7 +58,8 @@ impl ReadState {
 /// The read of one page.
 pub(crate) struct Read {
     pub(super) id: ReadId,
-    /// Counts the times that the page is read by itself, from 1; 0 for a repetition after the read of a run, which does not count.
+    /// Number of times that the page was read by itself, this time included; 0 while the page is to be read again after
+    /// the read of a run, which does not count.
     pub(super) attempt: u32,
     /// Set when a multi-page read with this page failed: the page must be read by itself.
     pub(super) alone: bool,
@@ -68,7 +69,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// Creates a read to which the page table has just given a number.
+    /// Creates the read for an id that the page table has just given out.
     pub(super) fn new(id: ReadId) -> Self {
         Self { id, attempt: 1, alone: false, frame: None, state: ReadState::Requested }
     }
@@ -77,12 +78,12 @@ impl Read {
         self.id.page
     }
 
-    /// Returns the block to be read.
+    /// Returns the number of the block to be read.
     pub(super) fn block(&self) -> u64 {
         self.id.at.block.0
     }
 
-    /// Turns a read of a failed run into one that is repeated by itself.
+    /// Turns a read of a failed run into a read of its page alone, to be repeated.
     pub(super) fn repeated_alone(self) -> Self {
         Self { alone: true, attempt: 0, ..self }
     }
@@ -93,7 +94,7 @@ impl Read {
         self.state = next;
     }
 
-    /// Does as [`Read::advance`], for a read that is passed by value.
+    /// Changes the state as [`Read::advance`] does, for a read that is passed by value.
     pub(super) fn into_state(mut self, next: ReadState) -> Self {
         self.advance(next);
         self

@@ -3,20 +3,20 @@
 use super::*;
 
 #[test]
-fn what_is_looked_at_stays_while_a_commit_changes_the_page_again_and_again() {
+fn a_page_read_under_a_guard_stays_while_a_commit_changes_it_again_and_again() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);
     let page = commit(&pool, 1, &[], &[1], &[]).unwrap()[0];
     commit(&pool, 1, &[(page, 2)], &[], &[]).unwrap();
     commit(&pool, 1, &[(page, 3)], &[], &[]).unwrap();
     pool.versions.help_epoch();
-    assert_eq!(pool.versions.reclamation().version_count(), 2, "those of the first two portions can go");
+    assert_eq!(pool.versions.reclamation().version_count(), 2, "the versions of the first two portions can be dropped");
     let view = pool.latest_published();
     let seen = view.page(page).ok().unwrap();
     commit(&pool, 1, &[(page, 4)], &[], &[]).unwrap();
     assert_eq!(pool.versions.sweep(), 2);
     commit(&pool, 2, &[(page, 5)], &[6, 7, 8, 9], &[]).unwrap();
-    assert_eq!(value(seen), 3, "looked at under a guard");
+    assert_eq!(value(seen), 3, "the version seen under the guard");
     assert_eq!(pool.latest_published().page(page).map(value).ok(), Some(5));
 }
 
@@ -30,7 +30,7 @@ fn a_checkpoint_names_no_page_of_a_later_commit_although_its_id_was_another_page
     pool.set_visible(CommitSeq(2));
     pool.versions.help_epoch();
     pool.versions.sweep();
-    // A checkpoint begins, and is still to come to the page.
+    // A checkpoint begins, and has not reached the page yet.
     let _checkpoint = pool.essential_snapshot();
     assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [page], "the id is used again");
     pool.evictor.free_frames(64);

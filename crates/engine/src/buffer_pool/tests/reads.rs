@@ -8,7 +8,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     let pool = pool(&world, 256);
     let ids: Vec<PageId> = (0..4).flat_map(|seq| commit(&pool, seq, &[], &[seq; 20], &[]).unwrap()).collect();
     pool.set_visible(CommitSeq(3));
-    // Everything out: written in the order of page ids, so in blocks that follow each other.
+    // Evicts all pages. They are written in the order of page ids, so to consecutive blocks.
     for _ in 0..20 {
         pool.evictor.free_frames(128);
     }
@@ -31,7 +31,8 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     }
 }
 
-/// A disk that notes the most reads under way at a time. Its operations end only when a thread waits for them.
+/// A disk that records the most reads that were in progress at a time. Its operations end only when a thread waits for
+/// them.
 #[derive(Debug)]
 struct WatchedDisk {
     disk: Arc<dyn Disk>,
@@ -99,7 +100,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
         for _ in 0..20 {
             pool.evictor.free_frames(128);
         }
-        // Far from each other, so that each is a read of its own.
+        // Pages far from each other, so that each needs a read of its own.
         let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
         let missing: Vec<Wait> =
             apart.iter().filter_map(|page| pool.latest_published().page(*page).map(|_| ()).err()).collect();
@@ -138,7 +139,7 @@ fn a_read_takes_a_frame_only_when_the_device_can_take_it() {
 }
 
 #[test]
-fn those_who_wait_for_one_page_are_all_given_it() {
+fn all_waiters_for_one_page_receive_it() {
     let world = SimWorld::new(5, SimOptions::calm());
     let pool = pool(&world, 64);
     let ids = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
@@ -151,11 +152,11 @@ fn those_who_wait_for_one_page_are_all_given_it() {
     assert_eq!(pool.stats().misses, 2);
     for mut ticket in tickets {
         ticket.wait().unwrap();
-        let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("not there") };
-        assert!(pool.versions.frames().frame(frame).pins() > 0, "pinned for each as long as it is wanted");
+        let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("the page is not in memory") };
+        assert!(pool.versions.frames().frame(frame).pins() > 0, "pinned as long as a ticket needs it");
         drop(ticket);
     }
-    let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("not there") };
+    let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("the page is not in memory") };
     assert_eq!(pool.versions.frames().frame(frame).pins(), 0);
 }
 
@@ -171,11 +172,11 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_no_other_thread_reads_it() {
     let missing = |at: usize| Missing { page: ids[at], at: NEWEST };
     assert!(pool.read_alone(missing(0)).unwrap());
     assert_eq!(value(pool.latest_published().page(ids[0]).ok().unwrap()), 10);
-    let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("not there") };
+    let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("the page is not in memory") };
     assert_eq!(pool.versions.frames().frame(frame).pins(), 0);
-    assert!(pool.read_alone(missing(0)).unwrap(), "it is there");
+    assert!(pool.read_alone(missing(0)).unwrap(), "the page is in memory");
     assert_eq!(pool.stats().misses, 1);
-    // A page that another thread reads has to be waited for.
+    // A page that another thread reads must be requested with a ticket.
     let free = pool.stats().frames_free;
     let mut ticket = pool.request(&[Wait::Miss(missing(1))], Permit::any());
     assert!(!pool.read_alone(missing(1)).unwrap());
@@ -186,7 +187,7 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_no_other_thread_reads_it() {
     flip();
     let reads = world.stats().read_count;
     assert_eq!(pool.read_alone(missing(2)).unwrap_err().page(), Some(ids[2]));
-    assert_eq!(world.stats().read_count - reads, 2, "once more, then it is an error");
+    assert_eq!(world.stats().read_count - reads, 2, "read once more, then an error");
     assert_eq!((pool.stats().reads_in_flight, pool.stats().checksum_retries), (0, 1));
     flip();
     assert!(pool.read_alone(missing(2)).unwrap(), "an error is not remembered");
@@ -208,7 +209,7 @@ fn a_waiter_that_has_its_pages_leaves_no_completion_untaken() {
         pool.stats().reads_in_flight == 1
     };
     let page = ids.iter().copied().find(is_under_way).unwrap();
-    // An outsider was told of it while this thread had the queue, and has gone away again.
+    // An executor found the queue's lock held by this thread, and did not wait for it.
     let missed = pool.reads.scheduler().missed();
     missed.store(true, Ordering::SeqCst);
     assert_eq!(pool.reads.wait_round(&Waiter::new()).unwrap(), Round::Moved);
@@ -232,7 +233,7 @@ mod threads {
     const PAIRS: u64 = 200;
     const LARGE: usize = 4096;
 
-    /// Waits as an executor does: polls, sleeps until woken.
+    /// Runs an attempt until it is done, waiting as an executor does: it polls, and sleeps until it is woken.
     fn run_polled<T>(pool: &BufferPool, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut _held = None;
@@ -248,7 +249,7 @@ mod threads {
                         std::thread::park_timeout(Duration::from_secs(5));
                         assert!(
                             started.elapsed() < Duration::from_secs(20),
-                            "a ticket was forgotten: {:?}",
+                            "a ticket was not served: {:?}",
                             pool.stats()
                         );
                     }

@@ -8,7 +8,7 @@ use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResul
 use super::trouble::DeafDisk;
 use super::*;
 
-/// A disk that keeps the completions at one offset back, and gives them out one by one, the oldest first.
+/// A disk that holds back the completions of reads at one offset, and delivers them one by one, the oldest first.
 #[derive(Debug)]
 struct LateDisk {
     disk: Arc<dyn Disk>,
@@ -17,10 +17,10 @@ struct LateDisk {
 
 #[derive(Debug, Default)]
 struct Delay {
-    /// Completions at this offset are kept back.
+    /// The offset of the reads whose completions are held back.
     offset: Mutex<Option<u64>>,
     kept: Mutex<Vec<Completion>>,
-    /// Operations that the queue still has to refuse.
+    /// Number of operations that the queue still has to refuse.
     due: AtomicUsize,
 }
 
@@ -75,7 +75,7 @@ impl Queue for LateQueue {
     }
 }
 
-/// Where a page is that is not in memory.
+/// Returns the location of a page that is not in memory.
 fn location_of(pool: &BufferPool, page: PageId) -> Location {
     match pool.versions.pages().entry(page) {
         Entry::OnDisk(at) => at,
@@ -110,7 +110,7 @@ fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_wa
     let mut early = ask();
     assert_eq!(delay.kept.lock().unwrap().len(), 1, "the old bytes are read");
 
-    // The page goes while it is read. A new page takes its id, and is written to its block.
+    // The page is freed while it is read. A new page gets its id, and is written to its block.
     commit(&pool, 2, &[], &[], &[page]).unwrap();
     pool.set_visible(CommitSeq(2));
     evict_all(&pool);
@@ -137,7 +137,7 @@ fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_wa
         pool.reads.dispatcher().reap(0).unwrap();
     }
     *delay.offset.lock().unwrap() = None;
-    assert!(matches!(early.poll(Waker::noop()), std::task::Poll::Ready(Ok(()))), "told that it is over");
+    assert!(matches!(early.poll(Waker::noop()), std::task::Poll::Ready(Ok(()))), "the first wait is over");
     assert!(matches!(late.poll(Waker::noop()), std::task::Poll::Ready(Ok(()))));
     assert_eq!(run(&pool, || pool.view(&snapshot).page(page).map(value)).unwrap(), 20);
     drop((early, late, snapshot));
@@ -145,11 +145,11 @@ fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_wa
     assert_eq!(pool.stats().frames_free, 64, "no frame is lost");
 }
 
-fn full_of_nothing(op: &Op) -> IoError {
-    IoError::new(IoKind::Busy, format!("take operation {}", op.token), "the queue is full of nothing")
+fn full_although_empty(op: &Op) -> IoError {
+    IoError::new(IoKind::Busy, format!("take operation {}", op.token), "the queue is full although it is empty")
 }
 
-/// A disk with queues that refuse every operation while a flag is set, even when they are empty.
+/// A disk with queues that refuse every operation while a flag is set, even when the queues are empty.
 #[derive(Debug)]
 struct Refusing {
     disk: Arc<dyn Disk>,
@@ -178,7 +178,7 @@ impl Disk for Refusing {
 impl Queue for RefusingQueue {
     fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         if self.refuses.load(Ordering::Relaxed) {
-            let error = full_of_nothing(&op);
+            let error = full_although_empty(&op);
             return Err(RefusedOp { op, error });
         }
         self.queue.push(op)
@@ -203,13 +203,14 @@ impl Queue for RefusingQueue {
 
 type Refuse = fn(Arc<dyn Disk>, Arc<AtomicBool>) -> Arc<dyn Disk>;
 
-/// A disk with a queue that cannot send, or wait for, the operations that it takes, and one with a queue that takes none.
+/// Two kinds of refusal, each with its error text: a queue that takes operations but can neither send nor wait for
+/// them, and a queue that takes no operation.
 const REFUSALS: [(Refuse, &str); 2] = [
-    (|disk, deaf| Arc::new(DeafDisk { disk, deaf }), "nothing is heard"),
-    (|disk, refuses| Arc::new(Refusing { disk, refuses }), "full of nothing"),
+    (|disk, deaf| Arc::new(DeafDisk { disk, deaf }), "no completions arrive"),
+    (|disk, refuses| Arc::new(Refusing { disk, refuses }), "full although it is empty"),
 ];
 
-/// Some pages on disk, under a queue that refuses from now on.
+/// Creates a pool with some pages on disk and a queue that refuses reads from now on.
 fn pool_that_is_refused(refuse: Refuse) -> (BufferPool, Vec<PageId>, Arc<AtomicBool>) {
     let world = SimWorld::new(1, SimOptions::calm());
     let refuses = Arc::new(AtomicBool::new(false));
@@ -226,7 +227,7 @@ fn ask_for(pool: &BufferPool, pages: &[PageId]) -> Ticket {
     pool.request(&waits, Permit::any())
 }
 
-/// After the refusals everything is as it was.
+/// Checks that after the refusals all pages can be read, and no frame and no read is lost.
 fn recovers(pool: &BufferPool, pages: &[PageId], refuses: &AtomicBool) {
     refuses.store(false, Ordering::Relaxed);
     for (page, wanted) in pages.iter().zip(10..) {
@@ -238,7 +239,7 @@ fn recovers(pool: &BufferPool, pages: &[PageId], refuses: &AtomicBool) {
     assert_eq!(
         (stats.frames_free, pool.reads.scheduler().in_flight()),
         (64, 0),
-        "the late reads gave back what they had"
+        "the late reads have ended and returned their frames"
     );
     for (page, wanted) in pages.iter().zip(10..) {
         assert_eq!(run(pool, || pool.latest_published().page(*page).map(value)).unwrap(), wanted);
@@ -246,7 +247,7 @@ fn recovers(pool: &BufferPool, pages: &[PageId], refuses: &AtomicBool) {
 }
 
 #[test]
-fn tasks_whose_reads_the_queue_refuses_again_and_again_are_told() {
+fn tasks_get_an_error_when_the_queue_refuses_their_reads_again_and_again() {
     for (refuse, said) in REFUSALS {
         let (pool, pages, refuses) = pool_that_is_refused(refuse);
         for _ in 0..2 {
@@ -260,7 +261,7 @@ fn tasks_whose_reads_the_queue_refuses_again_and_again_are_told() {
                         std::task::Poll::Pending => None,
                     }
                 });
-                let error = told.expect("it waits for ever").unwrap_err();
+                let error = told.expect("the wait does not end").unwrap_err();
                 assert!(error.to_string().contains(said), "{error}");
             }
         }
@@ -269,7 +270,7 @@ fn tasks_whose_reads_the_queue_refuses_again_and_again_are_told() {
 }
 
 #[test]
-fn threads_that_leave_refused_reads_to_the_pool_are_told() {
+fn threads_that_leave_refused_reads_to_the_pool_get_an_error() {
     for (refuse, said) in REFUSALS {
         let (pool, pages, refuses) = pool_that_is_refused(refuse);
         let threads = pool.start_background_threads().unwrap();
@@ -281,7 +282,7 @@ fn threads_that_leave_refused_reads_to_the_pool_are_told() {
             let outcome = ask_for(&waiting, &wanted).wait();
             let _ = tell.send(outcome);
         });
-        let outcome = told.recv_timeout(std::time::Duration::from_secs(120)).expect("it waits for ever");
+        let outcome = told.recv_timeout(std::time::Duration::from_secs(120)).expect("the wait does not end");
         let error = outcome.unwrap_err();
         assert!(error.to_string().contains(said), "{error}");
         refuses.store(false, Ordering::Relaxed);

@@ -9,7 +9,8 @@ use nofault_sim::Rates;
 
 use super::*;
 
-/// A pool in which no frame can leave: tickets pin some pages, and the others are dirty on a disk that has stopped.
+/// A pool in which no frame can be evicted: tickets pin some pages, and the others are dirty on a disk that takes no
+/// more writes.
 struct StoppedPool {
     pool: BufferPool,
     pages: Vec<PageId>,
@@ -48,7 +49,7 @@ fn stopped() -> StoppedPool {
     StoppedPool { pool, pages, pinned, _world: world }
 }
 
-/// Tasks that wait for a page or, the last one, for more frames than the reserve has.
+/// Starts tasks: three wait for a page, the last one for more frames than the reserve has.
 fn tasks(pool: &BufferPool, pages: &[PageId]) -> Vec<Ticket> {
     let waits = [miss(pages[0]), miss(pages[0]), miss(pages[1]), Wait::Full { frames: 8 }];
     let mut tasks: Vec<Ticket> = waits.into_iter().map(|wait| pool.request(&[wait], Permit::any())).collect();
@@ -57,13 +58,14 @@ fn tasks(pool: &BufferPool, pages: &[PageId]) -> Vec<Ticket> {
     tasks
 }
 
-/// Returns whether all tasks have an error, and the readers among them the error that a thread gets.
+/// Returns whether all tasks have received an error, and checks that the tasks that read get the error of a pool that
+/// is too small.
 fn are_told(tasks: &mut [Ticket]) -> bool {
     let errors: Vec<_> = tasks.iter_mut().map(|task| task.poll(Waker::noop())).collect();
     errors.into_iter().enumerate().all(|(number, outcome)| {
         let Poll::Ready(outcome) = outcome else { return false };
-        let error = outcome.expect_err("there is neither a frame nor a disk");
-        // Writers meet the error of the disk where pages are written.
+        let error = outcome.expect_err("there is no free frame, and the disk has stopped");
+        // A writer gets the error of the disk, if pages were written for it.
         let is_writer = number == 3;
         assert!(is_writer || error.kind() == ErrorKind::NoSpace, "{error}");
         assert!(is_writer || error.to_string().contains("too many operations wait at once"), "{error}");
@@ -83,19 +85,19 @@ fn the_background_thread_sleeps_while_reads_wait_for_frames_that_nothing_frees()
         pause = pool.background.round(now);
         sleeps += u32::from(pause > Duration::ZERO && !pool.background.signal().is_woken());
     }
-    assert!(sleeps > 10, "it would sleep after {sleeps} rounds of 20");
+    assert!(sleeps > 10, "it would sleep after {sleeps} of 20 rounds");
     assert_eq!(pause, Duration::from_millis(100), "the pauses become longer");
-    // Others look for frames in vain: it knows that already.
+    // Other threads search for frames without success, which does not wake the background writer again.
     pool.submit();
     assert!(!pool.background.signal().is_woken());
     drop(pinned.pop());
-    assert!(pool.background.signal().is_woken(), "a frame can leave");
+    assert!(pool.background.signal().is_woken(), "a frame can be evicted");
     pool.background.signal().wait(Duration::ZERO);
-    assert!(pool.background.round(now) <= Duration::from_millis(1), "soon again");
+    assert!(pool.background.round(now) <= Duration::from_millis(1), "the next round comes soon");
 }
 
 #[test]
-fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thread() {
+fn tasks_that_wait_for_frames_when_the_disk_stops_get_an_error_from_the_background_thread() {
     let StoppedPool { pool, pages, pinned, .. } = stopped();
     pool.background.signal().set_running(true);
     let begun = Instant::now();
@@ -105,9 +107,9 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thr
             pool.background.round(begun + Duration::from_secs(round * 1000 + number));
             are_told(&mut tasks)
         });
-        assert!(told.expect("they wait for ever") > 10, "too early");
+        assert!(told.expect("the waits do not end") > 10, "too early");
     }
-    // Where a frame can leave, a task goes on.
+    // Once a frame can be evicted, a task continues.
     drop(pinned);
     let mut task = pool.request(&[miss(pages[2])], Permit::any());
     let ended = (0..1000).any(|_| {
@@ -128,7 +130,7 @@ fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
     let mut tasks = tasks(&pool, &pages);
     for number in 0..1000 {
         pool.background.round(begun + Duration::from_secs(number));
-        assert!(!are_told(&mut tasks), "told after {number} rounds, although the log's device is at work");
+        assert!(!are_told(&mut tasks), "an error after {number} rounds, although the log's device is at work");
     }
     assert_eq!(pool.reads.standstill().count_idle(7, 1_000_000).unwrap(), 7);
     is_log_writing.store(false, Ordering::Relaxed);
@@ -137,12 +139,12 @@ fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
         pool.background.round(begun + Duration::from_secs(number));
         are_told(&mut tasks)
     });
-    assert!(told, "they wait for ever");
+    assert!(told, "the waits do not end");
     drop(pinned);
 }
 
 #[test]
-fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_where_no_background_thread_runs() {
+fn tasks_that_wait_for_frames_when_the_disk_stops_get_an_error_without_a_background_thread() {
     let StoppedPool { pool, pages, pinned, .. } = stopped();
     let mut tasks = tasks(&pool, &pages);
     let told = (0..60_000).any(|_| {
@@ -150,13 +152,14 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_where_no_background_t
         pool.submit();
         are_told(&mut tasks)
     });
-    assert!(told, "they wait for ever");
+    assert!(told, "the waits do not end");
     drop(pinned);
 }
 
-/// Each of them waits on its own thread, and there is no background thread: only they can find out that nothing will help.
+/// Each reader and writer waits on its own thread, and there is no background thread, so only these threads can detect
+/// that no frame will become free.
 #[test]
-fn readers_and_writers_that_wait_for_frames_when_the_disk_stops_are_told() {
+fn readers_and_writers_that_wait_for_frames_when_the_disk_stops_get_an_error() {
     let stopped = stopped();
     let (tell, told) = std::sync::mpsc::channel();
     // The writer wants more than the reserve.
@@ -169,7 +172,7 @@ fn readers_and_writers_that_wait_for_frames_when_the_disk_stops_are_told() {
         });
     }
     for _ in 0..4 {
-        let outcome = told.recv_timeout(Duration::from_secs(120)).expect("one of them waits for ever");
-        outcome.expect_err("there is neither a frame nor a disk");
+        let outcome = told.recv_timeout(Duration::from_secs(120)).expect("a wait does not end");
+        outcome.expect_err("there is no free frame, and the disk has stopped");
     }
 }

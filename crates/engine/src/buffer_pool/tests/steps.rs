@@ -4,7 +4,7 @@ use super::*;
 use crate::budget::{self, STEPS_MAX};
 use crate::buffer_pool::registry::SupersededVersion;
 
-/// Steps that the longest hold of a lock takes while `work` happens.
+/// Returns the most budget steps that one hold of a lock takes during `work`.
 fn largest(work: impl FnOnce()) -> usize {
     budget::take_largest();
     work();
@@ -26,18 +26,18 @@ fn dead_versions_are_cleared_away_a_part_at_a_time() {
         pool.versions.help_epoch();
         assert_eq!(pool.versions.reclamation().version_count(), size);
         assert_bounded("a sweep", size, largest(|| pool.clear_up()));
-        assert!(pool.versions.reclamation().version_count() < size, "it clears away some");
+        assert!(pool.versions.reclamation().version_count() < size, "some versions are dropped");
         pool.versions.sweep_all();
         assert!(pool.versions.reclamation().version_count() == 0);
     }
 }
 
 #[test]
-fn the_clocks_hand_is_let_go_of_however_large_the_pool() {
+fn the_lock_of_the_clock_is_held_for_bounded_work_however_large_the_pool() {
     for size in [1_000, 20_000] {
         let world = SimWorld::new(1, SimOptions::calm());
         let pool = pool(&world, size);
-        // Nothing is there to be found, so it turns as often as it may.
+        // No frame can be evicted, so the hand makes as many rounds as it may.
         assert_bounded("the clock", size, largest(|| assert_eq!(pool.evictor.free_frames(size), 0)));
     }
 }
@@ -64,6 +64,6 @@ fn changed_pages_are_noted_and_taken_over_a_part_at_a_time() {
         };
         assert_bounded("the walk of a checkpoint", size as usize, largest(|| assert_eq!(walk(), pages)));
         assert_bounded("forgetting", size as usize, largest(|| pool.metadata().forget_changed(CommitSeq(1))));
-        assert_eq!(walk(), pages[..10], "what has changed since stays");
+        assert_eq!(walk(), pages[..10], "pages changed since then stay in the list");
     }
 }

@@ -9,7 +9,7 @@ use nofault_sim::Rates;
 use super::*;
 
 #[test]
-fn freeing_what_does_not_exist_changes_nothing() {
+fn freeing_a_page_that_does_not_exist_changes_nothing() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);
     let page = commit(&pool, 1, &[], &[1], &[]).unwrap()[0];
@@ -17,7 +17,7 @@ fn freeing_what_does_not_exist_changes_nothing() {
         .unwrap();
     pool.set_visible(CommitSeq(2));
     assert_eq!(pool.latest().page(page).map(value).ok(), Some(2));
-    assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [PageId(1)], "no id was given back that was not taken");
+    assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [PageId(1)], "only ids that were allocated are freed");
 }
 
 fn all_are_there(pool: &BufferPool, pages: &[PageId], values: &[u64]) {
@@ -78,7 +78,7 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     all_are_there(&pool, &pages, &values);
 }
 
-/// A disk with queues that cannot wait while a flag is set: the pushed operations stay in flight.
+/// A disk with queues that fail to wait for completions while a flag is set: the operations stay in flight.
 #[derive(Debug)]
 pub(crate) struct DeafDisk {
     pub(crate) disk: Arc<dyn Disk>,
@@ -115,7 +115,7 @@ impl Queue for DeafQueue {
 
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
         if self.deaf.load(Ordering::Relaxed) {
-            return Err(IoError::new(IoKind::Other, "wait for completions", "nothing is heard"));
+            return Err(IoError::new(IoKind::Other, "wait for completions", "no completions arrive"));
         }
         self.queue.reap(wait_for, into)
     }
@@ -174,7 +174,7 @@ fn reads_that_could_not_be_sent_are_sent_later_without_another_request() {
     }
     let _threads = pool.start_background_threads().unwrap();
     let comes = |page: PageId, is_deaf: bool| {
-        // Before it asks: a thread of the pool that looks around just then does not send it either.
+        // Set before the request, so that no thread of the pool sends the read in between.
         deaf.store(is_deaf, Ordering::Relaxed);
         let mut ticket = pool.request(&[Wait::Miss(Missing { page, at: NEWEST })], Permit::any());
         assert!(!is_deaf || ticket.poll(Waker::noop()).is_pending(), "it is not in memory");
@@ -185,14 +185,14 @@ fn reads_that_could_not_be_sent_are_sent_later_without_another_request() {
             ticket.poll(Waker::noop()).is_ready()
         })
     };
-    // From now on a thread takes completions, whenever the descriptor tells of some.
+    // From now on the completion thread takes completions when the descriptor is readable.
     assert!(comes(pages[0], false));
     assert!(comes(pages[1], true), "no descriptor tells of what was never sent: {:?}", pool.stats());
     all_are_there(&pool, &pages, &[10, 20]);
 }
 
 #[test]
-fn a_guard_that_others_hold_for_ever_does_not_stop_the_pool() {
+fn a_guard_that_is_held_for_ever_does_not_stop_the_pool() {
     let _of_another_library = crossbeam_epoch::pin();
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, FRAMES_MIN);
@@ -207,7 +207,7 @@ fn a_guard_that_others_hold_for_ever_does_not_stop_the_pool() {
 }
 
 #[test]
-fn a_waiter_that_nothing_can_help_gives_up_also_after_an_async_call() {
+fn a_waiter_for_which_no_frame_can_become_free_gives_up_also_after_an_async_call() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, FRAMES_MIN);
     let mut pages = Vec::new();
@@ -218,7 +218,7 @@ fn a_waiter_that_nothing_can_help_gives_up_also_after_an_async_call() {
     let miss = |page: &PageId| Wait::Miss(Missing { page: *page, at: NEWEST });
     let mut pinned = Vec::new();
     let mut pins = pages.iter();
-    // One after the other, until there is no frame left for one more.
+    // Pins one page after the other, until no frame is left for another page.
     let error = loop {
         let mut ticket = pool.request(&[miss(pins.next().expect("more pages than frames"))], Permit::any());
         let _ = ticket.poll(Waker::noop());
@@ -246,15 +246,15 @@ fn a_read_that_could_not_be_waited_for_at_first_gives_its_frame_back() {
             pool.evictor.free_frames(64);
         }
         let stats = pool.stats();
-        assert_eq!(stats.frames_free, 64, "all have left: {stats:?}");
+        assert_eq!(stats.frames_free, 64, "all pages were evicted: {stats:?}");
         deaf.store(true, Ordering::Relaxed);
         let _ = pool.read_alone(Missing { page: *page, at: NEWEST });
-        assert!(!deaf.load(Ordering::Relaxed), "no thread waited");
+        assert!(!deaf.load(Ordering::Relaxed), "no thread waited for completions");
     }
     all_are_there(&pool, &pages, &[10, 20, 30, 40]);
 }
 
-/// A disk on which one call that waits fails, with the operation in flight.
+/// A disk on which one wait for completions fails, with the operation in flight.
 #[derive(Debug)]
 struct DeafOnce {
     disk: Arc<dyn Disk>,
@@ -288,7 +288,7 @@ impl Queue for DeafOnceQueue {
 
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
         if self.1.swap(false, Ordering::Relaxed) {
-            return Err(IoError::new(IoKind::Other, "wait for completions", "nothing is heard"));
+            return Err(IoError::new(IoKind::Other, "wait for completions", "no completions arrive"));
         }
         self.0.reap(wait_for, into)
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use super::*;
 use crate::sync::semaphore::Semaphore;
 
-/// Looks at locks from inside a waker, and notes where one was held.
+/// Makes wakers that record each call on them, and whether a lock was held during it.
 pub(crate) struct Probe {
     is_locked: Box<dyn Fn() -> bool + Send + Sync>,
     calls: Mutex<Vec<(&'static str, bool)>>,
@@ -27,7 +27,7 @@ impl Probe {
         unsafe { Waker::from_raw(RawWaker::new(Arc::into_raw(Arc::clone(self)).cast(), &TABLE)) }
     }
 
-    /// All kinds of calls were made, none of them under a lock.
+    /// Checks that each of these kinds of calls was made, and that no call was made under a lock.
     pub(crate) fn check(&self, kinds: &[&str]) {
         let calls = self.calls.lock().unwrap();
         for kind in kinds {
@@ -68,7 +68,7 @@ fn a_semaphore_calls_no_waker_under_its_lock() {
     let all = semaphore.try_acquire(1).unwrap();
     let (mut first, mut second, mut third) = (semaphore.acquire(1), semaphore.acquire(1), semaphore.acquire(1));
     let poll = |acquire: &mut crate::sync::semaphore::Acquire| {
-        // Another one each time: the one before is dropped.
+        // Polls with another waker each time, so that the waker before it is dropped.
         std::pin::Pin::new(acquire).poll(&mut Context::from_waker(&probe.waker()))
     };
     for _ in 0..2 {
@@ -76,9 +76,9 @@ fn a_semaphore_calls_no_waker_under_its_lock() {
     }
     drop(second);
     drop(all);
-    let Poll::Ready(permit) = poll(&mut first) else { panic!("it was granted") };
+    let Poll::Ready(permit) = poll(&mut first) else { panic!("the permits were granted") };
     drop(permit);
-    // Granted, and never taken.
+    // The permits were granted, and are never taken.
     drop(third);
     probe.check(&["clone", "wake", "drop"]);
 }
@@ -94,7 +94,7 @@ fn reads_and_frames_call_no_waker_under_a_lock() {
     let miss = |page| Wait::Miss(Missing { page, at: NEWEST });
     let full = Wait::Full { frames: pool.copy_frames_max() };
     for wait in [miss(pages[0]), full.clone(), miss(pages[1]), full] {
-        // All that can be written is taken while it begins to wait for frames.
+        // All frames that can be written to are taken when the wait for frames begins.
         let mut copies = pool.copies();
         copies.reserve(pool.copy_frames_max()).unwrap();
         let more: Vec<_> = std::iter::from_fn(|| pool.versions.frame_waits().take_private()).collect();
@@ -102,7 +102,7 @@ fn reads_and_frames_call_no_waker_under_a_lock() {
         let (waiter, versions) = (Arc::clone(ticket.waiter()), Arc::clone(&pool.versions));
         let probe = Probe::new(move || waiter.is_locked() || versions.frame_waits().is_locked());
         let is_pending = (0..3).all(|_| ticket.poll(&probe.waker()).is_pending());
-        assert!(is_pending, "it has nothing yet");
+        assert!(is_pending, "the ticket has nothing yet");
         pool.versions.frame_waits().return_private(more);
         drop(copies);
         pool.submit();

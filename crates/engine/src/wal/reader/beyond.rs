@@ -12,17 +12,17 @@ use super::Chain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, header_is_true};
 
-/// Length of a stretch without the beginning of any group of this log, after which the search ends.
+/// Number of bytes without the beginning of any group of this log, after which the search ends.
 const SILENCE_BYTES: u64 = 1 << 20;
-/// Most slots that are searched although their first block is no group. Only a few slots were never used.
+/// Most slots that are searched although their first block is not a group. Only a few slots have never been used.
 pub(super) const UNKNOWN_SLOTS_MAX: usize = 64;
 
 impl Chain {
-    /// Searches for a group which states that the group missing at the end of the chain was durable. Returns a hash of
-    /// all bytes read.
+    /// Searches for a later group which states that the group missing at the end of the chain was durable. Returns a
+    /// hash of all bytes read.
     ///
     /// # Errors
-    /// `Corrupt` when there is one; the error of the disk.
+    /// `Corrupt` when there is such a group; otherwise the error of the disk.
     pub(super) fn refuse_damage(&mut self) -> Result<u64> {
         let (place, segment_bytes) = (self.place, self.file.segment_bytes);
         let at = place.position % segment_bytes;
@@ -35,7 +35,7 @@ impl Chain {
         let unknown = self.directory.unknown.iter().take(UNKNOWN_SLOTS_MAX);
         places.extend(later.chain(unknown).filter(|slot| Some(**slot) != own).map(|slot| (*slot, 0)));
         if at == 0 {
-            // The beginning of a segment is missing. Its slot may have an older one in its place.
+            // The beginning of a segment is missing. In its slot there may be an older segment.
             let earlier = self.directory.held.range(..place.position / segment_bytes).flat_map(|(_, slots)| slots);
             places.extend(earlier.filter(|slot| self.slots[**slot].is_none()).map(|slot| (*slot, 0)));
         }
@@ -54,7 +54,8 @@ impl Chain {
         Ok(seen.finish())
     }
 
-    /// Returns the first group in a slot, from `from` on, that states a later group of the log to be durable.
+    /// Returns the first group of a slot, from byte `from` on, that lies behind the missing group and states that the
+    /// missing group was durable. Adds the checksums in all headers found to `seen`.
     fn later_group(&mut self, slot: usize, from: u64, seen: &mut DefaultHasher) -> Result<Option<GroupHeader>> {
         let (position, missing) = (self.place.position, self.place.last.sequence + 1);
         let (mut at, mut silence) = (from, 0);
@@ -75,8 +76,8 @@ impl Chain {
         Ok(None)
     }
 
-    /// Returns whether the header of the block in the window is intact. Sums the header, or the whole group, of bounded
-    /// length, in an earlier version.
+    /// Returns whether the header of the group at this place is intact. Checks the checksum of the header; in earlier
+    /// versions, which had none, that of the whole group, which has a bounded length.
     fn is_true(&mut self, slot: usize, header: &GroupHeader, start: usize) -> Result<bool> {
         let (file_id, segment_bytes) = (self.file.file_id, self.file.segment_bytes);
         if has_header_checksum(&self.file.window[start..]) {

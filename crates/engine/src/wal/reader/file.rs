@@ -16,14 +16,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX, decode_group, peek_group};
 use crate::reread::RepeatedReads;
 
-/// Number of slots whose first blocks are read together.
+/// Number of slots with first blocks that are read together.
 const BLOCKS_AT_ONCE: usize = 64;
-/// Bytes of the first of several consecutive reads; each next one is twice as long, up to the window.
+/// Number of bytes of the first of several consecutive reads; each further read is twice as long, up to the window.
 const FIRST_READ_BYTES: usize = 64 << 10;
-/// Slots of a log file. With the smallest segments these are 64 GiB.
+/// Most slots of a log file. With the smallest segments these are 64 GiB.
 const SLOTS_MAX: u64 = 1 << 22;
 
-/// Reads a log file through one window of memory: see the module.
+/// Reads a log file through one window of memory, for which the header of this file gives the reasons.
 pub(super) struct LogFile {
     queue: Box<dyn Queue>,
     file_bytes: u64,
@@ -31,17 +31,17 @@ pub(super) struct LogFile {
     pub(super) segment_bytes: u64,
     pub(super) window: IoBuf,
     loaded: Option<WindowContents>,
-    /// Bytes of the next read, if it continues where the last one ended.
+    /// Number of bytes of the next read, if it continues where the last read ended.
     read_bytes: usize,
     reread: RepeatedReads,
-    /// Whether the log is read once more after missing groups: reads then take no more than is needed.
+    /// True while the log is read once more because groups were missing: reads then take no more than is needed.
     again: bool,
-    /// The blocks of the window that are to be written again.
+    /// The range of bytes of the window that is to be written again.
     rewrite: Option<Range<usize>>,
     rewritten: bool,
 }
 
-/// The contents of the window: their slot, their first byte in it, and their length.
+/// The part of the file that the window contains: its slot, its first byte in the slot, and its length.
 #[derive(Debug, Clone, Copy)]
 struct WindowContents {
     slot: usize,
@@ -52,7 +52,8 @@ struct WindowContents {
 /// The segments that the slots of the file contain, according to their first blocks.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// For each segment the slots that may contain it. Several slots claim the same one only in damaged files.
+    /// For each segment the slots that seem to contain it. Several slots claim the same segment only after an
+    /// interrupted move, or in damaged files.
     pub(super) held: BTreeMap<u64, Vec<usize>>,
     /// Slots without a group in the first block: never used, or damaged.
     pub(super) unknown: Vec<usize>,
@@ -61,7 +62,7 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Adds the slots that a second reading has found.
+    /// Adds the slots that another reading of the first blocks has found.
     pub(super) fn learn(&mut self, other: Self) {
         for (segment, slots) in other.held {
             let known = self.held.entry(segment).or_default();
@@ -84,7 +85,7 @@ impl LogFile {
         }
         let queue =
             disk.queue(&QueueOptions { depth_max: BLOCKS_AT_ONCE, ..QueueOptions::default() }).map_err(failed)?;
-        // Huge pages would be more than was asked for.
+        // Huge pages would take more memory than was asked for.
         let window_bytes = segment_bytes.min(WINDOW_BYTES as u64) as usize;
         let window = IoBuf::zeroed(window_bytes, PageKind::Small).map_err(failed)?;
         let reread = RepeatedReads::on(disk);
@@ -107,7 +108,8 @@ impl LogFile {
         (self.file_bytes / self.segment_bytes) as usize
     }
 
-    /// Makes all later reads read the file again, for the `attempt`-th time.
+    /// Drops the window, so that all later reads come from the file again. `attempt` is the number of the repetition,
+    /// which determines the pause before it.
     pub(super) fn begin_again(&mut self, attempt: u32) -> Result<()> {
         self.write_back()?;
         self.loaded = None;
@@ -136,8 +138,8 @@ impl LogFile {
         Ok(completion.op.kind)
     }
 
-    /// Loads bytes of a slot, which must lie within the segment, into the window if they are not there. Returns the position in the window
-    /// at which they begin.
+    /// Loads `len_bytes` bytes of a slot from offset `at` on into the window, unless they are there. They must lie
+    /// within the segment. Returns their position in the window.
     fn load(&mut self, slot: usize, at: u64, len_bytes: usize) -> Result<usize> {
         let mut goes_on = false;
         if let Some(loaded) = self.loaded.filter(|loaded| loaded.slot == slot && at >= loaded.from) {
@@ -172,8 +174,8 @@ impl LogFile {
         Ok(std::mem::replace(&mut self.window, left.map_err(|error| Error::from_io("read the log", error))?))
     }
 
-    /// The whole group at this place of a slot, if there is one and its header, unchecked yet, is `wanted`; and where in the
-    /// window it begins.
+    /// Returns the whole group at offset `at` of a slot, if there is one and its header, not verified yet, satisfies
+    /// `wanted`; and its position in the window.
     pub(super) fn group(
         &mut self,
         slot: usize,
@@ -186,21 +188,21 @@ impl LogFile {
         Ok(whole.map(|header| (header, start)))
     }
 
-    /// Returns the header that the block at this place of a slot holds, unchecked, when a group of that length fits in
-    /// there; and where in the window it begins.
+    /// Returns the header, not verified, in the block at offset `at` of a slot, if a group of the length that it gives
+    /// fits into the segment; and its position in the window.
     pub(super) fn claim(&mut self, slot: usize, at: u64) -> Result<Option<(GroupHeader, usize)>> {
         if at + LOG_BLOCK_BYTES as u64 > self.segment_bytes {
             return Ok(None);
         }
         let start = self.load(slot, at, LOG_BLOCK_BYTES)?;
         let claimed = peek_group(&self.window[start..start + LOG_BLOCK_BYTES], self.segment_bytes);
-        // The place that the header states need not be true.
+        // The position in the header may be wrong, so it is not used here.
         let fits = |header: &GroupHeader| at + header.len_bytes() as u64 <= self.segment_bytes;
         Ok(claimed.filter(fits).map(|header| (header, start)))
     }
 
-    /// Reads all of a group of an earlier version into the window, and returns where it begins; `None` when its header
-    /// claims more bytes than groups of these versions ever had.
+    /// Reads all of a group of an earlier format version into the window, and returns its position there; `None` when
+    /// its header gives a length that groups of those versions never had.
     pub(super) fn bring(&mut self, slot: usize, header: &GroupHeader) -> Result<Option<usize>> {
         if header.len_bytes() > UNSUMMED_GROUP_BYTES_MAX {
             return Ok(None);
@@ -245,7 +247,7 @@ impl LogFile {
         Ok(directory)
     }
 
-    /// Marks bytes of the window, which form complete groups, to be written again before the window moves.
+    /// Marks a range of the window, which consists of complete groups, to be written again before the window moves.
     pub(super) fn rewrite(&mut self, range: Range<usize>) {
         let range = self.rewrite.take().map_or(range.clone(), |before| before.start.min(range.start)..range.end);
         self.rewrite = Some(range);
@@ -265,7 +267,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Writes the marked bytes again and makes them durable.
+    /// Writes the marked bytes of the window again and makes all rewritten bytes durable.
     pub(super) fn make_durable(&mut self) -> Result<()> {
         self.write_back()?;
         if std::mem::take(&mut self.rewritten) {

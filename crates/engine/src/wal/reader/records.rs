@@ -8,13 +8,14 @@ use crate::format::{
     COUNTED_MAX, CommitSeq, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, payload_of, take_fragment,
 };
 
-/// Iterates over the complete records after a checkpoint, in order, reading them on demand. Memory: the window.
+/// Iterates over the complete records after a checkpoint, in order, reading them as they are requested. Memory: the
+/// window.
 pub(crate) struct RecordIter {
     pub(super) chain: Chain,
     records: Records,
-    /// The group that is being read, and the range of its unread fragments in the window.
+    /// The group that is being read, and the range of its fragments in the window that were not read yet.
     group: Option<(GroupHeader, Range<usize>)>,
-    /// The last complete commit, as [`super::read_log`] found it.
+    /// The last commit with a complete record, as [`super::read_log`] found it.
     until: CommitSeq,
     over: bool,
 }
@@ -26,8 +27,8 @@ impl RecordIter {
         Self { chain, records: Records::new(after), group: None, until, over: after == until }
     }
 
-    /// Appends the next record to `into`, and returns the number of its commit; `None` after the last. Nothing is
-    /// appended with an error, which ends the iterator.
+    /// Appends the next record to `into`, and returns the number of its commit; `None` after the last record. After an
+    /// error nothing is appended, and the iterator ends.
     ///
     /// # Errors
     /// The error of the disk, or an error when the log differs from the one that [`super::read_log`] accepted.
@@ -39,12 +40,12 @@ impl RecordIter {
         let commit = self.build(start, into).inspect_err(|_| {
             into.truncate(start);
         });
-        // The log behind the last complete record may be overwritten from now on.
+        // Reading stops here, because the log behind the last complete record may be overwritten from now on.
         self.over = !matches!(commit, Ok(commit) if commit < self.until);
         commit.map(Some)
     }
 
-    /// Builds the next record behind the first `start` bytes of `into`.
+    /// Appends the next record to `into`, which has `start` bytes of earlier content, and returns its commit.
     fn build(&mut self, start: usize, into: &mut Vec<u8>) -> Result<CommitSeq> {
         loop {
             let (header, left) = match self.group.take() {
@@ -90,17 +91,17 @@ impl Iterator for RecordIter {
 pub(super) struct Records {
     after: CommitSeq,
     building: Option<CommitSeq>,
-    /// The last commit with a complete record.
+    /// The last commit of which a complete record was found.
     pub(super) commit: CommitSeq,
 }
 
-/// The role of a fragment in the record that is being assembled.
+/// The role of a fragment in the record that is being put together.
 pub(super) enum Part {
-    /// A fragment of a record from before the checkpoint: the record's beginning may lie before the anchor.
+    /// A fragment that belongs to no record after the checkpoint, or to a record whose beginning is missing.
     Unwanted,
-    /// The first fragment of a record. An unfinished record before it was abandoned.
+    /// The first fragment of a record. If the record before it is not complete, that one was abandoned.
     First,
-    /// A later fragment of the same record.
+    /// A further fragment of the record that is being put together.
     Further,
 }
 
@@ -109,7 +110,7 @@ impl Records {
         Self { after, building: None, commit: after }
     }
 
-    /// Takes the next fragment of the log.
+    /// Adds the next fragment of the log, and returns its role.
     pub(super) fn take(&mut self, group: &GroupHeader, head: FragmentHeader) -> Result<Part> {
         if head.first {
             self.building = Some(head.commit);

@@ -7,7 +7,7 @@ use super::*;
 use crate::format::{COUNTED_MAX, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, encode_group};
 use crate::pages::{CommitLog as _, Durability, Ticket as _};
 
-/// Options with segments of the size that ordinary databases have.
+/// Options with segments of the size that an ordinary database has.
 const OPTIONS: LogOptions =
     LogOptions { file_id: 5, segment_bytes: 4 << 20, log_bytes: 64 << 20, buffer_bytes: 1 << 20, seed: None };
 
@@ -58,7 +58,7 @@ fn a_log_of_large_segments_is_read_through_a_small_window() {
     }
 }
 
-/// Writes a group with the record of one commit after the anchor, which is the first group.
+/// Writes a group with the record of one commit directly after the anchor, which is the first group.
 fn forge_group(world: &SimWorld, anchor: Anchor, commit: CommitSeq, content: &[u8]) {
     let header = GroupHeader {
         sequence: 2,
@@ -82,7 +82,7 @@ fn forge_group(world: &SimWorld, anchor: Anchor, commit: CommitSeq, content: &[u
 fn a_group_longer_than_the_window_is_read_whole() {
     let (world, log, anchor) = create(13);
     drop(log);
-    // No version writes such groups; the format allows them.
+    // No version of the engine writes such long groups, but the format allows them.
     let content = vec![9; GROUPS_IN_FLIGHT_BYTES + 100_000];
     forge_group(&world, anchor, CommitSeq(1), &content);
     let (seen, _) = read(&world, anchor).unwrap();
@@ -90,7 +90,7 @@ fn a_group_longer_than_the_window_is_read_whole() {
 }
 
 #[test]
-fn a_commit_that_none_could_follow_is_damage() {
+fn a_commit_number_that_no_other_could_follow_is_damage() {
     let (world, log, anchor) = create(14);
     drop(log);
     forge_group(&world, anchor, CommitSeq(COUNTED_MAX - 1), b"x");

@@ -12,7 +12,8 @@ fn groups(world: &SimWorld, options: &LogOptions) -> Vec<(u64, GroupHeader)> {
     found.collect()
 }
 
-/// Flips bits in each group of a log: the answer is an error that names it, or all of `whole`. Tells how many were errors.
+/// Flips bits at several places of each group of a log and opens the log each time. The result must be an error that
+/// names the group, or all records of `whole`. Returns the number of errors.
 fn flip_bits_everywhere(world: &SimWorld, options: LogOptions, anchor: Anchor, whole: &SeenRecords) -> usize {
     let mut errors = 0;
     for (at, header) in groups(world, &options) {
@@ -34,7 +35,8 @@ fn flip_bits_everywhere(world: &SimWorld, options: LogOptions, anchor: Anchor, w
     errors
 }
 
-/// Some groups in flight together named the same group as durable: damage to the third-last one was taken for the log's end.
+/// Regression: several groups in flight together named the same group as durable, so that damage to the third-last
+/// group was taken for the end of the log.
 #[test]
 fn damage_to_any_group_is_noticed_once_the_log_has_been_settled() {
     for (segment_bytes, len_bytes) in [(32768, 300), (32768, 14_000), (1 << 20, 14_000), (16384, 4_000)] {
@@ -52,22 +54,23 @@ fn damage_to_any_group_is_noticed_once_the_log_has_been_settled() {
         let stats = log.stats();
         assert_eq!(stats.closing_groups_written, 1, "{stats:?}");
         let errors = flip_bits_everywhere(&world, options, anchor, &whole);
-        // All but the closing group: without it no commit is lost.
+        // Damage to any group but the closing group is an error; without the closing group no commit is lost.
         assert_eq!(errors as u64, (stats.groups_written + 1) * 8);
-        // Settled is settled.
+        // A second call has nothing to write.
         log.flush_acknowledged().unwrap();
         assert_eq!(log.stats(), stats);
         drop(log);
-        // The next opening finds it so.
+        // The next opening needs no closing group either.
         let (log, _) = reopen_on(&*disk(&world).unwrap(), options, anchor, 0).unwrap();
         log.flush_acknowledged().unwrap();
         assert_eq!(log.stats().closing_groups_written, 0);
     }
 }
 
-/// The last segment's slot then looks like an older segment, and nothing follows its place in the log.
+/// With its old first block, the slot of the last segment seems to hold an older segment, and nothing follows at the
+/// missing place of the log.
 #[test]
-fn a_segment_whose_beginning_is_as_it_was_long_ago_does_not_end_the_log() {
+fn a_segment_with_an_old_first_block_does_not_end_the_log() {
     let world = SimWorld::new(33, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
     let mut commit = 0;
@@ -81,7 +84,7 @@ fn a_segment_whose_beginning_is_as_it_was_long_ago_does_not_end_the_log() {
         next(&log);
     }
     let older = world.snapshot_file("log").unwrap();
-    // A checkpoint; then a segment that was used before is begun again.
+    // Makes a checkpoint, and then begins a segment in a slot that was used before.
     let after = next(&log);
     let anchor = log.anchor_after(CommitSeq(after));
     log.recycle(anchor);
@@ -105,7 +108,7 @@ fn a_segment_whose_beginning_is_as_it_was_long_ago_does_not_end_the_log() {
 }
 
 #[test]
-fn an_idle_log_is_closed_once_and_then_left_alone() {
+fn an_idle_log_gets_one_closing_group_and_no_further_writes() {
     let world = SimWorld::new(32, SimOptions::calm());
     let (log, anchor) = create(&world).unwrap();
     let writer = log.start_writer().unwrap();
@@ -117,7 +120,7 @@ fn an_idle_log_is_closed_once_and_then_left_alone() {
         while log.stats().closing_groups_written < round {
             std::thread::yield_now();
         }
-        // It does not watch any more, so nothing wakes it but the next commit.
+        // The WAL writer stops its periodic checks, so only the next commit wakes it.
         while log.0.lock().writer_duties.watches {
             std::thread::yield_now();
         }
@@ -126,8 +129,8 @@ fn an_idle_log_is_closed_once_and_then_left_alone() {
     }
     assert_eq!(flip_bits_everywhere(&world, OPTIONS, anchor, &whole), (3 + 1 + 2) * 8);
     drop(writer);
-    assert_eq!(log.stats().closing_groups_written, 3, "nothing was left to say");
-    // One that is dropped at once says it as well.
+    assert_eq!(log.stats().closing_groups_written, 3, "no further closing group is needed");
+    // A WAL writer that is dropped at once also writes a closing group.
     let writer = log.start_writer().unwrap();
     let position = append(&log, 4, b"the last").unwrap();
     log.durable(position).wait().unwrap();
@@ -176,7 +179,7 @@ fn a_power_cut_in_a_closing_group_is_an_end_like_any_other() {
             }
             let (log, seen) = reopen(&after, anchor, 0).unwrap_or_else(|error| panic!("{error}: {after}"));
             assert!(seen.len() as u64 >= acknowledged, "{} of {acknowledged}: {after}", seen.len());
-            // And it goes on behind it.
+            // The log continues after this end.
             let next = seen.len() as u64 + 1;
             let position = append(&log, next, b"next").unwrap();
             log.durable(position).wait().unwrap();

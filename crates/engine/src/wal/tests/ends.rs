@@ -17,7 +17,7 @@ struct OneBadSector {
     disk: Arc<dyn Disk>,
     at: u64,
     zeroes: bool,
-    /// Sectors read so far.
+    /// Number of sectors read so far.
     seen: Arc<AtomicU64>,
 }
 
@@ -80,7 +80,7 @@ impl Queue for BadQueue {
     }
 }
 
-/// Regression: one sector that was once read as zeroes made the last commit disappear for good, or the whole log be
+/// Regression: one sector that was read as zeroes once made the last commit disappear for good, or the whole log be
 /// refused.
 #[test]
 fn a_sector_that_is_read_wrong_once_neither_ends_the_log_nor_refuses_it() {
@@ -103,7 +103,7 @@ fn a_sector_that_is_read_wrong_once_neither_ends_the_log_nor_refuses_it() {
         let (whole, sectors) = open(u64::MAX, true);
         let whole = whole.unwrap();
         assert_eq!(whole.len() as u64, commits);
-        // Beyond so many every read is alike; some hundreds of them are enough.
+        // Beyond this number all reads are alike, so some hundreds of them are enough.
         let stride = (sectors / 1500).max(1);
         for (at, zeroes) in (0..sectors).step_by(stride as usize).flat_map(|at| [(at, true), (at, false)]) {
             let records = open(at, zeroes).0.unwrap_or_else(|error| panic!("sector {at} of {sectors}: {error}"));
@@ -112,8 +112,9 @@ fn a_sector_that_is_read_wrong_once_neither_ends_the_log_nor_refuses_it() {
     }
 }
 
-/// A process that dies of a failed write leaves it in the page cache; the sync that fails at the next opening makes the cache forget that
-/// the device never had it. The opening after that acknowledged commits behind it, and a power cut left them behind a gap.
+/// A process that dies of a failed write leaves the written bytes in the page cache. The sync that fails at the next
+/// opening makes the cache forget that the device never got them. The opening after that acknowledged commits behind
+/// those bytes, and a power cut left these commits behind a gap.
 #[test]
 fn commits_behind_a_group_whose_sync_failed_survive_every_power_cut() {
     let (mut cuts, mut revived) = (0, 0);
@@ -180,7 +181,7 @@ fn a_log_in_which_every_block_claims_a_long_group_is_summed_a_bounded_number_of_
                 payload_bytes: left as u32,
                 checksum: 0,
             };
-            // Every second one as earlier builds wrote them: without a checksum of the header.
+            // Every second group is as earlier builds wrote groups: without a checksum of the header.
             let summed_header = (at / LOG_BLOCK_BYTES).is_multiple_of(2);
             let mut block = vec![0; LOG_BLOCK_BYTES];
             encode_group(OPTIONS.file_id, &GroupHeader { payload_bytes: 100, ..header }, &mut block);

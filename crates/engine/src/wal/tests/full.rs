@@ -8,7 +8,7 @@ use super::*;
 
 const EOPNOTSUPP: i32 = 95;
 
-/// Creates a log on a disk that has only `spare_bytes` left.
+/// Creates a log on a disk that then has only `spare_bytes` bytes of free space.
 fn nearly_full(spare_bytes: u64) -> (SimWorld, Log, Anchor) {
     let world = SimWorld::new(spare_bytes, SimOptions::default());
     let (log, anchor) = create(&world).unwrap();
@@ -16,7 +16,7 @@ fn nearly_full(spare_bytes: u64) -> (SimWorld, Log, Anchor) {
     (world, log, anchor)
 }
 
-/// Appends records of random sizes until one is refused. Returns the last one that was accepted.
+/// Appends records of random sizes until one is refused. Returns the commit of the last record that was accepted.
 fn fill(log: &Log, mut commit: u64, seed: u64, records: &mut SeenRecords) -> u64 {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {
@@ -25,7 +25,7 @@ fn fill(log: &Log, mut commit: u64, seed: u64, records: &mut SeenRecords) -> u64
             Ok(position) => {
                 commit += 1;
                 records.push((CommitSeq(commit), bytes));
-                // Some are written alone, others many together.
+                // Some records are written alone, others many together.
                 if random.bool() {
                     log.durable(position).wait().unwrap();
                 }
@@ -46,7 +46,7 @@ fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_b
         let mut commit = fill(&log, 0, blocks, &mut records);
         log.check().unwrap();
         assert!(log.stats().commits_refused_for_space > 0);
-        // All that was taken in is written: it had its room before.
+        // All records that were accepted can be written, because the segments had room for them.
         log.flush().unwrap();
         assert_eq!(log.durable_commit().0, commit, "{world}");
         // A checkpoint gives back the segments before its anchor, at least one.
@@ -60,7 +60,7 @@ fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_b
         }
         commit = fill(&log, commit, blocks + 1, &mut records);
         log.flush().unwrap();
-        // By itself, once there is room.
+        // Once there is room again, the log grows by itself.
         world.set_capacity(None);
         commit += 1;
         small(&log, commit).unwrap();
@@ -75,7 +75,7 @@ fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_b
 
 /// A log with a WAL writer and a checkpoint thread refuses a task only after a checkpoint that frees nothing.
 #[test]
-fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
+fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_then_gets_an_error() {
     let (world, log, _) = nearly_full(0);
     let writer = log.start_writer().unwrap();
     log.pressure().set_listening(true);
@@ -87,7 +87,7 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
     }
     let mut task = log.await_space(len_bytes);
     assert!(task.poll(Waker::noop()).is_pending());
-    // The thread finds out that there is no room.
+    // Waits until the WAL writer has found that there is no room.
     while !log.wants_checkpoint() {
         std::thread::yield_now();
     }
@@ -98,7 +98,7 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
         Poll::Ready(Err(error)) => assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}"),
         other => panic!("{other:?}"),
     }
-    // The next one waits for a checkpoint that does free a segment.
+    // The next task waits for a checkpoint that does free a segment.
     let mut task = log.await_space(len_bytes);
     assert!(task.poll(Waker::noop()).is_pending());
     while !log.wants_checkpoint() {
@@ -120,7 +120,7 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
 }
 
 #[test]
-fn where_nothing_can_be_reserved_segments_are_there_because_they_are_written() {
+fn where_the_file_system_cannot_reserve_space_segments_exist_because_they_are_written() {
     let world = SimWorld::new(1, SimOptions::calm());
     world.inject(Fault::new(Call::Allocate, Effect::Errno(EOPNOTSUPP)).times(u64::MAX));
     let (log, anchor) = create_large(&world).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::format::{FRAGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, GroupHeader, decode_group, payload_of, take_fragment};
 
-/// Appends fragments of one record until the log is full, without ending the record.
+/// Appends fragments of one record until the log is full, and does not end the record.
 fn append_without_an_end(log: &Log, commit: u64) {
     while log.stats().live_bytes <= OPTIONS.log_bytes {
         match log.append(CommitSeq(commit), &[&[2; 16_000]], None) {
@@ -14,9 +14,9 @@ fn append_without_an_end(log: &Log, commit: u64) {
     }
 }
 
-/// Regression: no checkpoint passed the beginning of an abandoned record, so no later commit found free log space.
+/// Regression: no checkpoint could pass the beginning of an abandoned record, so no later commit found free log space.
 #[test]
-fn a_record_that_was_given_up_keeps_no_log_space() {
+fn an_abandoned_record_keeps_no_log_space() {
     for reopened in [false, true] {
         let world = SimWorld::new(4, SimOptions::calm());
         let (mut log, anchor) = create(&world).unwrap();
@@ -29,7 +29,7 @@ fn a_record_that_was_given_up_keeps_no_log_space() {
             let seen;
             (log, seen) = reopen(&world, anchor, 0).unwrap();
             assert_eq!(seen, [(CommitSeq(1), b"whole".to_vec())]);
-            // The new opening does not know that this number was taken.
+            // The new opening does not know that this commit number was used.
             next = CommitSeq(2);
         }
         let attempt = || log.append(next, &[b"next"], Some(Durability::Sync));
@@ -50,7 +50,7 @@ fn a_record_that_was_given_up_keeps_no_log_space() {
 }
 
 #[test]
-fn fragments_of_a_record_that_was_given_up_are_no_part_of_the_next() {
+fn fragments_of_an_abandoned_record_are_no_part_of_the_next() {
     let world = SimWorld::new(41, SimOptions::calm());
     let (log, anchor) = create(&world).unwrap();
     append(&log, 1, b"one").unwrap();
@@ -62,8 +62,8 @@ fn fragments_of_a_record_that_was_given_up_are_no_part_of_the_next() {
     assert_eq!(seen, [(CommitSeq(1), b"one".to_vec()), (CommitSeq(3), b"three".to_vec())]);
 }
 
-/// Creates a log with free segments in its file, so that the file does not grow with the next groups; returns it with
-/// its anchor. Commit 1 is in it.
+/// Creates a log with commit 1 and with free segments, so that its file does not grow with the next groups. Returns the
+/// log and its anchor.
 fn with_free_segments(world: &SimWorld) -> Result<(Log, Anchor)> {
     let (log, _) = create(world)?;
     let position = append(&log, 1, &[1; 100_000])?;
@@ -81,7 +81,7 @@ fn append_whole(log: &Log, commit: u64, len_bytes: usize) -> Result<LogPosition>
     }
 }
 
-/// Appends commit 2, which fills a segment to its end: the next commit begins a group of its own.
+/// Appends commit 2, which fills a segment to its end, so that the next commit begins a group of its own.
 fn append_a_group(log: &Log) -> Result<LogPosition> {
     let left = OPTIONS.segment_bytes - log.0.lock().position % OPTIONS.segment_bytes;
     append_whole(log, 2, left as usize - GROUP_HEADER_BYTES - FRAGMENT_HEADER_BYTES)
@@ -106,10 +106,10 @@ fn groups_in(world: &SimWorld) -> Vec<(GroupHeader, Vec<u64>)> {
     (0..bytes.len()).step_by(LOG_BLOCK_BYTES).filter_map(group_at).collect()
 }
 
-/// Regression: the next opening wrote the very group that had been lost, and recovery continued into the old group
-/// after it.
+/// Regression: the next opening wrote again the very group that had been lost, and recovery continued into the old
+/// group after it.
 #[test]
-fn a_commit_that_was_seen_to_be_lost_does_not_come_back_when_the_one_before_is_repeated() {
+fn a_lost_commit_does_not_come_back_when_the_commit_before_it_is_repeated() {
     let mut cases = 0;
     for seed in 0..3 {
         let whole = SimWorld::new(seed, SimOptions::default());
@@ -158,6 +158,6 @@ fn each_opening_has_a_number_of_its_own_and_a_seed_repeats_them() {
     assert!(world.read_file("log").unwrap() == history().read_file("log").unwrap());
     let openings: std::collections::BTreeSet<u64> =
         groups_in(&world).iter().map(|(header, _)| header.opening).collect();
-    // The group that every log begins with is as earlier versions wrote all of them.
+    // The first group of every log has opening number 0, as all groups of earlier versions.
     assert!(openings.len() == 5 && openings.contains(&0), "{openings:?}");
 }

@@ -4,14 +4,14 @@ use nofault_sim::{Caching, Call, Effect, Fault};
 
 use super::*;
 
-/// Options of a log of the smallest allowed size.
+/// Options of a log of the smallest size that settings allow.
 const SMALL: LogOptions = LogOptions { log_bytes: 4 * 32768, ..OPTIONS };
-/// Segments that the setting asks for, and those reserved for the next checkpoint.
+/// Number of segments that the setting asks for, and of those reserved for the next checkpoint.
 const SLOTS: u64 = 4 + 4;
 const LARGE: usize = 600_000;
 const EIO: i32 = 5;
 
-/// The state that the data file would hold: where recovery begins, and the records that it must find.
+/// The state that a data file would keep for the log: where recovery begins, and which records it must find.
 struct Story {
     random: fastrand::Rng,
     anchor: Anchor,
@@ -61,8 +61,9 @@ impl Story {
         Ok(())
     }
 
-    /// A record larger than the log and a checkpoint. Then commits in as many segments as `spread` says, of which the last is pending. With
-    /// one the segment on which the log goes on is behind the new end of the file, with two the one before it.
+    /// Makes the log grow: appends a record larger than the log, makes a checkpoint, and appends commits that lie in
+    /// `spread` segments; the last commit is not written yet. Only with a `spread` of 1 does the log continue in a
+    /// segment behind the new end of the file. With a `spread` of 2 the segment before it lies there.
     fn grow(&mut self, log: &Log, spread: usize) -> Result<()> {
         self.commit(log, 100)?;
         self.commit(log, LARGE)?;
@@ -74,8 +75,8 @@ impl Story {
         self.append(log, 50).map(drop)
     }
 
-    /// Opens a log again, compares the records found with those acknowledged, and returns the log, to which the story
-    /// goes on appending.
+    /// Opens a log again and compares the records found with the acknowledged ones. Returns the log, to which later
+    /// calls append.
     fn reopen(&mut self, world: &SimWorld) -> Result<Log> {
         let disk = disk(world)?;
         let (recovered, records) = read_log(&*disk, &SMALL, self.anchor, CommitSeq(self.after))?;
@@ -106,7 +107,7 @@ fn after_a_checkpoint_the_file_is_as_short_as_its_setting_and_later_commits_are_
         log.shrink();
         assert_eq!(slots_of(&world), SLOTS, "{spread}");
         assert_eq!(log.stats().file_bytes, SLOTS * SMALL.segment_bytes);
-        // Once is enough: the next call has nothing to do.
+        // One call is enough: the next call has nothing to do.
         let events = world.events();
         log.shrink();
         assert_eq!(world.events(), events);
@@ -156,7 +157,7 @@ fn the_file_keeps_its_length_while_a_record_is_under_way() {
     assert_eq!(slots_of(&world), SLOTS);
 }
 
-/// Shrinks a log between commits. Returns the number of disk events before that.
+/// Shrinks a log between commits. Returns the number of disk events before that, and the state that recovery must find.
 fn shrinking(world: &SimWorld, seed: u64) -> (u64, Option<Story>) {
     let Ok((log, mut story)) = begin(world, seed) else { return (0, None) };
     let grown = story.grow(&log, 1 + seed as usize % 3);
@@ -182,7 +183,7 @@ fn a_power_cut_at_any_event_of_shrinking_and_of_the_opening_that_follows_loses_n
             world.cut_after(event);
             let mut story = shrinking(&world, seed).1.unwrap();
             for cut in 0..3 {
-                // A second cut, in the opening.
+                // Cuts the power a second time, in the opening that follows.
                 let again = world.restart(cut);
                 again.cut_after(1 + (event * 7 + cut) % 40);
                 let acknowledged = story.acknowledged;
@@ -214,7 +215,7 @@ fn one_bad_read_ends_no_log_of_which_a_segment_has_moved_in_a_file_that_kept_its
     world.inject(Fault::new(Call::Truncate, Effect::Errno(EIO)));
     log.shrink();
     assert!(slots_of(&world) > SLOTS);
-    // In the copy only, and no later group says that it is durable.
+    // This commit lies in the copy only, and no later group states that it is durable.
     story.commit(&log, 100).unwrap();
     drop(log);
     let (acknowledged, last) = (story.acknowledged, story.last);
@@ -275,7 +276,7 @@ fn nothing_is_lost_when_any_call_fails_while_the_log_shrinks() {
                     log.shrink();
                     kept += u64::from(slots_of(&world) > SLOTS);
                     poisoned += u64::from(log.check().is_err());
-                    // The fault may wait still.
+                    // The fault may still be pending.
                     assert!(story.commit(&log, 500).is_ok() || log.check().is_err());
                     drop(log);
                     for cut in 0..3 {
