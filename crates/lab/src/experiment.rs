@@ -21,7 +21,7 @@ use crate::measure::Measurement;
 use crate::methods::{self, Family, Method};
 use crate::read_loops;
 use crate::record::file::RecordFile;
-use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick, TrialSpec};
+use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick, TrialSpec, Warning};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Summary};
@@ -147,7 +147,7 @@ pub(crate) trait Experiment: Sync {
     fn basis(&self, spec: &TrialSpec) -> Basis;
 
     /// Returns whether one of the experiment's findings already covers a trial's warning.
-    fn covers_warning(&self, _group: &Group<'_>, _warning: &str) -> bool {
+    fn covers_warning(&self, _group: &Group<'_>, _warning: &Warning) -> bool {
         false
     }
 

@@ -125,7 +125,7 @@ impl Progress {
             rate(ops, bytes, elapsed_s)
         ));
         for warning in &outcome.warnings {
-            self.say_wrapped("         note: ", warning);
+            self.say_wrapped("         note: ", &warning.text);
         }
     }
 

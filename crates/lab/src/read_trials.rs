@@ -1,6 +1,7 @@
 //! Code shared by `random` and `scan`: the table of methods, planning within this machine's abilities, executing one
 //! method, and the signs that a trial's figures are doubtful.
 
+use crate::machine::ram::is_zram;
 use std::path::Path;
 
 use nofault_io::disk::{DirectIo, DiskNoteKind, FileOptions};
@@ -17,7 +18,8 @@ use crate::read_loops::pool::{self, Calls, Pool};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern, map, ring};
 use crate::record::{
-    CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TargetKind, TrialSpec, WarningKind,
+    CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TargetKind, TrialSpec, Warning,
+    WarningKind,
 };
 use crate::workload::Layout;
 
@@ -109,6 +111,12 @@ impl Planner<'_> {
     /// Records that a method is skipped on this target.
     pub(super) fn skip(&mut self, method: &str, reason: String) {
         self.plan.skips.push(Skip::new(self.experiment, &self.target.label, method, reason));
+    }
+
+    /// Records that a larger preset measures a method on this target.
+    pub(super) fn leave_to_larger_preset(&mut self, method: &str, reason: &str) {
+        let skip = Skip::new(self.experiment, &self.target.label, method, reason);
+        self.plan.skips.push(skip.because(SkipCause::LargerPreset));
     }
 
     fn push(&mut self, method: &str, params: Params) {
@@ -216,7 +224,7 @@ pub(super) fn execute(
             let disk = ring::disk_of(layout)?;
             let mut outcome = measure::run(&plan, ring::works(spec, layout, &*disk, pattern), on_tick)?;
             let missing = disk.info().notes.into_iter().filter(|note| note.kind == DiskNoteKind::Missing);
-            outcome.warnings.extend(missing.map(|note| note.text));
+            outcome.warnings.extend(missing.map(|note| note.text.into()));
             outcome
         }
         Way::Pool(calls) => {
@@ -227,7 +235,8 @@ pub(super) fn execute(
         }
         Way::Fio(engine) => fio::run(&plan, spec, layout, pattern, engine, on_tick)?,
     };
-    if matches!(way, Way::Ring | Way::Fio(Engine::Uring)) && spec.target.paths.iter().any(|path| path.contains("/zram"))
+    if matches!(way, Way::Ring | Way::Fio(Engine::Uring))
+        && spec.target.paths.iter().any(|path| is_zram(Path::new(path)))
     {
         outcome.warnings.push(
             "zram has no asynchronous reads: the kernel hands them to worker threads; judge io_uring on a real device, and \
@@ -255,20 +264,19 @@ const OTHER_LOAD_MAX: f64 = 0.20;
 pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut Outcome) {
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
-        outcome.warnings.push(format!(
-            "in {foreign} of {} ticks {} more than {:.0} % more or less than this trial asked for: another \
+        outcome.warnings.push(WarningKind::DeviceTraffic.warning(format!(
+            "in {foreign} of {} ticks the device moved more than {:.0} % more or less than this trial asked for: another \
              program uses it, or the device reads other amounts than it is asked for",
             outcome.ticks.len(),
-            WarningKind::DeviceTraffic.words(),
             FOREIGN_BYTES_MAX * 100.0
-        ));
+        )));
     }
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let capacity_s = (outcome.elapsed_s * cpus).max(1e-9);
     let counter = |name: &str| outcome.counters.get(name).copied();
     let mut found = Vec::new();
     if let Some(steal) = counter("steal_s").map(|steal_s| steal_s / capacity_s).filter(|share| *share > STEAL_MAX) {
-        found.push(format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0));
+        found.push(Warning::from(format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0)));
     }
     if let Some(busy_s) = counter("system_busy_s") {
         let ours =
@@ -276,7 +284,7 @@ pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut O
         let ours_s: f64 = ours.iter().filter_map(|name| counter(name)).sum();
         let others = (busy_s - ours_s) / capacity_s;
         if others > OTHER_LOAD_MAX {
-            found.push(format!("{} {:.0} % of the CPU time", WarningKind::OtherLoad.words(), others * 100.0));
+            found.push(WarningKind::OtherLoad.warning(format!("others used {:.0} % of the CPU time", others * 100.0)));
         }
     }
     outcome.warnings.extend(found);

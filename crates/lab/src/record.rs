@@ -8,6 +8,9 @@
 
 pub mod file;
 mod target;
+#[cfg(test)]
+mod tests;
+mod upgrade;
 mod warning;
 
 use std::collections::BTreeMap;
@@ -18,10 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 pub use crate::config::ExperimentId;
 pub use target::TargetKind;
-pub(crate) use warning::WarningKind;
+pub use warning::{Warning, WarningKind};
 
-/// Version of the record format. It rises when a field changes its meaning; new fields do not raise it.
-pub const SCHEMA: u32 = 1;
+/// Version of the record format. It rises when a field changes its meaning, or when rules act on a new field; files of earlier versions
+/// are read, and get such fields then.
+pub const SCHEMA: u32 = 2;
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -269,7 +273,7 @@ pub struct Outcome {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
     /// Reasons to doubt this trial: another user of the device, CPU steal, too few ticks.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
     /// Whether the trial was cut short; its figures cover the time until then.
     pub partial: bool,
 }
@@ -398,6 +402,8 @@ pub enum SkipCause {
     NotBuilt(String),
     /// The trial with this key was tried and failed.
     Failed(String),
+    /// A larger preset measures it.
+    LargerPreset,
 }
 
 impl Skip {

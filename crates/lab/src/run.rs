@@ -391,7 +391,7 @@ impl Runner<'_> {
         let left = outcome.resident_before_bytes.unwrap_or(0);
         if spec.cache == CacheState::Cold && left > spec.target.data_bytes / 100 {
             let left = format::bytes(left);
-            outcome.warnings.push(format!("the cache was not cold: {left} of the target were still in it"));
+            outcome.warnings.push(format!("the cache was not cold: {left} of the target were still in it").into());
         }
         Ok(outcome)
     }

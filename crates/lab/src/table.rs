@@ -14,7 +14,7 @@ use crate::experiments;
 use crate::findings::{Finding, Kind, findings, headlines};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
-use crate::record::{ExperimentId, Skip};
+use crate::record::{ExperimentId, Skip, SkipCause};
 use crate::summary::{Summary, target_title};
 use crate::verdict::{Verdict, Workload, judge};
 
@@ -141,9 +141,9 @@ fn undecided(findings: &[Finding], width: usize, text: &mut String) {
 
 /// Describes the skipped measurements of an experiment in one line.
 fn skipped(id: ExperimentId, skips: &[&Skip], width: usize) -> String {
-    const LATER: &str = "from --preset standard on";
+    let is_later = |skip: &Skip| skip.cause == Some(SkipCause::LargerPreset);
     let mut parts: Vec<String> = Vec::new();
-    for skip in skips.iter().filter(|skip| !skip.reason.contains(LATER)) {
+    for skip in skips.iter().filter(|skip| !is_later(skip)) {
         let what = match (skip.method.as_str(), skip.target.as_str()) {
             ("", "") => "more".to_owned(),
             ("", target) => target_title(target),
@@ -154,8 +154,8 @@ fn skipped(id: ExperimentId, skips: &[&Skip], width: usize) -> String {
             parts.push(what);
         }
     }
-    if skips.iter().any(|skip| skip.reason.contains(LATER)) {
-        parts.insert(0, format!("more {LATER}"));
+    if skips.iter().any(|skip| is_later(skip)) {
+        parts.insert(0, "more from --preset standard on".to_owned());
     }
     let line = format!("Not measured in {id}: {}; why is in the report", parts.join(", "));
     let whole = line.chars().count() <= width;

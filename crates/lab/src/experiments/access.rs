@@ -46,7 +46,8 @@ use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern};
 use crate::read_trials::warn_of_other_load;
 use crate::record::{
-    CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec, WarningKind,
+    CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec, Warning,
+    WarningKind,
 };
 use crate::show::figures::{Figure, latencies, rates, sweeps};
 use crate::summary::{Basis, Group, Metric};
@@ -158,8 +159,8 @@ impl Experiment for Access {
         Basis::paging(Metric::OpsPerS)
     }
 
-    fn covers_warning(&self, group: &Group<'_>, warning: &str) -> bool {
-        group.spec.variant == OPEN_LOOP && WarningKind::of(warning) == Some(WarningKind::RateNotKept)
+    fn covers_warning(&self, group: &Group<'_>, warning: &Warning) -> bool {
+        group.spec.variant == OPEN_LOOP && warning.kind == Some(WarningKind::RateNotKept)
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -213,7 +214,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         left_out.dedup();
         if !left_out.is_empty() {
             let reason = format!("measured from --preset standard on: {}", left_out.join(", "));
-            plan.skips.push(skip(&target.label, "", reason));
+            plan.skips.push(skip(&target.label, "", reason).because(SkipCause::LargerPreset));
         }
     }
     plan
@@ -319,7 +320,7 @@ fn overwrites(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, how:
         // The new content equals the old, so that content alone does not prove the write; the device's counter must. Of
         // k random blocks among n, about 0.63 min(k, n) or more are different ones.
         if (moved as f64) < 0.5 * (written.min(layout.block_count()) * BLOCK_BYTES as u64) as f64 {
-            outcome.warnings.push(format!("the device was written only {moved} bytes for {written} overwrites"));
+            outcome.warnings.push(format!("the device was written only {moved} bytes for {written} overwrites").into());
         }
     }
     Ok(with_warning(outcome, missing))
@@ -355,11 +356,10 @@ fn open_loop(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: 
     let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
     let (scheduled, started) = (figure("reads_scheduled"), figure("reads_started"));
     if started < scheduled * RATE_KEPT_SHARE {
-        outcome.warnings.push(format!(
-            "the rate of {rate:.0}/s {}: {started:.0} of {scheduled:.0} reads were started; the others have no \
-             latency here, so open_loop is a lower bound",
-            WarningKind::RateNotKept.words()
-        ));
+        outcome.warnings.push(WarningKind::RateNotKept.warning(format!(
+            "the rate of {rate:.0}/s could not be kept: {started:.0} of {scheduled:.0} reads were started; the others have no \
+             latency here, so open_loop is a lower bound"
+        )));
     }
     Ok(outcome)
 }
@@ -399,7 +399,7 @@ fn add_spread(outcome: &mut Outcome) {
 }
 
 fn with_warning(mut outcome: Outcome, warning: Option<String>) -> Outcome {
-    outcome.warnings.extend(warning);
+    outcome.warnings.extend(warning.map(Warning::from));
     outcome
 }
 

@@ -40,7 +40,7 @@ use crate::experiment::{
     Available, Context, Description, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, TargetView,
 };
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
@@ -184,7 +184,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     } else {
         let reason = "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
             measured from --preset standard on, or with async.open_questions = true";
-        plan.skips.push(Skip::new(ID, label, "", reason));
+        plan.skips.push(Skip::new(ID, label, "", reason).because(SkipCause::LargerPreset));
     }
     plan
 }

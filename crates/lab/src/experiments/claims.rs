@@ -42,7 +42,9 @@ use crate::experiment::{
 use crate::measure::{self, Measurement, Work};
 use crate::read_loops::Pattern;
 use crate::read_trials::{self, Planner, params};
-use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{
+    CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, SkipCause, Target, TrialSpec,
+};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
@@ -195,7 +197,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
         plan_uncached(config, claims.cell_s, available, &mut plan);
     } else {
         let later = "measured from --preset standard on, or with claims.thorough = true";
-        plan.skips.push(skip("", format!("{UNCACHED_READ}, {MAP_COMMIT}: {later}")));
+        let skip = skip("", format!("{UNCACHED_READ}, {MAP_COMMIT}: {later}"));
+        plan.skips.push(skip.because(SkipCause::LargerPreset));
     }
     for id in reader::STORES {
         if let Some(why) = reader::not_built(id) {

@@ -41,7 +41,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, rates};
 use crate::summary::{Basis, Metric, Summary};
@@ -182,16 +182,14 @@ fn plan(config: &Config, available: &Available) -> Plan {
         }
         let stores = stores(variant, config.preset);
         if stores.is_empty() {
-            plan.skips.push(skip("file", "", format!("measured from --preset standard on: {variant}")));
+            let skip = skip("file", "", format!("measured from --preset standard on: {variant}"));
+            plan.skips.push(skip.because(SkipCause::LargerPreset));
         }
         plan.once.extend(stores.iter().map(|store| fault_trial(config, available, variant, store)));
     }
     if config.preset == Preset::Quick {
-        plan.skips.push(skip(
-            "file",
-            "",
-            "measured from --preset standard on: read calls, checked maps, dirty pages".into(),
-        ));
+        let reason = "measured from --preset standard on: read calls, checked maps, dirty pages";
+        plan.skips.push(skip("file", "", reason.into()).because(SkipCause::LargerPreset));
     }
     if available.file.paths.is_empty() {
         plan.skips.push(skip("file", "", format!("{CHECKSUM_COST}: no data file, as memory cannot be limited here")));

@@ -31,7 +31,7 @@ use crate::experiment::{
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::read_loops::{self, Pattern};
 use crate::read_trials;
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Paging, Summary};
@@ -159,18 +159,21 @@ fn plan(config: &Config, available: &Available) -> Plan {
         let Some(target) = target else { continue };
         match &reclaim.limit {
             Ok(limit) => plan_reclaim(config, target, reclaim.by, *limit, &mut plan),
-            Err(reason) => skip(&mut plan, &target.label, format!("under {}: {reason}", reclaim.by)),
+            Err(reason) => {
+                let left_out = Skip::new(ID, &target.label, "", format!("under {}: {reason}", reclaim.by));
+                let is_later = reclaim.by == "kswapd" && !config.params::<params::Params>().kswapd;
+                skip(&mut plan, if is_later { left_out.because(SkipCause::LargerPreset) } else { left_out });
+            }
         }
     }
     if available.ram.is_empty() {
         let reason = "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'";
-        skip(&mut plan, "ram", reason.into());
+        skip(&mut plan, Skip::new(ID, "ram", "", reason));
     }
     plan
 }
 
-fn skip(plan: &mut Plan, target: &str, reason: String) {
-    let skip = Skip::new(ID, target, "", reason);
+fn skip(plan: &mut Plan, skip: Skip) {
     if !plan.skips.contains(&skip) {
         plan.skips.push(skip);
     }
@@ -189,7 +192,7 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
         content_seed: Some(config.seed),
     };
     if cpus() < 2 {
-        skip(plan, "memory", "one CPU only: no other CPU contends, and none needs a shootdown".into());
+        skip(plan, Skip::new(ID, "memory", "", "one CPU only: no other CPU contends, and none needs a shootdown"));
     }
     let mut counts = vec![1, cpus()];
     counts.dedup();

@@ -169,7 +169,7 @@ fn plan_target(
     }
     for (id, sweep) in OTHERS {
         match in_ram && config.preset == Preset::Quick {
-            true => planner.skip(id, "on the RAM-backed device from --preset standard on".into()),
+            true => planner.leave_to_larger_preset(id, "on the RAM-backed device from --preset standard on"),
             false => planner.add(id, counts(id, sweep)),
         }
     }

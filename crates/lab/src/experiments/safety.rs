@@ -31,7 +31,7 @@ use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric, Summary};
@@ -139,7 +139,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     if config.preset == Preset::Quick {
         let reason = "measured from --preset standard on: 1 and 64 writers, and the kernel's own write-back of uncommitted pages";
-        plan.skips.push(Skip::new(ID, "file", "", reason));
+        plan.skips.push(Skip::new(ID, "file", "", reason).because(SkipCause::LargerPreset));
     }
     plan
 }

@@ -166,7 +166,7 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     planner.add("pool", pool_threads.into_iter().map(touch));
     if lean {
         for method in ["mmap-random", "pread-buffered"] {
-            planner.skip(method, "on the RAM-backed device from --preset standard on".into());
+            planner.leave_to_larger_preset(method, "on the RAM-backed device from --preset standard on");
         }
         return;
     }
@@ -211,7 +211,7 @@ fn plan_striped(
             .skip("pool", "the engine's database is measured on one device; `stripe_folders` would spread it".into());
         if config.preset == Preset::Quick {
             for method in ["mmap-random", "pread-buffered"] {
-                planner.skip(method, "over several devices from --preset standard on".into());
+                planner.leave_to_larger_preset(method, "over several devices from --preset standard on");
             }
             continue;
         }

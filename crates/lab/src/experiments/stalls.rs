@@ -41,7 +41,7 @@ use crate::experiment::{
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
 use crate::read_loops;
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet, chosen};
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric};
@@ -163,7 +163,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     match (quick, lock_bytes_max() < memory.bytes / WORKING_SHARE) {
         (true, _) => {
-            plan.skips.push(skip("", "measured from --preset standard on: fits, the other work-arounds".into()))
+            let skip = skip("", "measured from --preset standard on: fits, the other work-arounds".into());
+            plan.skips.push(skip.because(SkipCause::LargerPreset));
         }
         (false, no_lock) => {
             let bytes = [("working_set", (memory.bytes / WORKING_SHARE).to_string())];

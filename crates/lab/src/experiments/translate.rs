@@ -39,7 +39,7 @@ use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Work, Worker};
 use crate::read_loops;
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary, TIME_PER_OP};
@@ -135,8 +135,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let translate: params::Params = config.params();
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-    let mut skip = |method: &str, reason: String| {
-        let skip = Skip::new(ID, "memory", method, reason);
+    let mut skip = |skip: Skip| {
         if !plan.skips.contains(&skip) {
             plan.skips.push(skip);
         }
@@ -144,18 +143,21 @@ fn plan(config: &Config, available: &Available) -> Plan {
     for working_set in &translate.working_set_bytes {
         // Twice: the pages, and the tables that find them.
         if available.memory_available_bytes.is_some_and(|bytes| bytes < working_set.saturating_mul(2)) {
-            skip("", format!("a working set of {}: not enough memory is available", human_bytes(*working_set)));
+            let reason = format!("a working set of {}: not enough memory is available", human_bytes(*working_set));
+            skip(Skip::new(ID, "memory", "", reason));
             continue;
         }
         for threads in &translate.threads {
             if *threads > cpus {
-                skip("", format!("more than {cpus} threads: there are only {cpus} CPUs, and more would only wait"));
+                let reason = format!("more than {cpus} threads: there are only {cpus} CPUs, and more would only wait");
+                skip(Skip::new(ID, "memory", "", reason));
                 continue;
             }
             for variant in [ACCESS, LOOKUP] {
                 for (method, control) in METHODS {
                     if control && !translate.controls {
-                        skip(method, "from --preset standard on".into());
+                        let later = Skip::new(ID, "memory", method, "from --preset standard on");
+                        skip(later.because(SkipCause::LargerPreset));
                         continue;
                     }
                     plan.trials.push(trial(config, variant, method, *working_set, *threads));

@@ -5,7 +5,7 @@ use crate::experiments;
 use crate::format::digits;
 use crate::judge::keys;
 use crate::record::file::RecordFile;
-use crate::record::{CacheState, ExperimentId, WarningKind};
+use crate::record::{CacheState, ExperimentId, Warning, WarningKind};
 use crate::summary::{Family, Group, Metric, Summary};
 
 /// Adds a finding for every threat to validity, the worst first.
@@ -94,6 +94,8 @@ fn run(file: &RecordFile, all: &mut Vec<Finding>) {
 struct Threat<'s, 'a> {
     rule: &'static str,
     rule_text: &'static str,
+    /// The kind of the warning that the threat repeats; `None` for others.
+    warning: Option<WarningKind>,
     /// The threat's sentence with `#` for each number; two threats with the same pattern are of one kind.
     pattern: String,
     /// For each `#` of the pattern the smallest and the largest number, as they were written.
@@ -113,8 +115,9 @@ struct Threats<'s, 'a> {
 }
 
 impl<'s, 'a> Threats<'s, 'a> {
-    fn add(&mut self, group: &'s Group<'a>, rule: &'static str, rule_text: &'static str, text: &str) {
-        let (pattern, numbers) = pattern_of(text);
+    fn add(&mut self, group: &'s Group<'a>, rule: &'static str, rule_text: &'static str, warning: impl Into<Warning>) {
+        let Warning { kind, text } = warning.into();
+        let (pattern, numbers) = pattern_of(&text);
         if let Some(known) = self.all.iter_mut().find(|threat| threat.rule == rule && threat.pattern == pattern) {
             known.groups.push(group);
             for (range, number) in known.ranges.iter_mut().zip(&numbers) {
@@ -127,7 +130,7 @@ impl<'s, 'a> Threats<'s, 'a> {
             return;
         }
         let ranges = numbers.into_iter().map(|number| (number.clone(), number)).collect();
-        self.all.push(Threat { rule, rule_text, pattern, ranges, groups: vec![group] });
+        self.all.push(Threat { rule, rule_text, warning: kind, pattern, ranges, groups: vec![group] });
     }
 }
 
@@ -160,11 +163,7 @@ impl Threat<'_, '_> {
             })
             .collect();
         let place = if keys.len() == 1 { name(self.groups[0]) } else { format!("in {}", counts.join(", ")) };
-        let so = if WarningKind::of(&self.pattern) == Some(WarningKind::OtherLoad) {
-            ": these figures are noisy"
-        } else {
-            ""
-        };
+        let so = if self.warning == Some(WarningKind::OtherLoad) { ": these figures are noisy" } else { "" };
         Finding {
             rule: self.rule,
             rule_text: self.rule_text,
@@ -205,13 +204,13 @@ fn trial<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
             group,
             "partial",
             "a trial that was cut short counts only where no whole one exists",
-            &format!("{} cut short; {what}", runs(group.partial)),
+            format!("{} cut short; {what}", runs(group.partial)),
         );
     }
     let said = group.good.iter().flat_map(|trial| &trial.outcome.warnings);
     let experiment = experiments::find(group.spec.experiment);
-    for text in said.filter(|text| !experiment.is_some_and(|experiment| experiment.covers_warning(group, text))) {
-        threats.add(group, "trial-warning", "what the measuring side noted", text);
+    for warning in said.filter(|text| !experiment.is_some_and(|experiment| experiment.covers_warning(group, text))) {
+        threats.add(group, "trial-warning", "what the measuring side noted", warning.clone());
     }
     traffic(group, threats);
     let unproven = group.family() != Family::Baseline
@@ -244,7 +243,7 @@ fn traffic<'s, 'a>(group: &'s Group<'a>, threats: &mut Threats<'s, 'a>) {
         group,
         "device-traffic",
         "O_DIRECT reads what is asked: device bytes over work bytes outside 0.8 to 1.2 is a foreign influence",
-        &format!("the device read {} bytes for each byte of work: {text}", digits(read.median)),
+        format!("the device read {} bytes for each byte of work: {text}", digits(read.median)),
     );
 }
 

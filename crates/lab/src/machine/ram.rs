@@ -134,6 +134,16 @@ impl Drop for RamDevice {
     }
 }
 
+/// Returns whether a path is that of a zram device, by the name that the kernel gives such devices.
+pub(crate) fn is_zram(path: &Path) -> bool {
+    let name = path.strip_prefix("/dev").ok().and_then(Path::to_str);
+    name.is_some_and(is_zram_name)
+}
+
+fn is_zram_name(name: &str) -> bool {
+    name.strip_prefix("zram").is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 /// Removes the RAM-backed devices of labs that have ended. Returns a sentence for each removal and each failure.
 ///
 /// # Errors
@@ -141,8 +151,7 @@ impl Drop for RamDevice {
 pub fn remove_leftovers() -> Result<Vec<String>> {
     leftovers::sweep("zram", |noted| {
         let name = noted.split(' ').next().unwrap_or_default();
-        let is_zram = name.strip_prefix("zram").is_some_and(|number| number.parse::<u32>().is_ok());
-        if !is_zram || !Path::new("/sys/block").join(name).exists() {
+        if !is_zram_name(name) || !Path::new("/sys/block").join(name).exists() {
             // The device is gone already.
             return Ok(());
         }

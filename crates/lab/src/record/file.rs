@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{End, Note, Outcome, Record, RunInfo, SCHEMA, Skip, Trial};
+use super::{End, Note, Outcome, Record, RunInfo, SCHEMA, Skip, Trial, upgrade};
 use crate::config::Config;
 use crate::error::{LabError, LabErrorKind};
 
@@ -179,7 +179,7 @@ fn drop_non_finite(outcome: &mut Outcome) {
         }
     }
     for name in dropped {
-        outcome.warnings.push(format!("{name} was not a number and is left out"));
+        outcome.warnings.push(format!("{name} was not a number and is left out").into());
     }
 }
 
@@ -228,6 +228,9 @@ pub fn parse_records(path: &Path, bytes: &[u8]) -> Result<RecordFile, RecordErro
             Err(_) if !whole && index + 1 == rest.len() => file.cut_off_line = Some(*number),
             Err(error) => return Err(error),
         }
+    }
+    if file.run.schema < 2 {
+        upgrade::from_schema_1(&mut file.run.machine, &mut file.trials, &mut file.skips);
     }
     Ok(file)
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::config::Config;
 use crate::record::{
     Checks, End, ExperimentId, MachineInfo, MemoryLimit, Outcome, Params, RunInfo, SCHEMA, Target, Trial, TrialSpec,
+    WarningKind,
 };
 
 /// Creates records of an experiment with the given reads a second by method, three repeats each.
@@ -154,7 +155,7 @@ fn noise_and_a_missing_end_lower_the_confidence() {
     let sure = judged(&records, Workload::default()).sure;
     assert_eq!(sure, Sure::Fairly);
     for trial in &mut records.trials {
-        trial.outcome.warnings.push("others used 60 % of the CPU time".into());
+        trial.outcome.warnings.push(WarningKind::OtherLoad.warning("others used 60 % of the CPU time".into()));
     }
     let noisy = judged(&records, Workload::default());
     assert_eq!(noisy.sure, Sure::Little);

@@ -6,8 +6,8 @@ use std::path::Path;
 use nofault_lab::compare::{Verdict, compare};
 use nofault_lab::error::LabErrorKind;
 use nofault_lab::experiments;
-use nofault_lab::record::Record;
 use nofault_lab::record::file::{RecordError, RecordFile, RecordWriter, parse_records, read_records};
+use nofault_lab::record::{Record, SCHEMA};
 use nofault_lab::table::comparison_table;
 use nofault_lab::{listing, run};
 
@@ -205,7 +205,7 @@ fn other_files_and_newer_ones_are_refused_with_the_next_step() {
         assert!(matches!(error, RecordError::NotRecords { .. }), "{other:?}: {error}");
         assert!(error.to_string().contains("records.ndjson"), "{error}");
     }
-    let newer = text.replacen("\"schema\":1", "\"schema\":7", 1).replacen(
+    let newer = text.replacen(&format!("\"schema\":{SCHEMA}"), "\"schema\":7", 1).replacen(
         "\"tool_version\":\"0.1.0\"",
         "\"tool_version\":\"9.9\"",
         1,

@@ -4,7 +4,7 @@ use nofault_lab::claims::{self, Outcome as Claimed};
 use nofault_lab::experiments;
 use nofault_lab::findings::{Finding, Kind, findings};
 use nofault_lab::record::file::RecordFile;
-use nofault_lab::record::{CacheState, Checks, Outcome, Tick};
+use nofault_lab::record::{CacheState, Checks, Outcome, Tick, Warning, WarningKind};
 use nofault_lab::report;
 use nofault_lab::summary::Summary;
 use nofault_lab::table::{summary_json, summary_table};
@@ -345,7 +345,8 @@ fn a_doubt_about_many_trials_is_reported_once_with_its_range() {
     let mut file = synthetic::full(8);
     let random = file.trials.iter_mut().filter(|trial| trial.spec.experiment == experiments::random::ID);
     for (index, trial) in random.take(9).enumerate() {
-        trial.outcome.warnings = vec![format!("others used {} % of the CPU time", 40 + index)];
+        let text = format!("others used {} % of the CPU time", 40 + index);
+        trial.outcome.warnings = vec![Warning { kind: Some(WarningKind::OtherLoad), text }];
     }
     let all = all_findings(&file);
     let said: Vec<_> = all.iter().filter(|finding| finding.text.contains("others used")).collect();

@@ -157,7 +157,7 @@ fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
                 (figure("rate_per_s") / figure("closed_loop_ops_per_s") - share.parse::<f64>().unwrap()).abs() < 1e-6
             );
             let behind = figure("reads_started") < figure("reads_scheduled") * RATE_KEPT_SHARE;
-            let said = outcome.warnings.iter().any(|warning| warning.contains("could not be kept"));
+            let said = WarningKind::RateNotKept.is_among(&outcome.warnings);
             assert_eq!(behind, said, "{method} {share}: {:?}", outcome.warnings);
         }
     }

@@ -7,6 +7,7 @@
 //! 3. A block is only overwritten with its present content: later readers find it valid, also after a kill at any
 //!    moment.
 
+use crate::machine::ram::is_zram;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
@@ -69,8 +70,7 @@ pub(super) fn check_writable(target: &Target) -> Result<u64> {
 }
 
 fn is_own_ram_device(target: &Target, path: &Path) -> bool {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    target.kind().is_ram_backed() && path.parent() == Some(Path::new("/dev")) && name.starts_with("zram")
+    target.kind().is_ram_backed() && is_zram(path)
 }
 
 fn check_spare(path: &Path) -> Result<()> {

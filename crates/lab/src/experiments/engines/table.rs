@@ -1,15 +1,17 @@
 //! Whole databases in the terminal: one row a store.
 
+use std::collections::BTreeMap;
+
 use super::ID;
 use super::figures::store_title;
 use super::methods::METHODS;
+use crate::format::Unit;
 use crate::methods;
 use crate::record::SkipCause;
 use crate::record::file::RecordFile;
 use crate::show::columns::Column;
 use crate::stores::not_built;
 use crate::summary::{Group, Metric, Summary};
-use std::collections::BTreeMap;
 
 /// Builds a row for each store and a column for each of its works, the most important works first; cells are medians.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
@@ -43,9 +45,8 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
             let group = groups.iter().find(|group| group.spec.variant == variant && store_title(group) == *store);
             let Some(group) = group else { return String::new() };
             match group.spread(metric) {
-                Some(spread) if metric == entries => {
-                    metric.unit().show(spread.median).trim_end_matches("/s").to_owned()
-                }
+                // The header says that they are per second.
+                Some(spread) if metric == entries => Unit::Count.show(spread.median),
                 Some(spread) => metric.unit().show(spread.median),
                 None => "worthless".into(),
             }

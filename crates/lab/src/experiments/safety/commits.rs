@@ -217,7 +217,7 @@ fn recover(
     if lost + torn > 0 {
         outcome
             .warnings
-            .push(format!("after the process was killed {lost} acknowledged commits were lost and {torn} torn"));
+            .push(format!("after the process was killed {lost} acknowledged commits were lost and {torn} torn").into());
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         figure("dirty_expire_s", expire);
     }
     if let Err(error) = locked {
-        outcome.warnings.push(format!("the pages were not locked in memory: {error}"));
+        outcome.warnings.push(format!("the pages were not locked in memory: {error}").into());
     }
     Ok(outcome)
 }

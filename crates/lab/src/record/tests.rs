@@ -1,0 +1,65 @@
+//! Records that earlier builds wrote mean the same when this build reads them.
+
+use std::path::Path;
+
+use super::file::{RecordFile, parse_records};
+use super::*;
+
+/// The lines of schema 1 that this build would have written, with the texts of such a file.
+fn of_schema_1(file: &RecordFile, texts: impl FnOnce(&mut RecordFile)) -> Vec<u8> {
+    let mut old = file.clone();
+    old.run.schema = 1;
+    texts(&mut old);
+    let lines = std::iter::once(Record::Run(old.run))
+        .chain(old.trials.into_iter().map(Record::Trial))
+        .chain(old.skips.into_iter().map(Record::Skip));
+    lines.flat_map(|line| format!("{}\n", serde_json::to_string(&line).unwrap()).into_bytes()).collect()
+}
+
+#[test]
+fn a_file_of_schema_1_gets_causes_kinds_settings_and_costs_from_its_texts() {
+    let rates = [("pread-direct", 1.0)];
+    let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+    let key = file.trials[0].spec.key();
+    let bytes = of_schema_1(&file, |old| {
+        old.run.machine.facts.insert("fault_of_a_file_page".into(), "812 ns".into());
+        old.run.machine.facts.insert("huge_pages".into(), "never".into());
+        let outcome = &mut old.trials[0].outcome;
+        outcome.texts.insert("set: cache".into(), "64 MiB".into());
+        outcome.warnings = [
+            "others used 40 % of the CPU time",
+            "in 2 of 9 ticks the device moved more than 10 % more or less than this trial asked for",
+            "the rate of 10/s could not be kept: 5 of 10 reads were started",
+            "memory never filled",
+        ]
+        .map(Warning::from)
+        .to_vec();
+        let skip = |reason: &str| Skip::new(crate::experiments::random::ID, "file", "m", reason);
+        old.skips = vec![
+            skip("not built: --features peers (cargo run --release --features peers -- lab engines)"),
+            skip(&format!("{key} (repeat 0): the device went away")),
+            skip("measured from --preset standard on: dirty pages"),
+            skip("SQPOLL (repeat: never) needs CAP_SYS_NICE"),
+        ];
+    });
+    let read = parse_records(Path::new("records.ndjson"), &bytes).unwrap();
+    assert_eq!(read.run.machine.costs_ns, [("fault_of_a_file_page".to_owned(), 812.0)].into());
+    let outcome = &read.trials[0].outcome;
+    assert_eq!(outcome.settings, [("cache".to_owned(), "64 MiB".to_owned())].into());
+    let kinds: Vec<_> = outcome.warnings.iter().map(|warning| warning.kind).collect();
+    let all = [WarningKind::OtherLoad, WarningKind::DeviceTraffic, WarningKind::RateNotKept];
+    assert_eq!(kinds, [Some(all[0]), Some(all[1]), Some(all[2]), None]);
+    let causes: Vec<_> = read.skips.iter().map(|skip| skip.cause.clone()).collect();
+    let (not_built, failed) = (SkipCause::NotBuilt("peers".into()), SkipCause::Failed(key));
+    assert_eq!(causes, [Some(not_built), Some(failed), Some(SkipCause::LargerPreset), None]);
+}
+
+#[test]
+fn a_file_of_this_schema_keeps_its_fields_whatever_its_texts_contain() {
+    let rates = [("pread-direct", 1.0)];
+    let mut file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+    file.trials[0].outcome.warnings = vec!["others used words of schema 1".into()];
+    let bytes = of_schema_1(&file, |present| present.run.schema = SCHEMA);
+    let read = parse_records(Path::new("records.ndjson"), &bytes).unwrap();
+    assert_eq!(read.trials, file.trials);
+}
