@@ -4,8 +4,8 @@
 //! A call whose data is in memory completes in its first poll. [`crate::blocking`] has the same calls, under the same
 //! names, without `await`.
 //!
-//! A database belongs to the process that opened it. A process forked from that one must not call it; it may drop the inherited
-//! handles, which does nothing.
+//! A database belongs to the process that opened it. A process forked from that one must not call it; it may drop the
+//! inherited handles, which does nothing.
 //!
 //! Below this file, from the bottom up: `wait` says how a call waits, `loader` repeats an attempt until all pages that
 //! it needs are in memory. `reader`, `many` and `scan` read, `commit` and `large` write, over any store and log. `core`
@@ -159,9 +159,9 @@ impl Db {
     /// Opens the database in `folder`. After a crash this replays the log; the time is bounded by `log_bytes`.
     ///
     /// # Errors
-    /// `NotFound` when there is none, nor any part of one: create it. `Busy` when it is open elsewhere, saying where. `Corrupt` when it is
-    /// damaged, saying where, or when a part of it is missing, saying which. `InvalidCall` when one of its files is a link or no
-    /// regular file. `Unsupported` when it was written by a later version.
+    /// `NotFound` when there is none, nor any part of one: create it. `Busy` when it is open elsewhere, saying where.
+    /// `Corrupt` when it is damaged, saying where, or when a part of it is missing, saying which. `InvalidCall` when
+    /// one of its files is a link or no regular file. `Unsupported` when it was written by a later version.
     pub async fn open(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
         thread::run("nofault-open", move || open::open(&folder, &settings)).await?
@@ -229,7 +229,8 @@ impl Db {
     /// Returns the names of all tables, sorted.
     ///
     /// # Errors
-    /// `Corrupt` or `Io` when a page of the catalog cannot be read: [`Db::list_tables`] returns the names in the others.
+    /// `Corrupt` or `Io` when a page of the catalog cannot be read: [`Db::list_tables`] returns the names in the
+    /// others.
     pub async fn table_names(&self) -> Result<Vec<String>> {
         self.snapshot().table_names().await
     }
@@ -246,9 +247,10 @@ impl Db {
     /// Applies a batch: all of it or nothing.
     ///
     /// # Errors
-    /// `InvalidCall` when a key or value is too long, or a table is another database's. `NoSpace` when the disk is full: nothing of the
-    /// batch was done, and commits go on by themselves once there is free space. Deletes and dropped tables have a reserve
-    /// ([`PoolStats::blocks_reserve`]), so they can free space. `Poisoned` after an earlier failure of the log.
+    /// `InvalidCall` when a key or value is too long, or a table is another database's. `NoSpace` when the disk is
+    /// full: nothing of the batch was done, and commits go on by themselves once there is free space. Deletes and
+    /// dropped tables have a reserve ([`PoolStats::blocks_reserve`]), so they can free space. `Poisoned` after an
+    /// earlier failure of the log.
     pub async fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
         if let Some(foreign) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
             return Err(foreign.foreign_table());
@@ -350,7 +352,7 @@ impl Db {
 
     /// Reads every block of the data file and walks every table, and reports all damage instead of stopping at the
     /// first. Commits may continue meanwhile: old versions of the pages that they change are kept for the verification,
-    /// without a limit. Takes a bit of memory for each page beside the cache.
+    /// without a limit. Takes one bit of memory for each page, in addition to the cache.
     ///
     /// # Errors
     /// Only an error that prevents the verification from continuing at all; damage is in the report.

@@ -117,8 +117,10 @@ impl Op {
     }
 }
 
-/// Most changes that a commit may make during one hold of the section's lock, and most frames that they may take.
+/// Most changes that a commit may make while it holds the lock of the commit section once. A commit with more occupies
+/// the commit section, as [`Exclusive`].
 pub(crate) const SMALL_OPS_MAX: usize = 256;
+/// Most frames of the buffer pool that these changes may take.
 const SMALL_FRAMES_MAX: usize = 2 * SMALL_OPS_MAX + 128;
 /// Budget steps of copying a page, changing it and publishing it.
 const STEPS_A_FRAME: usize = 2;
@@ -210,7 +212,7 @@ pub(crate) struct Commits<S, L> {
     store: Arc<S>,
     log: Arc<L>,
     section: Mutex<Section>,
-    /// The right to occupy the section across a wait: a semaphore of one permit.
+    /// The right to occupy the commit section across a wait: a semaphore of one permit.
     turn: Arc<Semaphore>,
     precedence: Arc<Precedence>,
     visibility: Arc<Visibility<S>>,
@@ -272,8 +274,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     /// Places a claim; `permit` is one of [`Commits::precedence`]. Its owner begins when everything up to the returned
-    /// commit is visible. `Err` with the permit and the claim while a large commit holds the section: wait for the
-    /// turn.
+    /// commit is visible. `Err` with the permit and the claim while a large commit holds the commit section: wait for
+    /// the turn.
     pub(crate) fn claim(
         &self,
         permit: Permit,
@@ -399,15 +401,15 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             || size.record_bytes > self.log.fragment_bytes_max()
     }
 
-    /// Occupies the section for as long as the returned value lives, to change nothing that a transaction can have
-    /// read. `turn` is a permit of [`Commits::turn`].
+    /// Occupies the commit section for as long as the returned value lives, to change nothing that a transaction can
+    /// have read. `turn` is a permit of [`Commits::turn`].
     pub(crate) fn occupy(self: &Arc<Self>, turn: Permit) -> Result<Exclusive<S, L>> {
         let section = self.enter().map_err(Refusal::into_error)?;
         Ok(Exclusive::new(self, section, turn))
     }
 
-    /// Occupies the section to change keys. `None` while a claim other than `own` stands: the caller then waits for
-    /// precedence, without the turn.
+    /// Occupies the commit section to change keys. `None` while a claim other than `own` stands: the caller then waits
+    /// for precedence, without the turn.
     pub(crate) fn occupy_for(self: &Arc<Self>, turn: Permit, own: Option<ClaimId>) -> Result<Option<Exclusive<S, L>>> {
         let section = self.enter().map_err(Refusal::into_error)?;
         if self.precedence.stands_for_another(own) {
@@ -476,8 +478,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Err(Refusal::Conflict(section.last.position))
     }
 
-    /// Runs after a commit became visible, outside of the section. Commits that wait for the log leave this work to
-    /// the thread that writes it.
+    /// Runs after a commit became visible, outside of the commit section. Commits that wait for the log leave this work
+    /// to the thread that writes it.
     fn clear_up_after(&self, durability: Durability) {
         if durability == Durability::Deferred {
             self.store.clear_up();

@@ -160,7 +160,7 @@ impl Disk for UringDisk {
     }
 }
 
-/// A set of flags to try, and its name in the notes.
+/// A set of setup flags of a ring to try, and its name in the notes about the disk.
 struct Flags {
     name: &'static str,
     set: fn(&mut Builder),

@@ -100,9 +100,10 @@ pub enum MemoryChoice {
     /// The best that the rights allow: cgroup, else ballast, else a file larger than RAM.
     #[default]
     Auto,
-    /// By a memory cgroup (version 2 or 1).
+    /// A memory cgroup (version 2 or 1) limits the memory of each trial.
     Cgroup,
-    /// Memory held by a process of the lab (locked, or touched where there is no swap): kswapd reclaims, as in the paper.
+    /// Memory held by a process of the lab (locked, or touched where there is no swap): kswapd reclaims, as in the
+    /// paper.
     Ballast,
     /// By data larger than RAM.
     LargeFile,

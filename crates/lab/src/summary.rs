@@ -1,5 +1,5 @@
-//! Trials grouped over their repeats, and the metrics computed from them. The one place that decides which trials count,
-//! which are invalid, and how a metric is defined. Findings, tables, charts and comparisons all read from here.
+//! Trials grouped over their repeats, and the metrics computed from them. The one place that decides which trials
+//! count, which are invalid, and how a metric is defined. Findings, tables, charts and comparisons all read from here.
 //!
 //! Rules: a trial with wrong data, failed operations or no operation at all has no figure, ever. A partial trial counts
 //! only where no whole one exists. Every figure is a median with the smallest and the largest of its repeats.
@@ -230,7 +230,7 @@ impl Basis {
         Self { metric, out_of_core: false, paging: Paging::None }
     }
 
-    /// Judges a trial by this metric; the trial loads and evicts pages.
+    /// Creates the rule that judges a trial by this metric, for a trial that loads and evicts pages.
     pub const fn paging(metric: Metric) -> Self {
         Self { metric, out_of_core: false, paging: Paging::Faults }
     }

@@ -193,7 +193,8 @@ impl State {
         self.last_file
     }
 
-    /// Runs a change of names between two events at which the power may be cut.
+    /// Executes a change of directory entries (a file is created, renamed or removed). The simulated power may be cut
+    /// before it and after it.
     pub(super) fn change_names(&mut self, change: Change, effect: Option<Effect>, action: &str) -> Result<()> {
         self.event(&[10], Some(&change));
         self.check_running(|| action.to_owned())?;

@@ -1,8 +1,8 @@
-//! The page table as the next checkpoint will write it: where each page was as of the last commit a checkpoint took over,
-//! and where the nodes that say so are.
+//! The page table as the next checkpoint will write it: where each page was as of the last commit a checkpoint took
+//! over, and where the nodes that say so are.
 //!
-//! The map runs behind the page-table array, which shows the newest state. It costs eight bytes a page more, and buys that
-//! a checkpoint neither stops commits nor reads anything back.
+//! The map runs behind the page-table array, which shows the newest state. It costs eight bytes a page more, and buys
+//! that a checkpoint neither stops commits nor reads anything back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -136,8 +136,8 @@ impl BlockMap {
         gaps
     }
 
-    /// Returns, in order, the ids below the page count that a leaf of the table covers and under which there is no
-    /// page.
+    /// Returns, in order, the page ids without a page that are below the page count and lie in an existing leaf of the
+    /// table.
     pub(crate) fn unused_in_leaves(&self) -> impl Iterator<Item = PageId> + '_ {
         let per_node = entries_per_node(self.page_bytes);
         let leaves = self.nodes.keys().take_while(|node| node.level == 0);

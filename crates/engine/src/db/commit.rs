@@ -33,7 +33,7 @@ use crate::transaction::{Commit, CommitContext, CommitReceipt, Op, Refusal, Size
 
 /// Number of inner nodes for which an ordinary commit reserves blocks: it nearly never changes more.
 const INNER_PAGES: usize = 4;
-/// Attempts of an ordinary commit before it occupies the section as a large commit does.
+/// Attempts of an ordinary commit before it occupies the commit section as a large commit does.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
 /// Budget steps of taking one change out of a write set.
@@ -138,7 +138,8 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         }
     }
 
-    /// Places a claim for a transaction that begins after it: see [`Precedence`](crate::transaction::precedence::Precedence).
+    /// Places a claim for a transaction that begins after it: see
+    /// [`Precedence`](crate::transaction::precedence::Precedence).
     pub(super) async fn claim(&self, claimed: ClaimScope, limit: Duration) -> Result<Claim> {
         self.loads.refuse_inside()?;
         let mut unplaced = (self.pages.commits.precedence().wait().await, claimed);

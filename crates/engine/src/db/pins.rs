@@ -1,19 +1,22 @@
 //! Bounds the number of pages that operations pin while they wait, and keeps the pins of an operation from one attempt
 //! to the next.
 //!
-//! A page is pinned by a ticket, and a ticket owns a permit for each page that it pins: [`Store::request`] takes the permits and asks
-//! for no more pages than there are. All permits together are [`Store::pins_max`], so pinned pages always leave frames for reads.
+//! A page is pinned by a ticket, and a ticket owns a permit for each page that it pins: [`Store::request`] takes the
+//! permits and asks for no more pages than there are. All permits together are [`Store::pins_max`], so pinned pages
+//! always leave frames for reads.
 //!
 //! Kept true by:
-//! 1. An operation has one [`PinBudget`], which releases its pins before it waits for permits. So no operation waits for permits
-//!    while it holds some, and each that has them goes on.
-//! 2. The budget itself counts rounds that ask for no page that is new to the operation: its pages had been evicted again. After
-//!    [`IDLE_ROUNDS_BEFORE_RESERVE`] of them the operation takes the reserve: permits that one operation at a time has to itself. With
-//!    them it keeps its pages from round to round, the oldest leaving when there is no permit for the next.
+//! 1. An operation has one [`PinBudget`], which releases its pins before it waits for permits. So no operation waits
+//!    for permits while it holds some, and each that has them goes on.
+//! 2. The budget itself counts rounds that ask for no page that is new to the operation: its pages had been evicted
+//!    again. After [`IDLE_ROUNDS_BEFORE_RESERVE`] of them the operation takes the reserve: permits that one operation
+//!    at a time has to itself. With them it keeps its pages from round to round, the oldest leaving when there is no
+//!    permit for the next.
 //! 3. The reserve is given back when all of it is in use and the operation has come to new pages since it took it.
 //! 4. When an attempt needs more pages at once than the reserve has permits, [`PinBudget::is_exceeded`] returns true:
 //!    the attempt must be made smaller.
-//! 5. Pins are released before an operation waits for anything else than its pages: the commit turn, free log space, user code.
+//! 5. Pins are released before an operation waits for anything else than its pages: the commit turn, free log space,
+//!    user code.
 
 #[cfg(test)]
 mod model;
@@ -28,17 +31,18 @@ use crate::format::PageId;
 use crate::pages::Wait;
 use crate::sync::semaphore::{Permit, Semaphore};
 
-/// Consecutive rounds without a new page after which an operation takes the reserved permits.
+/// Attempts in a row that met no page for the first time, after which an operation takes the permits for pinned pages
+/// that are reserved for one operation at a time.
 const IDLE_ROUNDS_BEFORE_RESERVE: usize = 16;
-/// Consecutive rounds without a new page after which the operation fails: no tree has so many levels.
+/// Attempts in a row that met no page for the first time, after which the operation fails: no tree has so many levels.
 const IDLE_ROUNDS_MAX: usize = 10_000;
 /// Number of first rounds in which an operation does not record its pages: nearly every operation ends within them.
 const ROUNDS_NOT_NOTED: usize = 8;
 /// Most pages that an operation records: `NOTED_MIN`, and this many more for each permit of the reserve.
 const NOTED_PER_PERMIT: usize = 4;
 const NOTED_MIN: usize = 4096;
-/// Pages that one operation may ask for at a time, where the pool is large enough: more than are under way at the device, so
-/// that a large batch keeps it busy from its first read to its last.
+/// Pages that one operation may ask for at a time, where the pool is large enough: more than are under way at the
+/// device, so that a large batch keeps it busy from its first read to its last.
 const WINDOW_MAX: usize = 512;
 /// Most pages that a scan may request ahead of its position: they are read but not pinned.
 const AHEAD_MAX: usize = 2048;
@@ -87,8 +91,8 @@ impl Admission {
     }
 }
 
-/// The pages that an operation keeps until its next round, or longer where it has the reserve. `T` is a ticket of the store, which
-/// owns its permits.
+/// The pages that an operation keeps until its next round, or longer where it has the reserve. `T` is a ticket of the
+/// store, which owns its permits.
 pub(crate) struct PinBudget<T> {
     /// The pinned pages. Declared before `reserve`, so that they are unpinned first.
     tickets: Tickets<T>,
@@ -152,7 +156,8 @@ impl<T> PinBudget<T> {
         self.tickets.add(ticket);
     }
 
-    /// Begins a round that asks for `waits`: releases the pins of the round before, or the oldest ones, and waits for permits.
+    /// Begins a round that asks for `waits`: releases the pins of the round before, or the oldest ones, and waits for
+    /// permits.
     ///
     /// # Errors
     /// `Bug` when the operation asks for the same pages again and again and does not end.

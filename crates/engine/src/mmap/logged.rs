@@ -69,7 +69,7 @@ pub(super) struct LoggedStore {
     shared: MappedFile,
     /// Whether pages are applied to the file by stores into `shared`.
     through_map: bool,
-    /// The locations of pages, in a file where pages move.
+    /// Where each page is; `None` for a protocol that writes pages back to their own places.
     placed: Option<PlacedPages>,
     private: Option<RwLock<MappedFile>>,
     private_pages_max: usize,

@@ -105,8 +105,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.stage = Stage::Begun;
     }
 
-    /// Lets a commit take effect: its pages, which no record describes, are published completely. The section stays
-    /// held. Open transactions will conflict: the keys that they might have missed are not known.
+    /// Lets a commit take effect: its pages, which no record describes, are published completely. The commit section
+    /// stays held. Open transactions will conflict: the keys that they might have missed are not known.
     pub(crate) fn take_effect(&mut self, durability: Durability, position: LogPosition) {
         self.take_effect_unseen(durability, position);
         self.commits.lock().window.forget_before(self.seq);

@@ -108,7 +108,8 @@ fn waiters_for_log_space_get_an_error_when_commits_end_and_appended_records_beco
     assert_eq!(log.durable_commit(), CommitSeq(commit));
 }
 
-/// Returns the budget steps of the longest hold of the section's lock during `change`.
+/// Returns the largest number of steps (units of work that a `Budget` counts) that was spent during one hold of the
+/// lock of the commit section while `change` ran.
 fn largest(change: impl FnOnce()) -> usize {
     budget::take_largest();
     change();
@@ -134,7 +135,8 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
         // As an ordinary commit, a commit that has read so much is refused as too large.
         let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
         let record = encode(&ops);
-        // The reads are as of the newest commit. As of an older one, keys that share a number in the full table would conflict falsely.
+        // The reads are as of the newest commit. As of an older one, keys that share a number in the full table would
+        // conflict falsely.
         let reads = commit.reads.take().map(|(_, reads)| (commits.last().seq, reads));
         let small = Commit { ops, reads, ..commit };
         let refused =

@@ -33,9 +33,10 @@ macro_rules! counters {
 counters! {
     /// Elapsed time (CLOCK_MONOTONIC).
     sum wall_s: f64,
-    /// CPU of this process in user mode. The split into user and system is by clock ticks on some kernels; their sum is exact.
+    /// CPU time of this process in user mode. The split into user and system is by clock ticks on some kernels; their
+    /// sum is exact.
     sum own_cpu_user_s: f64,
-    /// CPU of this process in the kernel, page faults and direct reclaim included.
+    /// CPU time of this process in the kernel, page faults and direct reclaim included.
     sum own_cpu_system_s: f64,
     /// User CPU of children that have ended and been waited for.
     sum children_cpu_user_s: f64,

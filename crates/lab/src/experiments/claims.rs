@@ -285,7 +285,7 @@ fn run_timed(spec: &TrialSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) 
     measure::run(&plan, works, context.on_tick)
 }
 
-/// Runs a work of fixed size to its end.
+/// Runs a workload of fixed size, rather than fixed duration, to its end.
 fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
     let plan = Measurement {
         // Only a bound for the case that the device hangs: the trial ends when its work is done.

@@ -79,7 +79,7 @@ impl Rule {
 pub(crate) struct Evidence {
     /// The rule that the records bear on.
     pub(crate) rule: Rule,
-    /// Finds the reasons that the records give.
+    /// Finds the reasons for or against a map that the records give.
     pub(crate) find: fn(&Records<'_>, &Workload) -> Vec<Reason>,
     /// Whether these reasons count only where no other experiment gives a reason by the same rule.
     pub(crate) second_best: bool,

@@ -22,7 +22,7 @@ enum Need {
 enum Rules {
     /// The rules that `pins` implements.
     Budget,
-    /// Late rounds pin without permits and release nothing before the operation ends.
+    /// After some attempts, an operation pins pages without permits, and keeps them all until it ends.
     KeepEverything,
     /// As `Budget`, but pins are kept while an operation waits for the commit turn.
     WaitWithPins,
@@ -253,7 +253,8 @@ fn many_keys(rules: Rules) -> Setting {
     Setting { rules, frames: 3, shared: 1, reserve: 1, programs }
 }
 
-/// Two commits that load pages and then take the commit section, and one that loads pages while it holds the section.
+/// Two commits that load pages and then take the commit section, and one that loads pages while it holds the commit
+/// section.
 fn commits(rules: Rules) -> Setting {
     let small = |page| vec![Need::Pages(page), Need::Turn];
     let programs = vec![small(&[0]), small(&[1]), vec![Need::Turn, Need::Pages(&[2, 3])]];

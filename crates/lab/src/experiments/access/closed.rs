@@ -202,8 +202,8 @@ struct History {
 }
 
 impl History {
-    /// Starts a history. First reads the blocks that will be overwritten first and checks that each has the expected
-    /// content.
+    /// Starts the record of the writes of a trial, which is checked against the file at its end. First reads the blocks
+    /// that will be overwritten first and checks that each has the expected content.
     fn of(spec: &TrialSpec, layout: &Layout, content_seed: u64) -> Result<Self> {
         let reader = match Source::open(layout, Way::Calls(Means::Direct)) {
             // Only a file system in memory refuses direct I/O; there a buffered read shows the stored bytes.
