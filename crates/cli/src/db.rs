@@ -279,6 +279,11 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "path": path, "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
             "commit": stats.visible_commit.0, "tables": tables, "problems": problems, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
+            "compaction": {
+                "is_working": stats.compaction.is_working, "passes": stats.compaction.passes,
+                "bytes_moved": stats.compaction.bytes_moved, "bytes_given_back": stats.compaction.bytes_given_back,
+                "last_ending": stats.compaction.last_ending.map(|ending| ending.to_string()),
+            },
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
             "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
             "memory_bytes": stats.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
@@ -422,6 +427,7 @@ fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<Exit
             "tables": found.tables, "pages": found.pages, "pages_moved": found.pages_moved,
             "pages_without_free_blocks": found.pages_without_free_blocks, "fragments_before": found.fragments_before,
             "fragments_after": found.fragments_after, "page_bytes": page_bytes,
+            "pages_moved_from_end": found.pages_moved_from_end, "bytes_given_back": found.bytes_given_back,
         });
         print(&serde_json::to_string_pretty(&answer)?)?;
     } else {
@@ -429,8 +435,12 @@ fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<Exit
             0 => String::new(),
             pages => format!("; {pages} found no free blocks beside each other"),
         };
+        let shorter = match found.bytes_given_back {
+            0 => String::new(),
+            bytes => format!("; the file is {} shorter", format::bytes(bytes)),
+        };
         log(&format!(
-            "moved {} of {} pages ({}): {} fragments of the file became {}{stayed}",
+            "moved {} of {} pages ({}): {} fragments of the file became {}{stayed}{shorter}",
             found.pages_moved,
             found.pages,
             format::bytes(found.pages_moved * page_bytes),

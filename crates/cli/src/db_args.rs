@@ -188,8 +188,9 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Move pages that random writes have scattered back together, in place. It may be interrupted and run again at any
-    /// time.
+    /// Move pages that random writes have scattered back together, in place, and make the data file as short as its
+    /// content allows. It may be interrupted and run again at any time. A database that is open in a program does the
+    /// second by itself.
     Compact {
         /// The database's folder.
         path: PathBuf,

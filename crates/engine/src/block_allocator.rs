@@ -1,16 +1,16 @@
 //! The block allocator: tracks the used blocks of the data file, and chooses the block of the next page.
 //!
 //! No page is ever overwritten, so each write of a page needs a new block. Scans are fast only while pages that are
-//! neighbours in key order stay near each other on disk; therefore a page goes *near its old place*: into the same group
-//! of blocks if that has room, else into a group beside it, and only then elsewhere. A scan that asks for a window of
-//! pages and sorts them by block then still reads a few large pieces (`fragmentation` measures it).
+//! neighbours in key order stay near each other on disk; therefore a page goes *near its old place*: into the same
+//! group of blocks if that has room, else into a group beside it, and only then elsewhere. A scan that asks for a
+//! window of pages and sorts them by block then still reads a few large pieces (`fragmentation` measures it).
 //!
 //! The set of used blocks is not stored on disk: the page table names every block in use, so opening rebuilds this map.
 //!
 //! Invariant: [`BlockAllocator::release`] only defers. A deferred block is free once a later checkpoint is durable
-//! ([`BlockAllocator::checkpoint_durable`]) and no snapshot or backup holds it ([`BlockAllocator::hold`]). Only blocks in which no page was
-//! stored need no checkpoint ([`BlockAllocator::give_back`], [`BlockAllocator::set_aside`]): on a disk that refuses writes, no checkpoint
-//! becomes durable either.
+//! ([`BlockAllocator::checkpoint_durable`]) and no snapshot or backup holds it ([`BlockAllocator::hold`]). Only blocks
+//! in which no page was stored need no checkpoint ([`BlockAllocator::give_back`], [`BlockAllocator::set_aside`]): on a
+//! disk that refuses writes, no checkpoint becomes durable either.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -41,6 +41,8 @@ const GROUPS_LOOKED_AT: usize = 64;
 const SET_ASIDE_MAX: usize = 1024;
 /// Steps of a `Budget` that freeing one block spends.
 const STEPS_A_BLOCK: usize = 2;
+/// Budget steps that forgetting one empty group counts for.
+const STEPS_A_GROUP: usize = 4;
 /// Width of a class of groups with similar numbers of free blocks: a group changes its class only when its free count
 /// crosses a multiple of this.
 const CLASS_BLOCKS: u32 = 32;
@@ -52,8 +54,8 @@ const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 pub(crate) struct BlockAllocator {
     /// The groups in which a block was used since the file was opened, by their numbers.
     groups: FxHashMap<u32, Group>,
-    /// Ranges of groups in which no block was used yet: the first group of each range, and the group after its last. So a sparse
-    /// file takes memory for its used groups, not for its length.
+    /// Ranges of groups in which no block was used yet: the first group of each range, and the group after its last. So
+    /// a sparse file takes memory for its used groups, not for its length.
     untouched: BTreeMap<u32, u32>,
     /// Number of groups in the file.
     group_count: u64,
@@ -77,6 +79,8 @@ pub(crate) struct BlockAllocator {
     first_block: u64,
     used_blocks: u64,
     blocks_max: u64,
+    /// While the file is being made shorter: the first group that takes no more pages as long as a group before it can.
+    ceiling: Option<u64>,
     /// End of the part of the file that is allocated on disk: the file must grow before a block from here on is
     /// allocated.
     backed_end: u64,
@@ -189,6 +193,7 @@ impl BlockAllocator {
             first_block,
             used_blocks: 0,
             blocks_max,
+            ceiling: None,
             backed_end: blocks_max,
             placed: Placement::default(),
         };
@@ -234,17 +239,17 @@ impl BlockAllocator {
         if home >= self.group_count {
             return self.allocate();
         }
-        if let Some(block) = self.take_nearest(home, near.0 % GROUP_BLOCKS) {
+        if let Some(block) = self.take_below_ceiling(home, near.0 % GROUP_BLOCKS) {
             self.placed.same_group += 1;
             return Ok(block);
         }
         for distance in 1..=NEAR_GROUPS {
-            if let Some(block) = self.take_nearest(home + distance, 0) {
+            if let Some(block) = self.take_below_ceiling(home + distance, 0) {
                 self.placed.near_group += 1;
                 return Ok(block);
             }
             let before = home.checked_sub(distance);
-            if let Some(block) = before.and_then(|group| self.take_nearest(group, GROUP_BLOCKS - 1)) {
+            if let Some(block) = before.and_then(|group| self.take_below_ceiling(group, GROUP_BLOCKS - 1)) {
                 self.placed.near_group += 1;
                 return Ok(block);
             }
@@ -253,7 +258,8 @@ impl BlockAllocator {
         self.allocate_anywhere(0)
     }
 
-    /// Allocates a block for a page without an old place. Consecutive calls return neighbouring blocks as long as there is room.
+    /// Allocates a block for a page without an old place. Consecutive calls return neighbouring blocks as long as there
+    /// is room.
     ///
     /// # Errors
     /// `NoFreeBlocks` when every block is used and the file is at its largest.
@@ -264,21 +270,50 @@ impl BlockAllocator {
 
     fn allocate_anywhere(&mut self, spare: u32) -> Result<BlockId, NoFreeBlocks> {
         if let Some(open) = self.open_group
+            && self.is_below_ceiling(u64::from(open))
             && self.groups.get(&open).is_some_and(|group| group.free > spare)
             && let Some(block) = self.take_nearest(u64::from(open), 0)
         {
             return Ok(block);
         }
-        let roomiest = self.by_room.last().copied();
-        let next = match roomiest {
+        let next = match self.roomiest() {
             Some((class, group)) if class * CLASS_BLOCKS >= ROOMY_BLOCKS => group,
-            _ if !self.untouched.is_empty() => self.touch_last(),
-            _ if (self.group_count + 1) * GROUP_BLOCKS <= self.backed_end => self.add_group(),
-            Some((_, group)) => group,
-            None => return Err(NoFreeBlocks),
+            roomiest => match (self.touch_first(), roomiest) {
+                (Some(group), _) => group,
+                (None, Some((_, group))) if !self.may_add_group() => group,
+                (None, _) if self.may_add_group() => self.add_group(),
+                // Only groups behind the ceiling have free blocks.
+                (None, _) => match self.by_room.first() {
+                    Some((_, group)) => *group,
+                    None if (self.group_count + 1) * GROUP_BLOCKS <= self.backed_end => self.add_group(),
+                    None => return Err(NoFreeBlocks),
+                },
+            },
         };
         self.open_group = Some(next);
         self.take_nearest(u64::from(next), 0).ok_or(NoFreeBlocks)
+    }
+
+    /// The first of the groups with the most free blocks, by class, that may take pages.
+    fn roomiest(&self) -> Option<(u32, u32)> {
+        let end = self.ceiling.map_or(u32::MAX, |ceiling| ceiling as u32);
+        (0..=class_of(GROUP_BLOCKS as u32))
+            .rev()
+            .find_map(|class| self.by_room.range((class, 0)..(class, end)).next())
+            .copied()
+    }
+
+    /// Whether the file has room for a group behind its last one that may take pages.
+    fn may_add_group(&self) -> bool {
+        (self.group_count + 1) * GROUP_BLOCKS <= self.backed_end && self.is_below_ceiling(self.group_count)
+    }
+
+    fn is_below_ceiling(&self, group: u64) -> bool {
+        self.ceiling.is_none_or(|ceiling| group < ceiling)
+    }
+
+    fn take_below_ceiling(&mut self, group: u64, wanted: u64) -> Option<BlockId> {
+        if self.is_below_ceiling(group) { self.take_nearest(group, wanted) } else { None }
     }
 
     /// Allocates consecutive blocks for pages that are to lie together: `want` of them (at most `ROW_BLOCKS_MAX`), or a
@@ -295,10 +330,14 @@ impl BlockAllocator {
         end_max: u64,
     ) -> Result<Range<u64>, NoFreeBlocks> {
         let behind = after.map(|block| (block.0 + 1) / GROUP_BLOCKS);
-        let roomy = self.by_room.iter().rev().take_while(|(class, _)| u64::from((class + 1) * CLASS_BLOCKS) > least);
+        let end = self.ceiling.map_or(u32::MAX, |ceiling| ceiling as u32);
+        let classes = (0..=class_of(GROUP_BLOCKS as u32)).rev();
+        let classes = classes.take_while(|class| u64::from((class + 1) * CLASS_BLOCKS) > least);
+        let roomy = classes.flat_map(|class| self.by_room.range((class, 0)..(class, end)));
         let roomy = roomy.take(GROUPS_LOOKED_AT).map(|(_, group)| u64::from(*group));
+        let behind = behind.into_iter().flat_map(|group| [group, group + 1]);
         let mut best = (0, 0..0);
-        for group in behind.into_iter().flat_map(|group| [group, group + 1]).chain(roomy) {
+        for group in behind.filter(|group| self.is_below_ceiling(*group)).chain(roomy) {
             let Some(of_group) = self.groups.get(&(group as u32)) else { continue };
             let row = of_group.longest_row(want);
             if row.end - row.start > best.1.end - best.1.start {
@@ -309,10 +348,12 @@ impl BlockAllocator {
             }
         }
         let found = best.1.end - best.1.start;
-        let may_grow = (self.group_count + 1) * GROUP_BLOCKS <= end_max.min(self.backed_end);
-        if found < want.div_ceil(2) && (may_grow || !self.untouched.is_empty()) {
-            let group = if self.untouched.is_empty() { self.add_group() } else { self.touch_last() };
+        let may_grow = self.may_add_group() && (self.group_count + 1) * GROUP_BLOCKS <= end_max;
+        let unused = if found < want.div_ceil(2) { self.touch_first() } else { None };
+        if let Some(group) = unused {
             best = (u64::from(group), 0..want.min(ROW_BLOCKS_MAX));
+        } else if found < want.div_ceil(2) && may_grow {
+            best = (u64::from(self.add_group()), 0..want.min(ROW_BLOCKS_MAX));
         } else if found == 0 || found < least {
             return Err(NoFreeBlocks);
         }
@@ -447,6 +488,39 @@ impl BlockAllocator {
         self.end_block().max(self.backed_end / GROUP_BLOCKS * GROUP_BLOCKS)
     }
 
+    /// Sets the first group that takes no more pages, while the file is being made shorter; `None` ends that. Pages go
+    /// there all the same when no group before it has a free block.
+    pub(crate) fn set_ceiling(&mut self, group: Option<u64>) {
+        self.ceiling = group;
+    }
+
+    /// Forgets empty groups at the end of the file: some of them a call, and returns whether to call again. Afterwards
+    /// the blocks from [`BlockAllocator::end_block`] on are in use by nothing, and the file may end there.
+    pub(crate) fn forget_empty_end(&mut self) -> bool {
+        let mut budget = Budget::new();
+        while let Some(last) = self.group_count.checked_sub(1).map(|last| last as u32) {
+            if budget.is_spent() {
+                return true;
+            }
+            budget.spend(STEPS_A_GROUP);
+            if let Some((first, _)) = self.untouched.last_key_value().filter(|(_, end)| **end == last + 1) {
+                let first = *first;
+                self.untouched.remove(&first);
+                self.group_count = u64::from(first);
+            } else if self.groups.get(&last).is_some_and(|group| group.free == GROUP_BLOCKS as u32) {
+                self.groups.remove(&last);
+                self.by_room.remove(&(class_of(GROUP_BLOCKS as u32), last));
+                self.group_count = u64::from(last);
+            } else {
+                break;
+            }
+        }
+        if self.open_group.is_some_and(|open| u64::from(open) >= self.group_count) {
+            self.open_group = None;
+        }
+        false
+    }
+
     /// Returns the most blocks that the file may have.
     pub(crate) fn blocks_max(&self) -> u64 {
         self.blocks_max / GROUP_BLOCKS * GROUP_BLOCKS
@@ -461,8 +535,8 @@ impl BlockAllocator {
     pub(crate) fn is_cramped(&self) -> bool {
         let open =
             self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);
-        let roomy = self.by_room.last().is_some_and(|(class, _)| class * CLASS_BLOCKS >= ROOMY_BLOCKS);
-        !open && !roomy && self.untouched.is_empty() && self.backed_end() == self.end_block()
+        let roomy = self.roomiest().is_some_and(|(class, _)| class * CLASS_BLOCKS >= ROOMY_BLOCKS);
+        self.ceiling.is_none() && !open && !roomy && self.untouched.is_empty() && self.backed_end() == self.end_block()
     }
 
     /// Returns the number of blocks that the file needs to contain every group.
@@ -526,11 +600,14 @@ impl BlockAllocator {
         self.make(group);
     }
 
-    /// Adds the last group without a used block to `groups`, and returns its number. There must be such a group.
-    fn touch_last(&mut self) -> u32 {
-        let last = self.untouched.values().next_back().map_or(0, |end| end - 1);
-        self.touch(last);
-        last
+    /// Adds the first group without a used block to `groups`, if it lies below the ceiling, and returns its number.
+    fn touch_first(&mut self) -> Option<u32> {
+        let first = *self.untouched.first_key_value()?.0;
+        if !self.is_below_ceiling(u64::from(first)) {
+            return None;
+        }
+        self.touch(first);
+        Some(first)
     }
 
     fn take_nearest(&mut self, group: u64, wanted: u64) -> Option<BlockId> {

@@ -88,7 +88,7 @@ use self::probationary_queue::ProbationaryQueue;
 use self::reads::Reads;
 pub(crate) use self::reads::{IsLogWriting, RangeScan, ReadCompletions};
 pub use self::registry::ReaderInfo;
-pub(crate) use self::relocate::{Evacuation, RelocationOutcome, Relocator};
+pub(crate) use self::relocate::{Evacuation, RelocationOutcome, Relocator, TailMove};
 pub(crate) use self::snapshot::Snapshot;
 pub use self::stats::PoolStats;
 pub(crate) use self::ticket::Ticket;
@@ -172,7 +172,7 @@ impl BufferPool {
         }
         let writes = disk.queue(&QueueOptions::default());
         let writes = writes.map_err(|error| Error::from_io("open a queue of the data file", error))?;
-        let writes = WriteQueue::new(writes, &**disk)?;
+        let writes = WriteQueue::new(writes, disk)?;
         allocator.set_backed(writes.file_bytes() / page_bytes as u64);
         let frames = Frames::new(count as usize, page_bytes)?;
         let metadata = Arc::new(Metadata::new(allocator, map, page_bytes));
@@ -221,6 +221,14 @@ impl BufferPool {
     /// descriptor to poll.
     pub(crate) fn completions(&self) -> Option<ReadCompletions> {
         self.reads.completions()
+    }
+
+    /// Returns the number of blocks in the file, and by how many of them [`Relocator::plan_tail`] would make it
+    /// shorter.
+    pub(crate) fn excess_blocks(&self) -> (u64, u64) {
+        let metadata = self.metadata().lock();
+        let file = metadata.allocator.backed_end();
+        (file, file.saturating_sub(self.metadata().shortest_end(self.versions.frames(), &metadata)))
     }
 
     /// Opens a relocator that reads beside the pool, with a queue of its own.
@@ -397,8 +405,8 @@ impl Store for BufferPool {
     }
 
     fn prefetch(&self, pages: &[Missing]) {
-        // Frames that are not free now soon are: the submitting thread evicts clean frames, and the background writer writes dirty ones.
-        // But a range scan must not fill the pool.
+        // Frames that are not free now soon are: the submitting thread evicts clean frames, and the background writer
+        // writes dirty ones. But a range scan must not fill the pool.
         let spare = self.versions.frames().free_count().saturating_sub(self.versions.frames().reserve());
         let most =
             if self.background.signal().is_running() { spare.max(self.versions.frames().count() / 8) } else { spare };

@@ -18,7 +18,7 @@
 //! visible commit is older than the commit that recovery starts from.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use nofault_io::disk::Disk;
 use crate::background;
 use crate::blocks::read_once;
 use crate::buffer_pool::{
-    BufferPool, CheckpointPlace, Evacuation, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
+    BufferPool, CheckpointPlace, Evacuation, NodeToWrite, RelocationOutcome, Relocator, Snapshot, TailMove,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -52,17 +52,20 @@ pub(crate) struct Checkpointer {
     /// The superblock in force. The lock is held during a checkpoint, so there is one at a time.
     current: Mutex<Superblock>,
     made: AtomicU64,
+    /// Notified after each checkpoint.
+    after: OnceLock<Arc<Notifier>>,
 }
 
 impl Checkpointer {
     pub(crate) fn new(pool: BufferPool, log: Log, current: Superblock) -> Self {
-        Self { pool, log, current: Mutex::new(current), made: AtomicU64::new(0) }
+        Self { pool, log, current: Mutex::new(current), made: AtomicU64::new(0), after: OnceLock::new() }
     }
 
     /// Makes a checkpoint of the visible commit and returns that commit. Blocks; needs no lock of its callers.
     ///
     /// # Errors
-    /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock failed.
+    /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock
+    /// failed.
     pub(crate) fn checkpoint(&self) -> Result<CommitSeq> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         // This check matters most after a failed sync: the writes that it covered are lost, and a second sync would not
@@ -94,7 +97,13 @@ impl Checkpointer {
         if is_saved { Ok(()) } else { self.checkpoint().map(drop) }
     }
 
-    /// Gives back the part of the log's file beyond its setting, if a checkpoint has freed it. See [`Log::shrink`]. Blocks.
+    /// Sets the notifier of the thread that is to be woken after each checkpoint. Only the first call has an effect.
+    pub(crate) fn notify_after_checkpoints(&self, notifier: Arc<Notifier>) {
+        let _ = self.after.set(notifier);
+    }
+
+    /// Gives back the part of the log's file beyond its setting, if a checkpoint has freed it. See [`Log::shrink`].
+    /// Blocks.
     pub(crate) fn shrink_log(&self) {
         self.log.shrink();
     }
@@ -137,9 +146,13 @@ impl Checkpointer {
         drop(registered);
         self.pool.reclaim();
         while self.pool.metadata().lock().allocator.checkpoint_durable() > 0 {}
-        // Done before the next checkpoint begins, which adds to the blocks that `checkpoint_durable` frees and has a later anchor.
+        // Done before the next checkpoint begins, which adds to the blocks that `checkpoint_durable` frees and has a
+        // later anchor.
         self.log.recycle(anchor);
         self.made.fetch_add(1, Ordering::Relaxed);
+        if let Some(after) = self.after.get() {
+            after.notify();
+        }
         Ok(())
     }
 
@@ -159,6 +172,15 @@ impl Checkpointer {
     pub(crate) fn evacuate(&self, relocator: &mut Relocator, evacuation: &mut Evacuation) -> Result<Option<u64>> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         relocator.evacuate(evacuation)
+    }
+
+    /// Moves pages out of the end of the file while no checkpoint is under way; see [`Relocator::move_tail`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn move_tail(&self, relocator: &mut Relocator, tail: &mut TailMove) -> Result<Option<u64>> {
+        let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        relocator.move_tail(tail)
     }
 
     /// Reads both superblocks and compares them with the superblock in force, while no checkpoint is under way. Returns
@@ -192,7 +214,8 @@ impl Checkpointer {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Whether a checkpoint is due: half the log is used, many blocks wait to be free, or the list of changed pages is long.
+    /// Whether a checkpoint is due: half the log is used, many blocks wait to be free, or the list of changed pages is
+    /// long.
     pub(crate) fn is_due(&self) -> bool {
         if self.pool.has_many_changed() {
             return true;
@@ -306,7 +329,8 @@ fn write_table(pool: &BufferPool, mut superblock: Superblock) -> Result<Superblo
             Ok(superblock)
         }
         Err(error) => {
-            // The inner nodes above the written ones are stale now; the next checkpoint rewrites them, from the leaves up.
+            // The inner nodes above the written ones are stale now; the next checkpoint rewrites them, from the leaves
+            // up.
             pool.metadata().lock().map.mark_dirty(leaves);
             Err(error)
         }

@@ -67,7 +67,7 @@ pub use self::completions::Completions;
 use self::core::Core;
 use self::owner::Owner;
 pub(crate) use self::retry::transact;
-pub use self::stats::{Stats, TransactionStats};
+pub use self::stats::{ShrinkEnding, ShrinkStats, Stats, TransactionStats};
 pub use self::stripes::data_bytes;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;

@@ -65,6 +65,7 @@ mod pages;
 mod recovery;
 mod reread;
 pub mod settings;
+mod shrink;
 mod sync;
 mod transaction;
 mod verify;

@@ -6,13 +6,13 @@
 //! the disk named; other parts may have been done, as with any failed write.
 //!
 //! **Length.** The disk ends at the first byte that one of its parts lacks. With parts of equal length in whole stripes
-//! that is their sum; on unequal ones the surplus is not used. A write beyond the end that leaves a gap does not move the
-//! end until the gap is filled; `Allocate` fills gaps.
+//! that is their sum; on unequal ones the surplus is not used. A write beyond the end that leaves a gap does not move
+//! the end until the gap is filled; `Allocate` fills gaps.
 //!
 //! Kept true by:
 //! 1. A parent lives in its slot until each of its parts has come back; a part's token is slot and number.
-//! 2. A part is in its child's queue, or in the backlog of a child whose queue is full; so a backlog means that there is
-//!    something to wait for.
+//! 2. A part is in its child's queue, or in the backlog of a child whose queue is full; so a backlog means that there
+//!    is something to wait for.
 
 mod directory;
 mod layout;
@@ -30,8 +30,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use crate::aligned::{IoBuf, StableBytes};
 use crate::completion::{Completion, Op, OpKind, WriteData};
 use crate::disk::{
-    Disk, DiskInfo, DiskNote, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, check_op, describe_op,
-    perform_on_a_queue,
+    Disk, DiskInfo, DiskNote, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, check_op, check_truncate,
+    describe_op, perform_on_a_queue,
 };
 use crate::error::{Error, ErrorKind, Result};
 pub use directory::StripedDirectory;
@@ -108,6 +108,17 @@ impl Disk for StripedDisk {
             longest = longest.max(len.div_ceil(self.layout.stripe));
         }
         Ok(longest.saturating_mul(self.layout.stripe).saturating_mul(self.layout.count))
+    }
+
+    /// Cuts one disk after the other: after an error, or a power cut, some may be longer than their share. They are cut
+    /// the next time.
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        check_truncate(len_bytes, self.len_bytes()?)?;
+        for (index, child) in self.children.iter().enumerate() {
+            let of_child = self.layout.child_len(index as u64, len_bytes);
+            child.truncate(of_child).map_err(|error| name_child(error, index, "truncate"))?;
+        }
+        Ok(())
     }
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {

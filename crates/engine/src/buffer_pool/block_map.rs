@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::word_array::WordArray;
-use crate::format::{Location, NodeId, PageId, entries_per_node, levels_for};
+use crate::format::{BlockId, Location, NodeId, PageId, entries_per_node, levels_for};
 
 /// The page table that the next checkpoint will write: the location of each page and of each node of the table itself.
 #[derive(Debug)]
@@ -114,6 +114,23 @@ impl BlockMap {
     pub(crate) fn pages_from(&self, from: PageId) -> impl Iterator<Item = (PageId, Location)> + '_ {
         let stored = self.words.stored(from, self.page_count);
         stored.filter_map(|(page, word)| Some((page, Location::from_word(word)?)))
+    }
+
+    /// Marks leaves of which, or of a node above which, the location is behind block `end`: the next checkpoint writes
+    /// them anew. Looks at some nodes from `from` on. Returns the node to go on from.
+    pub(crate) fn mark_nodes_behind(&mut self, end: BlockId, from: NodeId, most: usize) -> Option<NodeId> {
+        let per_node = entries_per_node(self.page_bytes);
+        let (mut last, mut looked_at) = (None, 0);
+        let Self { nodes, dirty_leaves, .. } = self;
+        for (node, at) in nodes.range(from..).take(most) {
+            (last, looked_at) = (Some(*node), looked_at + 1);
+            let below = node.index * per_node.pow(node.level);
+            let leaf = nodes.range(NodeId { level: 0, index: below }..).next();
+            if let Some((leaf, _)) = leaf.filter(|(leaf, _)| at.block >= end && leaf.level == 0) {
+                dirty_leaves.insert(leaf.index);
+            }
+        }
+        last.filter(|_| looked_at == most).map(|node| NodeId { level: node.level, index: node.index + 1 })
     }
 
     /// Returns every node of the table that was ever written, with its location.

@@ -1,8 +1,8 @@
 //! Page and block metadata that only writers, evictors and checkpoints use: free blocks, the page table as a checkpoint
 //! writes it, changed pages, page ids, and the blocks that are promised to pages.
 //!
-//! Pages are written only to allocated blocks that exist in the file (`BlockAllocator` gives out no others). A commit is
-//! admitted only while the free ones are at least as many as
+//! Pages are written only to allocated blocks that exist in the file (`BlockAllocator` gives out no others). A commit
+//! is admitted only while the free ones are at least as many as
 //! 1. the dirty pages in memory, each of which takes one when it is written,
 //! 2. the blocks reserved by commits under way, this one included ([`BlockReservation`]),
 //! 3. the nodes of the page table, twice: for the checkpoint that may be under way, and for the next,
@@ -35,9 +35,11 @@ const STEPS_A_CHANGE: usize = 4;
 const CHANGED_SHARE: u64 = 32;
 /// Budget steps of removing one range from the list of changed pages.
 const STEPS_A_RANGE: usize = 2;
-/// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more than a commit
-/// that deletes a hundred rows changes.
+/// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more
+/// than a commit that deletes a hundred rows changes.
 pub(super) const RESERVE_BLOCKS: u64 = GROUP_BLOCKS;
+/// A file that compaction has made shorter keeps one free block for so many in use.
+const FREE_SHARE: u64 = 16;
 /// Number of free blocks that no reservation may take: they serve commits that change more pages than they reserved, as
 /// merges of nodes may.
 const MARGIN_BLOCKS: u64 = 32;
@@ -183,6 +185,11 @@ impl Metadata {
         Some(BlockReservation::of(Arc::clone(self) as Arc<dyn ReservationLedger>, pages))
     }
 
+    /// Blocks promised to dirty pages, commits under way and page-table nodes.
+    pub(super) fn promised(&self, frames: &Frames, state: &MetadataState) -> u64 {
+        self.promised_blocks(frames, state, 0)
+    }
+
     /// Returns the number of free blocks that no commit has reserved, including the blocks kept for deletes and
     /// checkpoints.
     pub(super) fn spare_blocks(&self, frames: &Frames) -> u64 {
@@ -190,6 +197,15 @@ impl Metadata {
         // Includes the nodes for as many more pages as are moved at a time.
         let promised = self.promised_blocks(frames, &state, GROUP_BLOCKS);
         state.allocator.free_blocks().saturating_sub(promised + MARGIN_BLOCKS)
+    }
+
+    /// The end of the shortest file that compaction makes: with as many blocks as are in use, and free ones between
+    /// them or behind them for pages that change near their places, deletes and checkpoints.
+    pub(super) fn shortest_end(&self, frames: &Frames, state: &MetadataState) -> u64 {
+        let live = state.allocator.used_blocks() - state.allocator.deferred_blocks();
+        let free =
+            (live / FREE_SHARE).max(self.blocks_kept_free(frames, state) + self.promised_blocks(frames, state, 0));
+        (live + free).next_multiple_of(GROUP_BLOCKS) + GROUP_BLOCKS
     }
 
     /// Returns the number of blocks kept free for deletes, dropped tables, compaction and the next checkpoints.

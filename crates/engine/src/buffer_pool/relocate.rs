@@ -1,17 +1,21 @@
 //! Relocates pages that lie scattered in the file to adjacent blocks. The caller chooses *which* pages belong together.
 //!
-//! A page's checksum covers its content, its id and the file, but not its place. So a version can be moved to another block
-//! without becoming a new version, and a move is no commit: the log does not record it, and snapshots neither see it nor keep
-//! anything for it. The bytes are read from their block, checked, and written to a new block; then the table names the new
-//! block. Until a checkpoint records the new place, recovery after a power cut uses the old block, which stays unchanged until
-//! then.
+//! A page's checksum covers its content, its id and the file, but not its place. So a version can be moved to another
+//! block without becoming a new version, and a move is no commit: the log does not record it, and snapshots neither see
+//! it nor keep anything for it. The bytes are read from their block, checked, and written to a new block; then the
+//! table names the new block. Until a checkpoint records the new place, recovery after a power cut uses the old block,
+//! which stays unchanged until then.
+//!
+//! In the same way the end of the file is emptied, so that it can be cut ([`Relocator::plan_tail`]).
 //!
 //! Invariants:
-//! 1. No checkpoint is under way (`Checkpointer::defragment` sees to it). So no block becomes free meanwhile, and a page that
-//!    still lies where it was read is still the same version; and no checkpoint has looked up a place that it will record later.
-//! 2. A place is replaced under the lock of the page's shard, and only if it is still the one that was read from. A writer that
-//!    has changed the page, or a read that is loading it, wins: then the new block is given up.
-//! 3. In the same step the page is noted as changed, so that the next checkpoint records its new place and frees the old one.
+//! 1. No checkpoint is under way (`Checkpointer::defragment` sees to it). So no block becomes free meanwhile, and a
+//!    page that still lies where it was read is still the same version; and no checkpoint has looked up a place that it
+//!    will record later.
+//! 2. A place is replaced under the lock of the page's shard, and only if it is still the one that was read from. A
+//!    writer that has changed the page, or a read that is loading it, wins: then the new block is given up.
+//! 3. In the same step the page is noted as changed, so that the next checkpoint records its new place and frees the
+//!    old one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,8 +30,9 @@ use super::word_array::Entry;
 use super::write::Writer;
 use crate::block_allocator::{GROUP_BLOCKS, GroupsToEmpty, NoFreeBlocks, ROW_BLOCKS_MAX, group_of};
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
+use crate::budget::Budget;
 use crate::error::{Error, Result};
-use crate::format::{BlockId, Location, PageId, check_page};
+use crate::format::{BlockId, Location, NodeId, PageId, check_page};
 use crate::pages::ReservationKind;
 
 /// Most bytes that are moved with one operation.
@@ -43,6 +48,9 @@ const GROWTH_SHARE: u64 = 8;
 const GROWTH_BLOCKS: u64 = 4096;
 /// Number of groups of blocks that are emptied at a time, to make contiguous runs of free blocks.
 const GROUPS_EMPTIED: usize = 256;
+/// Nodes of the page table examined during one hold of the lock, and the budget steps that one counts for.
+const NODES_AT_ONCE: usize = 256;
+const STEPS_A_NODE: usize = 8;
 /// Fewest moved pages, whose old blocks are not free yet, at which a checkpoint should be made.
 const PENDING_PAGES: u64 = 4096;
 const PENDING_SHARE: u64 = 16;
@@ -83,6 +91,22 @@ pub(crate) struct Relocator {
 pub(crate) struct Evacuation {
     pages: Vec<PageId>,
     groups: GroupsToEmpty,
+}
+
+/// The pages at the end of the file, which are to be moved so that the file can be cut. While it lives, no page gets a
+/// block in the end as long as there is one before it.
+pub(crate) struct TailMove {
+    versions: Arc<Versions>,
+    /// The first block of the end.
+    end: BlockId,
+    /// The pages in the end, those with the highest block first.
+    pages: Vec<PageId>,
+}
+
+impl Drop for TailMove {
+    fn drop(&mut self) {
+        self.versions.metadata().lock().allocator.set_ceiling(None);
+    }
 }
 
 impl Relocator {
@@ -213,6 +237,86 @@ impl Relocator {
         self.pending += moved;
         self.versions.counters().moved.fetch_add(moved, Ordering::Relaxed);
         Ok(Some(moved))
+    }
+
+    /// Plans to empty the end of the file, so that nine tenths of the rest are in use; `None` when it would not become
+    /// shorter. To be called after a checkpoint. Memory: 24 bytes for each page in the end, eight afterwards.
+    pub(crate) fn plan_tail(&self) -> Option<TailMove> {
+        let versions = Arc::clone(&self.versions);
+        let (mut tail, page_count) = {
+            let mut metadata = self.versions.metadata().lock();
+            let end = BlockId(self.versions.metadata().shortest_end(self.versions.frames(), &metadata));
+            if end.0 >= metadata.allocator.end_block() {
+                return None;
+            }
+            metadata.allocator.set_ceiling(Some(group_of(end)));
+            (TailMove { versions, end, pages: Vec::new() }, metadata.map.page_count())
+        };
+        let pages = self.versions.pages().entries_below(page_count).map(|(page, _)| page);
+        let mut pages: Vec<(BlockId, PageId)> =
+            pages.filter_map(|page| Some((self.place_in(&tail, page)?.block, page))).collect();
+        pages.sort_unstable_by_key(|(block, _)| std::cmp::Reverse(*block));
+        tail.pages = pages.into_iter().map(|(_, page)| page).collect();
+        let mut node = Some(NodeId { level: 0, index: 0 });
+        while let Some(from) = node {
+            let mut budget = Budget::new();
+            budget.spend(NODES_AT_ONCE * STEPS_A_NODE);
+            node = self.versions.metadata().lock().map.mark_nodes_behind(tail.end, from, NODES_AT_ONCE);
+        }
+        Some(tail)
+    }
+
+    /// The place of a page, if it is in the end of the file.
+    fn place_in(&self, tail: &TailMove, page: PageId) -> Option<Location> {
+        self.versions.pages().place_on_disk(page).filter(|at| at.block >= tail.end)
+    }
+
+    /// Moves the next pages out of the end of the file, at most a megabyte. Returns how many moved; `None` when all are
+    /// done, or no block before the end is free. No checkpoint may be under way; the old blocks are free after the next
+    /// one.
+    ///
+    /// # Errors
+    /// As [`Relocator::defragment`].
+    pub(crate) fn move_tail(&mut self, tail: &mut TailMove) -> Result<Option<u64>> {
+        let now = tail.pages.split_off(tail.pages.len().saturating_sub(self.pages_at_once()));
+        if now.is_empty() {
+            return Ok(None);
+        }
+        // The lowest blocks first: pages that lie in a row stay in that order.
+        let mut found: Vec<(PageId, Location)> =
+            now.into_iter().rev().filter_map(|page| Some((page, self.place_in(tail, page)?))).collect();
+        let (mut moved, mut left) = (0, found.as_mut_slice());
+        let outcome = loop {
+            if left.is_empty() {
+                break Ok(Some(moved));
+            }
+            let Some(row) = self.allocate_before(tail.end, left.len() as u64) else {
+                tail.pages.clear();
+                break Ok((moved > 0).then_some(moved));
+            };
+            let (now, rest) = left.split_at_mut((row.end - row.start) as usize);
+            match self.move_to(row, now) {
+                Ok(of_row) => moved += of_row,
+                Err(error) => break Err(error),
+            }
+            left = rest;
+        };
+        self.pending += moved;
+        self.versions.counters().moved.fetch_add(moved, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Allocates at most `want` blocks beside each other before block `end`; `None` when there is none.
+    fn allocate_before(&mut self, end: BlockId, want: u64) -> Option<Range<u64>> {
+        let want = want.min(self.versions.metadata().spare_blocks(self.versions.frames()));
+        if want == 0 {
+            return None;
+        }
+        let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, ReservationKind::Reserve)?;
+        let row = self.versions.metadata().lock().allocator.allocate_row(want, 1, self.after, 0).ok()?;
+        debug_assert!(row.end <= end.0, "blocks {row:?} lie behind the ceiling");
+        self.after = Some(BlockId(row.end - 1));
+        Some(row)
     }
 
     /// Returns the number of blocks in use, without the old blocks of moved pages.

@@ -1,7 +1,8 @@
-//! Writes pages: out of place, near their old blocks, many in one operation where blocks follow each other; and grows the file.
+//! Writes pages: out of place, near their old blocks, many in one operation where blocks follow each other; and grows
+//! the file.
 //!
-//! A page is written at most once per version: every writing thread holds the write queue, and skips frames that have a place
-//! on disk by then.
+//! A page is written at most once per version: every writing thread holds the write queue, and skips frames that have a
+//! place on disk by then.
 //!
 //! **Locks**: the write queue, before shards and metadata.
 
@@ -40,8 +41,8 @@ struct PinnedFrame {
     item: DirtyPage,
 }
 
-// SAFETY: the frame was pinned when this was made and is unpinned when it is dropped; a pinned frame is not recycled, so its
-// bytes stay in place and unchanged. They lie in a region, so moving this moves none of them.
+// SAFETY: the frame was pinned when this was made and is unpinned when it is dropped; a pinned frame is not recycled,
+// so its bytes stay in place and unchanged. They lie in a region, so moving this moves none of them.
 unsafe impl StableBytes for PinnedFrame {
     fn bytes(&self) -> &[u8] {
         // SAFETY: as above; the slice is bound to `&self`.
@@ -228,6 +229,40 @@ impl Writer {
     /// Any error of the disk other than being full.
     pub(crate) fn grow(&self) -> Result<bool> {
         self.grow_by(&mut self.lock())
+    }
+
+    /// Gives the free end of the file back to the file system, but for the blocks that are kept free for deletes,
+    /// dropped tables and checkpoints. Returns by how many bytes the file became shorter: zero when that would be less
+    /// than `least_bytes`. Blocks.
+    ///
+    /// A block is free only after both superblocks, durably, name a state without it. So whichever of the two an
+    /// opening reads, and whether or not a power cut undoes the cut, no block that it names is missing.
+    ///
+    /// # Errors
+    /// The error of the disk: the file has its old length.
+    pub(crate) fn cut_free_end(&self, least_bytes: u64) -> Result<u64> {
+        let page_bytes = self.versions.frames().page_bytes() as u64;
+        // No write is under way while this is held, and the file does not grow.
+        let mut queue = self.lock();
+        while self.versions.metadata().lock().allocator.forget_empty_end() {}
+        let (from, to) = {
+            let mut metadata = self.versions.metadata().lock();
+            let kept = self.versions.metadata().blocks_kept_free(self.versions.frames(), &metadata);
+            let needed =
+                metadata.allocator.used_blocks() + self.versions.metadata().promised(self.versions.frames(), &metadata);
+            let end = (needed + kept).next_multiple_of(GROUP_BLOCKS).max(metadata.allocator.end_block());
+            let (from, to) = (queue.file_bytes(), end * page_bytes);
+            if from < to + least_bytes.max(1) {
+                return Ok(0);
+            }
+            metadata.allocator.set_backed(end);
+            (from, to)
+        };
+        let outcome = queue.cut(to);
+        if !matches!(outcome, Ok(true)) {
+            self.versions.metadata().lock().allocator.set_backed(from / page_bytes);
+        }
+        Ok(if outcome? { from - to } else { 0 })
     }
 
     /// Allocates the missing blocks of the file's last, incomplete group on disk, or marks them as used when the disk

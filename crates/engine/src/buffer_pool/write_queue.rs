@@ -1,6 +1,7 @@
-//! The queue of writes: runs operations to their end, and makes the file longer.
+//! The queue of writes: runs operations to their end, and makes the file longer and shorter.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Op, OpKind};
@@ -17,14 +18,15 @@ const GROW: &str = "grow the data file";
 /// The queue for writes, and the length of the data file.
 pub(super) struct WriteQueue {
     queue: Box<dyn Queue>,
+    disk: Arc<dyn Disk>,
     file_bytes: u64,
     may_preallocate: bool,
 }
 
 impl WriteQueue {
-    pub(super) fn new(queue: Box<dyn Queue>, disk: &dyn Disk) -> Result<Self> {
+    pub(super) fn new(queue: Box<dyn Queue>, disk: &Arc<dyn Disk>) -> Result<Self> {
         let file_bytes = disk.len_bytes().map_err(|error| Error::from_io("ask the data file's length", error))?;
-        Ok(Self { queue, file_bytes, may_preallocate: true })
+        Ok(Self { queue, disk: Arc::clone(disk), file_bytes, may_preallocate: true })
     }
 
     /// Returns the length of the data file in bytes.
@@ -51,8 +53,8 @@ impl WriteQueue {
         let mut waiting: VecDeque<Op> =
             ops.into_iter().enumerate().map(|(index, (offset, kind))| Op::new(index as u64, offset, kind)).collect();
         let mut done = Vec::new();
-        // After a failed wait some operations may be left: their writes must not come after new writes in the same place, and
-        // their tokens are those of other operations.
+        // After a failed wait some operations may be left: their writes must not come after new writes in the same
+        // place, and their tokens are those of other operations.
         while self.queue.in_flight() > 0 {
             self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for earlier writes", error))?;
             done.clear();
@@ -74,6 +76,21 @@ impl WriteQueue {
             }
         }
         Ok(())
+    }
+
+    /// Cuts the file at `end_bytes`. False where files cannot be cut. No write is in flight.
+    ///
+    /// # Errors
+    /// The error of the disk: the file has its old length.
+    pub(super) fn cut(&mut self, end_bytes: u64) -> Result<bool> {
+        match self.disk.truncate(end_bytes) {
+            Ok(()) => {
+                self.file_bytes = end_bytes;
+                Ok(true)
+            }
+            Err(error) if error.kind() == IoKind::Unsupported => Ok(false),
+            Err(error) => Err(Error::from_io("make the data file shorter", error)),
+        }
     }
 
     /// Allocates the data file up to `end_bytes`. Returns false when the disk has no room for that.

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Db, TheCore};
 use crate::btree::{Direction, Tree};
@@ -17,6 +17,7 @@ use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
 use crate::format::PageId;
 use crate::pages::{Pages as _, Snapshot as _, Store as _};
+use crate::shrink::ShrinkProgress;
 
 #[cfg(test)]
 mod tests;
@@ -76,6 +77,10 @@ pub struct Compaction {
     pub fragments_before: u64,
     /// Number of fragments in which the examined pages lie afterwards.
     pub fragments_after: u64,
+    /// Pages that were moved from the end of the data file to free blocks before it.
+    pub pages_moved_from_end: u64,
+    /// Bytes of the end of the data file that were given back to the file system.
+    pub bytes_given_back: u64,
 }
 
 impl Compaction {
@@ -138,15 +143,16 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
     for name in block_on(db.snapshot().table_names())? {
         match run.table(&name) {
             Ok(true) => run.found.tables += 1,
-            Ok(false) => break,
+            Ok(false) => return run.ended_early(),
             // The table was dropped meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
     }
     if run.found.pages_moved + run.found.pages_evacuated > 0 {
-        db.owner.checkpoint()?;
+        run.checkpoint()?;
     }
+    run.shorten()?;
     Ok(run.found)
 }
 
@@ -293,6 +299,34 @@ impl CompactionRun<'_> {
         }
         self.checkpoint()?;
         Ok(true)
+    }
+
+    /// Makes the last checkpoint of a compaction that the caller has ended.
+    fn ended_early(self) -> Result<Compaction> {
+        if self.found.pages_moved + self.found.pages_evacuated > 0 {
+            self.db.owner.checkpoint()?;
+        }
+        Ok(self.found)
+    }
+
+    /// Makes the data file as short as it can be.
+    fn shorten(&mut self) -> Result<()> {
+        let Self { db, relocator, pace, found, go_on, .. } = self;
+        let before = *found;
+        let with = |progress: &ShrinkProgress| Compaction {
+            pages_moved_from_end: progress.pages_moved,
+            bytes_given_back: progress.bytes_given_back,
+            ..before
+        };
+        let mut rest = |took: Duration, moved: u64, progress: &ShrinkProgress| {
+            if *pace == Pace::Gentle && moved > 0 {
+                std::thread::sleep(took * 3);
+            }
+            go_on(&with(progress))
+        };
+        let (progress, _) = db.owner.shrinker().shrink(relocator, &mut rest)?;
+        *found = with(&progress);
+        Ok(())
     }
 
     fn rest(&self, since: Instant, moved: u64) {

@@ -20,7 +20,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
-use crate::settings::Settings;
+use crate::settings::{CompactionMode, Settings};
+use crate::shrink::{ShrinkThread, Shrinker};
 use crate::transaction::Commits;
 use crate::transaction::visibility::Visibility;
 
@@ -124,8 +125,8 @@ pub(super) fn create_in(
     open_in(directory, settings, purpose, Some(locks))
 }
 
-/// Opens a database; `locks` are the locks of its creation, if it has just been created. Loads the page table, replays the log, starts the threads.
-/// Blocks.
+/// Opens a database; `locks` are the locks of its creation, if it has just been created. Loads the page table, replays
+/// the log, starts the threads. Blocks.
 pub(super) fn open_in(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
@@ -155,11 +156,22 @@ pub(super) fn open_in(
     let stopped = core.log.clone();
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
     Replay::new(core.clone(), catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes)).run(records)?;
+    let shrinker = Arc::new(Shrinker::new(checkpointer.clone(), pool.clone()));
     let threads = if settings.background_threads {
         let pool_threads = pool.start_background_threads()?;
         let log = core.log.start_writer()?;
         let checkpoints = Background::start(checkpointer.clone())?;
-        Some(Threads { freeing: FreeingThread::start(core.dropped.clone())?, checkpoints, log, pool: pool_threads })
+        let shrinking = match settings.compaction {
+            CompactionMode::Automatic => Some(ShrinkThread::start(Arc::clone(&shrinker), pool.relocator(&*disk)?)?),
+            CompactionMode::Manual => None,
+        };
+        Some(Threads {
+            shrinking,
+            freeing: FreeingThread::start(core.dropped.clone())?,
+            checkpoints,
+            log,
+            pool: pool_threads,
+        })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
         core.waits.make_space_by(Box::new(move |len_bytes| log.make_space(len_bytes, || checkpointer.checkpoint())));
@@ -167,7 +179,7 @@ pub(super) fn open_in(
     };
     let without_threads = threads.is_none();
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
-    let owner = Arc::new(Owner::new((checkpointer, disk, pool), repairs, memory, threads, open_locks));
+    let owner = Arc::new(Owner::new((checkpointer, disk, pool), shrinker, repairs, memory, threads, open_locks));
     if without_threads {
         owner.free_dropped(&core.dropped);
     }

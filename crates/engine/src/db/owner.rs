@@ -1,5 +1,5 @@
-//! The parts of a database besides its core: its threads, its lock, and access to its files. Dropping the owner closes the
-//! database.
+//! The parts of a database besides its core: its threads, its lock, and access to its files. Dropping the owner closes
+//! the database.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,6 +15,7 @@ use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::{CommitSeq, PageId};
 use crate::recovery::Locks;
+use crate::shrink::{ShrinkThread, Shrinker};
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, WalWriter};
 
@@ -26,6 +27,7 @@ pub(super) struct Owner {
     checkpointer: Arc<Checkpointer>,
     disk: Arc<dyn Disk>,
     pool: BufferPool,
+    shrinker: Arc<Shrinker>,
     /// Descriptions of the damage that opening found and repaired.
     repairs: Vec<String>,
     pub(super) memory: Memory,
@@ -61,6 +63,8 @@ pub(super) struct Memory {
 
 /// The background threads of a database. See [`end_threads`] for the order in which they end.
 pub(super) struct Threads {
+    /// None where the settings leave compaction to the application.
+    pub(super) shrinking: Option<ShrinkThread>,
     pub(super) freeing: FreeingThread,
     pub(super) checkpoints: Background,
     pub(super) log: WalWriter,
@@ -70,17 +74,18 @@ pub(super) struct Threads {
 impl Owner {
     pub(super) fn new(
         (checkpointer, disk, pool): (Arc<Checkpointer>, Arc<dyn Disk>, BufferPool),
+        shrinker: Arc<Shrinker>,
         repairs: Vec<String>,
         memory: Memory,
         threads: Option<Threads>,
         locks: OpenLocks,
     ) -> Self {
         let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
-        Self { checkpointer, disk, pool, repairs, memory, threads, freeing, locks: Some(locks), process }
+        Self { checkpointer, disk, pool, shrinker, repairs, memory, threads, freeing, locks: Some(locks), process }
     }
 
-    /// Notes that the database is open for as long as this owner lives, and returns the source of guards for work that may
-    /// outlive its handles.
+    /// Notes that the database is open for as long as this owner lives, and returns the source of guards for work that
+    /// may outlive its handles.
     pub(super) fn guards(self: &Arc<Self>) -> Option<Keep> {
         let locks = self.locks.as_ref()?;
         let weak: Weak<Self> = Arc::downgrade(self);
@@ -145,6 +150,11 @@ impl Owner {
         self.checkpointer.evacuate(relocator, evacuation)
     }
 
+    /// Returns what makes the data file shorter.
+    pub(super) fn shrinker(&self) -> &Shrinker {
+        &self.shrinker
+    }
+
     /// Returns the descriptions of repaired damage: see [`super::Stats::repairs`].
     pub(super) fn repairs(&self) -> &[String] {
         &self.repairs
@@ -190,14 +200,16 @@ impl Drop for Owner {
     }
 }
 
-/// Ends the threads of a database, in this order. First comes the thread that frees pages, because it needs log space,
-/// which checkpoints free; then the checkpoint thread, so that the last checkpoint is the only one. Last comes the log,
-/// which keeps the commits that the checkpoint could not take over.
+/// Ends the threads of a database, in this order. First comes the thread that shrinks the data file, which makes
+/// checkpoints; then the thread that frees pages, because it needs log space, which checkpoints free; then the
+/// checkpoint thread, so that the last checkpoint is the only one. Last comes the log, which keeps the commits that the
+/// checkpoint could not take over.
 ///
 /// # Errors
 /// The error of the checkpoint. The threads end all the same.
 fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
-    let Threads { freeing, checkpoints, log, pool } = threads;
+    let Threads { shrinking, freeing, checkpoints, log, pool } = threads;
+    drop(shrinking);
     drop(freeing);
     drop(checkpoints);
     let outcome = checkpointer.checkpoint_before_closing();

@@ -6,6 +6,7 @@ use super::Db;
 use crate::buffer_pool::PoolStats;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
+pub use crate::shrink::{ShrinkEnding, ShrinkStats};
 pub use crate::transaction::precedence::TransactionStats;
 use crate::wal::LogStats;
 
@@ -41,12 +42,13 @@ pub struct Stats {
     pub transactions: TransactionStats,
     /// The value of the setting [`Settings::cache_bytes`](crate::settings::Settings::cache_bytes).
     pub cache_bytes: u64,
-    /// Memory that the database takes for itself now, in bytes: the pool with its page table, log buffers and the list of recent
-    /// commits, the last two as when they are full.
+    /// Memory that the database takes for itself now, in bytes: the pool with its page table, log buffers and the list
+    /// of recent commits, the last two as when they are full.
     pub memory_bytes: u64,
-    /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. The page table takes some 16 bytes of memory
-    /// for each page, and is all in memory: it can outgrow the setting while the database is filled, and when it is opened the smallest
-    /// pool that works comes on top. A larger `cache_bytes` at the next opening gives the pool its memory back.
+    /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. The page table takes some 16
+    /// bytes of memory for each page, and is all in memory: it can outgrow the setting while the database is filled,
+    /// and when it is opened the smallest pool that works comes on top. A larger `cache_bytes` at the next opening
+    /// gives the pool its memory back.
     pub memory_over_bytes: u64,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
@@ -56,6 +58,8 @@ pub struct Stats {
     /// Number of pages of dropped tables that could not be read when they were to be freed, since the database was
     /// opened. They do no harm; pages that only they refer to stay in use, and a backup leaves them out.
     pub dropped_pages_unreadable: u64,
+    /// The compaction that the database makes by itself, and the passes of [`Db::compact`] over the end of the file.
+    pub compaction: ShrinkStats,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
     /// Damage that was found when the database was opened and has been repaired without loss: a superblock, with the
@@ -81,6 +85,7 @@ pub(super) fn stats(db: &Db) -> Stats {
         transactions: db.core.commits.precedence().stats(),
         recent_commits_bytes: db.core.commits.recent_bytes() as u64,
         dropped_pages_unreadable: db.core.dropped.damaged(),
+        compaction: db.owner.shrinker().stats(),
         visible_commit: db.core.store.visible(),
         repairs: db.owner.repairs().to_vec(),
     }

@@ -1,5 +1,6 @@
 //! Compaction moves pages next to each other, readers see no difference, and the file stays within its bound.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::task::{Context, Waker};
 
@@ -10,6 +11,7 @@ use super::*;
 use crate::db::Table;
 use crate::pages::Durability;
 use crate::settings::Settings;
+use crate::shrink::ShrinkEnding;
 use crate::{Batch, blocking};
 
 const KEYS: u32 = 30_000;
@@ -62,6 +64,22 @@ impl ScatteredTable {
                 let value = vec![stamp; self.rows[&key].len()];
                 batch.put(&self.table, &key, &value);
                 self.rows.insert(key, value);
+            }
+            self.db.write(batch, Durability::Sync).unwrap();
+            self.db.checkpoint().unwrap();
+        }
+    }
+
+    /// Deletes random keys until a tenth is left, with a few checkpoints in between.
+    fn delete_nine_of_ten(&mut self) {
+        let mut keys: Vec<Vec<u8>> = self.rows.keys().cloned().collect();
+        self.random.shuffle(&mut keys);
+        keys.truncate(keys.len() / 10 * 9);
+        for part in keys.chunks(500) {
+            let mut batch = Batch::new();
+            for key in part {
+                batch.delete(&self.table, key);
+                self.rows.remove(key);
             }
             self.db.write(batch, Durability::Sync).unwrap();
             self.db.checkpoint().unwrap();
@@ -174,6 +192,118 @@ fn repeated_compactions_keep_the_file_within_its_bound_and_use_freed_blocks() {
     }
     assert!(scattered.pages_in_a_row() > 30.0);
     scattered.check();
+}
+
+#[test]
+fn after_most_rows_were_deleted_the_file_becomes_as_short_as_what_is_left() {
+    let mut scattered = ScatteredTable::loaded(100);
+    let before = scattered.world.read_file("data").unwrap().len() as u64;
+    scattered.delete_nine_of_ten();
+    let (live, end) = scattered.blocks();
+    let found = scattered.compact();
+    let after = scattered.world.read_file("data").unwrap().len() as u64;
+    assert!(end > 3 * live, "the premise: {live} blocks in use, {end} in the file");
+    assert_eq!(found.bytes_given_back, before - after, "{found:?}");
+    let (live, end) = scattered.blocks();
+    assert!(end <= live + live / 16 + 4 * 256, "{live} blocks in use, {end} in the file");
+    assert_eq!(after, end * 512, "no more than the blocks that are kept free for deletes");
+    scattered.check();
+    assert_eq!(scattered.compact().bytes_given_back, 0, "a short file stays as it is");
+    // It grows again.
+    let more: Vec<_> = (0..5000).map(|number| (key_of(KEYS + number), vec![1; 100])).collect();
+    for part in more.chunks(500) {
+        let mut batch = Batch::new();
+        for (key, value) in part {
+            batch.put(&scattered.table, key, value);
+        }
+        scattered.db.write(batch, Durability::Sync).unwrap();
+    }
+    scattered.rows.extend(more);
+    scattered.db.checkpoint().unwrap();
+    assert!(scattered.blocks().1 > end);
+    scattered.check();
+}
+
+#[test]
+fn a_snapshot_keeps_its_blocks_until_it_ends_and_the_file_becomes_shorter_afterwards() {
+    let mut scattered = ScatteredTable::loaded(100);
+    let (held, then) = (scattered.db.snapshot(), scattered.rows.clone());
+    scattered.delete_nine_of_ten();
+    let first = scattered.compact();
+    let seen: BTreeMap<_, _> = held.range::<&[u8]>(&scattered.table, ..).unwrap().map(Result::unwrap).collect();
+    assert!(seen == then, "the snapshot has changed");
+    drop(held);
+    let second = scattered.compact();
+    assert!(first.bytes_given_back > 0 && second.bytes_given_back > 0, "{first:?}, then {second:?}");
+    let (live, end) = scattered.blocks();
+    assert!(end <= live + live / 16 + 4 * 256, "{live} blocks in use, {end} in the file");
+    scattered.check();
+}
+
+#[test]
+fn a_snapshot_whose_pages_lie_at_the_end_of_the_file_is_named_as_the_reason_for_its_length() {
+    let mut scattered = ScatteredTable::loaded(100);
+    // Each page gets a new place behind the first ones.
+    let pages = scattered.db.snapshot();
+    scattered.rewrite(7500);
+    drop(pages);
+    scattered.db.checkpoint().unwrap();
+    let (held, seen) = (scattered.db.snapshot(), scattered.db.stats().visible_commit);
+    scattered.delete_nine_of_ten();
+    scattered.compact();
+    let ending = scattered.db.stats().compaction.last_ending;
+    assert!(matches!(ending, Some(ShrinkEnding::HeldBy { commit, .. }) if commit == seen), "{ending:?}");
+    drop(held);
+    assert!(scattered.compact().bytes_given_back > 0);
+    assert_eq!(scattered.db.stats().compaction.last_ending, Some(ShrinkEnding::Done));
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_making_the_file_shorter_loses_nothing() {
+    let mut scattered = ScatteredTable::loaded(100);
+    scattered.delete_nine_of_ten();
+    let ScatteredTable { world, db, table, rows, .. } = scattered;
+    drop((table, db));
+    let more: Vec<_> = (0..300).map(|number| (key_of(KEYS + number), vec![1; 100])).collect();
+    // Returns the number of events of the compaction, and whether the later commit was acknowledged.
+    let run = |world: &SimWorld| {
+        let directory: Arc<dyn Directory> = world.directory();
+        let (first, compacted, is_saved) = (world.events(), Cell::new(0), Cell::new(false));
+        let outcome = blocking::Db::open_in(&directory, &settings(2 << 20)).and_then(|db| {
+            db.compact(Pace::Full, |_| true)?;
+            compacted.set(world.events() - first);
+            // The file grows again.
+            let (table, mut batch) = (db.table("t")?, Batch::new());
+            for (key, value) in &more {
+                batch.put(&table, key, value);
+            }
+            db.write(batch, Durability::Sync)?;
+            is_saved.set(true);
+            db.checkpoint()
+        });
+        assert!(outcome.is_ok() || world.is_cut(), "{outcome:?}");
+        (compacted.get(), is_saved.get())
+    };
+    let whole = world.restart(1);
+    let (compacted, _) = run(&whole);
+    assert!(compacted > 100 && whole.stats().truncate_count == 1, "the premise");
+    let last = 100;
+    let cuts = (0..compacted - 20).step_by(compacted as usize / 100).chain(compacted - 20..compacted + last);
+    for (seed, event) in cuts.enumerate() {
+        // Every second world undoes at a power cut what was not synced, in the worst way.
+        let options = if seed % 2 == 0 { SimOptions::adversarial() } else { SimOptions::calm() };
+        let world = world.restart_with(seed as u64, options);
+        world.cut_after(world.events() + event);
+        let (_, is_saved) = run(&world);
+        let directory: Arc<dyn Directory> = world.restart(seed as u64 + 1).directory();
+        let db = blocking::Db::open_in(&directory, &settings(2 << 20)).unwrap();
+        let table = db.table("t").unwrap();
+        let found: BTreeMap<_, _> = table.range::<&[u8]>(..).map(Result::unwrap).collect();
+        let with_more = || rows.clone().into_iter().chain(more.iter().cloned()).collect();
+        assert!(found == with_more() || (found == rows && !is_saved), "content has changed after event {event}");
+        let problems = db.verify().unwrap().problems;
+        assert!(problems.is_empty(), "event {event}: {problems:?}");
+    }
 }
 
 #[test]

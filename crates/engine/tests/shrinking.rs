@@ -1,0 +1,84 @@
+//! The data file of a database in use becomes shorter by itself when most of its rows were deleted.
+//!
+//! No test here measures time: each waits until the file is short, and hangs where it never is.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use nofault::settings::{CompactionMode, Settings};
+use nofault::{Batch, Durability, blocking};
+
+const ROWS: u32 = 60_000;
+/// One of so many rows stays.
+const STAYING: u32 = 10;
+
+fn settings(compaction: CompactionMode) -> Settings {
+    Settings { cache_bytes: 4 << 20, log_bytes: 4 << 20, compaction, ..Settings::default() }
+}
+
+fn value_of(key: u32) -> Vec<u8> {
+    vec![key as u8; 300]
+}
+
+/// A database with a table from which nine of ten rows were deleted.
+fn mostly_deleted(folder: &Path, compaction: CompactionMode) -> blocking::Db {
+    let db = blocking::Db::create(folder, &settings(compaction)).unwrap();
+    let table = db.create_table("t").unwrap();
+    table.bulk_load((0..ROWS).map(|key| (key.to_be_bytes(), value_of(key)))).unwrap();
+    let deleted: Vec<u32> = (0..ROWS).filter(|key| key % STAYING != 0).collect();
+    for part in deleted.chunks(1000) {
+        let mut batch = Batch::new();
+        for key in part {
+            batch.delete(&table, key.to_be_bytes());
+        }
+        db.write(batch, Durability::Deferred).unwrap();
+    }
+    db.checkpoint().unwrap();
+    db
+}
+
+fn data_bytes(folder: &Path) -> u64 {
+    std::fs::metadata(folder.join("data")).unwrap().len()
+}
+
+fn check(db: &blocking::Db) {
+    let rows: Vec<_> = db.table("t").unwrap().range::<&[u8]>(..).map(Result::unwrap).collect();
+    let kept = (0..ROWS).step_by(STAYING as usize).map(|key| (key.to_be_bytes().to_vec(), value_of(key)));
+    assert!(rows.into_iter().eq(kept), "the content has changed");
+    let problems = db.verify().unwrap().problems;
+    assert!(problems.is_empty(), "{problems:?}");
+}
+
+#[test]
+fn a_file_of_which_most_is_free_becomes_short_by_itself_while_it_is_read_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let db = mostly_deleted(&path, CompactionMode::Automatic);
+    let table = db.table("t").unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    while data_bytes(&path) > 8 << 20 || db.stats().compaction.bytes_given_back < 8 << 20 {
+        let key = random.u32(..ROWS / STAYING) * STAYING;
+        table.put(key.to_be_bytes(), value_of(key)).unwrap();
+        assert_eq!(table.get(key.to_be_bytes()).unwrap(), Some(value_of(key)));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    check(&db);
+    drop((table, db));
+    check(&blocking::Db::open(&path, &settings(CompactionMode::Automatic)).unwrap());
+}
+
+#[test]
+fn with_manual_compaction_the_file_keeps_its_length_until_it_is_compacted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let db = mostly_deleted(&path, CompactionMode::Manual);
+    let before = data_bytes(&path);
+    db.checkpoint().unwrap();
+    assert_eq!((data_bytes(&path), db.stats().compaction.passes), (before, 0));
+    let found = db.compact(nofault::db::Pace::Full, |_| true).unwrap();
+    assert_eq!(data_bytes(&path), before - found.bytes_given_back);
+    assert!(data_bytes(&path) < 8 << 20, "{found:?}");
+    check(&db);
+}
