@@ -1,7 +1,6 @@
-//! Epoch reclamation: collects the frames and versions that no reader can reach any more, once the epoch guards that were
-//! pinned while one could are gone.
+//! Epoch reclamation: collects the frames and versions that no reader can reach any more, once the epoch guards that
+//! were pinned while one could are gone.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_epoch::Guard;
@@ -11,8 +10,8 @@ use super::epochs::Epochs;
 use super::registry::SupersededVersion;
 use crate::budget::Budget;
 
-/// Number of retired versions that may pile up before a committing thread drops them, and of deferred items before it
-/// flushes the deferred calls.
+/// Number of retired versions that may pile up before a committing thread drops them, and of retired items that wait to
+/// be deferred together.
 pub(super) const RETIRED_MAX: usize = 64;
 /// Budget steps that dropping a version takes; `STEPS_A_FRAME` is the same for recycling a frame.
 const STEPS_A_VERSION: usize = 4;
@@ -32,8 +31,24 @@ pub(super) struct Reclamation {
 struct RetiredItems {
     /// The lists. No other lock is taken while this lock is held.
     lists: Mutex<RetiredLists>,
-    /// Number of retired frames and versions that deferred calls have not added yet.
-    pending: AtomicUsize,
+    /// Frames and versions that are to be deferred together. A deferred call stays in the list of the thread that
+    /// deferred it until that thread flushes it, and no other thread can run it: a thread that commits no more would
+    /// keep what it has retired, and the blocks of these versions, for good. No other lock is taken while this lock is
+    /// held.
+    waiting: Mutex<WaitingItems>,
+}
+
+/// Retired frames and versions that no call has been deferred for yet.
+#[derive(Default)]
+struct WaitingItems {
+    frames: Vec<u32>,
+    versions: Vec<SupersededVersion>,
+}
+
+impl WaitingItems {
+    fn len(&self) -> usize {
+        self.frames.len() + self.versions.len()
+    }
 }
 
 /// Retired frames and versions that no reader can reach any more.
@@ -53,8 +68,9 @@ impl Reclamation {
         self.epochs.pin()
     }
 
-    /// Advances the epoch as far as pinned guards allow, so that deferred calls run.
+    /// Advances the epoch as far as pinned guards allow, so that all items that no guard protects can be taken.
     pub(super) fn help(&self) {
+        self.defer(std::mem::take(&mut *self.retired.lock_waiting()));
         for _ in 0..FLUSHES {
             self.epochs.pin().flush();
         }
@@ -62,34 +78,44 @@ impl Reclamation {
 
     /// Retires frames that cannot be found any more: they can be recycled once all guards that are pinned now are gone.
     pub(super) fn retire_frames(&self, frames: Vec<u32>) {
-        self.after_this_epoch(frames.len(), move |lists| lists.frames.push_all(frames));
+        self.retire(WaitingItems { frames, versions: Vec::new() });
     }
 
     /// Retires versions that no later view requests: they can be dropped once all guards that are pinned now are gone.
     pub(super) fn retire_versions(&self, versions: Vec<SupersededVersion>) {
-        self.after_this_epoch(versions.len(), move |lists| lists.versions.push_all(versions));
+        self.retire(WaitingItems { frames: Vec::new(), versions });
     }
 
-    /// Defers the call of `add`, which adds `count` items, until all guards that are pinned now are gone.
-    fn after_this_epoch(&self, count: usize, add: impl FnOnce(&mut RetiredLists) + Send + 'static) {
-        if count == 0 {
+    fn retire(&self, items: WaitingItems) {
+        if items.len() > RETIRED_MAX {
+            return self.defer(items);
+        }
+        let mut waiting = self.retired.lock_waiting();
+        waiting.frames.extend(items.frames);
+        waiting.versions.extend(items.versions);
+        if waiting.len() > RETIRED_MAX {
+            let items = std::mem::take(&mut *waiting);
+            drop(waiting);
+            self.defer(items);
+        }
+    }
+
+    /// Adds items to the lists once all guards that are pinned now are gone.
+    fn defer(&self, items: WaitingItems) {
+        if items.len() == 0 {
             return;
         }
         let retired = Arc::downgrade(&self.retired);
-        let pending = self.retired.pending.fetch_add(count, Ordering::Relaxed) + count;
         let guard = self.epochs.pin();
         guard.defer(move || {
             // Only adds the items to a list, because this may run under any lock that the thread holds.
             if let Some(retired) = retired.upgrade() {
-                retired.pending.fetch_sub(count, Ordering::Relaxed);
-                add(&mut retired.lock());
+                let mut lists = retired.lock();
+                lists.frames.push_all(items.frames);
+                lists.versions.push_all(items.versions);
             }
         });
-        if pending > RETIRED_MAX {
-            // Without a flush the call would stay in this thread's own list until the thread has deferred some dozens more; no
-            // other thread can run it, and each of many committing threads would keep some dozens of groups of dead versions.
-            guard.flush();
-        }
+        guard.flush();
     }
 
     /// Takes some of the retired frames and versions, as many as one budget allows to recycle.
@@ -131,5 +157,9 @@ impl Reclamation {
 impl RetiredItems {
     fn lock(&self) -> MutexGuard<'_, RetiredLists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_waiting(&self) -> MutexGuard<'_, WaitingItems> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
