@@ -20,7 +20,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
@@ -44,6 +44,19 @@ use crate::wal::Log;
 const BATCH: usize = 512;
 /// Number of changed pages that a checkpoint examines, and writes if they are dirty, at a time.
 const PAGES_AT_ONCE: usize = 2048;
+
+/// A checkpoint is made when so many blocks wait for one to be free: this share of the others, as a divisor, but at
+/// least `DEFERRED_BLOCKS`. Meanwhile the file is larger by that share.
+const DEFERRED_SHARE: u64 = 8;
+const DEFERRED_BLOCKS: u64 = 4096;
+/// Times between two looks at whether a checkpoint is due: usually, when many blocks wait for one, and after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// Time without commits after which a checkpoint is made and the log's file becomes as short as it can be.
+const IDLE: Duration = Duration::from_secs(10);
+/// Share of the blocks in use, as a divisor, beyond which the log's file becomes shorter when the database is closed.
+const LOG_SHARE: u64 = 16;
 
 /// Makes checkpoints of one database.
 pub(crate) struct Checkpointer {
@@ -94,12 +107,29 @@ impl Checkpointer {
             let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
             !self.log.has_records() && self.pool.visible() <= current.commit
         };
-        if is_saved { Ok(()) } else { self.checkpoint().map(drop) }
+        if !is_saved {
+            self.checkpoint()?;
+        }
+        // Otherwise the log of a small database that has seen a large commit would stay for good.
+        if self.log.stats().file_bytes > self.used_bytes() / LOG_SHARE {
+            self.log.shrink_to_least();
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of the data file in use.
+    fn used_bytes(&self) -> u64 {
+        self.pool.metadata().lock().allocator.used_blocks() * self.pool.page_bytes() as u64
     }
 
     /// Sets the notifier of the thread that is to be woken after each checkpoint. Only the first call has an effect.
     pub(crate) fn notify_after_checkpoints(&self, notifier: Arc<Notifier>) {
         let _ = self.after.set(notifier);
+    }
+
+    /// Makes the log's file as short as its records allow: the database is idle. See [`Log::shrink_to_least`]. Blocks.
+    fn shrink_idle_log(&self) {
+        self.log.shrink_to_least();
     }
 
     /// Gives back the part of the log's file beyond its setting, if a checkpoint has freed it. See [`Log::shrink`].
@@ -149,6 +179,7 @@ impl Checkpointer {
         // Done before the next checkpoint begins, which adds to the blocks that `checkpoint_durable` frees and has a
         // later anchor.
         self.log.recycle(anchor);
+        self.log.set_usual_bytes(self.used_bytes());
         self.made.fetch_add(1, Ordering::Relaxed);
         if let Some(after) = self.after.get() {
             after.notify();
@@ -220,11 +251,16 @@ impl Checkpointer {
         if self.pool.has_many_changed() {
             return true;
         }
-        let blocks = {
-            let metadata = self.pool.metadata().lock();
-            (metadata.allocator.deferred_blocks(), metadata.allocator.used_blocks())
-        };
-        self.log.wants_checkpoint() || (blocks.0 > 4096 && blocks.0 > blocks.1 / 4)
+        self.log.wants_checkpoint() || self.deferred_share() >= 1.0
+    }
+
+    /// Returns the number of blocks that wait for a checkpoint to be free, as a share of the number for which one is
+    /// made.
+    fn deferred_share(&self) -> f64 {
+        let metadata = self.pool.metadata().lock();
+        let deferred = metadata.allocator.deferred_blocks();
+        let live = metadata.allocator.used_blocks() - deferred;
+        deferred as f64 / (live / DEFERRED_SHARE).max(DEFERRED_BLOCKS) as f64
     }
 
     /// Brings the checkpoint's page table to the state of `commit`, and writes the pages that are only in memory. Takes
@@ -383,13 +419,17 @@ impl Background {
         let stop = Arc::new(AtomicBool::new(false));
         let (heard, stopped) = (Arc::clone(&notifier), Arc::clone(&stop));
         let work = move || {
-            let mut pause = Duration::from_secs(1);
+            let mut pause = PAUSE;
+            let mut idle = IdleTime::new(checkpointer.pool.visible());
             while !stopped.load(Ordering::SeqCst) {
-                heard.wait(None, Some(pause));
-                if !stopped.load(Ordering::SeqCst) && checkpointer.is_due() {
+                let is_near = checkpointer.deferred_share() >= 0.25;
+                heard.wait(None, Some(if is_near { pause.min(SHORT_PAUSE) } else { pause }));
+                let is_idle = idle.is_over(checkpointer.pool.visible());
+                let is_due = checkpointer.is_due() || (is_idle && checkpointer.log.has_records());
+                if !stopped.load(Ordering::SeqCst) && is_due {
                     let begun = checkpointer.log.checkpoint_begins();
                     let outcome = checkpointer.checkpoint();
-                    pause = Duration::from_secs(if outcome.is_err() { 5 } else { 1 });
+                    pause = if outcome.is_err() { PAUSE_AFTER_FAILURE } else { PAUSE };
                     if outcome.is_ok() {
                         checkpointer.log.checkpoint_made(begun);
                     } else if let Err(error) = outcome {
@@ -400,11 +440,35 @@ impl Background {
                     }
                 }
                 // Done in each round, because another thread may have kept the log from shrinking in the last one.
-                checkpointer.shrink_log();
+                if is_idle {
+                    checkpointer.shrink_idle_log();
+                } else {
+                    checkpointer.shrink_log();
+                }
             }
         };
         let thread = background::start("nofault-ckpt", work)?;
         Ok(Self { notifier, stop, thread: Some(thread) })
+    }
+}
+
+/// Measures how long no commit has become visible.
+struct IdleTime {
+    visible: CommitSeq,
+    since: Instant,
+}
+
+impl IdleTime {
+    fn new(visible: CommitSeq) -> Self {
+        Self { visible, since: Instant::now() }
+    }
+
+    /// Returns whether no commit has become visible for [`IDLE`]; `visible` is the newest one.
+    fn is_over(&mut self, visible: CommitSeq) -> bool {
+        if visible != self.visible {
+            *self = Self::new(visible);
+        }
+        self.since.elapsed() >= IDLE
     }
 }
 

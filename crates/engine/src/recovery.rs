@@ -260,7 +260,8 @@ pub(crate) fn open(
     // them, for its records.
     let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
     let log = Log::open_to_grow(&*log_disk, &open_file(LOG)?, options, recovered)?;
-    // A process that created or moved the files may have ended before their names were durable. Nothing is acknowledged until they are.
+    // A process that created or moved the files may have ended before their names were durable. Nothing is acknowledged
+    // until they are.
     directory.sync().map_err(|error| Error::from_io("sync the folder", error))?;
     let repairs = in_force.repairs.clone();
     let superblock = in_force.make_durable(&pool)?;
@@ -315,9 +316,11 @@ fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOpti
     LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: settings.seed }
 }
 
-/// Returns the size of a segment: a sixteenth of the log, between fixed bounds.
+/// Returns the size of a segment: a sixteenth of the log, but 256 KiB at most, because the file of a log has three
+/// segments at least and a small database is to take little space; of logs beyond 256 MiB a 1,024th part.
 fn segment_bytes_for(log_bytes: u64) -> u64 {
-    (log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+    let most = (log_bytes / 1024).next_power_of_two().clamp(256 << 10, SEGMENT_BYTES_MAX);
+    (log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, most)
 }
 
 /// Reads the blocks from which recovery starts: superblocks and page table.

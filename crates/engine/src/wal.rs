@@ -5,9 +5,9 @@
 //! thread with one system call. More than one group of fragments goes out as a few groups in flight. A thread that
 //! waits for its own commit becomes the leader if there is none. When that commit is durable it first wakes the next
 //! leader, then the threads and tasks of the other commits in its groups. For tasks and for deferred commits the WAL
-//! writer thread (`background_writer`) is the leader. Commits are acknowledged in the order of the log, in whatever order the
-//! writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint
-//! are used again.
+//! writer thread (`background_writer`) is the leader. Commits are acknowledged in the order of the log, in whatever
+//! order the writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last
+//! checkpoint are used again.
 //!
 //! Invariants:
 //! 1. A commit is reported durable only when its group and every group before it are durable.
@@ -17,14 +17,14 @@
 //!    thread, or the WAL writer (`waiting::WriterDuties`). A leader that stops wakes a waiting thread or notifies the
 //!    WAL writer. `leadership` changes under the same lock as the list of waiters, so no thread can go to sleep between
 //!    the check and the change.
-//! 5. No two openings of a log write the same group: each opening has its own number (`number_of_opening`). If a
-//!    power cut loses a group and keeps the next one, the kept group can only continue the lost group, never the
-//!    group that is later written in its place.
-//! 6. A waiting thread is woken only to become the leader, because its commit is durable and visible, because there
-//!    is free log space for it, or because there will be none.
+//! 5. No two openings of a log write the same group: each opening has its own number (`number_of_opening`). If a power
+//!    cut loses a group and keeps the next one, the kept group can only continue the lost group, never the group that
+//!    is later written in its place.
+//! 6. A waiting thread is woken only to become the leader, because its commit is durable and visible, because there is
+//!    free log space for it, or because there will be none.
 //! 7. Every acknowledged commit is soon recorded as durable by a later group: the next one, or an empty *closing
-//!    group*. A closing group is written when the log is synced or closed, and by the WAL writer after a period
-//!    without writes; never on account of another closing group.
+//!    group*. A closing group is written when the log is synced or closed, and by the WAL writer after a period without
+//!    writes; never on account of another closing group.
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
@@ -71,6 +71,8 @@ pub(crate) const GROUPS_IN_FLIGHT_BYTES: usize = GROUP_BYTES_MAX * GROUPS_IN_FLI
 /// Smallest size of a segment: a few groups.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
 
+/// Least usual size of a log: see [`Log::set_usual_bytes`].
+const USUAL_BYTES_MIN: u64 = 64 << 20;
 /// Largest size of a segment. The preparation of a segment occasionally delays a commit, and this bounds the delay.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
@@ -127,6 +129,8 @@ struct LogCore {
     /// Length in bytes of the file's segments. Can be read without the writer's lock, which a leader holds as long as
     /// there are groups to write.
     file_bytes: AtomicU64,
+    /// See [`Log::set_usual_bytes`].
+    usual_bytes: AtomicU64,
     /// Notifies the thread that makes checkpoints.
     pressure: Arc<Notifier>,
     counts: Counts,
@@ -283,6 +287,7 @@ impl Log {
             afterwards: OnceLock::new(),
             durable: AtomicU64::new(0),
             file_bytes,
+            usual_bytes: AtomicU64::new(u64::MAX),
             pressure: Arc::new(Notifier::new()?),
             counts: Counts::default(),
         })))
@@ -306,8 +311,8 @@ impl Log {
         self.0.lock().leadership
     }
 
-    /// Returns the notifier that is signalled when [`Log::wants_checkpoint`] may have become true or a caller has begun to
-    /// wait for a checkpoint.
+    /// Returns the notifier that is signalled when [`Log::wants_checkpoint`] may have become true or a caller has begun
+    /// to wait for a checkpoint.
     pub(crate) fn pressure(&self) -> Arc<Notifier> {
         Arc::clone(&self.0.pressure)
     }
@@ -408,11 +413,18 @@ impl Log {
         !state.pending.is_empty() || state.content_sequence > state.anchor.sequence
     }
 
-    /// Returns whether a checkpoint is due: the log holds more than half of its allowed size, or the file could not
-    /// grow.
+    /// Sets the size beyond half of which the log wants a checkpoint, if it is smaller than the setting: a log many
+    /// times as large as the data would make the database large and its opening slow.
+    pub(crate) fn set_usual_bytes(&self, bytes: u64) {
+        self.0
+            .usual_bytes
+            .store(bytes.clamp(USUAL_BYTES_MIN, self.0.options.log_bytes.max(USUAL_BYTES_MIN)), Ordering::Relaxed);
+    }
+
+    /// Returns whether a checkpoint is due: the log holds more than half of its usual size, or the file could not grow.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let state = self.0.lock();
-        let is_pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes || state.growth.failure.is_some();
+        let is_pressed = self.0.is_pressed(&state) || state.growth.failure.is_some();
         state.poisoned.is_none() && is_pressed
     }
 
@@ -472,7 +484,7 @@ impl CommitLog for Log {
         state.pending_bytes += FRAGMENT_HEADER_BYTES + len_bytes;
         state.appended += (FRAGMENT_HEADER_BYTES + len_bytes) as u64;
         let position = LogPosition(state.appended);
-        let pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes;
+        let pressed = self.0.is_pressed(&state);
         let tell = last == Some(Durability::Deferred) && state.writer_duties.defer(position);
         let tell = self.0.grow_ahead(&mut state) || tell;
         drop(state);
@@ -569,6 +581,12 @@ impl LogCore {
     /// Returns whether `len_bytes` more bytes fit into the allowed log size and into the prepared segments.
     fn has_file_space(&self, state: &LogState, len_bytes: usize) -> bool {
         self.has_log_space(state, len_bytes) && self.has_segments(state, len_bytes)
+    }
+
+    /// Returns whether the log holds more than half of its usual size.
+    fn is_pressed(&self, state: &LogState) -> bool {
+        let usual_bytes = self.options.log_bytes.min(self.usual_bytes.load(Ordering::Relaxed));
+        self.live_bytes(state, 0) * 2 > usual_bytes
     }
 
     /// Returns whether `len_bytes` more bytes fit into the allowed log size; if not, only a checkpoint frees space.

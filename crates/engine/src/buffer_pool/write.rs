@@ -22,10 +22,13 @@ use crate::format::{BlockId, Location, Tag};
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Fewest bytes by which the file grows at a time.
+const GROW_BYTES_MIN: u64 = 1 << 20;
+/// Share of its size by which a small file grows at a time, as a divisor, up to `GROW_BYTES`.
+const GROW_SHARE_SMALL: u64 = 4;
 const GROW_BYTES: u64 = 8 << 20;
-/// Share of its size by which the file grows at a time, as a divisor, but at least `GROW_BYTES` and at most
-/// `GROW_BYTES_MAX`. The step is bounded because the file system does no other work for the file meanwhile, and bytes
-/// that it allocates before the disk is full stay allocated.
+/// Share of its size by which a large file grows at a time, as a divisor, but at most `GROW_BYTES_MAX`. The step is
+/// bounded because the file system does no other work for the file meanwhile, and bytes that it allocates before the
+/// disk is full stay allocated.
 const GROW_SHARE: u64 = 16;
 const GROW_BYTES_MAX: u64 = 64 << 20;
 
@@ -293,7 +296,9 @@ impl Writer {
         let group_bytes = page_bytes * GROUP_BLOCKS;
         let from = self.versions.metadata().lock().allocator.backed_end() * page_bytes;
         let room = self.versions.metadata().lock().allocator.blocks_max() * page_bytes - from;
-        let mut step = (from / GROW_SHARE).clamp(GROW_BYTES, GROW_BYTES_MAX).next_multiple_of(group_bytes).min(room);
+        let by_small_share = (from / GROW_SHARE_SMALL).min(GROW_BYTES);
+        let step = (from / GROW_SHARE).max(by_small_share).clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
+        let mut step = step.next_multiple_of(group_bytes).min(room);
         while step >= group_bytes {
             if queue.extend(from + step)? {
                 self.versions.metadata().lock().allocator.set_backed((from + step) / page_bytes);

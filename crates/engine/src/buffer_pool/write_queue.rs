@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 
 /// Number of zero bytes written at a time when the file system cannot allocate space.
 const ZERO_BYTES: usize = 1 << 20;
+/// Alignment of the offset of a direct write on every device, in bytes.
+const WRITE_ALIGNMENT: u64 = 4096;
 /// The action that error messages name.
 const GROW: &str = "grow the data file";
 
@@ -117,6 +119,8 @@ impl WriteQueue {
         }
         // The file system cannot allocate space, so blocks exist only once they are written.
         let failed = |error| Error::from_io(GROW, error);
+        // A file that was cut short outside of the database may end anywhere.
+        let from = from.next_multiple_of(WRITE_ALIGNMENT);
         for offset in (from..end_bytes).step_by(ZERO_BYTES) {
             let len = (end_bytes - offset).min(ZERO_BYTES as u64) as usize;
             let zeroes = IoBuf::zeroed(len, PageKind::Small).map_err(failed)?;

@@ -29,6 +29,9 @@ use crate::pages::{self, LogPosition};
 
 /// Number of zero bytes written at a time when a segment is prepared.
 const ZERO_BYTES: usize = 1 << 20;
+/// Most bytes of segments that are prepared at a time: a quarter of the file, but at least a segment and no more than
+/// this. It bounds the time for which a commit may wait for them.
+const PREPARED_BYTES_MAX: u64 = 16 << 20;
 /// Number of bytes kept free behind the appended records: for a closing group after the last record, and for a group
 /// that a checkpoint may write.
 pub(super) const CLOSING_BYTES: u64 = 2 * LOG_BLOCK_BYTES as u64;
@@ -56,6 +59,8 @@ pub(super) struct Growth {
     pub(super) refused: u64,
     /// Set when, since a checkpoint, the file has more slots than the log needs: see `shrink`.
     pub(super) may_shrink: bool,
+    /// Set while the file is being made as short as its records allow.
+    pub(super) keeps_least: bool,
     /// Set when the next group must be written even without content, because it records the number of slots.
     pub(super) must_state: bool,
 }
@@ -232,7 +237,12 @@ impl LogCore {
         }
     }
 
-    /// Prepares a segment, unless the file has more than `seen` slots by now. Blocks.
+    /// Returns the number of slots that the setting allows, with those reserved for the next checkpoint.
+    pub(super) fn slots_by_setting(&self) -> u64 {
+        self.options.log_bytes.div_ceil(self.options.segment_bytes) + slots_min(self.options.segment_bytes)
+    }
+
+    /// Prepares a segment, or several, unless the file has more than `seen` slots by now. Blocks.
     ///
     /// # Errors
     /// `NoSpace` when the disk is full, or another error of the disk. The log goes on as it is.
@@ -243,7 +253,14 @@ impl LogCore {
             return Ok(());
         }
         let segment_bytes = self.options.segment_bytes;
-        prepare_segment(queue.as_mut(), slots * segment_bytes, segment_bytes).map_err(|error| {
+        let by_share = (slots / 4).min(PREPARED_BYTES_MAX / segment_bytes);
+        let mut more = by_share.min(self.slots_by_setting().saturating_sub(slots)).max(1);
+        let mut prepared = prepare_segments(queue.as_mut(), slots * segment_bytes, more * segment_bytes);
+        if more > 1 && prepared.is_err() {
+            more = 1;
+            prepared = prepare_segments(queue.as_mut(), slots * segment_bytes, segment_bytes);
+        }
+        prepared.map_err(|error| {
             if error.kind() != ErrorKind::NoSpace {
                 return error;
             }
@@ -255,7 +272,7 @@ impl LogCore {
         })?;
         {
             let mut state = self.lock();
-            state.slots += 1;
+            state.slots += more;
             state.growth.ahead_failed = false;
             self.file_bytes.store(state.slots * segment_bytes, Ordering::Relaxed);
         }
@@ -277,22 +294,22 @@ pub(super) fn run(queue: &mut dyn Queue, kind: OpKind, offset: u64) -> std::resu
     Ok(completion.op.kind)
 }
 
-/// Reserves, zeroes and syncs a segment at `offset`.
+/// Reserves, zeroes and syncs `len_bytes` bytes of segments at `offset`.
 ///
 /// # Errors
 /// The error of the disk.
-pub(super) fn prepare_segment(queue: &mut dyn Queue, offset: u64, segment_bytes: u64) -> Result<()> {
+pub(super) fn prepare_segments(queue: &mut dyn Queue, offset: u64, len_bytes: u64) -> Result<()> {
     let failed = |error| Error::from_io("prepare a segment of the log", error);
-    match run(queue, OpKind::Allocate { len_bytes: segment_bytes }, offset) {
+    match run(queue, OpKind::Allocate { len_bytes }, offset) {
         Err(error) if error.kind() != IoKind::Unsupported => return Err(failed(error)),
         // A file system that cannot reserve space grows by the writes below.
         Ok(_) | Err(_) => {}
     }
-    let step = ZERO_BYTES.min(segment_bytes as usize);
+    let step = ZERO_BYTES.min(len_bytes as usize);
     let mut zeroes = IoBuf::zeroed(step, PageKind::Huge).map_err(failed)?;
     let mut written = 0;
-    while written < segment_bytes {
-        let left = (segment_bytes - written) as usize;
+    while written < len_bytes {
+        let left = (len_bytes - written) as usize;
         let part = if left < zeroes.len() { zeroes.split_at(left).0 } else { zeroes };
         let part_len = part.len() as u64;
         match run(queue, OpKind::write(part, false), offset + written).map_err(failed)? {

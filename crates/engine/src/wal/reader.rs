@@ -299,7 +299,7 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
     let failed = |error| Error::from_io("create the log", error);
     let mut queue = disk.queue(&QueueOptions { depth_max: 8, ..QueueOptions::default() }).map_err(failed)?;
     for slot in 0..2 {
-        super::growth::prepare_segment(queue.as_mut(), slot * options.segment_bytes, options.segment_bytes)?;
+        super::growth::prepare_segments(queue.as_mut(), slot * options.segment_bytes, options.segment_bytes)?;
     }
     let mut block = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(failed)?;
     let header = GroupHeader {

@@ -11,6 +11,8 @@ pub(super) struct Segments {
     segment_bytes: u64,
     /// The segment in each slot, if that segment is still needed.
     slots: Vec<Option<u64>>,
+    /// The slot that was assigned last, which nearly every search is for.
+    newest: usize,
 }
 
 /// A move of a segment in use from one slot of the file to another.
@@ -24,13 +26,17 @@ pub(super) struct Move {
 impl Segments {
     pub(super) fn new(segment_bytes: u64, slots: Vec<Option<u64>>) -> Self {
         debug_assert!(segment_bytes.is_multiple_of(LOG_BLOCK_BYTES as u64));
-        Self { segment_bytes, slots }
+        Self { segment_bytes, slots, newest: 0 }
     }
 
     /// Returns the offset in the file of a log position; `None` when the position's segment has no slot yet.
     pub(super) fn offset_of(&self, position: u64) -> Option<u64> {
         let segment = position / self.segment_bytes;
-        let slot = self.slots.iter().position(|held| *held == Some(segment))?;
+        let slot = if self.slots.get(self.newest) == Some(&Some(segment)) {
+            self.newest
+        } else {
+            self.slots.iter().position(|held| *held == Some(segment))?
+        };
         Some(slot as u64 * self.segment_bytes + position % self.segment_bytes)
     }
 
@@ -38,10 +44,11 @@ impl Segments {
     /// slot stays free, so that every group states a longer file than the log needs up to that group, and a file that
     /// was cut short is detected.
     pub(super) fn assign(&mut self, position: u64) -> bool {
-        let mut free = self.slots.iter_mut().filter(|held| held.is_none());
+        let mut free = self.slots.iter_mut().enumerate().filter(|(_, held)| held.is_none());
         match (free.next(), free.next()) {
-            (Some(slot), Some(_)) => {
+            (Some((index, slot)), Some(_)) => {
                 *slot = Some(position / self.segment_bytes);
+                self.newest = index;
                 true
             }
             _ => false,

@@ -1,19 +1,22 @@
 //! Gives back the part of the log's file that the setting does not ask for.
 //!
-//! A commit larger than the log makes the file grow, because no checkpoint can pass a record that has begun. After the checkpoint that
-//! follows, the file becomes as short as the setting allows ([`LogCore::slots_to_keep`]), in this order:
-//! 1. A segment in use that lies behind the new end is copied to a free slot before it: first all but its first block, which is synced, then
-//!    the first block, durably. Recovery finds a segment by its first block, so it finds the copy whole or not at all. Then the first
-//!    block of the original is overwritten with zeroes, so that no later opening follows the copy on which the log does not go on.
+//! A commit larger than the log makes the file grow, because no checkpoint can pass a record that has begun. After the
+//! checkpoint that follows, the file becomes as short as the setting allows ([`LogCore::slots_to_keep`]), in this
+//! order:
+//! 1. A segment in use that lies behind the new end is copied to a free slot before it: first all but its first block,
+//!    which is synced, then the first block, durably. Recovery finds a segment by its first block, so it finds the copy
+//!    whole or not at all. Then the first block of the original is overwritten with zeroes, so that no later opening
+//!    follows the copy on which the log does not go on.
 //! 2. A group states the smaller number of slots. Until it is durable a shorter file would count as cut short.
 //! 3. The file is truncated.
 //!
-//! A power cut between any two of these leaves a log with everything in it. A file that is longer than stated has free slots for the next
-//! opening, and shrinks after its next checkpoint. Where both copies of a segment are found, one is used and the other overwritten
-//! ([`forget_copies`]).
+//! A power cut between any two of these leaves a log with everything in it. A file that is longer than stated has free
+//! slots for the next opening, and shrinks after its next checkpoint. Where both copies of a segment are found, one is
+//! used and the other overwritten ([`forget_copies`]).
 //!
 //! Kept true by:
-//! 1. The thread that moves segments has the right to write groups, so no group is written to a segment while it is copied.
+//! 1. The thread that moves segments has the right to write groups, so no group is written to a segment while it is
+//!    copied.
 //! 2. It holds the lock of `grower` until the file is truncated, so no segment is prepared meanwhile.
 //! 3. A segment moves only when every group of it has been read back whole.
 //! 4. After a durable write of a first block that failed, either copy may be in force: the log is poisoned.
@@ -43,6 +46,19 @@ impl Log {
     pub(crate) fn shrink(&self) {
         self.0.shrink();
     }
+
+    /// Shortens the file to the segments that recovery would read, and those that a log has from the start: the
+    /// database is idle, or is being closed. Later records get new segments. Otherwise as [`Log::shrink`].
+    pub(crate) fn shrink_to_least(&self) {
+        let with = |keeps_least| {
+            let mut state = self.0.lock();
+            state.growth.keeps_least = keeps_least;
+            state.growth.may_shrink |= keeps_least;
+        };
+        with(true);
+        self.0.shrink();
+        with(false);
+    }
 }
 
 impl LogCore {
@@ -50,7 +66,7 @@ impl LogCore {
     /// the next checkpoint, but at least for all that recovery would read, all that is appended, and a free slot.
     pub(super) fn slots_to_keep(&self, state: &LogState) -> u64 {
         let segment_bytes = self.options.segment_bytes;
-        let by_setting = self.options.log_bytes.div_ceil(segment_bytes) + slots_min(segment_bytes);
+        let by_setting = if state.growth.keeps_least { slots_min(segment_bytes) } else { self.slots_by_setting() };
         // The group that states the number of slots may take a block of its own.
         let more = CLOSING_BYTES + LOG_BLOCK_BYTES as u64;
         let end = self.end_of(state.position, state.pending_bytes as u64) + more;

@@ -14,8 +14,9 @@ use crate::format::{GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, header_is
 
 /// Number of bytes without the beginning of any group of this log, after which the search ends.
 const SILENCE_BYTES: u64 = 1 << 20;
-/// Most slots that are searched although their first block is not a group. Only a few slots have never been used.
-pub(super) const UNKNOWN_SLOTS_MAX: usize = 64;
+/// Most slots that are searched although their first block is not a group: more than slots of the usual size have been
+/// prepared and never used.
+pub(super) const UNKNOWN_SLOTS_MAX: usize = 512;
 
 impl Chain {
     /// Searches for a later group which states that the group missing at the end of the chain was durable. Returns a
