@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Range, Table};
-use nofault::db::{Pace, TableList, Verification};
+use nofault::db::{Compaction, CompactionStats, Pace, TableList, Verification};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
@@ -80,8 +80,8 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
             end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
         }
         DbCommand::Verify { path, json, open } => verify(open_db(&path, &open.settings(&path))?, json, cancel),
-        DbCommand::Compact { path, json, quiet, open } => {
-            compact(&open_db(&path, &open.settings(&path))?, json, quiet, cancel)
+        DbCommand::Compact { path, shrink, json, quiet, open } => {
+            compact(&open_db(&path, &open.settings(&path))?, shrink, json, quiet, cancel)
         }
         DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings(&path))?, &to, cancel),
         DbCommand::Bench(arguments) => bench::run(&arguments, cancel),
@@ -280,7 +280,8 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "commit": stats.visible_commit.0, "tables": tables, "problems": problems, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "compaction": {
-                "is_working": stats.compaction.is_working, "passes": stats.compaction.passes,
+                "is_working": stats.compaction.is_working, "leaves_merged": stats.compaction.leaves_merged,
+                "passes": stats.compaction.passes,
                 "bytes_moved": stats.compaction.bytes_moved, "bytes_given_back": stats.compaction.bytes_given_back,
                 "last_ending": stats.compaction.last_ending.map(|ending| ending.to_string()),
             },
@@ -314,6 +315,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             ),
         ),
         ("data", format!("{} in use of {}", format::bytes(used_bytes), format::bytes(data_bytes))),
+        ("compaction", compaction_line(&stats.compaction)),
         (
             "log",
             format!(
@@ -414,20 +416,33 @@ fn print_tables(found: &Verification) -> Result<()> {
     Ok(())
 }
 
-fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+/// Returns what `db stat` says about the compaction that a database makes by itself.
+fn compaction_line(stats: &CompactionStats) -> String {
+    let since = match &stats.last_ending {
+        None => "the end of the file was not looked at since the database was opened".to_owned(),
+        Some(ending) => {
+            format!("{} given back since the database was opened; {ending}", format::bytes(stats.bytes_given_back))
+        }
+    };
+    if stats.is_working { format!("at work; {since}") } else { since }
+}
+
+fn compact(db: &Db, shrink: bool, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<ExitCode> {
     let page_bytes = db.page_bytes() as u64;
     let mut meter = Meter::new("compacted", "pages", quiet);
-    let found = db.compact(Pace::Full, |so_far| {
-        meter.set(so_far.pages, so_far.pages_moved * page_bytes);
+    let go_on = |so_far: &Compaction| {
+        let moved = so_far.pages_moved + so_far.pages_moved_from_end;
+        meter.set(so_far.pages + so_far.pages_moved_from_end, moved * page_bytes);
         !cancel.load(Ordering::Relaxed)
-    })?;
+    };
+    let found = if shrink { db.shrink(Pace::Full, go_on) } else { db.compact(Pace::Full, go_on) }?;
     meter.finish();
     if json {
         let answer = serde_json::json!({
             "tables": found.tables, "pages": found.pages, "pages_moved": found.pages_moved,
             "pages_without_free_blocks": found.pages_without_free_blocks, "fragments_before": found.fragments_before,
             "fragments_after": found.fragments_after, "page_bytes": page_bytes,
-            "pages_moved_from_end": found.pages_moved_from_end, "bytes_given_back": found.bytes_given_back,
+            "leaves_merged": found.leaves_merged, "pages_moved_from_end": found.pages_moved_from_end, "bytes_given_back": found.bytes_given_back,
         });
         print(&serde_json::to_string_pretty(&answer)?)?;
     } else {
@@ -435,10 +450,19 @@ fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<Exit
             0 => String::new(),
             pages => format!("; {pages} found no free blocks beside each other"),
         };
-        let shorter = match found.bytes_given_back {
+        let merged = match found.leaves_merged {
             0 => String::new(),
-            bytes => format!("; the file is {} shorter", format::bytes(bytes)),
+            leaves => format!("; {leaves} leaves were merged into others"),
         };
+        let shorter = match found.bytes_given_back {
+            0 => "the file is as short as before".to_owned(),
+            bytes => format!("the file is {} shorter", format::bytes(bytes)),
+        };
+        let shorter = format!("{merged}; {shorter}");
+        if shrink {
+            log(&format!("moved {} pages from the end of the file{shorter}", found.pages_moved_from_end));
+            return interrupted_or_done(cancel);
+        }
         log(&format!(
             "moved {} of {} pages ({}): {} fragments of the file became {}{stayed}{shorter}",
             found.pages_moved,
@@ -448,6 +472,11 @@ fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<Exit
             found.fragments_after
         ));
     }
+    interrupted_or_done(cancel)
+}
+
+/// Returns the end of a command that Ctrl-C ends early without an error.
+fn interrupted_or_done(cancel: &AtomicBool) -> Result<ExitCode> {
     if cancel.load(Ordering::Relaxed) {
         return Err(LabError::interrupted().into());
     }

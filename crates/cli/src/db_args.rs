@@ -188,12 +188,15 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Move pages that random writes have scattered back together, in place, and make the data file as short as its
-    /// content allows. It may be interrupted and run again at any time. A database that is open in a program does the
-    /// second by itself.
+    /// Move pages that random writes have scattered back together, in place, merge half-empty ones, and make the data
+    /// file as short as its content allows. It may be interrupted and run again at any time. A database that is open in
+    /// a program does the second by itself.
     Compact {
         /// The database's folder.
         path: PathBuf,
+        /// Only make the data file shorter, and leave the order of the pages as it is.
+        #[arg(long)]
+        shrink: bool,
         /// Print as JSON.
         #[arg(long)]
         json: bool,

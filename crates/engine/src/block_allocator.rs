@@ -17,11 +17,14 @@ use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub(crate) use self::group::GroupsToEmpty;
+use self::group::{CLASS_BLOCKS, Group, class_of, place_in_group};
 use crate::budget::Budget;
 use crate::format::BlockId;
 
 #[cfg(test)]
 mod fragmentation;
+mod group;
 #[cfg(test)]
 mod tests;
 
@@ -43,11 +46,6 @@ const SET_ASIDE_MAX: usize = 1024;
 const STEPS_A_BLOCK: usize = 2;
 /// Budget steps that forgetting one empty group counts for.
 const STEPS_A_GROUP: usize = 4;
-/// Width of a class of groups with similar numbers of free blocks: a group changes its class only when its free count
-/// crosses a multiple of this.
-const CLASS_BLOCKS: u32 = 32;
-
-const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 
 /// Allocates and frees the blocks of one data file.
 #[derive(Debug)]
@@ -101,25 +99,6 @@ pub(crate) struct Placement {
     pub fresh: u64,
 }
 
-/// A set of groups to be emptied, and the groups with free blocks that receive their pages.
-#[derive(Debug, Clone)]
-pub(crate) struct GroupsToEmpty {
-    from: FxHashSet<u64>,
-    into: Vec<u64>,
-}
-
-impl GroupsToEmpty {
-    /// Returns whether no group is to be emptied.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.from.is_empty()
-    }
-
-    /// Returns whether a block lies in a group that is to be emptied.
-    pub(crate) fn concerns(&self, block: BlockId) -> bool {
-        self.from.contains(&group_of(block))
-    }
-}
-
 /// Returns the group that a block lies in.
 pub(crate) fn group_of(block: BlockId) -> u64 {
     block.0 / GROUP_BLOCKS
@@ -128,52 +107,6 @@ pub(crate) fn group_of(block: BlockId) -> u64 {
 /// The error returned when no block is free and the file may not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoFreeBlocks;
-
-#[derive(Debug, Clone)]
-struct Group {
-    used: [u64; GROUP_WORDS],
-    free: u32,
-}
-
-impl Group {
-    fn empty() -> Self {
-        Self { used: [0; GROUP_WORDS], free: GROUP_BLOCKS as u32 }
-    }
-
-    /// Returns the free block of this group that is nearest to `wanted`; both are indexes in the group.
-    fn nearest_free(&self, wanted: u64) -> Option<u64> {
-        if self.free == 0 {
-            return None;
-        }
-        let is_free = |at: u64| self.used[(at / 64) as usize] >> (at % 64) & 1 == 0;
-        (0..GROUP_BLOCKS).find_map(|distance| {
-            let after = wanted + distance;
-            if after < GROUP_BLOCKS && is_free(after) {
-                return Some(after);
-            }
-            wanted.checked_sub(distance).filter(|before| is_free(*before))
-        })
-    }
-
-    /// Returns the first run of `want` free blocks in this group, or the longest run if none is that long, as indexes
-    /// in the group. Leaves the spare blocks free.
-    fn longest_row(&self, want: u64) -> Range<u64> {
-        let want = want.min(u64::from(self.free.saturating_sub(SPARE_BLOCKS)));
-        let is_free = |at: u64| self.used[(at / 64) as usize] >> (at % 64) & 1 == 0;
-        let (mut best, mut start) = (0..0, 0);
-        for at in 0..GROUP_BLOCKS {
-            if !is_free(at) {
-                start = at + 1;
-            } else if at + 1 - start > best.end - best.start {
-                best = start..at + 1;
-            }
-            if best.end - best.start >= want {
-                break;
-            }
-        }
-        best.start..best.end.min(best.start + want)
-    }
-}
 
 impl BlockAllocator {
     /// Creates the allocator of an empty file that may grow to `blocks_max` blocks. Blocks before `first_block` are
@@ -663,13 +596,4 @@ impl BlockAllocator {
     pub(crate) fn free_by_group(&self) -> BTreeMap<u32, u32> {
         self.groups.iter().map(|(index, group)| (*index, group.free)).collect()
     }
-}
-
-fn class_of(free: u32) -> u32 {
-    free / CLASS_BLOCKS
-}
-
-fn place_in_group(block: BlockId) -> (usize, u64) {
-    let at = block.0 % GROUP_BLOCKS;
-    ((at / 64) as usize, at % 64)
 }

@@ -412,6 +412,27 @@ impl Db {
         db::compact(&self.0, pace, &mut go_on)
     }
 
+    /// Makes the data file as short as its content allows. See [`db::Db::shrink`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// use nofault::db::Pace;
+    ///
+    /// let done = db.shrink(Pace::Full, |_| true)?;
+    /// assert_eq!(done.bytes_given_back, 0, "a small file is as short as it can be");
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::shrink`].
+    pub fn shrink(&self, pace: Pace, mut go_on: impl FnMut(&Compaction) -> bool) -> Result<Compaction> {
+        db::shrink(&self.0, pace, &mut go_on)
+    }
+
     /// Reads every block, walks every table, and reports all damage. See [`db::Db::verify`].
     ///
     /// ```

@@ -1,14 +1,16 @@
-//! The B+tree: synchronous, restartable, and without any I/O. Reading is here; [`write`] changes trees, [`build`] makes them
-//! from sorted input, [`overflow`] keeps long values.
+//! The B+tree: synchronous, restartable, and without any I/O. Reading is here; [`write`] changes trees, [`build`] makes
+//! them from sorted input, [`overflow`] keeps long values.
 //!
-//! Every function looks at pages through `pages.page(id)?` and returns what it found, or the `Wait` it met; nothing is kept
-//! between attempts. The root of a tree is one page for as long as the tree exists: when it splits, its content moves down.
+//! Every function looks at pages through `pages.page(id)?` and returns what it found, or the `Wait` it met; nothing is
+//! kept between attempts. The root of a tree is one page for as long as the tree exists: when it splits, its content
+//! moves down.
 //!
 //! A scan ends whatever the pages hold: each step down must lead to a node of the same table, exactly one level lower.
 
 pub(crate) mod build;
 mod leaves;
 pub(crate) mod many;
+pub(crate) mod merge;
 pub(crate) mod overflow;
 pub(crate) mod packed;
 pub(crate) mod write;

@@ -143,6 +143,16 @@ fn frame_memory_bytes(page_bytes: usize) -> u64 {
     (page_bytes + page_bytes / 16 + size_of::<Frame>() + 64) as u64 + ProbationaryQueue::bytes_max(1)
 }
 
+/// The length of the data file, and the part of it that is not needed, in blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExcessBlocks {
+    pub(crate) file: u64,
+    /// Not needed once the blocks that wait for a checkpoint are free.
+    pub(crate) idle: u64,
+    /// Not needed as long as just as many blocks wait for a checkpoint.
+    pub(crate) in_use: u64,
+}
+
 impl BufferPool {
     /// Returns the smallest number of bytes with which a pool for this page table can be created.
     pub(crate) fn bytes_min(page_bytes: usize, map: &BlockMap) -> u64 {
@@ -223,12 +233,12 @@ impl BufferPool {
         self.reads.completions()
     }
 
-    /// Returns the number of blocks in the file, and by how many of them [`Relocator::plan_tail`] would make it
-    /// shorter.
-    pub(crate) fn excess_blocks(&self) -> (u64, u64) {
+    /// Returns by how many blocks [`Relocator::plan_tail`] would make the file shorter.
+    pub(crate) fn excess_blocks(&self) -> ExcessBlocks {
         let metadata = self.metadata().lock();
         let file = metadata.allocator.backed_end();
-        (file, file.saturating_sub(self.metadata().shortest_end(self.versions.frames(), &metadata)))
+        let idle = file.saturating_sub(self.metadata().shortest_end(self.versions.frames(), &metadata));
+        ExcessBlocks { file, idle, in_use: idle.saturating_sub(metadata.allocator.deferred_blocks()) }
     }
 
     /// Opens a relocator that reads beside the pool, with a queue of its own.

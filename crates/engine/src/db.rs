@@ -11,6 +11,7 @@
 //! it needs are in memory. `reader`, `many` and `scan` read, `commit` and `large` write, over any store and log. `core`
 //! puts the parts together, `open` and `owner` open and close them. This file, `table` and `views` are the public face.
 
+mod background_compaction;
 mod backup;
 mod batch;
 mod bounds;
@@ -40,8 +41,10 @@ mod replay;
 mod reservations;
 mod retry;
 mod scan;
+mod sparse_leaves;
 mod stats;
 mod stripes;
+mod structure;
 mod table;
 mod tables;
 mod thread;
@@ -61,13 +64,13 @@ use nofault_io::disk::Directory;
 
 pub use self::batch::Batch;
 pub use self::catalog::TableList;
-pub(crate) use self::compact::compact;
 pub use self::compact::{Compaction, Pace};
+pub(crate) use self::compact::{compact, shrink};
 pub use self::completions::Completions;
 use self::core::Core;
 use self::owner::Owner;
 pub(crate) use self::retry::transact;
-pub use self::stats::{ShrinkEnding, ShrinkStats, Stats, TransactionStats};
+pub use self::stats::{CompactionStats, ShrinkEnding, Stats, TransactionStats};
 pub use self::stripes::data_bytes;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;
@@ -327,9 +330,10 @@ impl Db {
         thread::run("nofault-ckpt", move || db.owner.checkpoint()).await?
     }
 
-    /// Moves pages that random writes have scattered in the data file next to each other again, table by table in key
-    /// order, so that scans read large pieces. Content does not change, and nothing is logged: when it is interrupted
-    /// at any moment, a part of the pages has moved. Pages of long values stay where they are.
+    /// Merges leaves that deletes and random inserts have left sparse, moves pages that random writes have scattered in
+    /// the data file next to each other again, table by table in key order, so that scans read large pieces, and gives
+    /// the free end of the file back. Content does not change: when it is interrupted at any moment, a part of the work
+    /// is done. Pages of long values are not put in order.
     ///
     /// After each megabyte `go_on` gets the progress so far, on the thread that does the work; `false` ends the
     /// compaction there, and so does dropping the future. Checkpoints are made on the way, to reuse the blocks that
@@ -348,6 +352,25 @@ impl Db {
         let flag = cancel.flag();
         let mut go_on = move |so_far: &Compaction| flag.goes_on() && go_on(so_far);
         thread::run("nofault-compact", move || compact::compact(&db, pace, &mut go_on)).await?
+    }
+
+    /// Makes the data file as short as its content allows, as [`Db::compact`] does at its end: merges sparse leaves,
+    /// moves the pages at the end of the file to free blocks before it, and cuts the file. The order of the pages stays
+    /// as it is. With automatic compaction ([`Settings::compaction`](crate::settings::Settings::compaction)) the
+    /// database does the same by itself. Old page versions that a snapshot or a backup keeps at the end of the file
+    /// keep its length: see [`Stats::compaction`].
+    ///
+    /// # Errors
+    /// As [`Db::compact`].
+    pub async fn shrink(
+        &self,
+        pace: Pace,
+        mut go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
+    ) -> Result<Compaction> {
+        let (db, cancel) = (self.clone(), compact::CancelOnDrop::default());
+        let flag = cancel.flag();
+        let mut go_on = move |so_far: &Compaction| flag.goes_on() && go_on(so_far);
+        thread::run("nofault-compact", move || compact::shrink(&db, pace, &mut go_on)).await?
     }
 
     /// Reads every block of the data file and walks every table, and reports all damage instead of stopping at the

@@ -55,15 +55,16 @@ pub struct Settings {
     pub seed: Option<u64>,
 }
 
-/// Whether a database gives space of its data file back by itself.
+/// Whether a database keeps its data file as long as its content by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CompactionMode {
-    /// A background thread moves pages from the end of the file to free blocks and cuts the file, when an eighth of it
-    /// would be given back. While the database is in use it takes a tenth of the time, and less while operations wait.
+    /// A background thread merges leaves that are half empty, moves pages from the end of the file to free blocks and
+    /// cuts the file. While others use the database it takes a tenth of the time, and less while operations wait.
     #[default]
     Automatic,
-    /// Only [`Db::compact`](crate::Db::compact) does. Without background threads nothing else can.
+    /// Only [`Db::shrink`](crate::Db::shrink) and [`Db::compact`](crate::Db::compact) do. Without background threads
+    /// nothing else can.
     Manual,
 }
 

@@ -4,7 +4,8 @@
 //! Nothing of the content changes and nothing is logged; [`Relocator`] moves the pages. A pass consists of these steps:
 //! 1. No page gets a block in the end any more, and the pages there are moved, a megabyte at a time.
 //! 2. A checkpoint writes to other blocks what a move cannot: changed pages in memory and nodes of the page table. It
-//!    makes the blocks that the pages have left free.
+//!    makes the blocks that the pages have left free. Pages that others have changed meanwhile may have left an old
+//!    version in the end, which the checkpoint names: then both steps are repeated, a few times.
 //! 3. The file is cut behind its last used block ([`Writer::cut_free_end`](crate::buffer_pool::Writer::cut_free_end)).
 //!
 //! Kept true by:
@@ -16,30 +17,25 @@
 //! 4. One thread at a time shrinks a file.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::background;
-use crate::buffer_pool::{BufferPool, ReaderInfo, Relocator};
+use crate::buffer_pool::{BufferPool, Relocator, TailMove};
 use crate::checkpoint::Checkpointer;
 use crate::error::Result;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
 use crate::sync::notifier::Notifier;
 
-/// Rest after a piece of work, as a multiple of the time that it took, while the database is in use.
-const REST: u32 = 9;
-/// Greatest multiple of [`REST`] while operations wait for frames or for log space.
-const SLOWDOWN_MAX: u32 = 16;
-/// The background thread shrinks the file when one part in so many of it would be given back …
+/// The file is made shorter when one part in so many of it would be given back, of a database in use and of an idle one
+/// …
 const EXCESS_SHARE: u64 = 8;
+const EXCESS_SHARE_IDLE: u64 = 16;
 /// … and at least so many blocks.
 const EXCESS_BLOCKS: u64 = 512;
-/// Pause after a pass without gain; it doubles up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_secs(10);
-const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// Most checkpoints of one pass. A page that is changed while it should move is written elsewhere by the first or the
+/// second one, and its old block is free after the one that follows, unless a view of it lives longer.
+const ROUNDS_MAX: usize = 5;
 
 /// Makes one data file shorter.
 pub(crate) struct Shrinker {
@@ -47,15 +43,17 @@ pub(crate) struct Shrinker {
     pool: BufferPool,
     /// Held by the thread that shrinks the file.
     turn: Mutex<()>,
-    stats: Mutex<ShrinkStats>,
+    stats: Mutex<CompactionStats>,
 }
 
 /// What the database's own compaction does and has done since the database was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ShrinkStats {
+pub struct CompactionStats {
     /// Whether pages are being moved now.
     pub is_working: bool,
+    /// Leaves that were freed because their entries were merged into neighbours.
+    pub leaves_merged: u64,
     /// Passes over the end of the data file.
     pub passes: u64,
     /// Bytes of pages moved from the end of the data file to free blocks before it.
@@ -117,12 +115,12 @@ impl Shrinker {
         Self { checkpointer, pool, turn: Mutex::default(), stats: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ShrinkStats> {
+    fn lock(&self) -> MutexGuard<'_, CompactionStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the statistics.
-    pub(crate) fn stats(&self) -> ShrinkStats {
+    pub(crate) fn stats(&self) -> CompactionStats {
         self.lock().clone()
     }
 
@@ -157,34 +155,71 @@ impl Shrinker {
         rest: &mut dyn FnMut(Duration, u64, &ShrinkProgress) -> bool,
     ) -> Result<ShrinkEnding> {
         loop {
-            let tail = relocator.plan_tail();
-            let was_long = tail.is_some();
-            if let Some(mut tail) = tail {
-                self.lock().passes += 1;
-                loop {
-                    let started = Instant::now();
-                    let Some(moved) = self.checkpointer.move_tail(relocator, &mut tail)? else { break };
-                    progress.pages_moved += moved;
-                    self.lock().bytes_moved += moved * self.pool.page_bytes() as u64;
-                    if !rest(started.elapsed(), moved, progress) {
-                        return Ok(ShrinkEnding::Cancelled);
-                    }
-                }
-                self.checkpointer.checkpoint()?;
-                relocator.checkpoint_made();
-            }
-            let given_back = self.cut(0)?;
-            progress.bytes_given_back += given_back;
-            if !was_long {
+            let (began, before) = (Instant::now(), progress.bytes_given_back);
+            let Some(tail) = relocator.plan_tail() else {
+                // What the file has beyond its last block.
+                progress.bytes_given_back += self.cut(0)?;
                 return Ok(ShrinkEnding::Done);
+            };
+            self.lock().passes += 1;
+            if !self.pass(relocator, tail, progress, rest)? {
+                return Ok(ShrinkEnding::Cancelled);
             }
-            if given_back == 0 {
-                return Ok(match self.pool.readers().first() {
-                    Some(ReaderInfo { commit, age_ns, .. }) => {
-                        ShrinkEnding::HeldBy { commit: *commit, age_ns: *age_ns }
-                    }
-                    None => ShrinkEnding::NoGain,
-                });
+            if progress.bytes_given_back == before {
+                return Ok(self.hindrance(began));
+            }
+        }
+    }
+
+    /// Empties the end of the file and cuts it, as far as that is possible. Returns false when the work was cancelled.
+    fn pass(
+        &self,
+        relocator: &mut Relocator,
+        mut tail: TailMove,
+        progress: &mut ShrinkProgress,
+        rest: &mut dyn FnMut(Duration, u64, &ShrinkProgress) -> bool,
+    ) -> Result<bool> {
+        for _ in 0..ROUNDS_MAX {
+            if !self.empty_tail(relocator, &mut tail, progress, rest)? {
+                return Ok(false);
+            }
+            self.checkpointer.checkpoint()?;
+            relocator.checkpoint_made();
+            progress.bytes_given_back += self.cut(0)?;
+            if !relocator.plan_again(&mut tail) {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the reason for which a pass that began then has made the file no shorter.
+    fn hindrance(&self, began: Instant) -> ShrinkEnding {
+        let readers = self.pool.readers();
+        // A younger reader keeps nothing that this pass has moved.
+        let oldest = readers.first().filter(|reader| u128::from(reader.age_ns) > began.elapsed().as_nanos());
+        oldest.map_or(ShrinkEnding::NoGain, |reader| ShrinkEnding::HeldBy {
+            commit: reader.commit,
+            age_ns: reader.age_ns,
+        })
+    }
+
+    /// Moves the pages out of the end of the file, as far as they can be moved. Returns false when the work was
+    /// cancelled.
+    fn empty_tail(
+        &self,
+        relocator: &mut Relocator,
+        tail: &mut TailMove,
+        progress: &mut ShrinkProgress,
+        rest: &mut dyn FnMut(Duration, u64, &ShrinkProgress) -> bool,
+    ) -> Result<bool> {
+        loop {
+            let started = Instant::now();
+            let Some(moved) = self.checkpointer.move_tail(relocator, tail)? else { return Ok(true) };
+            progress.pages_moved += moved;
+            self.lock().bytes_moved += moved * self.pool.page_bytes() as u64;
+            if !rest(started.elapsed(), moved, progress) {
+                return Ok(false);
             }
         }
     }
@@ -196,134 +231,29 @@ impl Shrinker {
         Ok(given_back)
     }
 
-    /// Whether the file is so much longer than it has to be that shrinking it is worth the work.
-    fn is_due(&self) -> bool {
-        let (file, excess) = self.pool.excess_blocks();
-        excess >= EXCESS_BLOCKS.max(file / EXCESS_SHARE)
+    /// Returns whether so much of the file would be given back that it is worth the work. While the database is in use
+    /// (not `is_idle`), blocks that wait for a checkpoint to be free count as used: others will wait soon.
+    pub(crate) fn is_due(&self, is_idle: bool) -> bool {
+        let excess = self.pool.excess_blocks();
+        let (blocks, share) = if is_idle { (excess.idle, EXCESS_SHARE_IDLE) } else { (excess.in_use, EXCESS_SHARE) };
+        blocks >= EXCESS_BLOCKS.max(excess.file / share)
     }
-}
 
-/// The thread that shrinks the file when it has become too long; it ends when this is dropped.
-pub(crate) struct ShrinkThread {
-    notifier: Arc<Notifier>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ShrinkThread {
-    /// Starts the thread. `relocator` is the queue by which it reads.
+    /// Makes a checkpoint, which makes the blocks free that pages have left. Blocks.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no threads or descriptors left.
-    pub(crate) fn start(shrinker: Arc<Shrinker>, relocator: Relocator) -> Result<Self> {
-        let (notifier, stop) = (Arc::new(Notifier::new()?), Arc::new(AtomicBool::new(false)));
-        notifier.set_listening(true);
-        shrinker.checkpointer.notify_after_checkpoints(Arc::clone(&notifier));
-        let mut work = ShrinkWork {
-            shrinker,
-            relocator,
-            notifier: Arc::clone(&notifier),
-            stop: Arc::clone(&stop),
-            pause: PAUSE,
-            slowdown: 1,
-        };
-        let thread = background::start("nofault-shrink", move || work.run())?;
-        Ok(Self { notifier, stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for ShrinkThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.notifier.notify();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The loop of the thread.
-struct ShrinkWork {
-    shrinker: Arc<Shrinker>,
-    relocator: Relocator,
-    notifier: Arc<Notifier>,
-    stop: Arc<AtomicBool>,
-    /// Pause after the next pass without gain.
-    pause: Duration,
-    /// The present multiple of [`REST`].
-    slowdown: u32,
-}
-
-/// Counters that show whether the database is in use, and whether operations wait.
-#[derive(PartialEq, Eq)]
-struct Activity {
-    visible: CommitSeq,
-    lookups: u64,
-    waits: u64,
-}
-
-impl ShrinkWork {
-    fn run(&mut self) {
-        let mut most = None;
-        while !self.stop.load(Ordering::SeqCst) {
-            self.notifier.wait(None, most);
-            most = None;
-            while !self.stop.load(Ordering::SeqCst) && self.shrinker.is_due() {
-                let gained = self.pass();
-                if gained {
-                    self.pause = PAUSE;
-                    continue;
-                }
-                // Neither each checkpoint nor a reader that stays makes it try again at once.
-                self.sleep(self.pause);
-                self.pause = (self.pause * 2).min(PAUSE_MAX);
-                most = Some(Duration::ZERO);
-                break;
-            }
-        }
+    /// As [`Checkpointer::checkpoint`].
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.checkpointer.checkpoint().map(drop)
     }
 
-    /// Makes one attempt. Returns whether the file became shorter.
-    fn pass(&mut self) -> bool {
-        let Self { shrinker, relocator, .. } = self;
-        let (shrinker, stop, notifier) = (Arc::clone(shrinker), Arc::clone(&self.stop), Arc::clone(&self.notifier));
-        let slowdown = &mut self.slowdown;
-        let mut before = activity(&shrinker.pool);
-        let mut rest = |took: Duration, moved: u64, _: &ShrinkProgress| {
-            let now = activity(&shrinker.pool);
-            if now.waits > before.waits {
-                *slowdown = (*slowdown * 2).min(SLOWDOWN_MAX);
-            } else {
-                *slowdown = (*slowdown / 2).max(1);
-            }
-            if now != before && moved > 0 {
-                sleep(&notifier, &stop, took * REST * *slowdown);
-            }
-            before = activity(&shrinker.pool);
-            !stop.load(Ordering::SeqCst)
-        };
-        shrinker.shrink(relocator, &mut rest).is_ok_and(|(progress, _)| progress.bytes_given_back > 0)
+    /// Counts leaves that were freed by merging.
+    pub(crate) fn count_merged(&self, leaves: u64) {
+        self.lock().leaves_merged += leaves;
     }
 
-    fn sleep(&self, time: Duration) {
-        sleep(&self.notifier, &self.stop, time);
+    /// Sets the notifier of the thread that is to be woken after each checkpoint.
+    pub(crate) fn notify_after_checkpoints(&self, notifier: Arc<Notifier>) {
+        self.checkpointer.notify_after_checkpoints(notifier);
     }
-}
-
-/// Sleeps for a time, or until the thread is to end. Notifications of checkpoints do not shorten it.
-fn sleep(notifier: &Notifier, stop: &AtomicBool, time: Duration) {
-    let until = Instant::now() + time;
-    while !stop.load(Ordering::SeqCst) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        notifier.wait(None, Some(left));
-    }
-}
-
-fn activity(pool: &BufferPool) -> Activity {
-    let stats = pool.stats();
-    Activity { visible: pool.visible(), lookups: stats.hits + stats.misses, waits: stats.frame_waits }
 }

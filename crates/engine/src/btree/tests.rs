@@ -17,6 +17,7 @@ use crate::pages::{Store, Ticket};
 use crate::sync::semaphore::Permit;
 
 mod hostile;
+mod merging;
 
 /// Repeats an attempt, keeping the loaded pages, until no page is missing, as the callers of the tree do.
 fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Result<R> {
@@ -123,6 +124,8 @@ enum Step {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
     Scan(KeyRange, bool),
+    /// Merges up to so many leaves from the key on.
+    Merge(Vec<u8>, usize),
 }
 
 /// Generates keys with common prefixes, a few long ones, and repeats.
@@ -148,6 +151,7 @@ fn steps(page_bytes: usize) -> impl Strategy<Value = Vec<Step>> {
         6 => put,
         4 => keys().prop_map(Step::Delete),
         1 => range.prop_map(|(start, end, reverse)| Step::Scan(KeyRange { start, end }, reverse)),
+        1 => (keys(), 0_usize..20).prop_map(|(key, most)| Step::Merge(key, most)),
     ];
     prop::collection::vec(step, 1..600)
 }
@@ -185,6 +189,11 @@ fn follows_the_model_from(
                 let old = commit(&store, &mut seq, |copies| tree.delete(copies, &key)).unwrap();
                 assert_eq!(old, model.remove(&key).map(|_| ReplacedValue::Short));
                 assert_eq!(drive(&store, || tree.get(&store.latest(), &key)).unwrap(), None);
+            }
+            Step::Merge(key, most) => {
+                let before = store.live_pages().len();
+                let freed = commit(&store, &mut seq, |copies| tree.merge_leaves(copies, &key, most)).unwrap();
+                assert!(store.live_pages().len() <= before - freed, "{freed} leaves were freed, it says");
             }
             Step::Scan(range, reverse) => {
                 let wanted = model.iter().filter(|(key, _)| range.contains(key));
@@ -295,6 +304,8 @@ proptest! {
         for key in &keys {
             let _ = drive(&store, || tree.get(&store.latest(), key));
             let _ = commit(&store, &mut seq, |copies| tree.put(copies, key, Cell::Inline(&[1; 100])));
+            let _ = commit(&store, &mut seq, |copies| tree.merge_leaves(copies, key, 8));
+            let _ = drive(&store, || tree.random_leaf(&store.latest(), fill));
             let _ = commit(&store, &mut seq, |copies| tree.delete(copies, key));
             for direction in [Direction::Forward, Direction::Reverse] {
                 let (mut rest, mut chunk) = (Some(KeyRange { start: key.clone(), end: None }), Chunk::default());

@@ -1,10 +1,11 @@
 //! Changing a tree through private copies: put, delete, split and merge.
 //!
-//! An edit may end in a `Wait` after some pages were changed already. This is safe, because the changes are private
-//! and the caller that gets the `Wait` drops them all (see `pages`). So the code reads as if nothing ever waited.
+//! An edit may end in a `Wait` after some pages were changed already. This is safe, because the changes are private and
+//! the caller that gets the `Wait` drops them all (see `pages`). So the code reads as if nothing ever waited.
 //!
-//! A split spreads the cells over as few nodes as hold them, two nearly always; three when a long cell lands between others. It
-//! always succeeds: a node has room for two fences and any one cell of the longest kind (two cells, for inner nodes).
+//! A split spreads the cells over as few nodes as hold them, two nearly always; three when a long cell lands between
+//! others. It always succeeds: a node has room for two fences and any one cell of the longest kind (two cells, for
+//! inner nodes).
 
 use std::ops::Range;
 
@@ -39,9 +40,9 @@ impl From<Cell<'_>> for ReplacedValue {
 
 /// One step of the path from the root to a leaf: an inner node and the index of the child that was followed.
 #[derive(Debug, Clone, Copy)]
-struct Step {
-    page: PageId,
-    child: usize,
+pub(super) struct Step {
+    pub(super) page: PageId,
+    pub(super) child: usize,
 }
 
 impl Tree {
@@ -210,7 +211,7 @@ impl Tree {
 
     /// Merges `page` with a neighbour when both fit well into one node, and goes on with the parent, which lost a key
     /// by that.
-    fn merge_up<E: PageCopies>(
+    pub(super) fn merge_up<E: PageCopies>(
         &self,
         copies: &mut E,
         path: &mut Vec<Step>,

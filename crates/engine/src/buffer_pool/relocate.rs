@@ -243,18 +243,35 @@ impl Relocator {
     /// shorter. To be called after a checkpoint. Memory: 24 bytes for each page in the end, eight afterwards.
     pub(crate) fn plan_tail(&self) -> Option<TailMove> {
         let versions = Arc::clone(&self.versions);
-        let (mut tail, page_count) = {
+        let mut tail = {
             let mut metadata = self.versions.metadata().lock();
             let end = BlockId(self.versions.metadata().shortest_end(self.versions.frames(), &metadata));
             if end.0 >= metadata.allocator.end_block() {
                 return None;
             }
             metadata.allocator.set_ceiling(Some(group_of(end)));
-            (TailMove { versions, end, pages: Vec::new() }, metadata.map.page_count())
+            TailMove { versions, end, pages: Vec::new() }
         };
+        self.list_tail(&mut tail);
+        Some(tail)
+    }
+
+    /// Lists again what is in the end of the file after a checkpoint, if anything is: pages that were changed in memory
+    /// when they were to be moved, and old versions of them that the checkpoint wrote. Returns whether the end is not
+    /// empty.
+    pub(crate) fn plan_again(&self, tail: &mut TailMove) -> bool {
+        if self.versions.metadata().lock().allocator.end_block() <= tail.end.0 {
+            return false;
+        }
+        self.list_tail(tail);
+        true
+    }
+
+    fn list_tail(&self, tail: &mut TailMove) {
+        let page_count = self.versions.metadata().lock().map.page_count();
         let pages = self.versions.pages().entries_below(page_count).map(|(page, _)| page);
         let mut pages: Vec<(BlockId, PageId)> =
-            pages.filter_map(|page| Some((self.place_in(&tail, page)?.block, page))).collect();
+            pages.filter_map(|page| Some((self.place_in(tail, page)?.block, page))).collect();
         pages.sort_unstable_by_key(|(block, _)| std::cmp::Reverse(*block));
         tail.pages = pages.into_iter().map(|(_, page)| page).collect();
         let mut node = Some(NodeId { level: 0, index: 0 });
@@ -263,7 +280,6 @@ impl Relocator {
             budget.spend(NODES_AT_ONCE * STEPS_A_NODE);
             node = self.versions.metadata().lock().map.mark_nodes_behind(tail.end, from, NODES_AT_ONCE);
         }
-        Some(tail)
     }
 
     /// The place of a page, if it is in the end of the file.

@@ -17,6 +17,7 @@ use super::loads::{Loads, refuse_too_long};
 use super::log_waits::LogWaits;
 use super::pins::PinBudget;
 use super::reservations::{BlockReservations, reservation_kind};
+use super::sparse_leaves::ChangeCounts;
 use super::thread;
 use super::wait::yield_now;
 use super::write_set::WriteSet;
@@ -45,6 +46,7 @@ pub(crate) struct Committer<S: Store, L: CommitLog> {
     pub(super) large: LargeCommits<S, L>,
     waits: Arc<LogWaits<S, L>>,
     reservations: Arc<BlockReservations<S, L>>,
+    changes: Arc<ChangeCounts>,
     /// Bulk loads in progress, for which the caller's iterator is producing entries.
     pub(super) loads: Loads,
     /// A source of guards that keep the database open, and other processes from opening it.
@@ -57,11 +59,12 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         log: Arc<L>,
         waits: Arc<LogWaits<S, L>>,
         reservations: Arc<BlockReservations<S, L>>,
+        changes: Arc<ChangeCounts>,
     ) -> Arc<Self> {
         let pages = Arc::new(pages);
         let large =
             LargeCommits { pages: pages.clone(), log, waits: waits.clone(), reservations: reservations.clone() };
-        Arc::new(Self { pages, large, waits, reservations, loads: Loads::default(), keep: OnceLock::new() })
+        Arc::new(Self { pages, large, waits, reservations, changes, loads: Loads::default(), keep: OnceLock::new() })
     }
 
     /// Sets the source of guards for commits that may outlive their callers. Called once, when the database is opened.
@@ -119,6 +122,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
             return Ok(());
         }
         self.loads.refuse_inside()?;
+        self.changes.count(&commit.ops);
         let durability = commit.durability;
         let committed = if self.pages.commits.is_large(&size) {
             self.commit_large(commit, None).await?

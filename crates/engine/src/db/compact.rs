@@ -77,6 +77,8 @@ pub struct Compaction {
     pub fragments_before: u64,
     /// Number of fragments in which the examined pages lie afterwards.
     pub fragments_after: u64,
+    /// Number of leaves that were freed because their entries were merged into neighbours.
+    pub leaves_merged: u64,
     /// Pages that were moved from the end of the data file to free blocks before it.
     pub pages_moved_from_end: u64,
     /// Bytes of the end of the data file that were given back to the file system.
@@ -135,30 +137,80 @@ struct CompactionRun<'a> {
 
 /// Compacts a database, as [`Db::compact`] documents. Blocks.
 pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) -> bool) -> Result<Compaction> {
+    let mut run = CompactionRun::begin(db, pace, go_on)?;
+    let names = block_on(db.snapshot().table_names())?;
+    if !run.each_table(&names, CompactionRun::merge)? {
+        return Ok(run.found);
+    }
     // Pages that are new in memory get their places now, near the old ones.
     db.owner.checkpoint()?;
-    let (relocator, found) = (db.owner.relocator()?, Compaction::default());
-    let (leaves, values) = (Vec::new(), Vec::new());
-    let mut run = CompactionRun { db, relocator, pace, found, go_on, may_empty: true, leaves, values };
-    for name in block_on(db.snapshot().table_names())? {
-        match run.table(&name) {
-            Ok(true) => run.found.tables += 1,
-            Ok(false) => return run.ended_early(),
-            // The table was dropped meanwhile.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let is_whole = run.each_table(&names, |run, name| {
+        let is_whole = run.order(name)?;
+        run.found.tables += u64::from(is_whole);
+        Ok(is_whole)
+    })?;
     if run.found.pages_moved + run.found.pages_evacuated > 0 {
         run.checkpoint()?;
     }
-    run.shorten()?;
+    if is_whole {
+        run.shorten()?;
+    }
     Ok(run.found)
 }
 
-impl CompactionRun<'_> {
-    /// Compacts one table. Returns false when the compaction was cancelled.
-    fn table(&mut self, name: &str) -> Result<bool> {
+/// Makes the data file of a database short, as [`Db::shrink`] documents. Blocks.
+pub(crate) fn shrink(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) -> bool) -> Result<Compaction> {
+    let mut run = CompactionRun::begin(db, pace, go_on)?;
+    let names = block_on(db.snapshot().table_names())?;
+    if run.each_table(&names, CompactionRun::merge)? {
+        db.owner.checkpoint()?;
+        run.shorten()?;
+    }
+    Ok(run.found)
+}
+
+impl<'a> CompactionRun<'a> {
+    /// Begins with a checkpoint, so that everything before is durable however early the caller ends the work.
+    fn begin(db: &'a Db, pace: Pace, go_on: &'a mut dyn FnMut(&Compaction) -> bool) -> Result<Self> {
+        db.owner.checkpoint()?;
+        let (relocator, found) = (db.owner.relocator()?, Compaction::default());
+        let (leaves, values) = (Vec::new(), Vec::new());
+        Ok(Self { db, relocator, pace, found, go_on, may_empty: true, leaves, values })
+    }
+
+    /// Does a part of the work for each table. Returns false when the compaction was cancelled.
+    fn each_table(&mut self, names: &[String], mut work: impl FnMut(&mut Self, &str) -> Result<bool>) -> Result<bool> {
+        for name in names {
+            match work(self, name) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                // The table was dropped meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Merges the sparse leaves of one table. Returns false when the compaction was cancelled.
+    fn merge(&mut self, name: &str) -> Result<bool> {
+        let tree = block_on(self.core().catalog.table(name.as_bytes()))?;
+        let mut start = Some(Vec::new());
+        while let Some(from) = start {
+            let started = Instant::now();
+            let step = block_on(self.core().sparse_leaves.merge_from(tree, &from))?;
+            self.found.leaves_merged += step.freed;
+            start = step.next;
+            self.rest(started, step.freed);
+            if !(self.go_on)(&self.found) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts the pages of one table in order. Returns false when the compaction was cancelled.
+    fn order(&mut self, name: &str) -> Result<bool> {
         let tree = block_on(self.core().catalog.table(name.as_bytes()))?;
         let mut start = Some(Vec::new());
         while let Some(from) = start {
@@ -299,14 +351,6 @@ impl CompactionRun<'_> {
         }
         self.checkpoint()?;
         Ok(true)
-    }
-
-    /// Makes the last checkpoint of a compaction that the caller has ended.
-    fn ended_early(self) -> Result<Compaction> {
-        if self.found.pages_moved + self.found.pages_evacuated > 0 {
-            self.db.owner.checkpoint()?;
-        }
-        Ok(self.found)
     }
 
     /// Makes the data file as short as it can be.

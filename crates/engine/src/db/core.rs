@@ -1,5 +1,5 @@
-//! The parts of a database over any store and any log, put together. Each part owns its data and locks; a call names the
-//! part that it needs.
+//! The parts of a database over any store and any log, put together. Each part owns its data and locks; a call names
+//! the part that it needs.
 
 use std::sync::Arc;
 
@@ -11,6 +11,8 @@ use super::loader::Loader;
 use super::log_waits::LogWaits;
 use super::reader::Reader;
 use super::reservations::BlockReservations;
+use super::sparse_leaves::{ChangeCounts, SparseLeaves};
+use super::structure::StructureCommits;
 use super::tables::Tables;
 use crate::pages::{CommitLog, Store};
 use crate::transaction::Commits;
@@ -28,6 +30,8 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) reservations: Arc<BlockReservations<S, L>>,
     pub(super) committer: Arc<Committer<S, L>>,
     pub(super) dropped: Arc<DroppedTables<S, L>>,
+    pub(super) sparse_leaves: Arc<SparseLeaves<S, L>>,
+    pub(super) changes: Arc<ChangeCounts>,
     /// Memory that a transaction may take for its read set, in bytes.
     pub(super) read_set_bytes_max: usize,
 }
@@ -41,8 +45,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let waits = Arc::new(LogWaits::new(log.clone(), commits.clone()));
         let reservations = BlockReservations::new(store.clone(), commits.clone());
         let pages = CommitPages { loader, tables: tables.clone(), commits: commits.clone() };
-        let committer = Committer::new(pages, log.clone(), waits.clone(), reservations.clone());
-        let dropped = DroppedTables::new(reader.clone(), commits.clone(), waits.clone(), reservations.clone());
+        let changes = Arc::new(ChangeCounts::default());
+        let committer = Committer::new(pages, log.clone(), waits.clone(), reservations.clone(), Arc::clone(&changes));
+        let structure =
+            StructureCommits::new(reader.loader.clone(), commits.clone(), waits.clone(), reservations.clone());
+        let dropped = DroppedTables::new(reader.clone(), commits.clone(), structure.clone());
+        let sparse_leaves = Arc::new(SparseLeaves::new(reader.clone(), structure));
         Self {
             store,
             log,
@@ -54,6 +62,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             reservations,
             committer,
             dropped,
+            sparse_leaves,
+            changes,
             read_set_bytes_max,
         }
     }

@@ -24,12 +24,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::log_waits::LogWaits;
 use super::overflow;
 use super::pins::PinBudget;
 use super::reader::Reader;
-use super::reservations::BlockReservations;
 use super::scan::Scan;
+use super::structure::StructureCommits;
 use crate::background;
 use crate::btree::overflow::own_pages;
 use crate::btree::{Direction, FoundValue, KeyRange, Tree, packed};
@@ -39,7 +38,7 @@ use crate::format::PageId;
 use crate::format::catalog::{first_to_be_freed, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
-use crate::pages::{Attempt, CommitLog, Durability, PageCopies, Pages, ReservationKind, Store, Wait};
+use crate::pages::{Attempt, CommitLog, PageCopies, Pages, Store};
 use crate::sync::notifier::Notifier;
 use crate::transaction::{CATALOG, Commits, table_of};
 
@@ -47,7 +46,8 @@ use crate::transaction::{CATALOG, Commits, table_of};
 const LEAVES_AT_ONCE: usize = 64;
 /// Number of pages of values, short and long, at which a step ends early.
 const PAGES_AT_ONCE: usize = 4096;
-/// Pages of values that leaves of one step share with others: the first and, where the one after it was damaged, the last leaf.
+/// Pages of values that leaves of one step share with others: the first and, where the one after it was damaged, the
+/// last leaf.
 const SHARED_MAX: usize = 2;
 
 /// Most pages of the catalog that a step changes.
@@ -116,8 +116,7 @@ fn unless_damaged<T>(result: Result<T>, damaged: &mut u64) -> Result<Option<T>> 
 pub(crate) struct DroppedTables<S: Store, L: CommitLog> {
     reader: Reader<S>,
     commits: Arc<Commits<S, L>>,
-    waits: Arc<LogWaits<S, L>>,
-    reservations: Arc<BlockReservations<S, L>>,
+    structure: Arc<StructureCommits<S, L>>,
     /// Number of pages that could not be read when they were to be freed.
     damaged: AtomicU64,
 }
@@ -126,10 +125,9 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
     pub(super) fn new(
         reader: Reader<S>,
         commits: Arc<Commits<S, L>>,
-        waits: Arc<LogWaits<S, L>>,
-        reservations: Arc<BlockReservations<S, L>>,
+        structure: Arc<StructureCommits<S, L>>,
     ) -> Arc<Self> {
-        Arc::new(Self { reader, commits, waits, reservations, damaged: AtomicU64::new(0) })
+        Arc::new(Self { reader, commits, structure, damaged: AtomicU64::new(0) })
     }
 
     /// Returns the number of pages that could not be read when they were to be freed, since the database was opened.
@@ -141,54 +139,18 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         self.reader.loader.store()
     }
 
-    /// Frees the next pages of a dropped table. False when there is none. Blocks. Only one thread at a time may do this.
+    /// Frees the next pages of a dropped table. False when there is none. Blocks. Only one thread at a time may do
+    /// this.
     ///
     /// # Errors
     /// `Corrupt` when the catalog is damaged; the errors of reading and of the log.
     pub(super) async fn free_some(&self) -> Result<bool> {
         let Some(tree) = self.next_to_free().await? else { return Ok(false) };
         let step = self.next_step(tree).await?;
-        let mut pins = PinBudget::default();
         let changed = step.path.len() + step.shared.len() + CATALOG_PAGES;
-        // Blocks of the data file. While it waits for others it reserves none, or it would take them from the commit that is first.
-        let mut reservation = None;
-        loop {
-            let turn = match self.commits.turn().try_acquire(1) {
-                Some(turn) => turn,
-                None => {
-                    // The commit that has the turn may need the permits.
-                    pins.release();
-                    reservation = None;
-                    self.commits.turn().acquire(1).await
-                }
-            };
-            reservation =
-                reservation.take().or_else(|| self.reservations.try_reserve(changed, ReservationKind::Reserve));
-            if reservation.is_none() {
-                pins.release();
-                reservation = Some(self.reservations.reserve(changed, ReservationKind::Reserve).await?);
-            }
-            let mut section = self.commits.occupy(turn)?;
-            match section.edit_and_append(|copies| step.apply(copies)) {
-                Ok(position) => {
-                    section.take_effect_unseen(Durability::Deferred, position);
-                    drop(section);
-                    // Visible from then on, so the next step sees the tree that this one left.
-                    self.waits.durable(position).await?;
-                    self.damaged.fetch_add(step.damaged, Ordering::Relaxed);
-                    return Ok(true);
-                }
-                Err(Wait::LogFull { len_bytes }) => {
-                    drop(section);
-                    reservation = None;
-                    self.waits.await_space(len_bytes).await?;
-                }
-                Err(wait) => {
-                    drop(section);
-                    self.reader.loader.load(&mut pins, &[wait]).await?;
-                }
-            }
-        }
+        self.structure.commit(changed, |copies| step.apply(copies)).await?;
+        self.damaged.fetch_add(step.damaged, Ordering::Relaxed);
+        Ok(true)
     }
 
     async fn next_to_free(&self) -> Result<Option<Tree>> {

@@ -8,6 +8,7 @@ use nofault_io::disk::{Directory, FileLock};
 use nofault_io::folder::{Backend, EntryKind, Folder, make_folder};
 
 use super::Db;
+use super::background_compaction::{CompactionParts, CompactionThread};
 use super::closing;
 use super::core::Core;
 use super::deferred_free::FreeingThread;
@@ -21,7 +22,7 @@ use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
 use crate::settings::{CompactionMode, Settings};
-use crate::shrink::{ShrinkThread, Shrinker};
+use crate::shrink::Shrinker;
 use crate::transaction::Commits;
 use crate::transaction::visibility::Visibility;
 
@@ -161,12 +162,18 @@ pub(super) fn open_in(
         let pool_threads = pool.start_background_threads()?;
         let log = core.log.start_writer()?;
         let checkpoints = Background::start(checkpointer.clone())?;
-        let shrinking = match settings.compaction {
-            CompactionMode::Automatic => Some(ShrinkThread::start(Arc::clone(&shrinker), pool.relocator(&*disk)?)?),
+        let compaction = match settings.compaction {
+            CompactionMode::Automatic => Some(CompactionThread::start(CompactionParts {
+                pool: pool.clone(),
+                shrinker: Arc::clone(&shrinker),
+                relocator: pool.relocator(&*disk)?,
+                leaves: core.sparse_leaves.clone(),
+                changes: core.changes.clone(),
+            })?),
             CompactionMode::Manual => None,
         };
         Some(Threads {
-            shrinking,
+            compaction,
             freeing: FreeingThread::start(core.dropped.clone())?,
             checkpoints,
             log,

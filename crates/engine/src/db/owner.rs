@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nofault_io::disk::{Disk, DiskInfo};
 
+use super::background_compaction::CompactionThread;
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
 use crate::background;
@@ -15,7 +16,7 @@ use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::{CommitSeq, PageId};
 use crate::recovery::Locks;
-use crate::shrink::{ShrinkThread, Shrinker};
+use crate::shrink::Shrinker;
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, WalWriter};
 
@@ -64,7 +65,7 @@ pub(super) struct Memory {
 /// The background threads of a database. See [`end_threads`] for the order in which they end.
 pub(super) struct Threads {
     /// None where the settings leave compaction to the application.
-    pub(super) shrinking: Option<ShrinkThread>,
+    pub(super) compaction: Option<CompactionThread>,
     pub(super) freeing: FreeingThread,
     pub(super) checkpoints: Background,
     pub(super) log: WalWriter,
@@ -200,16 +201,16 @@ impl Drop for Owner {
     }
 }
 
-/// Ends the threads of a database, in this order. First comes the thread that shrinks the data file, which makes
-/// checkpoints; then the thread that frees pages, because it needs log space, which checkpoints free; then the
-/// checkpoint thread, so that the last checkpoint is the only one. Last comes the log, which keeps the commits that the
-/// checkpoint could not take over.
+/// Ends the threads of a database, in this order. First comes the thread of compaction, which makes commits and file,
+/// which makes checkpoints; then the thread that frees pages, because it needs log space, which checkpoints free; then
+/// the checkpoint thread, so that the last checkpoint is the only one. Last comes the log, which keeps the commits that
+/// the checkpoint could not take over.
 ///
 /// # Errors
 /// The error of the checkpoint. The threads end all the same.
 fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
-    let Threads { shrinking, freeing, checkpoints, log, pool } = threads;
-    drop(shrinking);
+    let Threads { compaction, freeing, checkpoints, log, pool } = threads;
+    drop(compaction);
     drop(freeing);
     drop(checkpoints);
     let outcome = checkpointer.checkpoint_before_closing();

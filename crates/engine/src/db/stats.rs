@@ -6,7 +6,7 @@ use super::Db;
 use crate::buffer_pool::PoolStats;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
-pub use crate::shrink::{ShrinkEnding, ShrinkStats};
+pub use crate::shrink::{CompactionStats, ShrinkEnding};
 pub use crate::transaction::precedence::TransactionStats;
 use crate::wal::LogStats;
 
@@ -59,7 +59,7 @@ pub struct Stats {
     /// opened. They do no harm; pages that only they refer to stay in use, and a backup leaves them out.
     pub dropped_pages_unreadable: u64,
     /// The compaction that the database makes by itself, and the passes of [`Db::compact`] over the end of the file.
-    pub compaction: ShrinkStats,
+    pub compaction: CompactionStats,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
     /// Damage that was found when the database was opened and has been repaired without loss: a superblock, with the

@@ -49,9 +49,9 @@ pub(crate) const KIND_PACKED: u8 = 4;
 /// Bytes of the node header, which precedes the slots.
 pub(super) const NODE_HEADER_BYTES: usize = 32;
 /// Bytes of a key, after the common prefix, that its slot contains.
-pub(super) const HEAD_BYTES: usize = 4;
+pub(crate) const HEAD_BYTES: usize = 4;
 /// Length of a slot, in bytes.
-pub(super) const SLOT_BYTES: usize = 8;
+pub(crate) const SLOT_BYTES: usize = 8;
 /// Bytes of a page id in a cell.
 pub(crate) const CHILD_BYTES: usize = 6;
 /// Set in a value's length word when the value is not in the leaf.

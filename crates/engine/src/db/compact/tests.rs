@@ -202,8 +202,9 @@ fn after_most_rows_were_deleted_the_file_becomes_as_short_as_what_is_left() {
     let (live, end) = scattered.blocks();
     let found = scattered.compact();
     let after = scattered.world.read_file("data").unwrap().len() as u64;
-    assert!(end > 3 * live, "the premise: {live} blocks in use, {end} in the file");
-    assert_eq!(found.bytes_given_back, before - after, "{found:?}");
+    assert!(end > 2 * live, "the premise: {live} blocks in use, {end} in the file");
+    assert!(found.leaves_merged > 20, "{found:?}");
+    assert!(after < before / 2 && found.bytes_given_back >= before - after, "{before} bytes, then {after}: {found:?}");
     let (live, end) = scattered.blocks();
     assert!(end <= live + live / 16 + 4 * 256, "{live} blocks in use, {end} in the file");
     assert_eq!(after, end * 512, "no more than the blocks that are kept free for deletes");
@@ -338,8 +339,8 @@ fn a_caller_ends_a_compaction_and_the_pages_moved_until_then_are_sound() {
     let mut scattered = ScatteredTable::loaded(20);
     scattered.rewrite(20_000);
     let mut lists = 0;
-    let found = scattered.db.compact(Pace::Full, |_| {
-        lists += 1;
+    let found = scattered.db.compact(Pace::Full, |so_far| {
+        lists += u32::from(so_far.pages > 0);
         lists < 2
     });
     let found = found.unwrap();

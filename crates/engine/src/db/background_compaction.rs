@@ -1,0 +1,277 @@
+//! The thread that keeps the data file as large as its content: it merges sparse leaves, and gives the free end of the
+//! file back.
+//!
+//! It looks after each checkpoint and once a second, and does one thing at a time. While the database is in use it
+//! works a tenth of the time, less while operations wait, and leaves alone what the next seconds of the same use would
+//! undo: leaves as random inserts leave them, and free blocks that every few checkpoints need again. Once no commit has
+//! come for ten seconds it does the rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::sparse_leaves::{ChangeCounts, SparseLeaves};
+use crate::background;
+use crate::btree::Tree;
+use crate::buffer_pool::{BufferPool, Relocator};
+use crate::driver::block_on;
+use crate::error::Result;
+use crate::format::CommitSeq;
+use crate::pages::Store as _;
+use crate::shrink::{ShrinkProgress, Shrinker};
+use crate::sync::notifier::Notifier;
+use crate::wal::Log;
+
+/// Rest after a piece of work, as a multiple of the time that it took, while the database is in use.
+const REST: u32 = 9;
+/// Longest rest after a piece of work. A piece may have waited long for the log or the disk, which others used.
+const REST_MAX: Duration = Duration::from_secs(1);
+/// Rest after a piece of work while the database is not in use, as a divisor of the time that it took.
+const SHORT_REST: u32 = 4;
+/// Greatest multiple of [`REST`] while operations wait for frames.
+const SLOWDOWN_MAX: u32 = 16;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time without commits after which the database is idle, and time for which blocks must be free without a break before
+/// the file of a database in use becomes shorter.
+const IDLE: Duration = Duration::from_secs(10);
+const FREE_FOR: Duration = Duration::from_secs(10);
+/// Part of a table's leaves in use below which they are merged, in a database in use and in an idle one. Random inserts
+/// leave leaves 0.69 full.
+const SPARSE_IN_USE: f64 = 0.6;
+const SPARSE_IDLE: f64 = 0.8;
+/// Pause after a pass over the end of the file without gain; it doubles up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+
+/// The handle of the thread, which ends when this is dropped.
+pub(super) struct CompactionThread {
+    notifier: Arc<Notifier>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread works with.
+pub(super) struct CompactionParts {
+    pub(super) pool: BufferPool,
+    pub(super) shrinker: Arc<Shrinker>,
+    /// The queue by which it reads pages that it moves.
+    pub(super) relocator: Relocator,
+    pub(super) leaves: Arc<SparseLeaves<BufferPool, Log>>,
+    pub(super) changes: Arc<ChangeCounts>,
+}
+
+impl CompactionThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no threads or descriptors left.
+    pub(super) fn start(parts: CompactionParts) -> Result<Self> {
+        let (notifier, stop) = (Arc::new(Notifier::new()?), Arc::new(AtomicBool::new(false)));
+        notifier.set_listening(true);
+        parts.shrinker.notify_after_checkpoints(Arc::clone(&notifier));
+        let pacer = Pacer {
+            notifier: Arc::clone(&notifier),
+            stop: Arc::clone(&stop),
+            waits: Activity::of(&parts.pool).waits,
+            pool: parts.pool.clone(),
+            slowdown: 1,
+        };
+        let mut work = CompactionWork {
+            visible: parts.pool.visible(),
+            parts,
+            pacer,
+            idle_since: Instant::now(),
+            was_idle: false,
+            free_since: None,
+            changed: Vec::new(),
+            next_pass: Instant::now(),
+            pause: PAUSE,
+        };
+        let thread = background::start("nofault-compact", move || work.run())?;
+        Ok(Self { notifier, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for CompactionThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.notifier.notify();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The loop of the thread.
+struct CompactionWork {
+    parts: CompactionParts,
+    pacer: Pacer,
+    /// The newest visible commit at the last look, and when it became visible.
+    visible: CommitSeq,
+    idle_since: Instant,
+    was_idle: bool,
+    /// Since when so much of the file has been free that it is worth making it shorter.
+    free_since: Option<Instant>,
+    /// Tables with many changed keys, whose leaves are to be looked at when the database is idle.
+    changed: Vec<Tree>,
+    /// No pass over the end of the file begins before.
+    next_pass: Instant,
+    /// Pause after the next pass without gain.
+    pause: Duration,
+}
+
+impl CompactionWork {
+    fn run(&mut self) {
+        while !self.pacer.is_stopped() {
+            self.pacer.notifier.wait(None, Some(LOOK));
+            let is_idle = self.look();
+            if is_idle && !self.was_idle {
+                // What kept the last passes from a gain was the use of the database.
+                (self.next_pass, self.pause) = (Instant::now(), PAUSE);
+            }
+            self.merge(is_idle);
+            if self.is_shrinking_due(is_idle) && !self.pacer.is_stopped() {
+                self.shrink(is_idle);
+            }
+            self.was_idle = is_idle;
+        }
+    }
+
+    /// Returns whether the database is idle.
+    fn look(&mut self) -> bool {
+        let visible = self.parts.pool.visible();
+        if visible != self.visible {
+            (self.visible, self.idle_since) = (visible, Instant::now());
+        }
+        self.idle_since.elapsed() >= IDLE
+    }
+
+    /// Merges the leaves of the tables of which many keys were changed, where they are sparse.
+    fn merge(&mut self, is_idle: bool) {
+        let mut trees = self.parts.changes.take_changed(is_idle);
+        if is_idle && !self.was_idle {
+            trees.append(&mut self.changed);
+        }
+        trees.sort_unstable_by_key(|tree| tree.table);
+        trees.dedup();
+        let limit = if is_idle { SPARSE_IDLE } else { SPARSE_IN_USE };
+        for tree in trees {
+            let share = block_on(self.parts.leaves.share_in_use(tree, self.visible.0));
+            match share {
+                Ok(share) if share < limit => self.merge_table(tree),
+                Ok(share) if share < SPARSE_IDLE && !self.changed.contains(&tree) => self.changed.push(tree),
+                // Full, dropped, or damaged: reading its rows reports that.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        // The thread's own commits are no use of the database.
+        self.visible = self.parts.pool.visible();
+    }
+
+    fn merge_table(&mut self, tree: Tree) {
+        let mut start = Some(Vec::new());
+        while let Some(from) = start
+            && !self.pacer.is_stopped()
+        {
+            let began = Instant::now();
+            let Ok(step) = block_on(self.parts.leaves.merge_from(tree, &from)) else { break };
+            self.parts.shrinker.count_merged(step.freed);
+            start = step.next;
+            self.pacer.rest(began.elapsed());
+        }
+    }
+
+    /// Returns whether so much of the file is free that it should become shorter now.
+    fn is_shrinking_due(&mut self, is_idle: bool) -> bool {
+        if !self.parts.shrinker.is_due(is_idle) {
+            self.free_since = None;
+            return false;
+        }
+        let since = *self.free_since.get_or_insert_with(Instant::now);
+        (is_idle || since.elapsed() >= FREE_FOR) && Instant::now() >= self.next_pass
+    }
+
+    fn shrink(&mut self, is_idle: bool) {
+        let Self { parts, pacer, .. } = self;
+        // Otherwise another checkpoint frees the blocks soon.
+        if is_idle && parts.shrinker.checkpoint().is_err() {
+            return;
+        }
+        let mut rest = |took: Duration, moved: u64, _: &ShrinkProgress| {
+            if moved > 0 {
+                pacer.rest(took);
+            }
+            !pacer.is_stopped()
+        };
+        let shrunk = parts.shrinker.shrink(&mut parts.relocator, &mut rest);
+        if shrunk.is_ok_and(|(progress, _)| progress.bytes_given_back > 0) {
+            self.pause = PAUSE;
+        } else {
+            // Neither each checkpoint nor a reader that stays makes it try again at once.
+            self.next_pass = Instant::now() + self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+        self.free_since = None;
+    }
+}
+
+/// Keeps the thread's share of the time small while the database is in use.
+struct Pacer {
+    notifier: Arc<Notifier>,
+    stop: Arc<AtomicBool>,
+    pool: BufferPool,
+    /// Number of waits until the last rest.
+    waits: u64,
+    /// The present multiple of [`REST`].
+    slowdown: u32,
+}
+
+impl Pacer {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Rests after a piece of work that took this long: a short time in any case, to see whether others use the
+    /// database, and if they do for as long as the share of this thread asks.
+    fn rest(&mut self, took: Duration) {
+        let (before, short) = (Activity::of(&self.pool), took / SHORT_REST);
+        self.sleep(short);
+        let now = Activity::of(&self.pool);
+        let waited = now.waits > self.waits;
+        self.waits = now.waits;
+        self.slowdown = if waited { (self.slowdown * 2).min(SLOWDOWN_MAX) } else { (self.slowdown / 2).max(1) };
+        if now != before {
+            self.sleep((took * REST * self.slowdown).min(REST_MAX));
+        }
+    }
+
+    /// Sleeps for a time, or until the thread is to end. Notifications of checkpoints do not shorten it.
+    fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopped() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            self.notifier.wait(None, Some(left));
+        }
+    }
+}
+
+/// Counters that show whether others use the database, and whether operations wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Activity {
+    visible: CommitSeq,
+    lookups: u64,
+    waits: u64,
+}
+
+impl Activity {
+    fn of(pool: &BufferPool) -> Self {
+        let stats = pool.stats();
+        Self { visible: pool.visible(), lookups: stats.hits + stats.misses, waits: stats.frame_waits }
+    }
+}

@@ -1,0 +1,164 @@
+//! Finds tables whose leaves are sparse, and merges these leaves.
+//!
+//! Deletes merge leaves only when they are nearly empty, and random inserts leave leaves about two thirds full. Here
+//! runs of neighbouring leaves are merged where that saves an eighth of them ([`Tree::merge_leaves`]), each run by
+//! a commit of its own, so other commits wait for one run at most.
+//!
+//! Whether that is worth while for a table is estimated from some leaves chosen at random, and only when enough of its
+//! keys were changed since the last look ([`ChangeCounts`]).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::reader::Reader;
+use super::structure::StructureCommits;
+use super::tables::NEWEST;
+use crate::btree::Tree;
+use crate::btree::merge::LeafUse;
+use crate::error::{ErrorKind, Result};
+use crate::pages::{CommitLog, Store};
+use crate::transaction::Op;
+
+/// Most leaves that are merged by one commit.
+const LEAVES_AT_ONCE: usize = 16;
+/// Pages beside the leaves that merging a run may change: the way from the root, and neighbours of its nodes.
+const OTHER_PAGES: usize = 32;
+/// A run of leaves is merged when more than one leaf of so many becomes free.
+const GAIN_SHARE: usize = 16;
+/// Number of leaves from which the use of a table's leaves is estimated.
+const SAMPLE_LEAVES: u64 = 32;
+/// Number of changed keys after which a table is looked at again.
+const CHANGES_MIN: u64 = 4096;
+
+/// Counts the keys of each table that were changed since the table was looked at last.
+#[derive(Debug, Default)]
+pub(super) struct ChangeCounts(Mutex<FxHashMap<u64, (Tree, u64)>>);
+
+impl ChangeCounts {
+    /// Counts the changes of a commit.
+    pub(super) fn count(&self, ops: &[Op]) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for op in ops {
+            if let Op::Put { tree, .. } | Op::Delete { tree, .. } = op {
+                counts.entry(tree.table.0).or_insert((*tree, 0)).1 += 1;
+            }
+        }
+    }
+
+    /// Takes the tables of which enough keys were changed; all with changed keys when the database `is_idle`.
+    pub(super) fn take_changed(&self, is_idle: bool) -> Vec<Tree> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trees = Vec::new();
+        counts.retain(|_, (tree, changes)| {
+            let is_due = is_idle || *changes >= CHANGES_MIN;
+            if is_due {
+                trees.push(*tree);
+            }
+            !is_due
+        });
+        trees
+    }
+}
+
+/// A step of merging the leaves of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MergeStep {
+    /// Number of leaves examined.
+    pub(super) leaves: u64,
+    /// Number of leaves freed.
+    pub(super) freed: u64,
+    /// The key at which the next step begins; `None` at the end of the table.
+    pub(super) next: Option<Vec<u8>>,
+}
+
+/// Merges the sparse leaves of tables.
+pub(super) struct SparseLeaves<S: Store, L: CommitLog> {
+    reader: Reader<S>,
+    structure: Arc<StructureCommits<S, L>>,
+}
+
+impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
+    pub(super) fn new(reader: Reader<S>, structure: Arc<StructureCommits<S, L>>) -> Self {
+        Self { reader, structure }
+    }
+
+    fn store(&self) -> &S {
+        self.reader.loader.store()
+    }
+
+    /// Estimates the part of a table's leaves that is in use, from 0 to 1.
+    ///
+    /// # Errors
+    /// The errors of reading; `NotFound` when the table was dropped.
+    pub(super) async fn share_in_use(&self, tree: Tree, seed: u64) -> Result<f64> {
+        let mut found = LeafUse::default();
+        for number in 0..SAMPLE_LEAVES {
+            let look = || {
+                let view = self.store().latest();
+                tree.leaf_use(&view, tree.random_leaf(&view, seed.wrapping_mul(SAMPLE_LEAVES).wrapping_add(number))?)
+            };
+            found.used_bytes += self.attempt(tree, look).await?;
+            found.leaves += 1;
+        }
+        Ok(found.share(self.store().page_bytes()))
+    }
+
+    /// Merges the sparse leaves below the parent of the leaf in which `start` belongs.
+    ///
+    /// # Errors
+    /// `NoSpace`; the errors of reading and of the log; `NotFound` when the table was dropped.
+    pub(super) async fn merge_from(&self, tree: Tree, start: &[u8]) -> Result<MergeStep> {
+        let (leaves, next) = self.attempt(tree, || tree.leaves(&self.store().latest(), start)).await?;
+        let mut step = MergeStep { leaves: leaves.len() as u64, freed: 0, next };
+        let (at, page_bytes) = (self.structure.newest(), self.store().page_bytes());
+        for run in leaves.chunks(LEAVES_AT_ONCE.min(self.reader.loader.window())) {
+            self.reader.loader.prefetch(run, at);
+            let (mut found, mut first) = (LeafUse::default(), Vec::new());
+            for (number, leaf) in run.iter().enumerate() {
+                let look = || {
+                    let view = self.store().latest();
+                    Ok((
+                        tree.leaf_use(&view, *leaf)?,
+                        if number == 0 { tree.lower_fence(&view, *leaf)? } else { Vec::new() },
+                    ))
+                };
+                match self.attempt(tree, look).await {
+                    Ok((used_bytes, lower)) => {
+                        found.used_bytes += used_bytes;
+                        found.leaves += 1;
+                        if number == 0 {
+                            first = lower;
+                        }
+                    }
+                    // Another commit may have merged or split these leaves meanwhile. A damaged one stays as it is.
+                    Err(error) if error.kind() == ErrorKind::Corrupt => {
+                        found = LeafUse::default();
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if found.needed(page_bytes) + run.len() / GAIN_SHARE < found.leaves {
+                let most = found.leaves;
+                let merged =
+                    self.structure.commit(most + OTHER_PAGES, |copies| tree.merge_leaves(copies, &first, most));
+                match merged.await {
+                    Ok(freed) => step.freed += freed as u64,
+                    Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                    Err(error) => return Err(self.explain(tree, error)),
+                }
+            }
+        }
+        Ok(step)
+    }
+
+    async fn attempt<R>(&self, tree: Tree, look: impl FnMut() -> crate::pages::Attempt<R>) -> Result<R> {
+        self.reader.loader.attempt(look).await.map_err(|error| self.explain(tree, error))
+    }
+
+    /// Damage in a table that was dropped meanwhile is no damage.
+    fn explain(&self, tree: Tree, error: crate::error::Error) -> crate::error::Error {
+        self.reader.tables.explain(tree, NEWEST, error)
+    }
+}

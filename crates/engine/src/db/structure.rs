@@ -1,0 +1,97 @@
+//! Commits that change the shape of a tree and nothing that a reader sees: freeing the pages of a dropped table, and
+//! merging leaves.
+//!
+//! Their records are empty, and they take a commit number each. A power cut takes back those that no checkpoint has
+//! seen, each of them whole.
+
+use std::sync::Arc;
+
+use super::loader::Loader;
+use super::log_waits::LogWaits;
+use super::pins::PinBudget;
+use super::reservations::BlockReservations;
+use crate::error::Result;
+use crate::format::CommitSeq;
+use crate::pages::{Attempt, CommitLog, Durability, ReservationKind, Store, Wait};
+use crate::transaction::Commits;
+
+/// Makes commits that no record describes.
+pub(super) struct StructureCommits<S: Store, L: CommitLog> {
+    loader: Arc<Loader<S>>,
+    commits: Arc<Commits<S, L>>,
+    waits: Arc<LogWaits<S, L>>,
+    reservations: Arc<BlockReservations<S, L>>,
+}
+
+impl<S: Store, L: CommitLog> StructureCommits<S, L> {
+    pub(super) fn new(
+        loader: Arc<Loader<S>>,
+        commits: Arc<Commits<S, L>>,
+        waits: Arc<LogWaits<S, L>>,
+        reservations: Arc<BlockReservations<S, L>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { loader, commits, waits, reservations })
+    }
+
+    /// Returns the newest commit.
+    pub(super) fn newest(&self) -> CommitSeq {
+        self.commits.last().seq
+    }
+
+    /// Executes `change` on private copies and publishes them as one commit, which changes at most `pages` pages.
+    /// Attempts that miss a page are repeated. Returns when the commit is visible.
+    ///
+    /// # Errors
+    /// `NoSpace`; the errors of reading and of the log.
+    pub(super) async fn commit<R>(
+        &self,
+        pages: usize,
+        mut change: impl FnMut(&mut S::Copies<'_>) -> Attempt<R>,
+    ) -> Result<R> {
+        let mut pins = PinBudget::default();
+        // Blocks of the data file. While it waits for others it reserves none, or it would take them from the commit
+        // that is first.
+        let mut reservation = None;
+        loop {
+            let turn = match self.commits.turn().try_acquire(1) {
+                Some(turn) => turn,
+                None => {
+                    // The commit that has the turn may need the permits.
+                    pins.release();
+                    reservation = None;
+                    self.commits.turn().acquire(1).await
+                }
+            };
+            reservation = reservation.take().or_else(|| self.reservations.try_reserve(pages, ReservationKind::Reserve));
+            if reservation.is_none() {
+                pins.release();
+                reservation = Some(self.reservations.reserve(pages, ReservationKind::Reserve).await?);
+            }
+            let mut section = self.commits.occupy(turn)?;
+            let mut result = None;
+            let edited = section.edit_and_append(|copies| {
+                result = Some(change(copies)?);
+                Ok(())
+            });
+            match (edited, result) {
+                (Ok(position), Some(result)) => {
+                    section.take_effect_unseen(Durability::Deferred, position);
+                    drop(section);
+                    // Visible from then on, so the next step sees the tree that this one left.
+                    self.waits.durable(position).await?;
+                    return Ok(result);
+                }
+                (Err(Wait::LogFull { len_bytes }), _) => {
+                    drop(section);
+                    reservation = None;
+                    self.waits.await_space(len_bytes).await?;
+                }
+                (Err(wait), _) => {
+                    drop(section);
+                    self.loader.load(&mut pins, &[wait]).await?;
+                }
+                (Ok(_), None) => unreachable!("an edit that succeeded has called its change"),
+            }
+        }
+    }
+}
