@@ -19,6 +19,7 @@ mod methods;
 mod params;
 mod place;
 mod reads;
+mod space;
 mod table;
 mod tasks;
 mod trial;

@@ -4,7 +4,7 @@ use super::place::{Place, State};
 use super::trial::Trial;
 use super::trials::{CACHE, data_of, number};
 use super::works::{self, DEVICE, DEVICE_BATCHES, DEVICE_OVERWRITE, ENGINE, IDLE, POLLER};
-use super::{device, reads, tasks, writes, ycsb};
+use super::{device, reads, space, tasks, writes, ycsb};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::read_loops;
@@ -50,7 +50,9 @@ fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
         (ENGINE, _) if variant == works::COMMIT[0] => writes::commits(trial),
         (ENGINE, _) if works::COMMIT.contains(&variant) => tasks::commits(trial),
         (ENGINE, works::SPACE) => writes::load(trial),
-        (ENGINE, works::SPACE_UPDATED) => writes::space_updated(trial),
+        (ENGINE, works::SPACE_UPDATED) => space::updated(trial),
+        (_, works::SPACE_RANDOM) => space::random(trial),
+        (ENGINE, works::SPACE_DELETED) => space::deleted(trial),
         (ENGINE, works::REOPEN) => writes::reopen(trial),
         (_, works::LONG_READER) => writes::long_reader(trial, method == ENGINE),
         (_, works::BULK_LOAD) => writes::load(trial),

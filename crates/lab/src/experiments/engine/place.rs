@@ -146,6 +146,21 @@ impl Place {
         fs::write(&note, text).map_err(|error| LabError::system(note.display(), &error))
     }
 
+    /// Returns the bytes that all files of the database occupy on the disk.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn all_bytes_on_disk(&self) -> Result<u64> {
+        let folder = self.store();
+        let failed = |error: &std::io::Error| LabError::system(folder.display(), error);
+        let mut bytes = 0;
+        for entry in fs::read_dir(&folder).map_err(|error| failed(&error))? {
+            let file = entry.and_then(|entry| entry.metadata()).map_err(|error| failed(&error))?;
+            bytes += file.blocks() * 512;
+        }
+        Ok(bytes)
+    }
+
     /// Returns the bytes that a file of the database occupies on the disk; 0 where there is none. Blocks are counted,
     /// because a file may have holes.
     pub(super) fn bytes_on_disk(&self, name: &str) -> u64 {

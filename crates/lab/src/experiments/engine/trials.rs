@@ -3,7 +3,7 @@
 
 use super::works::{
     self, DEVICE, DEVICE_OVERWRITE, ENGINE, GET_TASKS, GROWTH, IDLE, LONG_READER, NO_READER, PEERS, POLLER, PUT_BATCH,
-    REOPEN, Row, SPACE_UPDATED, Scope, WORKS,
+    REOPEN, Row, SPACE_DELETED, SPACE_RANDOM, SPACE_UPDATED, Scope, WORKS,
 };
 use super::{ID, params};
 use crate::config::Config;
@@ -221,7 +221,7 @@ fn trial(
 fn fixed_bytes(engine: &params::Params, set: &Set, row: &Row) -> f64 {
     let bytes = match row.variant {
         REOPEN => engine.log_bytes * 4,
-        SPACE_UPDATED => set.data.user_bytes() * 8,
+        SPACE_UPDATED | SPACE_RANDOM | SPACE_DELETED => set.data.user_bytes() * 8,
         LONG_READER => set.data.entry_bytes() * UPDATES_MAX,
         _ => set.data.user_bytes(),
     };

@@ -31,6 +31,8 @@ pub(super) const PUT_BATCH: &str = "put-batch";
 pub(super) const REOPEN: &str = "reopen";
 pub(super) const SPACE: &str = "space";
 pub(super) const SPACE_UPDATED: &str = "space-updated";
+pub(super) const SPACE_RANDOM: &str = "space-random";
+pub(super) const SPACE_DELETED: &str = "space-deleted";
 pub(super) const LONG_READER: &str = "long-reader";
 /// Prefix of the variants that run a YCSB mix; the mix's letter follows.
 pub(super) const YCSB: &str = "ycsb-";
@@ -318,7 +320,7 @@ pub(super) static WORKS: [Work; 12] = [
     },
     Work {
         name: "space",
-        description: "bytes of file for each user byte after bulk load",
+        description: "bytes of file for each user byte: loaded, updated, loaded at random, mostly deleted",
         rows: &[
             Row {
                 variant: SPACE,
@@ -332,6 +334,21 @@ pub(super) static WORKS: [Work; 12] = [
                 title: "file bytes for a user byte, after as many random updates",
                 fixed: true,
                 quantities: &[ratio(Metric::SpaceRatio, None, &[])],
+                ..ROW
+            },
+            Row {
+                variant: SPACE_RANDOM,
+                title: "bytes of all files for a user byte, loaded in random order",
+                fixed: true,
+                methods: &[ENGINE, PEERS[0], PEERS[1]],
+                quantities: &[ratio(Metric::SpaceRatio, Some(1.6), &[beside(PEERS[0]), beside(PEERS[1])])],
+                ..ROW
+            },
+            Row {
+                variant: SPACE_DELETED,
+                title: "bytes of all files for a user byte, nine tenths deleted",
+                fixed: true,
+                quantities: &[ratio(Metric::SpaceRatio, Some(1.3), &[])],
                 ..ROW
             },
         ],

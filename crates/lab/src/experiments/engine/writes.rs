@@ -40,14 +40,14 @@ pub(super) fn load(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let mut bytes = 0;
     if trial.spec.method == ENGINE {
         bytes = Engine::open(&trial.place.store(), &trial.settings()?)?.used_bytes();
-        note_space(trial, bytes, &mut outcome);
+        note_used(trial, bytes, &mut outcome);
     }
     trial.place.keep(&trial.content(&trial.spec.method, State::Loaded)?, bytes)?;
     Ok(outcome)
 }
 
-/// Adds the sizes of the engine's files to the result.
-fn note_space(trial: &Trial<'_, '_>, used_bytes: u64, outcome: &mut Outcome) {
+/// Adds the sizes of the engine's files to the result; the ratio is of the bytes in use.
+pub(super) fn note_used(trial: &Trial<'_, '_>, used_bytes: u64, outcome: &mut Outcome) {
     outcome.figures.insert("space_ratio".into(), used_bytes as f64 / trial.data.user_bytes() as f64);
     let files = ["data", "log"].map(|name| format!("{name} {}", shown(trial.place.bytes_on_disk(name))));
     let user = shown(trial.data.user_bytes());
@@ -55,7 +55,7 @@ fn note_space(trial: &Trial<'_, '_>, used_bytes: u64, outcome: &mut Outcome) {
 }
 
 /// Checks [`READ_BACK`] random entries, after the clock has stopped.
-fn read_back(store: &dyn Store, data: Data, seed: u64, outcome: &mut Outcome) -> Result<()> {
+pub(super) fn read_back(store: &dyn Store, data: Data, seed: u64, outcome: &mut Outcome) -> Result<()> {
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut reader = store.reader()?;
     for _ in 0..READ_BACK {
@@ -143,27 +143,8 @@ pub(super) fn finish_commits(
     trial.describe(engine, outcome)
 }
 
-/// Measures the space that the database uses after as many random updates as it has entries.
-pub(super) fn space_updated(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
-    let engine = trial.engine()?;
-    trial.place.spoil()?;
-    let (engine_ref, data, cancel) = (&engine, trial.data, trial.context.cancel);
-    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
-        worker.start();
-        rewrite(engine_ref, data, data.count, data.seed, cancel)?;
-        worker.done(data.count, data.user_bytes());
-        Ok(())
-    });
-    let mut outcome = trial.measure(vec![work])?;
-    free_old_blocks(&engine)?;
-    note_space(trial, engine.used_bytes(), &mut outcome);
-    read_back(&engine, data, order(trial.spec), &mut outcome)?;
-    trial.describe(&engine, &mut outcome)?;
-    Ok(outcome)
-}
-
 /// Makes two checkpoints: the first refers to the new blocks, and once the second is durable the old blocks are free.
-fn free_old_blocks(engine: &Engine) -> Result<()> {
+pub(super) fn free_old_blocks(engine: &Engine) -> Result<()> {
     engine.db.checkpoint()?;
     Ok(engine.db.checkpoint()?)
 }
