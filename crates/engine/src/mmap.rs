@@ -107,8 +107,8 @@ pub struct Settings {
     pub protocol: Protocol,
     /// Bytes of a page, a power of two from 512 to 65,536. At creation only.
     pub page_bytes: usize,
-    /// Bytes of the file and of its map, fixed at creation; the unused part takes no space. With `MappedLog` bytes of
-    /// pages: file and map are three times as long, and a little.
+    /// Bytes of the file and of its map, fixed at creation; the unused part takes no space. With `MappedLog`
+    /// the bytes of all pages: file and map are a little more than three times as long.
     pub map_bytes: u64,
     /// Bytes of log after which a checkpoint is due; not for `Shadow`, which has no log.
     pub log_bytes: u64,

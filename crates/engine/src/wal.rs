@@ -151,8 +151,8 @@ struct Fragment {
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     anchor: Anchor,
-    /// The newest commit with a record that starts in this group or a later commit; never a commit that was
-    /// abandoned.
+    /// The newest commit with a record that starts in this group: recovery from the state of an earlier commit has to
+    /// replay the group. Of an abandoned record, the commit before it.
     starts: Option<CommitSeq>,
 }
 

@@ -48,8 +48,9 @@ const GROWTH_SHARE: u64 = 8;
 const GROWTH_BLOCKS: u64 = 4096;
 /// Number of groups of blocks that are emptied at a time, to make contiguous runs of free blocks.
 const GROUPS_EMPTIED: usize = 256;
-/// Nodes of the page table examined during one hold of the lock, and the budget steps that one counts for.
+/// Number of nodes of the page table examined during one hold of the lock.
 const NODES_AT_ONCE: usize = 256;
+/// Steps of a `Budget` that examining one node spends.
 const STEPS_A_NODE: usize = 8;
 /// Fewest moved pages, whose old blocks are not free yet, at which a checkpoint should be made.
 const PENDING_PAGES: u64 = 4096;

@@ -30,6 +30,8 @@ const GAIN_SHARE: usize = 16;
 const SAMPLE_LEAVES: u64 = 32;
 /// Number of changed keys after which a table is looked at again.
 const CHANGES_MIN: u64 = 4096;
+/// Most tables whose changes are counted; beyond that all counts begin anew.
+const TABLES_MAX: usize = 4096;
 
 /// Counts the keys of each table that were changed since the table was looked at last.
 #[derive(Debug, Default)]
@@ -39,6 +41,10 @@ impl ChangeCounts {
     /// Counts the changes of a commit.
     pub(super) fn count(&self, ops: &[Op]) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without the thread that takes them, tables that were dropped would stay here.
+        if counts.len() > TABLES_MAX {
+            counts.clear();
+        }
         for op in ops {
             if let Op::Put { tree, .. } | Op::Delete { tree, .. } = op {
                 counts.entry(tree.table.0).or_insert((*tree, 0)).1 += 1;

@@ -18,7 +18,7 @@ use crate::sync::semaphore::Permit;
 pub(crate) enum Residency {
     /// All pages, always.
     Everything,
-    /// Only the pages that a live ticket holds.
+    /// Only pages that a live ticket holds are in memory.
     Requested,
     /// Pages that a live ticket holds, and any other page with an even chance, drawn from this seed at every access.
     Chance(u64),
