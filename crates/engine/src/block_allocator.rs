@@ -44,7 +44,7 @@ const GROUPS_LOOKED_AT: usize = 64;
 const SET_ASIDE_MAX: usize = 1024;
 /// Steps of a `Budget` that freeing one block spends.
 const STEPS_A_BLOCK: usize = 2;
-/// Budget steps that forgetting one empty group counts for.
+/// Steps of a `Budget` that forgetting one empty group spends.
 const STEPS_A_GROUP: usize = 4;
 
 /// Allocates and frees the blocks of one data file.

@@ -122,7 +122,7 @@ impl Op {
 pub(crate) const SMALL_OPS_MAX: usize = 256;
 /// Most frames of the buffer pool that these changes may take.
 const SMALL_FRAMES_MAX: usize = 2 * SMALL_OPS_MAX + 128;
-/// Budget steps of copying a page, changing it and publishing it.
+/// Steps of a `Budget`, which bounds the work under one lock, that copying, changing and publishing a page spends.
 const STEPS_A_FRAME: usize = 2;
 
 /// The size of a commit, summed up while its changes are collected.

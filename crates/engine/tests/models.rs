@@ -1,5 +1,5 @@
-//! Exhaustive models of the protocols of pool and log between threads: every interleaving, and every reordering that the
-//! memory model allows. Each model is the protocol of one module, reduced to the steps that can go wrong.
+//! Exhaustive models of the protocols of pool and log between threads: every interleaving, and every reordering that
+//! the memory model allows. Each model is the protocol of one module, reduced to the steps that can go wrong.
 //!
 //! Built only for `cargo xtask models`, because it takes the model checker along.
 #![cfg(nofault_models)]
@@ -9,8 +9,9 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// `buffer_pool::frames`: a frame's bytes and description are written before its number is stored (release), read after the number
-/// was loaded (acquire), and written again only when every thread that was pinned while it could be found has unpinned.
+/// `buffer_pool::frames`: a frame's bytes and description are written before its number is stored (release), read after
+/// the number was loaded (acquire), and written again only when every thread that was pinned while it could be found
+/// has unpinned.
 #[test]
 fn a_frame_is_never_written_while_a_reader_may_look_at_it() {
     struct Frame {
@@ -63,7 +64,8 @@ fn a_frame_is_never_written_while_a_reader_may_look_at_it() {
     });
 }
 
-/// Explores interleavings with up to three preemptions: enough to find every bug known of this kind, and it ends.
+/// Explores interleavings with up to three preemptions: few enough that the search ends, and enough for every bug that
+/// was ever found by these models.
 fn model(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -377,8 +379,8 @@ fn no_committer_sleeps_through_the_write_that_makes_it_durable() {
     });
 }
 
-/// A leader stops when its own commit is durable; fragments that a task has appended meanwhile are left to the WAL writer, also when
-/// the task has gone.
+/// A leader stops when its own commit is durable; fragments that a task has appended meanwhile are left to the WAL
+/// writer, also when the task has gone.
 #[test]
 fn fragments_of_a_task_are_written_whichever_thread_leads_even_when_the_task_has_gone() {
     for goes_away in [false, true] {
@@ -404,8 +406,8 @@ fn fragments_of_a_task_are_written_whichever_thread_leads_even_when_the_task_has
     }
 }
 
-/// `sync::notifier`: a thread that finds `notified` set does not write to the descriptor. The listener sees the work that was done
-/// before either way of notifying.
+/// `sync::notifier`: a thread that finds `notified` set does not write to the descriptor. The listener sees the work
+/// that was done before either way of notifying.
 #[test]
 fn a_listener_sees_the_work_before_every_notification_even_one_that_was_left_out() {
     const WORK: [u64; 2] = [2, 1];

@@ -162,7 +162,7 @@ pub trait Queue: Send {
 pub struct RefusedOp {
     /// The operation, as it was pushed.
     pub op: Op,
-    /// The reason of the refusal.
+    /// The reason for which the queue did not accept it.
     pub error: Error,
 }
 
@@ -322,7 +322,8 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// Reads the bytes of a small file. Blocks.
     ///
     /// # Errors
-    /// `NotFound`, `NoPermission`; `InvalidCall` when the file has more than [`TEXT_BYTES_MAX`] bytes; the error of the read.
+    /// `NotFound`, `NoPermission`; `InvalidCall` when the file has more than [`TEXT_BYTES_MAX`] bytes; the error of the
+    /// read.
     fn read_text(&self, name: &str) -> Result<Vec<u8>> {
         let disk = self.open(name)?;
         let len_bytes = disk.len_bytes()?;
@@ -350,9 +351,9 @@ pub trait Directory: Send + Sync + fmt::Debug {
         Ok(Box::new(NothingToLock))
     }
 
-    /// Writes the name of this process to the file `name`, for the message of [`Directory::lock`], and keeps other processes from doing so
-    /// until the result is dropped. A file with other content stays unchanged: in that case, and where the file cannot be written, no name
-    /// is left and the result locks nothing.
+    /// Writes the name of this process to the file `name`, for the message of [`Directory::lock`], and keeps other
+    /// processes from doing so until the result is dropped. A file with other content stays unchanged: in that case,
+    /// and where the file cannot be written, no name is left and the result locks nothing.
     ///
     /// # Errors
     /// `Busy` when another process has left its name there and has not ended.

@@ -256,7 +256,8 @@ pub fn flags() -> Vec<(&'static Flag, String)> {
     flags
 }
 
-/// Merges the table `given` into `base`, with tables inside. A name that `base` does not have is an error.
+/// Merges the table `given` into `base`, nested tables included. A name that `base` does not have is an error, which
+/// names it as part of `inside`.
 fn merge(base: &mut toml::Table, given: toml::Table, inside: &str) -> std::result::Result<(), String> {
     for (name, value) in given {
         match (base.get_mut(&name), value) {

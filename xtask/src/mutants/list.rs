@@ -104,7 +104,8 @@ pub(super) fn planted(root: &Path, mutants: &[Mutant]) -> Result<BTreeMap<PathBu
     if wrong.is_empty() { Ok(files) } else { bail!("{LIST}:\n  {}", wrong.join("\n  ")) }
 }
 
-/// Rust source of the function that every planted switch calls.
+/// Returns the Rust source of the function that tells whether a planted fault is switched on. The code that is put in
+/// the place of the original calls it.
 fn declaration() -> String {
     format!(
         r#"
@@ -126,7 +127,8 @@ fn replace_once(text: &str, find: &str, replace: &str) -> Result<String> {
     }
 }
 
-/// Reads the list, and checks that names are unique, every fault applies to the repository at `root`, and every test exists.
+/// Reads the list, and checks that names are unique, every fault applies to the repository at `root`, and every test
+/// exists.
 pub(super) fn read_list(root: &Path) -> Result<Vec<Mutant>> {
     let text = fs::read_to_string(root.join(LIST)).context(LIST)?;
     let List { mutant: mutants } = toml::from_str(&text).context(LIST)?;

@@ -28,12 +28,13 @@ use crate::pages::{BlockReservation, ReservationKind, ReservationLedger};
 
 /// Most changed pages that are noted, or most ranges that are examined, during one hold of the lock.
 const CHANGED_AT_ONCE: usize = 512;
-/// Budget steps of noting one changed page: at most four ranges are examined or changed, three of them adjacent.
+/// Steps of a `Budget`, which bounds the work under one lock, that noting one changed page spends: at most four ranges
+/// are examined or changed, three of them adjacent.
 const STEPS_A_CHANGE: usize = 4;
 /// The memory of the frames divided by this is the memory that the list of changed pages may take before a checkpoint
 /// is due.
 const CHANGED_SHARE: u64 = 32;
-/// Budget steps of removing one range from the list of changed pages.
+/// Steps of a `Budget` that removing one range from the list of changed pages spends.
 const STEPS_A_RANGE: usize = 2;
 /// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more
 /// than a commit that deletes a hundred rows changes.

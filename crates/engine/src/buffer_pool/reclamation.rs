@@ -13,8 +13,9 @@ use crate::budget::Budget;
 /// Number of retired versions that may pile up before a committing thread drops them, and of retired items that wait to
 /// be deferred together.
 pub(super) const RETIRED_MAX: usize = 64;
-/// Budget steps that dropping a version takes; `STEPS_A_FRAME` is the same for recycling a frame.
+/// Steps of a `Budget`, which bounds the work under one lock, that dropping a version spends.
 const STEPS_A_VERSION: usize = 4;
+/// Steps of a `Budget` that recycling a frame spends.
 const STEPS_A_FRAME: usize = 2;
 /// Number of flushes that let the epoch advance twice, unless a pinned guard prevents it.
 const FLUSHES: usize = 4;

@@ -21,7 +21,7 @@ use crate::format::{CommitSeq, PageId};
 
 /// Most snapshots that are described during one hold of the lock.
 const READERS_AT_ONCE: usize = 256;
-/// Budget steps that evicting one snapshot takes.
+/// Steps of a `Budget`, which bounds the work under one lock, that evicting one snapshot spends.
 const STEPS_A_SNAPSHOT: usize = 4;
 
 /// A page version that a later commit has superseded.

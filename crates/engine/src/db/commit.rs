@@ -37,7 +37,7 @@ const INNER_PAGES: usize = 4;
 /// Attempts of an ordinary commit before it occupies the commit section as a large commit does.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
-/// Budget steps of taking one change out of a write set.
+/// Steps of a `Budget`, which bounds the work in one poll, that taking one change out of a write set spends.
 const STEPS_AN_OP: usize = 2;
 
 /// The commit path of a database.

@@ -231,7 +231,8 @@ impl<'a, S: Store> Lookups<'a, S> {
         }
     }
 
-    /// Turns an error of reading the snapshot into the error that the caller gets.
+    /// Returns the error that the caller gets for an error of reading the snapshot: damage in a table that was dropped
+    /// before the snapshot was taken becomes `NotFound`.
     fn explain(&self, error: Error) -> Error {
         self.reader.tables.explain(self.tree, self.snapshot.seq(), error)
     }

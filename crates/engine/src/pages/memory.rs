@@ -1,6 +1,6 @@
-//! A store in plain maps, for tests: every version of every page is kept, and *residency* is a matter of policy, so that all
-//! code above runs its waiting paths. It checks the contract from the store's side: one `PageCopies` at a time, pages only as
-//! allocated, commits in order.
+//! A store in plain maps, for tests: every version of every page is kept, and *residency* is a matter of policy, so
+//! that all code above runs its waiting paths. It checks the contract from the store's side: one `PageCopies` at a
+//! time, pages only as allocated, commits in order.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -91,7 +91,7 @@ impl MemoryStore {
         self.lock().misses
     }
 
-    /// Returns the number of pages held by tickets.
+    /// Returns the number of pins of all pages, each held by a live ticket.
     pub(crate) fn pinned(&self) -> usize {
         self.lock().pins.values().sum()
     }

@@ -3,8 +3,8 @@
 //!
 //! A transaction that has lost some times waits for the permit of a semaphore, first come, first served, and places a
 //! [`Claim`] on the read set of its last run. While the claim stands, commits that would change any of it wait at the
-//! same semaphore. So the transaction cannot lose because of the claimed reads. Should it read other keys this time and lose
-//! again, it claims everything in the end.
+//! same semaphore. So the transaction cannot lose because of the claimed reads. Should it read other keys this time and
+//! lose again, it claims everything in the end.
 //!
 //! A claim must not stop others for ever, even if the closure of its owner waits for ever. It ends when its owner has
 //! committed, fails or is dropped; and it lapses after [`LIMIT_MIN`], or some times as long as the longest run of its
@@ -117,8 +117,8 @@ pub struct TransactionStats {
     pub precedences: u64,
     /// Times that precedence was taken away, because a closure ran for much longer than before.
     pub precedences_lapsed: u64,
-    /// The longest time that a commit or a transaction waited for the precedence of another, or for a large commit before its own, in
-    /// nanoseconds.
+    /// The longest time that a commit or a transaction waited for the precedence of another, or for a large commit
+    /// before its own, in nanoseconds.
     pub wait_ns_max: u64,
 }
 
@@ -254,7 +254,8 @@ impl Precedence {
         drop(ended);
     }
 
-    /// Ends the current claim if its time is up at `now`. Returns whether there is still anything to check.
+    /// Ends the current claim (the right of a transaction that lost three times to commit before others) if its time is
+    /// up at `now`. Returns whether a claim may still have to be ended later.
     fn look(&self, now: Instant) -> bool {
         let mut state = self.lock();
         let is_due = state.placed.as_ref().is_some_and(|placed| placed.lapses_at <= now);

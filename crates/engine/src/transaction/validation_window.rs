@@ -1,10 +1,10 @@
 //! Keeps the keys that were committed lately, so that a commit can check its read set against them.
 //!
-//! For a key there is a table of fixed size ([`keys`]), for a range an ordered list of bounded length ([`order`]). Neither forgets a
-//! commit: where there is no memory left for the commit number of each key, several keys share the newest number among them.
-//! So an old transaction conflicts falsely now and then, the more often the more was committed since it began, but never
-//! because of that alone, and no conflict is missed. Both take memory of a fixed size and need no pruning, so nothing is done when a
-//! transaction begins or ends.
+//! For a key there is a table of fixed size ([`keys`]), for a range an ordered list of bounded length ([`order`]).
+//! Neither forgets a commit: where there is no memory left for the commit number of each key, several keys share the
+//! newest number among them. So an old transaction conflicts falsely now and then, the more often the more was
+//! committed since it began, but never because of that alone, and no conflict is missed. Both take memory of a fixed
+//! size and need no pruning, so nothing is done when a transaction begins or ends.
 //!
 //! Kept true by: a commit is noted in the section in which it is published, or before, while nothing else can commit.
 
@@ -17,7 +17,7 @@ use super::reads::{Read, scoped};
 use crate::budget::Budget;
 use crate::format::{CommitSeq, TableId};
 
-/// Budget steps of noting a key.
+/// Steps of a `Budget`, which bounds the work under one lock, that noting a key spends.
 pub(crate) const STEPS_TO_NOTE: usize = 4;
 
 /// The keys that recent commits changed: see the module.

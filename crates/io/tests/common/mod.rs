@@ -119,7 +119,7 @@ fn unit(disk: &dyn Disk) -> usize {
     }
 }
 
-/// Returns a length in whole units for buffers of about `about_bytes`, at least one unit.
+/// Returns a length in bytes for buffers of about `about_bytes`: a multiple of the disk's alignment, and not zero.
 fn units(disk: &dyn Disk, about_bytes: usize) -> usize {
     let align = disk.info().align_bytes;
     (about_bytes / align).max(1) * align

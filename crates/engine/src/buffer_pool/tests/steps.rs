@@ -1,10 +1,12 @@
-//! Tests that no hold of a lock that an executor takes grows with the pool, with dead versions, or with the changed pages.
+//! Tests that no hold of a lock that an executor takes grows with the pool, with dead versions, or with the changed
+//! pages.
 
 use super::*;
 use crate::budget::{self, STEPS_MAX};
 use crate::buffer_pool::registry::SupersededVersion;
 
-/// Returns the most budget steps that one hold of a lock takes during `work`.
+/// Returns the largest number of steps (units of work that a `Budget` counts) spent during one hold of a lock while
+/// `work` runs.
 fn largest(work: impl FnOnce()) -> usize {
     budget::take_largest();
     work();

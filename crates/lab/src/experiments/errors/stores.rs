@@ -18,7 +18,8 @@ use crate::error::{LabError, LabErrorKind, Result};
 pub(super) const PLAIN: &str = "pages";
 /// Name of the file with the pages of the engine, or of its tree over a map, in the trial's folder.
 pub(super) const ENGINE: &str = "data";
-/// Bytes of a value in the engine, which stores only the first bytes of each page.
+/// Length in bytes of a value in the engine's table: of each page of test data the experiment stores its beginning as a
+/// value.
 const VALUE_BYTES: usize = 1024;
 const TABLE: &str = "pages";
 
