@@ -5,9 +5,13 @@
 //! thread must therefore not do that waiting itself (`db::open`).
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::notifier::Notifier;
 
 thread_local! {
     static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
@@ -24,6 +28,78 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<
     };
     let failed = |error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"));
     Builder::new().name(name.into()).spawn(marked).map_err(failed)
+}
+
+/// A background thread that sleeps until its notifier is notified. Dropping the handle tells it to end and waits for it.
+pub(crate) struct NotifiedThread {
+    signal: Signal,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The thread's side of a [`NotifiedThread`]: notifications, and whether it is to end.
+#[derive(Clone)]
+pub(crate) struct Signal {
+    notifier: Arc<Notifier>,
+    stop: Arc<AtomicBool>,
+}
+
+impl NotifiedThread {
+    /// Starts a thread that listens to `notifier`. Its work must end soon after [`Signal::is_stopped`] has become true.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no threads left.
+    pub(crate) fn start(
+        name: &str,
+        notifier: Arc<Notifier>,
+        work: impl FnOnce(Signal) + Send + 'static,
+    ) -> Result<Self> {
+        notifier.set_listening(true);
+        let signal = Signal { notifier, stop: Arc::default() };
+        let of_thread = signal.clone();
+        let thread = start(name, move || work(of_thread))?;
+        Ok(Self { signal, thread: Some(thread) })
+    }
+
+    /// Wakes the thread.
+    pub(crate) fn notify(&self) {
+        self.signal.notifier.notify();
+    }
+}
+
+impl Drop for NotifiedThread {
+    fn drop(&mut self) {
+        self.signal.stop.store(true, Ordering::SeqCst);
+        self.signal.notifier.notify();
+        self.signal.notifier.set_listening(false);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Signal {
+    /// Returns whether the thread is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Waits for a notification, for at most `most`.
+    pub(crate) fn wait(&self, most: Option<Duration>) {
+        self.notifier.wait(None, most);
+    }
+
+    /// Sleeps for a time, or until the thread is to end; other notifications do not shorten it.
+    pub(crate) fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopped() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            self.wait(Some(left));
+        }
+    }
 }
 
 /// Returns whether the current thread is a background thread of any database.

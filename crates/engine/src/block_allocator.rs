@@ -203,50 +203,47 @@ impl BlockAllocator {
 
     fn allocate_anywhere(&mut self, spare: u32) -> Result<BlockId, NoFreeBlocks> {
         if let Some(open) = self.open_group
-            && self.is_below_ceiling(u64::from(open))
+            && u64::from(open) < self.ceiling()
             && self.groups.get(&open).is_some_and(|group| group.free > spare)
             && let Some(block) = self.take_nearest(u64::from(open), 0)
         {
             return Ok(block);
         }
-        let next = match self.roomiest() {
-            Some((class, group)) if class * CLASS_BLOCKS >= ROOMY_BLOCKS => group,
-            roomiest => match (self.touch_first(), roomiest) {
-                (Some(group), _) => group,
-                (None, Some((_, group))) if !self.may_add_group() => group,
-                (None, _) if self.may_add_group() => self.add_group(),
-                // Only groups behind the ceiling have free blocks.
-                (None, _) => match self.by_room.first() {
-                    Some((_, group)) => *group,
-                    None if (self.group_count + 1) * GROUP_BLOCKS <= self.backed_end => self.add_group(),
-                    None => return Err(NoFreeBlocks),
-                },
-            },
-        };
+        let next = self.next_group(self.ceiling()).or_else(|| self.next_group(u64::MAX)).ok_or(NoFreeBlocks)?;
         self.open_group = Some(next);
         self.take_nearest(u64::from(next), 0).ok_or(NoFreeBlocks)
     }
 
-    /// The first of the groups with the most free blocks, by class, that may take pages.
-    fn roomiest(&self) -> Option<(u32, u32)> {
-        let end = self.ceiling.map_or(u32::MAX, |ceiling| ceiling as u32);
-        (0..=class_of(GROUP_BLOCKS as u32))
-            .rev()
-            .find_map(|class| self.by_room.range((class, 0)..(class, end)).next())
-            .copied()
+    /// Returns a group before group `end` with free blocks: one that is half free, else one without a used block, else a
+    /// new one, else the one with the most free blocks.
+    fn next_group(&mut self, end: u64) -> Option<u32> {
+        match self.roomiest(end) {
+            Some((class, group)) if class * CLASS_BLOCKS >= ROOMY_BLOCKS => Some(group),
+            roomiest => self.touch_first(end).or_else(|| self.add_group(end)).or(roomiest.map(|(_, group)| group)),
+        }
     }
 
-    /// Whether the file has room for a group behind its last one that may take pages.
-    fn may_add_group(&self) -> bool {
-        (self.group_count + 1) * GROUP_BLOCKS <= self.backed_end && self.is_below_ceiling(self.group_count)
+    /// Returns the first of the groups before group `end` with the most free blocks, by class, with its class.
+    fn roomiest(&self, end: u64) -> Option<(u32, u32)> {
+        self.by_room(end, 0).next()
     }
 
-    fn is_below_ceiling(&self, group: u64) -> bool {
-        self.ceiling.is_none_or(|ceiling| group < ceiling)
+    /// Returns the groups before group `end` in classes with more than `least` free blocks, the roomiest first, each with
+    /// its class.
+    fn by_room(&self, end: u64, least: u64) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let end = u32::try_from(end).unwrap_or(u32::MAX);
+        let classes = (0..=class_of(GROUP_BLOCKS as u32)).rev();
+        let classes = classes.take_while(move |class| u64::from((class + 1) * CLASS_BLOCKS) > least);
+        classes.flat_map(move |class| self.by_room.range((class, 0)..(class, end)).copied())
+    }
+
+    /// Returns the first group that takes no pages as long as a group before it can.
+    fn ceiling(&self) -> u64 {
+        self.ceiling.unwrap_or(u64::MAX)
     }
 
     fn take_below_ceiling(&mut self, group: u64, wanted: u64) -> Option<BlockId> {
-        if self.is_below_ceiling(group) { self.take_nearest(group, wanted) } else { None }
+        if group < self.ceiling() { self.take_nearest(group, wanted) } else { None }
     }
 
     /// Allocates consecutive blocks for pages that are to lie together: `want` of them (at most `ROW_BLOCKS_MAX`), or a
@@ -263,14 +260,11 @@ impl BlockAllocator {
         end_max: u64,
     ) -> Result<Range<u64>, NoFreeBlocks> {
         let behind = after.map(|block| (block.0 + 1) / GROUP_BLOCKS);
-        let end = self.ceiling.map_or(u32::MAX, |ceiling| ceiling as u32);
-        let classes = (0..=class_of(GROUP_BLOCKS as u32)).rev();
-        let classes = classes.take_while(|class| u64::from((class + 1) * CLASS_BLOCKS) > least);
-        let roomy = classes.flat_map(|class| self.by_room.range((class, 0)..(class, end)));
-        let roomy = roomy.take(GROUPS_LOOKED_AT).map(|(_, group)| u64::from(*group));
-        let behind = behind.into_iter().flat_map(|group| [group, group + 1]);
+        let end = self.ceiling();
+        let roomy = self.by_room(end, least).take(GROUPS_LOOKED_AT).map(|(_, group)| u64::from(group));
+        let behind = behind.into_iter().flat_map(|group| [group, group + 1]).filter(|group| *group < end);
         let mut best = (0, 0..0);
-        for group in behind.filter(|group| self.is_below_ceiling(*group)).chain(roomy) {
+        for group in behind.chain(roomy) {
             let Some(of_group) = self.groups.get(&(group as u32)) else { continue };
             let row = of_group.longest_row(want);
             if row.end - row.start > best.1.end - best.1.start {
@@ -281,12 +275,11 @@ impl BlockAllocator {
             }
         }
         let found = best.1.end - best.1.start;
-        let may_grow = self.may_add_group() && (self.group_count + 1) * GROUP_BLOCKS <= end_max;
-        let unused = if found < want.div_ceil(2) { self.touch_first() } else { None };
-        if let Some(group) = unused {
+        let grown_end = end.min(end_max / GROUP_BLOCKS);
+        let is_short = found < want.div_ceil(2);
+        let empty = if is_short { self.touch_first(end).or_else(|| self.add_group(grown_end)) } else { None };
+        if let Some(group) = empty {
             best = (u64::from(group), 0..want.min(ROW_BLOCKS_MAX));
-        } else if found < want.div_ceil(2) && may_grow {
-            best = (u64::from(self.add_group()), 0..want.min(ROW_BLOCKS_MAX));
         } else if found == 0 || found < least {
             return Err(NoFreeBlocks);
         }
@@ -468,7 +461,7 @@ impl BlockAllocator {
     pub(crate) fn is_cramped(&self) -> bool {
         let open =
             self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);
-        let roomy = self.roomiest().is_some_and(|(class, _)| class * CLASS_BLOCKS >= ROOMY_BLOCKS);
+        let roomy = self.roomiest(u64::MAX).is_some_and(|(class, _)| class * CLASS_BLOCKS >= ROOMY_BLOCKS);
         self.ceiling.is_none() && !open && !roomy && self.untouched.is_empty() && self.backed_end() == self.end_block()
     }
 
@@ -500,12 +493,16 @@ impl BlockAllocator {
         (groups + lists * 8 + self.held.capacity() * 17 + trees * 24) as u64
     }
 
-    /// Adds an empty group at the end of the file, and returns its number.
-    fn add_group(&mut self) -> u32 {
-        let index = self.group_count as u32;
+    /// Adds an empty group at the end of the file, if it lies before group `end` and is allocated on disk. Returns its
+    /// number.
+    fn add_group(&mut self, end: u64) -> Option<u32> {
+        let index = self.group_count;
+        if index >= end || (index + 1) * GROUP_BLOCKS > self.backed_end {
+            return None;
+        }
         self.group_count += 1;
-        self.make(index);
-        index
+        self.make(index as u32);
+        Some(index as u32)
     }
 
     fn make(&mut self, group: u32) {
@@ -533,13 +530,10 @@ impl BlockAllocator {
         self.make(group);
     }
 
-    /// Adds the first group without a used block to `groups`, if it lies below the ceiling, and returns its number.
-    fn touch_first(&mut self) -> Option<u32> {
+    /// Adds the first group without a used block to `groups`, if it lies before group `end`, and returns its number.
+    fn touch_first(&mut self, end: u64) -> Option<u32> {
         let first = *self.untouched.first_key_value()?.0;
-        if !self.is_below_ceiling(u64::from(first)) {
-            return None;
-        }
-        self.touch(first);
+        (u64::from(first) < end).then(|| self.touch(first))?;
         Some(first)
     }
 

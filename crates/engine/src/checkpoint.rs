@@ -17,15 +17,14 @@
 //! ([`Checkpointer::checkpoint_at`]). Between that checkpoint and its visibility no other checkpoint is made: the
 //! visible commit is older than the commit that recovery starts from.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 
-use crate::background;
+use crate::background::{NotifiedThread, Signal};
 use crate::blocks::read_once;
 use crate::buffer_pool::{
     BufferPool, CheckpointPlace, Evacuation, NodeToWrite, RelocationOutcome, Relocator, Snapshot, TailMove,
@@ -52,8 +51,11 @@ const DEFERRED_BLOCKS: u64 = 4096;
 /// Times between two looks at whether a checkpoint is due: usually, when many blocks wait for one, and after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
+/// Part of the blocks that wait for the next checkpoint from which on it is looked for more often.
+const NEAR_SHARE: f64 = 0.25;
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// Time without commits after which a checkpoint is made and the log's file becomes as short as it can be.
+/// Time without commits after which the database counts as idle: a checkpoint is made, the log's file becomes as short as
+/// it can be, and compaction does what waits for this.
 const IDLE: Duration = Duration::from_secs(10);
 /// Share of the blocks in use, as a divisor, beyond which the log's file becomes shorter when the database is closed.
 const LOG_SHARE: u64 = 16;
@@ -125,11 +127,6 @@ impl Checkpointer {
     /// Sets the notifier of the thread that is to be woken after each checkpoint. Only the first call has an effect.
     pub(crate) fn notify_after_checkpoints(&self, notifier: Arc<Notifier>) {
         let _ = self.after.set(notifier);
-    }
-
-    /// Makes the log's file as short as its records allow: the database is idle. See [`Log::shrink_to_least`]. Blocks.
-    fn shrink_idle_log(&self) {
-        self.log.shrink_to_least();
     }
 
     /// Gives back the part of the log's file beyond its setting, if a checkpoint has freed it. See [`Log::shrink`].
@@ -403,9 +400,7 @@ fn write_nodes(pool: &BufferPool, level: u32, indexes: &[u64]) -> Result<Option<
 
 /// A thread that makes checkpoints when they are due; it ends when this is dropped.
 pub(crate) struct Background {
-    notifier: Arc<Notifier>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: NotifiedThread,
 }
 
 impl Background {
@@ -415,71 +410,72 @@ impl Background {
     /// `NoSpace` when the system has no threads left.
     pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
         let notifier = checkpointer.log.pressure();
-        notifier.set_listening(true);
-        let stop = Arc::new(AtomicBool::new(false));
-        let (heard, stopped) = (Arc::clone(&notifier), Arc::clone(&stop));
-        let work = move || {
-            let mut pause = PAUSE;
-            let mut idle = IdleTime::new(checkpointer.pool.visible());
-            while !stopped.load(Ordering::SeqCst) {
-                let is_near = checkpointer.deferred_share() >= 0.25;
-                heard.wait(None, Some(if is_near { pause.min(SHORT_PAUSE) } else { pause }));
-                let is_idle = idle.is_over(checkpointer.pool.visible());
-                let is_due = checkpointer.is_due() || (is_idle && checkpointer.log.has_records());
-                if !stopped.load(Ordering::SeqCst) && is_due {
-                    let begun = checkpointer.log.checkpoint_begins();
-                    let outcome = checkpointer.checkpoint();
-                    pause = if outcome.is_err() { PAUSE_AFTER_FAILURE } else { PAUSE };
-                    if outcome.is_ok() {
-                        checkpointer.log.checkpoint_made(begun);
-                    } else if let Err(error) = outcome {
-                        // The commits that wait for log space receive the error and decide. An immediate retry would
-                        // only burn CPU time.
-                        checkpointer.log.checkpoint_failed(&error);
-                        std::thread::sleep(Duration::from_millis(100));
-                    }
+        let thread = NotifiedThread::start("nofault-ckpt", notifier, move |signal| run(&checkpointer, &signal))?;
+        Ok(Self { _thread: thread })
+    }
+}
+
+fn run(checkpointer: &Checkpointer, signal: &Signal) {
+    let mut pause = PAUSE;
+    let mut idle = IdleTime::new(checkpointer.pool.visible());
+    // The visible commit of the checkpoint that was made because the database was idle. There is one at most for each: a
+    // large commit under way has records in the log that no checkpoint can take over.
+    let mut saved = None;
+    while !signal.is_stopped() {
+        let is_near = checkpointer.deferred_share() >= NEAR_SHARE;
+        signal.wait(Some(if is_near { pause.min(SHORT_PAUSE) } else { pause }));
+        let visible = checkpointer.pool.visible();
+        let is_idle = idle.is_over(visible);
+        let is_first = is_idle && saved != Some(visible);
+        let is_due = checkpointer.is_due() || (is_first && checkpointer.log.has_records());
+        if !signal.is_stopped() && is_due {
+            let begun = checkpointer.log.checkpoint_begins();
+            let outcome = checkpointer.checkpoint();
+            pause = if outcome.is_err() { PAUSE_AFTER_FAILURE } else { PAUSE };
+            match outcome {
+                Ok(_) => {
+                    checkpointer.log.checkpoint_made(begun);
+                    saved = is_idle.then_some(visible).or(saved);
                 }
-                // Done in each round, because another thread may have kept the log from shrinking in the last one.
-                if is_idle {
-                    checkpointer.shrink_idle_log();
-                } else {
-                    checkpointer.shrink_log();
+                Err(error) => {
+                    // The commits that wait for log space receive the error and decide. An immediate retry would only
+                    // burn CPU time.
+                    checkpointer.log.checkpoint_failed(&error);
+                    std::thread::sleep(Duration::from_millis(100));
                 }
             }
-        };
-        let thread = background::start("nofault-ckpt", work)?;
-        Ok(Self { notifier, stop, thread: Some(thread) })
+        }
+        // Done in each round, because another thread may have kept the log from shrinking in the last one.
+        if is_idle {
+            checkpointer.log.shrink_to_least();
+        } else {
+            checkpointer.shrink_log();
+        }
     }
 }
 
 /// Measures how long no commit has become visible.
-struct IdleTime {
+pub(crate) struct IdleTime {
     visible: CommitSeq,
     since: Instant,
 }
 
 impl IdleTime {
-    fn new(visible: CommitSeq) -> Self {
+    /// Begins to measure; `visible` is the newest commit.
+    pub(crate) fn new(visible: CommitSeq) -> Self {
         Self { visible, since: Instant::now() }
     }
 
     /// Returns whether no commit has become visible for [`IDLE`]; `visible` is the newest one.
-    fn is_over(&mut self, visible: CommitSeq) -> bool {
+    pub(crate) fn is_over(&mut self, visible: CommitSeq) -> bool {
         if visible != self.visible {
             *self = Self::new(visible);
         }
         self.since.elapsed() >= IDLE
     }
-}
 
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.notifier.notify();
-        self.notifier.set_listening(false);
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
+    /// Takes commits up to `visible` for none: compaction made them itself.
+    pub(crate) fn ignore(&mut self, visible: CommitSeq) {
+        self.visible = visible;
     }
 }

@@ -346,12 +346,9 @@ impl Db {
     pub async fn compact(
         &self,
         pace: Pace,
-        mut go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
+        go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
     ) -> Result<Compaction> {
-        let (db, cancel) = (self.clone(), compact::CancelOnDrop::default());
-        let flag = cancel.flag();
-        let mut go_on = move |so_far: &Compaction| flag.goes_on() && go_on(so_far);
-        thread::run("nofault-compact", move || compact::compact(&db, pace, &mut go_on)).await?
+        compact::on_a_thread(self.clone(), compact::compact, pace, go_on).await
     }
 
     /// Makes the data file as short as its content allows, as [`Db::compact`] does at its end: merges sparse leaves,
@@ -365,12 +362,9 @@ impl Db {
     pub async fn shrink(
         &self,
         pace: Pace,
-        mut go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
+        go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
     ) -> Result<Compaction> {
-        let (db, cancel) = (self.clone(), compact::CancelOnDrop::default());
-        let flag = cancel.flag();
-        let mut go_on = move |so_far: &Compaction| flag.goes_on() && go_on(so_far);
-        thread::run("nofault-compact", move || compact::shrink(&db, pace, &mut go_on)).await?
+        compact::on_a_thread(self.clone(), compact::shrink, pace, go_on).await
     }
 
     /// Reads every block of the data file and walks every table, and reports all damage instead of stopping at the

@@ -43,33 +43,32 @@ pub(crate) struct Shrinker {
     pool: BufferPool,
     /// Held by the thread that shrinks the file.
     turn: Mutex<()>,
-    stats: Mutex<CompactionStats>,
+    stats: Mutex<ShrinkStats>,
 }
 
-/// What the database's own compaction does and has done since the database was opened.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CompactionStats {
+/// What shrinking the file does and has done since the database was opened.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ShrinkStats {
     /// Whether pages are being moved now.
-    pub is_working: bool,
-    /// Leaves that were freed because their entries were merged into neighbours.
-    pub leaves_merged: u64,
+    pub(crate) is_working: bool,
     /// Passes over the end of the data file.
-    pub passes: u64,
+    pub(crate) passes: u64,
     /// Bytes of pages moved from the end of the data file to free blocks before it.
-    pub bytes_moved: u64,
+    pub(crate) bytes_moved: u64,
     /// Bytes given back to the file system.
-    pub bytes_given_back: u64,
+    pub(crate) bytes_given_back: u64,
     /// The end of the last pass; `None` before the first.
-    pub last_ending: Option<ShrinkEnding>,
+    pub(crate) last_ending: Option<ShrinkEnding>,
+    /// Bytes by which a pass would make the file shorter now.
+    pub(crate) excess_bytes: u64,
 }
 
 /// The reason for which a pass over the end of the data file ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShrinkEnding {
-    /// The file is as short as it is to be: at least nine tenths of it are in use, but for the blocks kept free for
-    /// deletes.
+    /// The file is as short as it is to be: one block is free for sixteen in use, or as many as deletes and checkpoints
+    /// need.
     Done,
     /// Old page versions in the end of the file are kept for this reader, the oldest one.
     HeldBy {
@@ -115,13 +114,14 @@ impl Shrinker {
         Self { checkpointer, pool, turn: Mutex::default(), stats: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, CompactionStats> {
+    fn lock(&self) -> MutexGuard<'_, ShrinkStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the statistics.
-    pub(crate) fn stats(&self) -> CompactionStats {
-        self.lock().clone()
+    pub(crate) fn stats(&self) -> ShrinkStats {
+        let excess_bytes = self.pool.excess_blocks().idle * self.pool.page_bytes() as u64;
+        ShrinkStats { excess_bytes, ..self.lock().clone() }
     }
 
     /// Makes the file as short as it can be. Calls `rest` after each piece with the time that it took, the pages that
@@ -158,7 +158,7 @@ impl Shrinker {
             let (began, before) = (Instant::now(), progress.bytes_given_back);
             let Some(tail) = relocator.plan_tail() else {
                 // What the file has beyond its last block.
-                progress.bytes_given_back += self.cut(0)?;
+                progress.bytes_given_back += self.cut()?;
                 return Ok(ShrinkEnding::Done);
             };
             self.lock().passes += 1;
@@ -185,7 +185,7 @@ impl Shrinker {
             }
             self.checkpointer.checkpoint()?;
             relocator.checkpoint_made();
-            progress.bytes_given_back += self.cut(0)?;
+            progress.bytes_given_back += self.cut()?;
             if !relocator.plan_again(&mut tail) {
                 break;
             }
@@ -224,9 +224,9 @@ impl Shrinker {
         }
     }
 
-    /// Cuts the free end of the file if that makes it at least so much shorter. Returns by how many bytes.
-    fn cut(&self, least_bytes: u64) -> Result<u64> {
-        let given_back = self.pool.writer().cut_free_end(least_bytes)?;
+    /// Cuts the free end of the file. Returns by how many bytes.
+    fn cut(&self) -> Result<u64> {
+        let given_back = self.pool.writer().cut_free_end()?;
         self.lock().bytes_given_back += given_back;
         Ok(given_back)
     }
@@ -245,11 +245,6 @@ impl Shrinker {
     /// As [`Checkpointer::checkpoint`].
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.checkpointer.checkpoint().map(drop)
-    }
-
-    /// Counts leaves that were freed by merging.
-    pub(crate) fn count_merged(&self, leaves: u64) {
-        self.lock().leaves_merged += leaves;
     }
 
     /// Sets the notifier of the thread that is to be woken after each checkpoint.

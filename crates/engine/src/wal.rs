@@ -416,9 +416,7 @@ impl Log {
     /// Sets the size beyond half of which the log wants a checkpoint, if it is smaller than the setting: a log many
     /// times as large as the data would make the database large and its opening slow.
     pub(crate) fn set_usual_bytes(&self, bytes: u64) {
-        self.0
-            .usual_bytes
-            .store(bytes.clamp(USUAL_BYTES_MIN, self.0.options.log_bytes.max(USUAL_BYTES_MIN)), Ordering::Relaxed);
+        self.0.usual_bytes.store(bytes.max(USUAL_BYTES_MIN), Ordering::Relaxed);
     }
 
     /// Returns whether a checkpoint is due: the log holds more than half of its usual size, or the file could not grow.

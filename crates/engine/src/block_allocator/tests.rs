@@ -75,6 +75,31 @@ fn a_held_block_outlives_its_checkpoints_until_the_last_holder_lets_go() {
     assert!(!allocator.is_used(BlockId(3)));
 }
 
+/// Whatever lies behind the ceiling has to be given out when nothing before it is free: the blocks are promised to pages.
+#[test]
+fn every_free_block_is_given_out_although_a_ceiling_is_set() {
+    for (used, ceiling) in [(vec![], 0), (vec![5 * GROUP_BLOCKS], 2), (vec![0, 3 * GROUP_BLOCKS + 7], 1), (vec![], 9)] {
+        let mut allocator = BlockAllocator::new(0, 6 * GROUP_BLOCKS);
+        used.iter().for_each(|block| assert!(allocator.mark_used(BlockId(*block))));
+        allocator.set_ceiling(Some(ceiling));
+        let free = allocator.free_blocks();
+        let mut met = BTreeSet::new();
+        for number in 0..free {
+            let block = if number % 2 == 0 { allocator.allocate() } else { allocator.allocate_near(BlockId(number)) };
+            let block =
+                block.unwrap_or_else(|error| panic!("block {number} of {free} with ceiling {ceiling}: {error:?}"));
+            assert!(met.insert(block), "{block:?} twice");
+            let is_before = group_of(block) < ceiling;
+            let before = (0..ceiling.min(6) * GROUP_BLOCKS).filter(|block| !allocator.is_used(BlockId(*block))).count();
+            assert!(
+                is_before || before == 0,
+                "{block:?} lies behind the ceiling and {before} blocks before it are free"
+            );
+        }
+        assert_eq!(allocator.allocate(), Err(NoFreeBlocks));
+    }
+}
+
 #[test]
 fn a_block_named_twice_is_noticed() {
     let mut allocator = BlockAllocator::new(2, u64::MAX);

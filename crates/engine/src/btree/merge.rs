@@ -18,7 +18,7 @@ use crate::pages::{Attempt, PageCopies, Pages};
 /// does not split the leaf at once.
 const FILL_SIXTEENTHS: usize = 15;
 
-/// The bytes in use in some leaves below one parent.
+/// The bytes in use in some leaves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LeafUse {
     /// Number of leaves.
@@ -28,6 +28,12 @@ pub(crate) struct LeafUse {
 }
 
 impl LeafUse {
+    /// Adds other leaves.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.leaves += other.leaves;
+        self.used_bytes += other.used_bytes;
+    }
+
     /// Returns the number of leaves that would hold the entries, about.
     pub(crate) fn needed(self, page_bytes: usize) -> usize {
         self.used_bytes.div_ceil(fill_bytes(page_bytes - HEADER_BYTES)).max(1)
@@ -44,16 +50,18 @@ const fn fill_bytes(body_bytes: usize) -> usize {
 }
 
 impl Tree {
-    /// Returns the bytes in use in a leaf of this tree.
-    pub(crate) fn leaf_use<P: Pages>(&self, pages: &P, leaf: PageId) -> Attempt<usize> {
-        let page = pages.page(leaf)?;
-        Ok(self.open(leaf, &page, Some(0))?.used_bytes())
-    }
-
-    /// Returns the lower fence of a leaf of this tree.
-    pub(crate) fn lower_fence<P: Pages>(&self, pages: &P, leaf: PageId) -> Attempt<Vec<u8>> {
-        let page = pages.page(leaf)?;
-        Ok(self.open(leaf, &page, Some(0))?.lower().to_vec())
+    /// Returns the use of some neighbouring leaves of this tree, and the lower fence of the first.
+    pub(crate) fn use_of<P: Pages>(&self, pages: &P, leaves: &[PageId]) -> Attempt<(LeafUse, Vec<u8>)> {
+        let (mut found, mut lower) = (LeafUse::default(), Vec::new());
+        for leaf in leaves {
+            let page = pages.page(*leaf)?;
+            let node = self.open(*leaf, &page, Some(0))?;
+            if found.leaves == 0 {
+                lower = node.lower().to_vec();
+            }
+            found.add(LeafUse { leaves: 1, used_bytes: node.used_bytes() });
+        }
+        Ok((found, lower))
     }
 
     /// Returns a leaf chosen at random: every child of a node is equally likely. The same `seed` leads to the same leaf
@@ -82,7 +90,8 @@ impl Tree {
         start: &[u8],
         leaves_max: usize,
     ) -> Attempt<usize> {
-        let Some((mut path, parent, first)) = self.parent_of(copies, start)? else { return Ok(0) };
+        let (mut path, ..) = self.find_leaf(copies, start)?;
+        let Some(Step { page: parent, child: first }) = path.pop() else { return Ok(0) };
         let parent_body = copies.page(parent)?;
         let parent_node = Node::open(parent, &parent_body)?;
         let last = (first + leaves_max.max(1) - 1).min(parent_node.count());
@@ -134,26 +143,6 @@ impl Tree {
         leaves[runs.len()..].iter().for_each(|leaf| copies.free(*leaf));
         self.merge_up(copies, &mut path, parent, &[])?;
         Ok(leaves.len() - runs.len())
-    }
-
-    /// Returns the path from the root to the parent of the leaf in which `key` belongs, that parent, and the index of
-    /// the leaf among its children; `None` if the root is a leaf.
-    fn parent_of<E: PageCopies>(&self, copies: &E, key: &[u8]) -> Attempt<Option<(Vec<Step>, PageId, usize)>> {
-        let mut path = Vec::new();
-        let (mut id, mut level) = (self.root, None);
-        loop {
-            let page = copies.page(id)?;
-            let node = self.open(id, &page, level)?;
-            if node.level() == 0 {
-                return Ok(None);
-            }
-            let child = node.child_index(key)?;
-            if node.level() == 1 {
-                return Ok(Some((path, id, child)));
-            }
-            path.push(Step { page: id, child });
-            (id, level) = (node.child(child)?, Some(node.level() - 1));
-        }
     }
 }
 

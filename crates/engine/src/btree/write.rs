@@ -124,7 +124,8 @@ impl Tree {
         Ok(Some(old))
     }
 
-    fn find_leaf<E: PageCopies>(
+    /// Returns the path from the root to the leaf in which `key` belongs, that leaf, and the place of the key in it.
+    pub(super) fn find_leaf<E: PageCopies>(
         &self,
         copies: &E,
         key: &[u8],

@@ -151,7 +151,7 @@ impl Metadata {
     /// Returns the blocks promised to dirty pages, commits under way and the page-table nodes that there would be with
     /// `more_pages` more pages. Dirty pages are counted under the lock: a commit that has just published its pages and
     /// ended its reservation is then counted as dirty.
-    fn promised_blocks(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
+    pub(super) fn promised_blocks(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
         frames.dirty_count() as u64 + state.reserved + 2 * self.nodes(frames, state, more_pages)
     }
 
@@ -186,11 +186,6 @@ impl Metadata {
         Some(BlockReservation::of(Arc::clone(self) as Arc<dyn ReservationLedger>, pages))
     }
 
-    /// Blocks promised to dirty pages, commits under way and page-table nodes.
-    pub(super) fn promised(&self, frames: &Frames, state: &MetadataState) -> u64 {
-        self.promised_blocks(frames, state, 0)
-    }
-
     /// Returns the number of free blocks that no commit has reserved, including the blocks kept for deletes and
     /// checkpoints.
     pub(super) fn spare_blocks(&self, frames: &Frames) -> u64 {
@@ -200,7 +195,7 @@ impl Metadata {
         state.allocator.free_blocks().saturating_sub(promised + MARGIN_BLOCKS)
     }
 
-    /// The end of the shortest file that compaction makes: with as many blocks as are in use, and free ones between
+    /// Returns the end of the shortest file that compaction makes: with as many blocks as are in use, and free ones between
     /// them or behind them for pages that change near their places, deletes and checkpoints.
     pub(super) fn shortest_end(&self, frames: &Frames, state: &MetadataState) -> u64 {
         let live = state.allocator.used_blocks() - state.allocator.deferred_blocks();

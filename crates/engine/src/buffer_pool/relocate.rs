@@ -240,8 +240,7 @@ impl Relocator {
         Ok(Some(moved))
     }
 
-    /// Plans to empty the end of the file, so that nine tenths of the rest are in use; `None` when it would not become
-    /// shorter. To be called after a checkpoint. Memory: 24 bytes for each page in the end, eight afterwards.
+    /// Plans to empty the end of the file, behind the end that `Metadata::shortest_end` gives; `None` when it would not become shorter. To be called after a checkpoint. Memory: 24 bytes for each page in the end, eight afterwards.
     pub(crate) fn plan_tail(&self) -> Option<TailMove> {
         let versions = Arc::clone(&self.versions);
         let mut tail = {
@@ -268,6 +267,7 @@ impl Relocator {
         true
     }
 
+    /// Lists the pages in the end of the file, and marks the nodes of the page table there as changed.
     fn list_tail(&self, tail: &mut TailMove) {
         let page_count = self.versions.metadata().lock().map.page_count();
         let pages = self.versions.pages().entries_below(page_count).map(|(page, _)| page);
@@ -283,7 +283,7 @@ impl Relocator {
         }
     }
 
-    /// The place of a page, if it is in the end of the file.
+    /// Returns the place of a page, if it is in the end of the file.
     fn place_in(&self, tail: &TailMove, page: PageId) -> Option<Location> {
         self.versions.pages().place_on_disk(page).filter(|at| at.block >= tail.end)
     }

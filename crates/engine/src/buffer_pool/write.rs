@@ -235,37 +235,36 @@ impl Writer {
     }
 
     /// Gives the free end of the file back to the file system, but for the blocks that are kept free for deletes,
-    /// dropped tables and checkpoints. Returns by how many bytes the file became shorter: zero when that would be less
-    /// than `least_bytes`. Blocks.
+    /// dropped tables and checkpoints. Returns by how many bytes the file became shorter. Blocks.
     ///
     /// A block is free only after both superblocks, durably, name a state without it. So whichever of the two an
     /// opening reads, and whether or not a power cut undoes the cut, no block that it names is missing.
     ///
     /// # Errors
-    /// The error of the disk: the file has its old length.
-    pub(crate) fn cut_free_end(&self, least_bytes: u64) -> Result<u64> {
+    /// The error of the disk: the end of the file is not used any more, and may not have been given back.
+    pub(crate) fn cut_free_end(&self) -> Result<u64> {
         let page_bytes = self.versions.frames().page_bytes() as u64;
         // No write is under way while this is held, and the file does not grow.
         let mut queue = self.lock();
         while self.versions.metadata().lock().allocator.forget_empty_end() {}
-        let (from, to) = {
+        let from = queue.file_bytes();
+        let to = {
             let mut metadata = self.versions.metadata().lock();
-            let kept = self.versions.metadata().blocks_kept_free(self.versions.frames(), &metadata);
-            let needed =
-                metadata.allocator.used_blocks() + self.versions.metadata().promised(self.versions.frames(), &metadata);
-            let end = (needed + kept).next_multiple_of(GROUP_BLOCKS).max(metadata.allocator.end_block());
-            let (from, to) = (queue.file_bytes(), end * page_bytes);
-            if from < to + least_bytes.max(1) {
+            let kept = self.versions.metadata().blocks_kept_free(self.versions.frames(), &metadata)
+                + self.versions.metadata().promised_blocks(self.versions.frames(), &metadata, 0);
+            let needed = (metadata.allocator.used_blocks() + kept).next_multiple_of(GROUP_BLOCKS);
+            let end = needed.max(metadata.allocator.end_block());
+            if end * page_bytes >= from {
                 return Ok(0);
             }
             metadata.allocator.set_backed(end);
-            (from, to)
+            end * page_bytes
         };
-        let outcome = queue.cut(to);
-        if !matches!(outcome, Ok(true)) {
-            self.versions.metadata().lock().allocator.set_backed(from / page_bytes);
+        if queue.cut(to)? {
+            return Ok(from - to);
         }
-        Ok(if outcome? { from - to } else { 0 })
+        self.versions.metadata().lock().allocator.set_backed(from / page_bytes);
+        Ok(0)
     }
 
     /// Allocates the missing blocks of the file's last, incomplete group on disk, or marks them as used when the disk

@@ -80,19 +80,18 @@ impl WriteQueue {
         Ok(())
     }
 
-    /// Cuts the file at `end_bytes`. False where files cannot be cut. No write is in flight.
+    /// Cuts the file at `end_bytes`. Returns false where files cannot be cut. No write is in flight.
     ///
     /// # Errors
-    /// The error of the disk: the file has its old length.
+    /// The error of the disk. The file may be as long as before, or some disks of a striped one: nothing behind
+    /// `end_bytes` counts as allocated any more, so growing allocates it again.
     pub(super) fn cut(&mut self, end_bytes: u64) -> Result<bool> {
-        match self.disk.truncate(end_bytes) {
-            Ok(()) => {
-                self.file_bytes = end_bytes;
-                Ok(true)
-            }
-            Err(error) if error.kind() == IoKind::Unsupported => Ok(false),
-            Err(error) => Err(Error::from_io("make the data file shorter", error)),
+        let cut = self.disk.truncate(end_bytes);
+        if cut.as_ref().is_err_and(|error| error.kind() == IoKind::Unsupported) {
+            return Ok(false);
         }
+        self.file_bytes = end_bytes;
+        cut.map(|()| true).map_err(|error| Error::from_io("make the data file shorter", error))
     }
 
     /// Allocates the data file up to `end_bytes`. Returns false when the disk has no room for that.

@@ -7,14 +7,13 @@
 //! come for ten seconds it does the rest.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::sparse_leaves::{ChangeCounts, SparseLeaves};
-use crate::background;
+use crate::background::{NotifiedThread, Signal};
 use crate::btree::Tree;
 use crate::buffer_pool::{BufferPool, Relocator};
+use crate::checkpoint::IdleTime;
 use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::CommitSeq;
@@ -33,9 +32,7 @@ const SHORT_REST: u32 = 4;
 const SLOWDOWN_MAX: u32 = 16;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time without commits after which the database is idle, and time for which blocks must be free without a break before
-/// the file of a database in use becomes shorter.
-const IDLE: Duration = Duration::from_secs(10);
+/// Time for which blocks must be free without a break before the file of a database in use becomes shorter.
 const FREE_FOR: Duration = Duration::from_secs(10);
 /// Part of a table's leaves in use below which they are merged, in a database in use and in an idle one. Random inserts
 /// leave leaves 0.69 full.
@@ -47,9 +44,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 
 /// The handle of the thread, which ends when this is dropped.
 pub(super) struct CompactionThread {
-    notifier: Arc<Notifier>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: NotifiedThread,
 }
 
 /// What the thread works with.
@@ -68,40 +63,11 @@ impl CompactionThread {
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
     pub(super) fn start(parts: CompactionParts) -> Result<Self> {
-        let (notifier, stop) = (Arc::new(Notifier::new()?), Arc::new(AtomicBool::new(false)));
-        notifier.set_listening(true);
+        let notifier = Arc::new(Notifier::new()?);
         parts.shrinker.notify_after_checkpoints(Arc::clone(&notifier));
-        let pacer = Pacer {
-            notifier: Arc::clone(&notifier),
-            stop: Arc::clone(&stop),
-            waits: Activity::of(&parts.pool).waits,
-            pool: parts.pool.clone(),
-            slowdown: 1,
-        };
-        let mut work = CompactionWork {
-            visible: parts.pool.visible(),
-            parts,
-            pacer,
-            idle_since: Instant::now(),
-            was_idle: false,
-            free_since: None,
-            changed: Vec::new(),
-            next_pass: Instant::now(),
-            pause: PAUSE,
-        };
-        let thread = background::start("nofault-compact", move || work.run())?;
-        Ok(Self { notifier, stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for CompactionThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.notifier.notify();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
+        let work = move |signal| CompactionWork::new(parts, signal).run();
+        let thread = NotifiedThread::start("nofault-compact", notifier, work)?;
+        Ok(Self { _thread: thread })
     }
 }
 
@@ -109,9 +75,7 @@ impl Drop for CompactionThread {
 struct CompactionWork {
     parts: CompactionParts,
     pacer: Pacer,
-    /// The newest visible commit at the last look, and when it became visible.
-    visible: CommitSeq,
-    idle_since: Instant,
+    idle: IdleTime,
     was_idle: bool,
     /// Since when so much of the file has been free that it is worth making it shorter.
     free_since: Option<Instant>,
@@ -124,29 +88,34 @@ struct CompactionWork {
 }
 
 impl CompactionWork {
+    fn new(parts: CompactionParts, signal: Signal) -> Self {
+        let waits = Activity::of(&parts.pool).waits;
+        Self {
+            idle: IdleTime::new(parts.pool.visible()),
+            pacer: Pacer { signal, pool: parts.pool.clone(), waits, slowdown: 1 },
+            parts,
+            was_idle: false,
+            free_since: None,
+            changed: Vec::new(),
+            next_pass: Instant::now(),
+            pause: PAUSE,
+        }
+    }
+
     fn run(&mut self) {
-        while !self.pacer.is_stopped() {
-            self.pacer.notifier.wait(None, Some(LOOK));
-            let is_idle = self.look();
+        while !self.pacer.signal.is_stopped() {
+            self.pacer.signal.wait(Some(LOOK));
+            let is_idle = self.idle.is_over(self.parts.pool.visible());
             if is_idle && !self.was_idle {
                 // What kept the last passes from a gain was the use of the database.
                 (self.next_pass, self.pause) = (Instant::now(), PAUSE);
             }
             self.merge(is_idle);
-            if self.is_shrinking_due(is_idle) && !self.pacer.is_stopped() {
+            if self.is_shrinking_due(is_idle) && !self.pacer.signal.is_stopped() {
                 self.shrink(is_idle);
             }
             self.was_idle = is_idle;
         }
-    }
-
-    /// Returns whether the database is idle.
-    fn look(&mut self) -> bool {
-        let visible = self.parts.pool.visible();
-        if visible != self.visible {
-            (self.visible, self.idle_since) = (visible, Instant::now());
-        }
-        self.idle_since.elapsed() >= IDLE
     }
 
     /// Merges the leaves of the tables of which many keys were changed, where they are sparse.
@@ -159,7 +128,7 @@ impl CompactionWork {
         trees.dedup();
         let limit = if is_idle { SPARSE_IDLE } else { SPARSE_IN_USE };
         for tree in trees {
-            let share = block_on(self.parts.leaves.share_in_use(tree, self.visible.0));
+            let share = block_on(self.parts.leaves.share_in_use(tree, self.parts.pool.visible().0));
             match share {
                 Ok(share) if share < limit => self.merge_table(tree),
                 Ok(share) if share < SPARSE_IDLE && !self.changed.contains(&tree) => self.changed.push(tree),
@@ -167,18 +136,18 @@ impl CompactionWork {
                 Ok(_) | Err(_) => {}
             }
         }
-        // The thread's own commits are no use of the database.
-        self.visible = self.parts.pool.visible();
     }
 
     fn merge_table(&mut self, tree: Tree) {
         let mut start = Some(Vec::new());
         while let Some(from) = start
-            && !self.pacer.is_stopped()
+            && !self.pacer.signal.is_stopped()
         {
             let began = Instant::now();
+            // A commit of others before this counts; the thread's own do not.
+            self.idle.is_over(self.parts.pool.visible());
             let Ok(step) = block_on(self.parts.leaves.merge_from(tree, &from)) else { break };
-            self.parts.shrinker.count_merged(step.freed);
+            self.idle.ignore(self.parts.pool.visible());
             start = step.next;
             self.pacer.rest(began.elapsed());
         }
@@ -204,7 +173,7 @@ impl CompactionWork {
             if moved > 0 {
                 pacer.rest(took);
             }
-            !pacer.is_stopped()
+            !pacer.signal.is_stopped()
         };
         let shrunk = parts.shrinker.shrink(&mut parts.relocator, &mut rest);
         if shrunk.is_ok_and(|(progress, _)| progress.bytes_given_back > 0) {
@@ -220,8 +189,7 @@ impl CompactionWork {
 
 /// Keeps the thread's share of the time small while the database is in use.
 struct Pacer {
-    notifier: Arc<Notifier>,
-    stop: Arc<AtomicBool>,
+    signal: Signal,
     pool: BufferPool,
     /// Number of waits until the last rest.
     waits: u64,
@@ -230,33 +198,17 @@ struct Pacer {
 }
 
 impl Pacer {
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
-    }
-
     /// Rests after a piece of work that took this long: a short time in any case, to see whether others use the
     /// database, and if they do for as long as the share of this thread asks.
     fn rest(&mut self, took: Duration) {
         let (before, short) = (Activity::of(&self.pool), took / SHORT_REST);
-        self.sleep(short);
+        self.signal.sleep(short);
         let now = Activity::of(&self.pool);
         let waited = now.waits > self.waits;
         self.waits = now.waits;
         self.slowdown = if waited { (self.slowdown * 2).min(SLOWDOWN_MAX) } else { (self.slowdown / 2).max(1) };
         if now != before {
-            self.sleep((took * REST * self.slowdown).min(REST_MAX));
-        }
-    }
-
-    /// Sleeps for a time, or until the thread is to end. Notifications of checkpoints do not shorten it.
-    fn sleep(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while !self.is_stopped() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            self.notifier.wait(None, Some(left));
+            self.signal.sleep((took * REST * self.slowdown).min(REST_MAX));
         }
     }
 }

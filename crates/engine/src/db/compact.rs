@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Db, TheCore};
+use super::{Db, TheCore, thread};
 use crate::btree::{Direction, Tree};
 use crate::buffer_pool::{self, RelocationOutcome, Relocator};
 use crate::driver::block_on;
@@ -133,6 +133,22 @@ struct CompactionRun<'a> {
     /// Leaves in key order, collected until the list is long enough to be relocated.
     leaves: Vec<PageId>,
     values: Vec<PageId>,
+}
+
+/// A kind of compaction: [`compact`] or [`shrink`].
+type Kind = fn(&Db, Pace, &mut dyn FnMut(&Compaction) -> bool) -> Result<Compaction>;
+
+/// Runs a compaction on a thread of its own. It ends when the future is dropped.
+pub(super) async fn on_a_thread(
+    db: Db,
+    kind: Kind,
+    pace: Pace,
+    mut go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
+) -> Result<Compaction> {
+    let cancel = CancelOnDrop::default();
+    let flag = cancel.flag();
+    let mut go_on = move |so_far: &Compaction| flag.goes_on() && go_on(so_far);
+    thread::run("nofault-compact", move || kind(&db, pace, &mut go_on)).await?
 }
 
 /// Compacts a database, as [`Db::compact`] documents. Blocks.

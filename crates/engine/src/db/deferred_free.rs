@@ -20,8 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::overflow;
@@ -29,7 +28,7 @@ use super::pins::PinBudget;
 use super::reader::Reader;
 use super::scan::Scan;
 use super::structure::StructureCommits;
-use crate::background;
+use crate::background::{NotifiedThread, Signal};
 use crate::btree::overflow::own_pages;
 use crate::btree::{Direction, FoundValue, KeyRange, Tree, packed};
 use crate::driver::block_on;
@@ -290,11 +289,7 @@ impl Step {
 }
 
 /// Handle of a thread that frees the pages of dropped tables; the thread ends when this is dropped.
-pub(super) struct FreeingThread {
-    notifier: Arc<Notifier>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct FreeingThread(NotifiedThread);
 
 impl FreeingThread {
     /// Starts the thread. It begins with the pages of tables dropped before.
@@ -302,36 +297,21 @@ impl FreeingThread {
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
     pub(super) fn start<S: Store, L: CommitLog>(dropped: Arc<DroppedTables<S, L>>) -> Result<Self> {
-        let (notifier, stop) = (Arc::new(Notifier::new()?), Arc::new(AtomicBool::new(false)));
-        notifier.set_listening(true);
-        let (notified, stopped) = (Arc::clone(&notifier), Arc::clone(&stop));
-        let work = move || {
-            while !stopped.load(Ordering::SeqCst) {
+        let work = move |signal: Signal| {
+            while !signal.is_stopped() {
                 match block_on(dropped.free_some()) {
                     Ok(true) => {}
-                    Ok(false) => _ = notified.wait(None, None),
+                    Ok(false) => signal.wait(None),
                     // The cause of the error may go away, or the next drop or opening tries again.
-                    Err(_) => _ = notified.wait(None, Some(TRY_AGAIN_AFTER)),
+                    Err(_) => signal.wait(Some(TRY_AGAIN_AFTER)),
                 }
             }
         };
-        let thread = background::start("nofault-free", work)?;
-        Ok(Self { notifier, stop, thread: Some(thread) })
+        NotifiedThread::start("nofault-free", Arc::new(Notifier::new()?), work).map(Self)
     }
 
     /// Wakes the thread: a table was dropped.
     pub(super) fn wake(&self) {
-        self.notifier.notify();
-    }
-}
-
-impl Drop for FreeingThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.notifier.notify();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
+        self.0.notify();
     }
 }

@@ -7,6 +7,7 @@
 //! Whether that is worth while for a table is estimated from some leaves chosen at random, and only when enough of its
 //! keys were changed since the last look ([`ChangeCounts`]).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -16,8 +17,9 @@ use super::structure::StructureCommits;
 use super::tables::NEWEST;
 use crate::btree::Tree;
 use crate::btree::merge::LeafUse;
-use crate::error::{ErrorKind, Result};
-use crate::pages::{CommitLog, Store};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::PageId;
+use crate::pages::{Attempt, CommitLog, Store};
 use crate::transaction::Op;
 
 /// Most leaves that are merged by one commit.
@@ -70,8 +72,6 @@ impl ChangeCounts {
 /// A step of merging the leaves of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MergeStep {
-    /// Number of leaves examined.
-    pub(super) leaves: u64,
     /// Number of leaves freed.
     pub(super) freed: u64,
     /// The key at which the next step begins; `None` at the end of the table.
@@ -82,11 +82,18 @@ pub(super) struct MergeStep {
 pub(super) struct SparseLeaves<S: Store, L: CommitLog> {
     reader: Reader<S>,
     structure: Arc<StructureCommits<S, L>>,
+    /// Number of leaves freed.
+    freed: AtomicU64,
 }
 
 impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
     pub(super) fn new(reader: Reader<S>, structure: Arc<StructureCommits<S, L>>) -> Self {
-        Self { reader, structure }
+        Self { reader, structure, freed: AtomicU64::new(0) }
+    }
+
+    /// Returns the number of leaves freed since the database was opened.
+    pub(super) fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
     }
 
     fn store(&self) -> &S {
@@ -102,10 +109,10 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         for number in 0..SAMPLE_LEAVES {
             let look = || {
                 let view = self.store().latest();
-                tree.leaf_use(&view, tree.random_leaf(&view, seed.wrapping_mul(SAMPLE_LEAVES).wrapping_add(number))?)
+                let leaf = tree.random_leaf(&view, seed.wrapping_mul(SAMPLE_LEAVES).wrapping_add(number))?;
+                tree.use_of(&view, &[leaf])
             };
-            found.used_bytes += self.attempt(tree, look).await?;
-            found.leaves += 1;
+            found.add(self.attempt(tree, look).await?.0);
         }
         Ok(found.share(self.store().page_bytes()))
     }
@@ -116,55 +123,38 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
     /// `NoSpace`; the errors of reading and of the log; `NotFound` when the table was dropped.
     pub(super) async fn merge_from(&self, tree: Tree, start: &[u8]) -> Result<MergeStep> {
         let (leaves, next) = self.attempt(tree, || tree.leaves(&self.store().latest(), start)).await?;
-        let mut step = MergeStep { leaves: leaves.len() as u64, freed: 0, next };
-        let (at, page_bytes) = (self.structure.newest(), self.store().page_bytes());
+        let mut step = MergeStep { freed: 0, next };
+        let at = self.structure.newest();
         for run in leaves.chunks(LEAVES_AT_ONCE.min(self.reader.loader.window())) {
             self.reader.loader.prefetch(run, at);
-            let (mut found, mut first) = (LeafUse::default(), Vec::new());
-            for (number, leaf) in run.iter().enumerate() {
-                let look = || {
-                    let view = self.store().latest();
-                    Ok((
-                        tree.leaf_use(&view, *leaf)?,
-                        if number == 0 { tree.lower_fence(&view, *leaf)? } else { Vec::new() },
-                    ))
-                };
-                match self.attempt(tree, look).await {
-                    Ok((used_bytes, lower)) => {
-                        found.used_bytes += used_bytes;
-                        found.leaves += 1;
-                        if number == 0 {
-                            first = lower;
-                        }
-                    }
-                    // Another commit may have merged or split these leaves meanwhile. A damaged one stays as it is.
-                    Err(error) if error.kind() == ErrorKind::Corrupt => {
-                        found = LeafUse::default();
-                        break;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            if found.needed(page_bytes) + run.len() / GAIN_SHARE < found.leaves {
-                let most = found.leaves;
-                let merged =
-                    self.structure.commit(most + OTHER_PAGES, |copies| tree.merge_leaves(copies, &first, most));
-                match merged.await {
-                    Ok(freed) => step.freed += freed as u64,
-                    Err(error) if error.kind() == ErrorKind::Corrupt => {}
-                    Err(error) => return Err(self.explain(tree, error)),
-                }
-            }
+            step.freed += match self.merge_run(tree, run).await {
+                Ok(freed) => freed as u64,
+                // Another commit may have merged or split these leaves meanwhile. A damaged one stays as it is.
+                Err(error) if error.kind() == ErrorKind::Corrupt => 0,
+                Err(error) => return Err(error),
+            };
         }
+        self.freed.fetch_add(step.freed, Ordering::Relaxed);
         Ok(step)
     }
 
-    async fn attempt<R>(&self, tree: Tree, look: impl FnMut() -> crate::pages::Attempt<R>) -> Result<R> {
+    /// Merges a run of neighbouring leaves, if that frees enough of them. Returns how many it frees.
+    async fn merge_run(&self, tree: Tree, run: &[PageId]) -> Result<usize> {
+        let (found, first) = self.attempt(tree, || tree.use_of(&self.store().latest(), run)).await?;
+        if found.needed(self.store().page_bytes()) + run.len() / GAIN_SHARE >= run.len() {
+            return Ok(0);
+        }
+        let merge = |copies: &mut S::Copies<'_>| tree.merge_leaves(copies, &first, run.len());
+        let merged = self.structure.commit(run.len() + OTHER_PAGES, merge).await;
+        merged.map_err(|error| self.explain(tree, error))
+    }
+
+    async fn attempt<R>(&self, tree: Tree, look: impl FnMut() -> Attempt<R>) -> Result<R> {
         self.reader.loader.attempt(look).await.map_err(|error| self.explain(tree, error))
     }
 
     /// Damage in a table that was dropped meanwhile is no damage.
-    fn explain(&self, tree: Tree, error: crate::error::Error) -> crate::error::Error {
+    fn explain(&self, tree: Tree, error: Error) -> Error {
         self.reader.tables.explain(tree, NEWEST, error)
     }
 }

@@ -68,29 +68,23 @@ impl<S: Store, L: CommitLog> StructureCommits<S, L> {
                 reservation = Some(self.reservations.reserve(pages, ReservationKind::Reserve).await?);
             }
             let mut section = self.commits.occupy(turn)?;
-            let mut result = None;
-            let edited = section.edit_and_append(|copies| {
-                result = Some(change(copies)?);
-                Ok(())
-            });
-            match (edited, result) {
-                (Ok(position), Some(result)) => {
+            match section.edit_and_append(&mut change) {
+                Ok((position, result)) => {
                     section.take_effect_unseen(Durability::Deferred, position);
                     drop(section);
                     // Visible from then on, so the next step sees the tree that this one left.
                     self.waits.durable(position).await?;
                     return Ok(result);
                 }
-                (Err(Wait::LogFull { len_bytes }), _) => {
+                Err(Wait::LogFull { len_bytes }) => {
                     drop(section);
                     reservation = None;
                     self.waits.await_space(len_bytes).await?;
                 }
-                (Err(wait), _) => {
+                Err(wait) => {
                     drop(section);
                     self.loader.load(&mut pins, &[wait]).await?;
                 }
-                (Ok(_), None) => unreachable!("an edit that succeeded has called its change"),
             }
         }
     }

@@ -88,15 +88,15 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     }
 
     /// Makes private copies that no record describes, appends an empty record and publishes the copies, as the whole of
-    /// this commit. After a `Wait`, `LogFull` included, nothing has changed.
-    pub(crate) fn edit_and_append(
+    /// this commit. Returns the result of `change`. After a `Wait`, `LogFull` included, nothing has changed.
+    pub(crate) fn edit_and_append<R>(
         &mut self,
-        change: impl FnOnce(&mut S::Copies<'_>) -> Attempt<()>,
-    ) -> Attempt<LogPosition> {
+        change: impl FnOnce(&mut S::Copies<'_>) -> Attempt<R>,
+    ) -> Attempt<(LogPosition, R)> {
         let log = self.commits.log.clone();
         self.edit(|copies, seq| {
-            change(copies)?;
-            log.append(seq, &[], Some(Durability::Deferred))
+            let result = change(copies)?;
+            Ok((log.append(seq, &[], Some(Durability::Deferred))?, result))
         })
     }
 

@@ -256,7 +256,7 @@ impl LogCore {
         let by_share = (slots / 4).min(PREPARED_BYTES_MAX / segment_bytes);
         let mut more = by_share.min(self.slots_by_setting().saturating_sub(slots)).max(1);
         let mut prepared = prepare_segments(queue.as_mut(), slots * segment_bytes, more * segment_bytes);
-        if more > 1 && prepared.is_err() {
+        if more > 1 && prepared.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
             more = 1;
             prepared = prepare_segments(queue.as_mut(), slots * segment_bytes, segment_bytes);
         }

@@ -28,7 +28,7 @@ proptest! {
                 let leaves;
                 (leaves, start) = drive(&store, || tree.leaves(&store.latest(), &from)).unwrap();
                 for run in leaves.chunks(at_once) {
-                    let first = drive(&store, || tree.lower_fence(&store.latest(), run[0])).unwrap();
+                    let (_, first) = drive(&store, || tree.use_of(&store.latest(), run)).unwrap();
                     freed += commit(&store, &mut seq, |copies| tree.merge_leaves(copies, &first, run.len())).unwrap();
                 }
             }

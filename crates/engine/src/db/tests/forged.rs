@@ -29,7 +29,7 @@ fn prepared() -> (TestCore<MemoryStore>, Tree, Tree) {
 /// Changes pages directly, in ways that no commit does.
 fn forge(core: &TestCore<MemoryStore>, change: impl FnOnce(&mut MemoryCopies) -> Attempt<()>) {
     let mut section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
-    let position = section.edit_and_append(change).unwrap();
+    let (position, ()) = section.edit_and_append(change).unwrap();
     section.take_effect_unseen(Durability::Deferred, position);
 }
 
