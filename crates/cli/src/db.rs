@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Range, Table};
-use nofault::db::{Compaction, CompactionStats, Pace, TableList, Verification};
+use nofault::db::{Compaction, Pace, TableList, Verification};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
@@ -279,12 +279,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "path": path, "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
             "commit": stats.visible_commit.0, "tables": tables, "problems": problems, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
-            "compaction": {
-                "is_working": stats.compaction.is_working, "leaves_merged": stats.compaction.leaves_merged,
-                "passes": stats.compaction.passes,
-                "bytes_moved": stats.compaction.bytes_moved, "bytes_given_back": stats.compaction.bytes_given_back,
-                "last_ending": stats.compaction.last_ending.map(|ending| ending.to_string()),
-            },
+            "data_bytes_excess": stats.compaction.excess_bytes,
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
             "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
             "memory_bytes": stats.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
@@ -314,8 +309,15 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
                 format::bytes(db.key_bytes_max() as u64)
             ),
         ),
-        ("data", format!("{} in use of {}", format::bytes(used_bytes), format::bytes(data_bytes))),
-        ("compaction", compaction_line(&stats.compaction)),
+        (
+            "data",
+            format!(
+                "{} in use of {}{}",
+                format::bytes(used_bytes),
+                format::bytes(data_bytes),
+                excess_text(stats.compaction.excess_bytes)
+            ),
+        ),
         (
             "log",
             format!(
@@ -416,15 +418,12 @@ fn print_tables(found: &Verification) -> Result<()> {
     Ok(())
 }
 
-/// Returns what `db stat` says about the compaction that a database makes by itself.
-fn compaction_line(stats: &CompactionStats) -> String {
-    let since = match &stats.last_ending {
-        None => "the end of the file was not looked at since the database was opened".to_owned(),
-        Some(ending) => {
-            format!("{} given back since the database was opened; {ending}", format::bytes(stats.bytes_given_back))
-        }
-    };
-    if stats.is_working { format!("at work; {since}") } else { since }
+/// Returns what `db stat` says about bytes of the data file that can be given back.
+fn excess_text(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        bytes => format!(", {} can be given back (`db compact --shrink`)", format::bytes(bytes)),
+    }
 }
 
 fn compact(db: &Db, shrink: bool, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<ExitCode> {

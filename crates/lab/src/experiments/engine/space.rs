@@ -4,11 +4,10 @@
 use nofault::db::Pace;
 use nofault::{Batch, Durability};
 
-use super::place::State;
 use super::trial::{Trial, order};
 use super::updates::{go_on, rewrite};
 use super::works::ENGINE;
-use super::writes::{free_old_blocks, note_used, read_back};
+use super::writes::{BATCH, free_old_blocks, note_used, read_back};
 use crate::entries::Data;
 use crate::error::Result;
 use crate::format::bytes as shown;
@@ -16,8 +15,6 @@ use crate::measure::{Work, Worker};
 use crate::record::Outcome;
 use crate::stores::{Engine, Start, Store};
 
-/// Number of entries in a commit.
-const BATCH: usize = 1000;
 /// One entry of so many stays after the deletes.
 const STAYING: u64 = 10;
 
@@ -82,7 +79,7 @@ fn load(trial: &mut Trial<'_, '_>, store: &dyn Store) -> Result<Outcome> {
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
         let numbers = in_random_order(data);
         worker.start();
-        for part in numbers.chunks(BATCH) {
+        for part in numbers.chunks(BATCH as usize) {
             go_on(cancel)?;
             let batch: Vec<_> = part.iter().map(|number| data.changed(*number, 0)).collect();
             store.write(&batch, false)?;
@@ -95,7 +92,6 @@ fn load(trial: &mut Trial<'_, '_>, store: &dyn Store) -> Result<Outcome> {
 
 /// Measures the engine's files after nine tenths of its entries were deleted in random order.
 pub(super) fn deleted(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
-    trial.have(State::Loaded)?;
     let engine = trial.engine()?;
     trial.place.spoil()?;
     let (data, cancel, engine_ref) = (trial.data, trial.context.cancel, &engine);
@@ -103,7 +99,7 @@ pub(super) fn deleted(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
         let mut numbers = in_random_order(data);
         numbers.retain(|number| number % STAYING != 0);
         worker.start();
-        for part in numbers.chunks(BATCH) {
+        for part in numbers.chunks(BATCH as usize) {
             go_on(cancel)?;
             let mut batch = Batch::new();
             for number in part {

@@ -9,7 +9,7 @@ pub(super) const METHOD: &str = "Each work is measured for the engine and, in th
      compress, nor do values; every answer is checked whole while it is timed. Out of core, process and page cache together have the memory of one \
      cgroup, and the engine's cache lies within it; inner pages are in memory before the clock starts. Every trial is a process of its own, and \
      one database at a time lies on the disk: trials that only read share it, one that writes begins with a fresh one. Durable commits and batches \
-     are on the disk when they return; the mixes commit deferred. Where the files of a random load are \
+     are on the disk when they return; the mixes commit deferred. Where the files of a random load, or of data mostly deleted, are \
      measured, the engine is told to make them short, which it does by itself ten seconds after the last commit. A ratio is the engine's median over the other's of the same run.";
 
 /// Conditions under which the answer of `engine` would differ, as the report lists them.

@@ -16,7 +16,7 @@ use crate::record::Outcome;
 use crate::stores::{Engine, Start, Store, fill_counted};
 
 /// Number of entries in a batch of puts.
-const BATCH: u64 = 1000;
+pub(super) const BATCH: u64 = 1000;
 /// Number of random entries that are read back after a load or after batches.
 const READ_BACK: u64 = 1000;
 /// Names of the batches' figures: their number, and the seconds of all of them.
