@@ -480,7 +480,7 @@ impl Drop for Snapshot<'_> {
     }
 }
 
-/// Entries of a snapshot, in order.
+/// Iterator over a snapshot's entries within a range, in key order.
 pub struct Range<'a> {
     snapshot: &'a Snapshot<'a>,
     rest: Option<KeyRange>,

@@ -273,9 +273,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         &self.precedence
     }
 
-    /// Places a claim; `permit` is one of [`Commits::precedence`]. Its owner begins when everything up to the returned
-    /// commit is visible. `Err` with the permit and the claim while a large commit holds the commit section: wait for
-    /// the turn.
+    /// Places a claim with a permit of [`Commits::precedence`]. The caller begins the claiming transaction once every
+    /// commit up to the returned one is visible. While a large commit occupies the commit section, returns `Err` with
+    /// the permit and the claim unchanged: wait for a permit of [`Commits::turn`], then call again.
     pub(crate) fn claim(
         &self,
         permit: Permit,

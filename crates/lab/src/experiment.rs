@@ -259,8 +259,8 @@ pub(crate) struct Available {
 }
 
 impl Available {
-    /// The folder for the databases that an experiment's trials make, one store's at a time; empty where none was
-    /// prepared.
+    /// Returns the path of the folder in which an experiment's trials make their databases; it contains those of one
+    /// store at a time. An empty text when no such folder was prepared.
     pub(crate) fn stores_folder(&self, experiment: ExperimentId) -> String {
         let place = self.stores.iter().find(|place| place.experiment == experiment);
         place.map_or(String::new(), |place| place.folder.display().to_string())

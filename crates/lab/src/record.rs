@@ -407,7 +407,8 @@ pub enum SkipCause {
 }
 
 impl Skip {
-    /// Creates a skip without a cause on which programs act. An empty `target` or `method` stands for all.
+    /// Creates a skip whose reason is a text for people only. An empty `target` stands for all targets, an empty `method`
+    /// for all methods.
     pub(crate) fn new(
         experiment: ExperimentId,
         target: impl Into<String>,

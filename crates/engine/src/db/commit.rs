@@ -142,7 +142,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         }
     }
 
-    /// Places a claim for a transaction that begins after it: see
+    /// Places a claim, which lapses after `limit`, for the next attempt of a transaction that has lost: see
     /// [`Precedence`](crate::transaction::precedence::Precedence).
     pub(super) async fn claim(&self, claimed: ClaimScope, limit: Duration) -> Result<Claim> {
         self.loads.refuse_inside()?;

@@ -25,7 +25,7 @@ impl Tag {
         Self((checksum.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TAG_BITS)) as u32)
     }
 
-    /// Returns the tag of a sealed page.
+    /// Returns the tag of a page whose header contains its checksum already.
     pub(crate) fn of_page(sealed: &[u8]) -> Self {
         Self::of(super::fields::u64_at(sealed, 0))
     }

@@ -157,12 +157,12 @@ fn forged(input: &mut Input<'_>) -> SimWorld {
 /// Recomputes the tags and checksums of a page table and its pages, so that changed ones pass the checks.
 struct Forger {
     data: Vec<u8>,
-    /// The blocks that were sealed so far.
+    /// Blocks reached so far. After 2,000 no more are visited, as the entries may lead in circles.
     met: Vec<BlockId>,
 }
 
 impl Forger {
-    /// Seals the page table of a superblock, and updates its checksum in the superblock.
+    /// Recomputes the checksums of a superblock's page table, and updates that of its root in the superblock.
     fn seal(&mut self, superblock: &mut Superblock) {
         if let Some(level) = superblock.table_levels.checked_sub(1)
             && let Some(checksum) = self.node(NodeId { level, index: 0 }, superblock.table_root)
@@ -171,7 +171,8 @@ impl Forger {
         }
     }
 
-    /// Seals everything below a node and then the node. Returns its checksum.
+    /// Recomputes the checksums of everything below a node, then the node's own. Returns the node's; `None` when the block
+    /// lies outside the file or is not visited.
     fn node(&mut self, node: NodeId, block: BlockId) -> Option<u64> {
         let start = self.meet(block)?;
         let entries = entries_per_node(PAGE_BYTES);
@@ -186,7 +187,7 @@ impl Forger {
         Some(encode_node(FILE_ID, node, words.into_iter(), &mut self.data[start..start + PAGE_BYTES]))
     }
 
-    /// Seals the node or page that an entry refers to, and returns the entry with its new tag.
+    /// Recomputes the checksum of the node or page that an entry refers to. Returns the entry with the new tag.
     fn entry(&mut self, level: u32, index: u64, word: u64) -> Option<u64> {
         let at = Location::from_word(word)?;
         let tag = match level.checked_sub(1) {

@@ -16,7 +16,7 @@ use crate::format::{
     CONVERSION_OFFSET, CONVERSION_SLOT, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, VERSION_MIRRORED,
 };
 
-/// The outcome of reading a slot: a whole superblock, or the error that it has.
+/// The outcome of reading a slot: a valid superblock, or the reason why there is none.
 pub(super) struct Slot {
     pub(super) found: Result<WholeSuperblock>,
     /// Whether the slot contains only zeroes, like a slot that was never written.

@@ -74,7 +74,7 @@ impl Segments {
         Some(Move { segment, from: first.len() + behind, to })
     }
 
-    /// Records that a segment was moved.
+    /// Updates this list of segments after the content of one was moved in the file.
     pub(super) fn make(&mut self, step: &Move) {
         self.slots[step.to] = self.slots[step.from].take();
     }

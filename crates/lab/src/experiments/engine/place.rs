@@ -16,7 +16,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::cache;
 use crate::record::{CacheState, TrialSpec};
 
-/// The folder of the lab's own in which the trials' database lies, with its note.
+/// The folder of the lab's own in which the trials' database lies, with a file `note.json` that describes its content.
 pub(super) struct Place(PathBuf);
 
 /// How a database came to its present content.
@@ -52,7 +52,8 @@ impl Content {
     }
 }
 
-/// The note beside a database: its content, and the number of bytes that making it returned.
+/// The content of the file `note.json` beside a database: a description of the database's content, and the number of
+/// bytes that making it returned.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
     content: Content,
@@ -91,7 +92,7 @@ impl Place {
         }
     }
 
-    /// Removes the database and its note; returns the folder in which the next database is to be made.
+    /// Removes the database and the file that describes it; returns the folder in which the next database is to be made.
     ///
     /// # Errors
     /// The system's error.
@@ -100,7 +101,8 @@ impl Place {
         self.free("store")
     }
 
-    /// Removes the note, because the trial is about to change the database.
+    /// Removes the file that describes the database, because the trial is about to change it: later trials then make
+    /// another one.
     ///
     /// # Errors
     /// The system's error.
@@ -135,7 +137,7 @@ impl Place {
         Ok(bytes)
     }
 
-    /// Writes the note of a database that is complete and closed.
+    /// Writes the file that describes a database, which must be complete and closed: later trials may then use it.
     ///
     /// # Errors
     /// The system's error.

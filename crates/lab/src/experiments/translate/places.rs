@@ -22,7 +22,7 @@ pub(super) trait Place: Sync {
     fn page_count(&self) -> usize;
     /// Returns the reference by which other pages refer to page `id`.
     fn reference(&self, id: usize) -> u64;
-    /// Writes page `id`; only before [`Self::seal`].
+    /// Writes page `id`. Not allowed after [`Self::seal`].
     fn write(&mut self, id: usize, page: &Page) -> Result<()>;
     /// Ends the writing, after all pages are written and before the first read.
     fn seal(&mut self) -> Result<()> {
