@@ -279,7 +279,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "path": path, "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
             "commit": stats.visible_commit.0, "tables": tables, "problems": problems, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
-            "data_bytes_excess": stats.compaction.excess_bytes,
+            "data_bytes_excess": stats.data_bytes_excess,
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
             "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
             "memory_bytes": stats.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
@@ -315,7 +315,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
                 "{} in use of {}{}",
                 format::bytes(used_bytes),
                 format::bytes(data_bytes),
-                excess_text(stats.compaction.excess_bytes)
+                excess_text(stats.data_bytes_excess)
             ),
         ),
         (
@@ -418,7 +418,7 @@ fn print_tables(found: &Verification) -> Result<()> {
     Ok(())
 }
 
-/// Returns what `db stat` says about bytes of the data file that can be given back.
+/// Returns the end of the line of `db stat` about the data file: the bytes that can be given back, if there are any.
 fn excess_text(bytes: u64) -> String {
     match bytes {
         0 => String::new(),

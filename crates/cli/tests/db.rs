@@ -4,6 +4,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use nofault::blocking::Db;
+use nofault::settings::{CompactionMode, Settings};
+use nofault::{Batch, Durability};
+
 /// Runs `nofault db …` in `folder`, with `input` on standard input.
 fn db_with(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
@@ -344,6 +348,38 @@ fn compaction_puts_pages_together_and_changes_nothing() {
     let again: serde_json::Value = serde_json::from_str(&said(&run(&["compact", "a", "--json", "-q"]), 0)).unwrap();
     assert_eq!(again["pages_moved"], 0, "{again}");
     assert!(said(&run(&["compact", "nowhere"]), 2).contains("no database"));
+}
+
+#[test]
+fn stat_says_how_many_bytes_can_be_given_back_and_shrinking_gives_them_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let settings = Settings { compaction: CompactionMode::Manual, ..Settings::default() };
+    let made = Db::create(&path, &settings).unwrap();
+    let table = made.create_table("t").unwrap();
+    table.bulk_load((0..60_000u32).map(|key| (key.to_be_bytes(), [7; 300]))).unwrap();
+    for first in (0..60_000u32).step_by(1000) {
+        let mut batch = Batch::new();
+        for key in (first..first + 1000).filter(|key| key % 10 != 0) {
+            batch.delete(&table, key.to_be_bytes());
+        }
+        made.write(batch, Durability::Deferred).unwrap();
+    }
+    drop(table);
+    made.close().unwrap();
+    let length = || path.join("data").metadata().unwrap().len();
+    let excess = || {
+        let answer: serde_json::Value =
+            serde_json::from_str(&said(&db(folder.path(), &["stat", "a", "--json"]), 0)).unwrap();
+        answer["data_bytes_excess"].as_u64().unwrap()
+    };
+    let before = length();
+    assert!(excess() > before / 2, "{} of {before} bytes", excess());
+    assert!(said(&db(folder.path(), &["stat", "a"]), 0).contains("can be given back (`db compact --shrink`)"));
+    said(&db(folder.path(), &["compact", "a", "--shrink", "-q"]), 0);
+    assert_eq!(excess(), 0);
+    assert!(length() < before / 3, "{before} bytes, then {}", length());
+    assert!(!said(&db(folder.path(), &["stat", "a"]), 0).contains("can be given back"));
 }
 
 #[test]

@@ -228,8 +228,8 @@ impl BlockAllocator {
         self.by_room(end, 0).next()
     }
 
-    /// Returns the groups before group `end` in classes with more than `least` free blocks, the roomiest first, each with
-    /// its class.
+    /// Returns the groups before group `end`, each with its class, the roomiest first, without the classes in which every
+    /// group has fewer than `least` free blocks.
     fn by_room(&self, end: u64, least: u64) -> impl Iterator<Item = (u32, u32)> + '_ {
         let end = u32::try_from(end).unwrap_or(u32::MAX);
         let classes = (0..=class_of(GROUP_BLOCKS as u32)).rev();
@@ -533,7 +533,10 @@ impl BlockAllocator {
     /// Adds the first group without a used block to `groups`, if it lies before group `end`, and returns its number.
     fn touch_first(&mut self, end: u64) -> Option<u32> {
         let first = *self.untouched.first_key_value()?.0;
-        (u64::from(first) < end).then(|| self.touch(first))?;
+        if u64::from(first) >= end {
+            return None;
+        }
+        self.touch(first);
         Some(first)
     }
 

@@ -55,7 +55,7 @@ const SHORT_PAUSE: Duration = Duration::from_millis(100);
 const NEAR_SHARE: f64 = 0.25;
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// Time without commits after which the database counts as idle: a checkpoint is made, the log's file becomes as short as
-/// it can be, and compaction does what waits for this.
+/// it can be, and compaction merges and moves the pages that it leaves alone while the database is in use.
 const IDLE: Duration = Duration::from_secs(10);
 /// Share of the blocks in use, as a divisor, beyond which the log's file becomes shorter when the database is closed.
 const LOG_SHARE: u64 = 16;
@@ -441,7 +441,7 @@ fn run(checkpointer: &Checkpointer, signal: &Signal) {
                     // The commits that wait for log space receive the error and decide. An immediate retry would only
                     // burn CPU time.
                     checkpointer.log.checkpoint_failed(&error);
-                    std::thread::sleep(Duration::from_millis(100));
+                    signal.sleep(SHORT_PAUSE);
                 }
             }
         }
@@ -474,7 +474,7 @@ impl IdleTime {
         self.since.elapsed() >= IDLE
     }
 
-    /// Takes commits up to `visible` for none: compaction made them itself.
+    /// Counts the commits up to `visible` as none: compaction made them, or they became visible beside it.
     pub(crate) fn ignore(&mut self, visible: CommitSeq) {
         self.visible = visible;
     }

@@ -43,32 +43,33 @@ pub(crate) struct Shrinker {
     pool: BufferPool,
     /// Held by the thread that shrinks the file.
     turn: Mutex<()>,
-    stats: Mutex<ShrinkStats>,
+    stats: Mutex<CompactionStats>,
 }
 
-/// What shrinking the file does and has done since the database was opened.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ShrinkStats {
-    /// Whether pages are being moved now.
-    pub(crate) is_working: bool,
+/// The passes over the end of the data file that make it shorter, counted since the database was opened: the passes that
+/// the database makes by itself, and those of [`Db::shrink`](crate::Db::shrink) and
+/// [`Db::compact`](crate::Db::compact).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompactionStats {
+    /// Whether pages at the end of the data file are being moved now.
+    pub is_working: bool,
     /// Passes over the end of the data file.
-    pub(crate) passes: u64,
+    pub passes: u64,
     /// Bytes of pages moved from the end of the data file to free blocks before it.
-    pub(crate) bytes_moved: u64,
+    pub bytes_moved: u64,
     /// Bytes given back to the file system.
-    pub(crate) bytes_given_back: u64,
+    pub bytes_given_back: u64,
     /// The end of the last pass; `None` before the first.
-    pub(crate) last_ending: Option<ShrinkEnding>,
-    /// Bytes by which a pass would make the file shorter now.
-    pub(crate) excess_bytes: u64,
+    pub last_ending: Option<ShrinkEnding>,
 }
 
 /// The reason for which a pass over the end of the data file ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShrinkEnding {
-    /// The file is as short as it is to be: one block is free for sixteen in use, or as many as deletes and checkpoints
-    /// need.
+    /// The file is as short as it is to be: about one block is free for sixteen in use, or as many as deletes and
+    /// checkpoints need.
     Done,
     /// Old page versions in the end of the file are kept for this reader, the oldest one.
     HeldBy {
@@ -114,14 +115,13 @@ impl Shrinker {
         Self { checkpointer, pool, turn: Mutex::default(), stats: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ShrinkStats> {
+    fn lock(&self) -> MutexGuard<'_, CompactionStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the statistics.
-    pub(crate) fn stats(&self) -> ShrinkStats {
-        let excess_bytes = self.pool.excess_blocks().idle * self.pool.page_bytes() as u64;
-        ShrinkStats { excess_bytes, ..self.lock().clone() }
+    pub(crate) fn stats(&self) -> CompactionStats {
+        self.lock().clone()
     }
 
     /// Makes the file as short as it can be. Calls `rest` after each piece with the time that it took, the pages that
@@ -157,7 +157,7 @@ impl Shrinker {
         loop {
             let (began, before) = (Instant::now(), progress.bytes_given_back);
             let Some(tail) = relocator.plan_tail() else {
-                // What the file has beyond its last block.
+                // Only free blocks behind its last used one are left to be cut.
                 progress.bytes_given_back += self.cut()?;
                 return Ok(ShrinkEnding::Done);
             };

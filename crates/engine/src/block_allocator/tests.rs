@@ -75,7 +75,7 @@ fn a_held_block_outlives_its_checkpoints_until_the_last_holder_lets_go() {
     assert!(!allocator.is_used(BlockId(3)));
 }
 
-/// Whatever lies behind the ceiling has to be given out when nothing before it is free: the blocks are promised to pages.
+/// The blocks behind the ceiling are promised to pages as well: once none before it is free, they must be given out.
 #[test]
 fn every_free_block_is_given_out_although_a_ceiling_is_set() {
     for (used, ceiling) in [(vec![], 0), (vec![5 * GROUP_BLOCKS], 2), (vec![0, 3 * GROUP_BLOCKS + 7], 1), (vec![], 9)] {

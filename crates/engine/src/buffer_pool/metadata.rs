@@ -195,8 +195,8 @@ impl Metadata {
         state.allocator.free_blocks().saturating_sub(promised + MARGIN_BLOCKS)
     }
 
-    /// Returns the end of the shortest file that compaction makes: with as many blocks as are in use, and free ones between
-    /// them or behind them for pages that change near their places, deletes and checkpoints.
+    /// Returns the end of the shortest file that compaction makes: with as many blocks as are in use, and free ones
+    /// between them or behind them for pages that change near their places, deletes and checkpoints.
     pub(super) fn shortest_end(&self, frames: &Frames, state: &MetadataState) -> u64 {
         let live = state.allocator.used_blocks() - state.allocator.deferred_blocks();
         let free =

@@ -240,7 +240,8 @@ impl Relocator {
         Ok(Some(moved))
     }
 
-    /// Plans to empty the end of the file, behind the end that `Metadata::shortest_end` gives; `None` when it would not become shorter. To be called after a checkpoint. Memory: 24 bytes for each page in the end, eight afterwards.
+    /// Plans to empty the file behind the length that `Metadata::shortest_end` returns; `None` when the file is no longer
+    /// than that. To be called after a checkpoint. Memory: 24 bytes for each page in that end, eight afterwards.
     pub(crate) fn plan_tail(&self) -> Option<TailMove> {
         let versions = Arc::clone(&self.versions);
         let mut tail = {

@@ -83,8 +83,8 @@ impl WriteQueue {
     /// Cuts the file at `end_bytes`. Returns false where files cannot be cut. No write is in flight.
     ///
     /// # Errors
-    /// The error of the disk. The file may be as long as before, or some disks of a striped one: nothing behind
-    /// `end_bytes` counts as allocated any more, so growing allocates it again.
+    /// The error of the disk. The file, or a part of a striped one, may be as long as before. In any case the blocks
+    /// behind `end_bytes` no longer count as allocated, so growing allocates them again.
     pub(super) fn cut(&mut self, end_bytes: u64) -> Result<bool> {
         let cut = self.disk.truncate(end_bytes);
         if cut.as_ref().is_err_and(|error| error.kind() == IoKind::Unsupported) {

@@ -47,7 +47,7 @@ pub(super) struct CompactionThread {
     _thread: NotifiedThread,
 }
 
-/// What the thread works with.
+/// The parts of the database on which the thread works.
 pub(super) struct CompactionParts {
     pub(super) pool: BufferPool,
     pub(super) shrinker: Arc<Shrinker>,
@@ -107,7 +107,7 @@ impl CompactionWork {
             self.pacer.signal.wait(Some(LOOK));
             let is_idle = self.idle.is_over(self.parts.pool.visible());
             if is_idle && !self.was_idle {
-                // What kept the last passes from a gain was the use of the database.
+                // The use of the database may have kept the last passes from a gain.
                 (self.next_pass, self.pause) = (Instant::now(), PAUSE);
             }
             self.merge(is_idle);
@@ -144,7 +144,7 @@ impl CompactionWork {
             && !self.pacer.signal.is_stopped()
         {
             let began = Instant::now();
-            // A commit of others before this counts; the thread's own do not.
+            // Commits before this step count as use of the database, those during it do not: most are the step's own.
             self.idle.is_over(self.parts.pool.visible());
             let Ok(step) = block_on(self.parts.leaves.merge_from(tree, &from)) else { break };
             self.idle.ignore(self.parts.pool.visible());

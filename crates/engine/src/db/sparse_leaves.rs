@@ -128,25 +128,26 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         for run in leaves.chunks(LEAVES_AT_ONCE.min(self.reader.loader.window())) {
             self.reader.loader.prefetch(run, at);
             step.freed += match self.merge_run(tree, run).await {
-                Ok(freed) => freed as u64,
+                Ok(freed) => freed,
                 // Another commit may have merged or split these leaves meanwhile. A damaged one stays as it is.
                 Err(error) if error.kind() == ErrorKind::Corrupt => 0,
                 Err(error) => return Err(error),
             };
         }
-        self.freed.fetch_add(step.freed, Ordering::Relaxed);
         Ok(step)
     }
 
-    /// Merges a run of neighbouring leaves, if that frees enough of them. Returns how many it frees.
-    async fn merge_run(&self, tree: Tree, run: &[PageId]) -> Result<usize> {
+    /// Merges a run of neighbouring leaves, if that frees enough of them. Returns the number of leaves freed.
+    async fn merge_run(&self, tree: Tree, run: &[PageId]) -> Result<u64> {
         let (found, first) = self.attempt(tree, || tree.use_of(&self.store().latest(), run)).await?;
         if found.needed(self.store().page_bytes()) + run.len() / GAIN_SHARE >= run.len() {
             return Ok(0);
         }
         let merge = |copies: &mut S::Copies<'_>| tree.merge_leaves(copies, &first, run.len());
         let merged = self.structure.commit(run.len() + OTHER_PAGES, merge).await;
-        merged.map_err(|error| self.explain(tree, error))
+        let freed = merged.map_err(|error| self.explain(tree, error))? as u64;
+        self.freed.fetch_add(freed, Ordering::Relaxed);
+        Ok(freed)
     }
 
     async fn attempt<R>(&self, tree: Tree, look: impl FnMut() -> Attempt<R>) -> Result<R> {

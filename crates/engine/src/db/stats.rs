@@ -6,8 +6,7 @@ use super::Db;
 use crate::buffer_pool::PoolStats;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
-pub use crate::shrink::ShrinkEnding;
-use crate::shrink::ShrinkStats;
+pub use crate::shrink::{CompactionStats, ShrinkEnding};
 pub use crate::transaction::precedence::TransactionStats;
 use crate::wal::LogStats;
 
@@ -59,8 +58,12 @@ pub struct Stats {
     /// Number of pages of dropped tables that could not be read when they were to be freed, since the database was
     /// opened. They do no harm; pages that only they refer to stay in use, and a backup leaves them out.
     pub dropped_pages_unreadable: u64,
-    /// The merging of leaves and the shrinking of the data file, by the database itself and by calls.
+    /// Passes that make the data file shorter.
     pub compaction: CompactionStats,
+    /// Number of leaves freed because their entries were merged into neighbours, since the database was opened.
+    pub leaves_merged: u64,
+    /// Bytes by which the data file is longer than [`Db::shrink`] makes it, if no reader needs old pages in its end.
+    pub data_bytes_excess: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
     /// Damage that was found when the database was opened and has been repaired without loss: a superblock, with the
@@ -86,36 +89,10 @@ pub(super) fn stats(db: &Db) -> Stats {
         transactions: db.core.commits.precedence().stats(),
         recent_commits_bytes: db.core.commits.recent_bytes() as u64,
         dropped_pages_unreadable: db.core.dropped.damaged(),
-        compaction: compaction(db),
+        compaction: db.owner.shrinker().stats(),
+        leaves_merged: db.core.sparse_leaves.freed(),
+        data_bytes_excess: db.core.store.excess_blocks().idle * db.core.store.page_bytes() as u64,
         visible_commit: db.core.store.visible(),
         repairs: db.owner.repairs().to_vec(),
     }
-}
-
-/// What merging leaves and shrinking the data file do, and have done since the database was opened, by the database
-/// itself, [`Db::shrink`] and [`Db::compact`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CompactionStats {
-    /// Whether pages at the end of the data file are being moved now.
-    pub is_working: bool,
-    /// Leaves that were freed because their entries were merged into neighbours.
-    pub leaves_merged: u64,
-    /// Passes over the end of the data file.
-    pub passes: u64,
-    /// Bytes of pages moved from the end of the data file to free blocks before it.
-    pub bytes_moved: u64,
-    /// Bytes given back to the file system.
-    pub bytes_given_back: u64,
-    /// The end of the last pass; `None` before the first.
-    pub last_ending: Option<ShrinkEnding>,
-    /// Bytes by which a pass would make the data file shorter now.
-    pub excess_bytes: u64,
-}
-
-fn compaction(db: &Db) -> CompactionStats {
-    let ShrinkStats { is_working, passes, bytes_moved, bytes_given_back, last_ending, excess_bytes } =
-        db.owner.shrinker().stats();
-    let leaves_merged = db.core.sparse_leaves.freed();
-    CompactionStats { is_working, leaves_merged, passes, bytes_moved, bytes_given_back, last_ending, excess_bytes }
 }

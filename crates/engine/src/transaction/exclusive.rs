@@ -88,7 +88,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     }
 
     /// Makes private copies that no record describes, appends an empty record and publishes the copies, as the whole of
-    /// this commit. Returns the result of `change`. After a `Wait`, `LogFull` included, nothing has changed.
+    /// this commit. Returns the result of `change`. After a `Wait`, `LogFull` included, all pages are as before.
     pub(crate) fn edit_and_append<R>(
         &mut self,
         change: impl FnOnce(&mut S::Copies<'_>) -> Attempt<R>,

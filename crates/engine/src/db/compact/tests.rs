@@ -214,10 +214,13 @@ fn after_most_rows_were_deleted_the_file_becomes_as_short_as_what_is_left() {
     let before = scattered.world.read_file("data").unwrap().len() as u64;
     scattered.delete_nine_of_ten();
     let (live, end) = scattered.blocks();
+    assert!(scattered.db.stats().data_bytes_excess > before / 2);
     let found = scattered.compact();
+    assert_eq!(scattered.db.stats().data_bytes_excess, 0);
     let after = scattered.world.read_file("data").unwrap().len() as u64;
     assert!(end > 2 * live, "the premise: {live} blocks in use, {end} in the file");
     assert!(found.leaves_merged > 20, "{found:?}");
+    assert_eq!(found.leaves_merged, scattered.db.stats().leaves_merged);
     assert!(after < before / 2 && found.bytes_given_back >= before - after, "{before} bytes, then {after}: {found:?}");
     let (live, end) = scattered.blocks();
     assert!(end <= live + live / 16 + 4 * 256, "{live} blocks in use, {end} in the file");
@@ -264,8 +267,8 @@ fn a_snapshot_whose_pages_lie_at_the_end_of_the_file_is_named_as_the_reason_for_
     assert_eq!(scattered.db.stats().compaction.last_ending, Some(ShrinkEnding::Done));
 }
 
-/// Of a striped file a part may be cut and another not. Nothing behind the new end is counted on any more, so the next
-/// growth allocates it again.
+/// Of a striped file a part may be cut and another not. So the blocks behind the new end count as missing, and the next
+/// growth allocates them again.
 #[test]
 fn after_a_cut_that_failed_the_file_counts_as_short_and_grows_again() {
     let mut scattered = ScatteredTable::loaded(100);
