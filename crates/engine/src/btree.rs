@@ -20,8 +20,10 @@ mod tests;
 
 use std::ops::Range;
 
+use self::overflow::LongRef;
 use crate::error::Error;
-use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
+use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadCell, SpreadRef};
+use crate::format::node::Node;
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages, Wait};
 
@@ -52,26 +54,29 @@ pub(crate) enum Position {
 pub(crate) enum FoundValue {
     /// The value itself.
     Inline(Vec<u8>),
-    /// A reference to a value to be read from overflow pages.
-    Overflow(OverflowRef),
+    /// A reference to a value to be read from its pages.
+    Long(LongRef),
 }
 
 impl From<ValueRef<'_>> for FoundValue {
     fn from(held: ValueRef<'_>) -> Self {
         match held {
             ValueRef::Here(value) => Self::Inline(value.to_vec()),
-            ValueRef::Overflow(to) => Self::Overflow(to),
+            ValueRef::Overflow(to) => Self::Long(LongRef::Overflow(to)),
+            ValueRef::Spread(to) => Self::Long(LongRef::Spread(SpreadRef::from(to))),
         }
     }
 }
 
-/// A value lent without a copy: its bytes in a leaf or in a page of values, or the reference to its overflow pages.
+/// A value lent without a copy: its bytes in a leaf or in a page of values, or the reference to its pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ValueRef<'a> {
     /// The bytes of the value.
     Here(&'a [u8]),
     /// A reference to a value to be read from overflow pages.
     Overflow(OverflowRef),
+    /// A reference to a value to be read from several pages of values.
+    Spread(SpreadCell<'a>),
 }
 
 /// Keys from `start` on and below `end`; without `end`, to the end of the table.
@@ -129,7 +134,7 @@ pub(crate) struct Chunk {
     /// Leaves that the scan will reach next, nearest first; the last page may be an inner node that leads to further
     /// leaves.
     pub(crate) ahead: Vec<PageId>,
-    /// Pages of values to which this leaf refers; filled only when one of them is not in memory.
+    /// Pages of values in which entries of this leaf lie as a whole; filled only when one of them is not in memory.
     pub(crate) own: Vec<PageId>,
     /// Most pages of `own` for which the caller can wait at once.
     pub(crate) own_max: usize,
@@ -145,7 +150,18 @@ struct ChunkEntry {
     start: usize,
     key_end: usize,
     end: usize,
-    overflow: Option<OverflowRef>,
+    place: ValuePlace,
+}
+
+/// What the bytes after the key of a copied entry are.
+#[derive(Debug, Clone, Copy)]
+enum ValuePlace {
+    /// The value.
+    Here,
+    /// Nothing: the value lies in overflow pages.
+    Overflow(OverflowRef),
+    /// The ids of the pages over which the value is spread.
+    Spread { len_bytes: u32, offset: u16 },
 }
 
 impl Chunk {
@@ -157,17 +173,25 @@ impl Chunk {
     /// Returns entry `index`: its key and its value.
     pub(crate) fn entry(&self, index: usize) -> (&[u8], ValueRef<'_>) {
         let entry = &self.entries[index];
-        let held = match entry.overflow {
-            Some(to) => ValueRef::Overflow(to),
-            None => ValueRef::Here(&self.bytes[entry.key_end..entry.end]),
+        let bytes = &self.bytes[entry.key_end..entry.end];
+        let held = match entry.place {
+            ValuePlace::Here => ValueRef::Here(bytes),
+            ValuePlace::Overflow(to) => ValueRef::Overflow(to),
+            ValuePlace::Spread { len_bytes, offset } => ValueRef::Spread(SpreadCell::new(len_bytes, offset, bytes)),
         };
         (&self.bytes[entry.start..entry.key_end], held)
     }
 
-    /// Lists in `own` the pages of values to which the leaf refers, after an entry could not be added because such a
+    /// Lists in `own` the pages of values in which entries lie as a whole, after an entry could not be added because such a
     /// page is missing. Returns whether the scan should wait for these pages rather than return the entries it has.
     fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
-        name_values(node, indexes, &mut self.own);
+        for index in indexes {
+            if let Ok(Cell::Packed(at)) = node.cell(index)
+                && self.own.last() != Some(&at.page)
+            {
+                self.own.push(at.page);
+            }
+        }
         self.own.len() <= self.own_max
     }
 
@@ -216,7 +240,7 @@ impl Chunk {
         self.bytes.extend_from_slice(tail);
         let key_end = self.bytes.len();
         match self.copy_value(pages, cell, values) {
-            Ok(overflow) => self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), overflow }),
+            Ok(place) => self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), place }),
             Err(wait) => {
                 self.bytes.truncate(start);
                 return Err(wait);
@@ -225,16 +249,20 @@ impl Chunk {
         Ok(())
     }
 
-    /// Copies the value of a cell into the chunk, or returns the reference if it is a long value.
+    /// Copies the value of a cell into the chunk, or, of a long value, the ids of its pages.
     fn copy_value<'a, P: Pages>(
         &mut self,
         pages: &'a P,
         cell: Cell<'_>,
         values: &mut Option<(PageId, P::Page<'a>)>,
-    ) -> Attempt<Option<OverflowRef>> {
+    ) -> Attempt<ValuePlace> {
         match cell {
             Cell::Inline(value) => self.bytes.extend_from_slice(value),
-            Cell::Overflow(to) => return Ok(Some(to)),
+            Cell::Overflow(to) => return Ok(ValuePlace::Overflow(to)),
+            Cell::Spread(to) => {
+                self.bytes.extend_from_slice(to.ids());
+                return Ok(ValuePlace::Spread { len_bytes: to.len_bytes, offset: to.offset });
+            }
             Cell::Packed(at) => {
                 let page = match values.take() {
                     Some((id, page)) if id == at.page => page,
@@ -244,7 +272,7 @@ impl Chunk {
                 *values = Some((at.page, page));
             }
         }
-        Ok(None)
+        Ok(ValuePlace::Here)
     }
 }
 
@@ -306,6 +334,7 @@ impl Tree {
                 match node.cell(index)? {
                     Cell::Inline(value) => return Ok(look(Some(ValueRef::Here(value)))),
                     Cell::Overflow(to) => return Ok(look(Some(ValueRef::Overflow(to)))),
+                    Cell::Spread(to) => return Ok(look(Some(ValueRef::Spread(to)))),
                     Cell::Packed(at) => break at,
                 }
             },
@@ -390,8 +419,8 @@ impl Tree {
         let Ok(page) = pages.page(leaf) else { return false };
         // A damaged node is reported by the scan itself, if the scan reaches it.
         let Ok(node) = self.open(leaf, &page, Some(0)) else { return false };
-        let is_packed = |index: usize| matches!(node.cell(index), Ok(Cell::Packed(_)));
-        if node.count() > 0 && (is_packed(0) || is_packed(node.count() - 1)) {
+        let is_outside = |index: usize| matches!(node.cell(index), Ok(Cell::Packed(_) | Cell::Spread(_)));
+        if node.count() > 0 && (is_outside(0) || is_outside(node.count() - 1)) {
             match direction {
                 Direction::Forward => name_values(&node, 0..node.count(), into),
                 Direction::Reverse => name_values(&node, (0..node.count()).rev(), into),
@@ -444,11 +473,16 @@ fn name_children(node: &Node<'_>, index: Option<usize>, direction: Direction, mo
 
 /// Lists the pages of values to which these cells of a leaf refer. Consecutive cells with the same page add it once.
 fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut Vec<PageId>) {
+    let mut name = |page: PageId| {
+        if into.last() != Some(&page) {
+            into.push(page);
+        }
+    };
     for index in indexes {
-        if let Ok(Cell::Packed(at)) = node.cell(index)
-            && into.last() != Some(&at.page)
-        {
-            into.push(at.page);
+        match node.cell(index) {
+            Ok(Cell::Packed(at)) => name(at.page),
+            Ok(Cell::Spread(to)) => to.pages().for_each(&mut name),
+            _ => {}
         }
     }
 }

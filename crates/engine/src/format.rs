@@ -4,6 +4,7 @@
 //! `docs/format.md` shows the same bytes as pictures.
 
 pub(crate) mod catalog;
+pub(crate) mod cell;
 mod checksum;
 mod fields;
 mod location;

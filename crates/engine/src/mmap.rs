@@ -55,7 +55,7 @@ use crate::btree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
 use crate::btree::write::ReplacedValue;
 use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
+use crate::format::cell::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, PageCopies, Pages, Wait};
 
@@ -534,7 +534,7 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
                 crate::btree::write::check_key(work.page_bytes(), key)?;
                 let written = Writer::new(value).write(work, tree.root, usize::MAX)?;
                 let unfinished = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
-                tree.put(work, key, Cell::Overflow(written.ok_or_else(unfinished)?))?
+                tree.put(work, key, written.ok_or_else(unfinished)?.cell())?
             }
             Some(value) => {
                 let what = format!("a value of {} bytes; {VALUE_BYTES_MAX} is the most", value.len());
@@ -552,7 +552,7 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
 fn value<P: Pages>(pages: &P, found: FoundValue) -> Attempt<Vec<u8>> {
     match found {
         FoundValue::Inline(value) => Ok(value),
-        FoundValue::Overflow(at) => read_long(pages, Reader::new(pages.page_bytes(), at)?).map(Reader::into_value),
+        FoundValue::Long(at) => read_long(pages, Reader::new(pages.page_bytes(), at)?).map(Reader::into_value),
     }
 }
 

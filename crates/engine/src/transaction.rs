@@ -42,13 +42,13 @@ use self::reads::{Read, ReadSet};
 pub(crate) use self::records::{decode, encode, for_each_fragment, record_bytes};
 use self::validation_window::{STEPS_TO_NOTE, ValidationWindow};
 use self::visibility::Visibility;
-use crate::btree::overflow::{Writer, data_bytes, own_pages};
+use crate::btree::overflow::{LongRef, Writer, data_bytes, is_overflow, own_pages};
 use crate::btree::write::ReplacedValue;
-use crate::btree::{FoundValue, Tree, ValueRef};
+use crate::btree::{FoundValue, Tree};
 use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{decode_table, encode_table, to_be_freed};
-use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
+use crate::format::cell::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Store, Versions, Wait};
@@ -112,6 +112,8 @@ impl Op {
             Self::Put { value, .. } if value.len() > inline_value_bytes_max(page_bytes) => {
                 2 + value.len() / data_bytes(page_bytes) * 65 / 64 + 3
             }
+            // The leaf, and the pages in which the old value begins and ends.
+            Self::Delete { .. } => 3,
             _ => 2,
         }
     }
@@ -121,7 +123,7 @@ impl Op {
 /// the commit section, as [`Exclusive`].
 pub(crate) const SMALL_OPS_MAX: usize = 256;
 /// Most frames of the buffer pool that these changes may take.
-const SMALL_FRAMES_MAX: usize = 2 * SMALL_OPS_MAX + 128;
+const SMALL_FRAMES_MAX: usize = 3 * SMALL_OPS_MAX;
 /// Steps of a `Budget`, which bounds the work under one lock, that copying, changing and publishing a page spends.
 const STEPS_A_FRAME: usize = 2;
 
@@ -303,16 +305,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let mut last = None;
         for op in ops {
             let (tree, key) = op.target();
-            let long = |held: Option<ValueRef<'_>>| match held {
-                Some(ValueRef::Overflow(value)) => Some(value),
-                _ => None,
-            };
-            let unknown = || -> Attempt<Option<OverflowRef>> {
-                let Some(value) = tree.get_with(&latest, key, long)? else { return Ok(None) };
-                let is_known = context.pages_of(&latest, &value)?.is_some();
-                Ok((!is_known).then_some(value))
-            };
-            match unknown() {
+            match context.unlisted(&latest, tree, key, pages_max, waits) {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(Wait::Failed(error)) => return Err(error),
@@ -529,21 +522,24 @@ fn apply<E: PageCopies + Versions>(
     copies: &mut E,
     op: &Op,
     seq: CommitSeq,
-    at: Option<OverflowRef>,
+    at: Option<&LongRef>,
     context: &CommitContext,
     damage: Damage,
 ) -> Attempt<()> {
     let old = match op {
         Op::Put { tree, key, value } => {
+            let written;
             let cell = match at {
-                Some(at) => Cell::Overflow(at),
+                Some(at) => at.cell(),
                 None if value.len() <= inline_value_bytes_max(copies.page_bytes()) => Cell::Inline(value),
+                None if tree.overwrite(copies, key, value)? => return Ok(()),
                 None => {
                     let mut writer = Writer::new(value);
                     // The whole value is written at once: a value too long for one set of copies comes with `at`.
-                    let written = writer.write(copies, tree.root, usize::MAX)?;
+                    let at = writer.write(copies, tree.root, usize::MAX)?;
                     let missing = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
-                    Cell::Overflow(written.ok_or_else(missing)?)
+                    written = at.ok_or_else(missing)?;
+                    written.cell()
                 }
             };
             tree.put(copies, key, cell)?
@@ -571,7 +567,7 @@ fn apply<E: PageCopies + Versions>(
         // The value was written after `gather`: gather again.
         let again = || Wait::Miss(crate::pages::Missing { page: value.root, at: seq });
         let pages = context.pages_of(copies, &value)?.ok_or_else(again)?;
-        let own = own_pages(copies, pages);
+        let own = own_pages(copies, pages, is_overflow);
         if damage == Damage::Refuse && own.len() < pages.len() {
             let what = "a long value should begin here, but one of its pages holds something else or is named twice";
             return Err(Error::corrupt_page(value.root, what).into());

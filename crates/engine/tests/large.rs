@@ -24,10 +24,11 @@ fn key(row: u32) -> [u8; 4] {
     row.to_be_bytes()
 }
 
-/// Returns the value of a row: short, packed or long, depending on the row.
+/// Returns the value of a row: short, packed, spread over two pages or more, or long with an index, depending on the row.
 fn value(row: u32) -> Vec<u8> {
     match row % 100 {
-        0 => vec![1; 3000],
+        0 if row.is_multiple_of(500) => vec![1; 12_000],
+        0 => vec![1; 600],
         1..50 => vec![2; 90],
         _ => vec![3; 20],
     }

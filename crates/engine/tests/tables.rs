@@ -54,7 +54,8 @@ fn with_a_table_to_drop(directory: &Arc<dyn Directory>, settings: &Settings) -> 
     let blocks = db.stats().pool.blocks_used;
     let gone = db.create_table("gone")?;
     let value = |number: u32| match number % 100 {
-        0 => vec![1; 3000],
+        0 if number.is_multiple_of(500) => vec![1; 12_000],
+        0 => vec![1; 600],
         1..50 => vec![2; 90],
         _ => vec![3; 20],
     };

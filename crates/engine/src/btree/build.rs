@@ -6,11 +6,16 @@
 
 use super::{Tree, packed, write};
 use crate::error::{Error, ErrorKind};
-use crate::format::node::{Cell, decode_child};
+use crate::format::cell::{
+    Cell, SpreadRef, VALUES_HEADER_BYTES, decode_child, inline_value_bytes_max, spread_pages_max, values_page_bytes,
+};
 use crate::format::node_mut::{Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
 use crate::ids::PageRuns;
 use crate::pages::{Attempt, PageCopies};
+
+/// The first part of a value that is spread over pages has at least this fraction of a page: one of so many.
+const SHORTEST_PART: usize = 32;
 
 /// Builds the content of an empty tree. Keys must come in ascending order.
 ///
@@ -20,6 +25,8 @@ use crate::pages::{Attempt, PageCopies};
 pub(crate) struct Builder {
     tree: Tree,
     body_bytes: usize,
+    /// Longest value that [`Builder::push`] spreads over pages of values.
+    spread_bytes_max: usize,
     /// The cells of each level that no written node contains yet, leaves first.
     levels: Vec<OpenNode>,
     /// Pages allocated so far, as ranges of ids: a load allocates mostly consecutive ids.
@@ -49,12 +56,14 @@ struct OpenNode {
 }
 
 impl Builder {
-    /// Creates a builder; `tree` must be empty and stay so until [`Builder::finish`].
-    pub(crate) fn new(tree: Tree, page_bytes: usize) -> Self {
+    /// Creates a builder; `tree` must be empty and stay so until [`Builder::finish`]. Values that are too long for a leaf
+    /// are put into pages that they share up to a length of `spread_bytes_max`; the caller writes longer ones.
+    pub(crate) fn new(tree: Tree, page_bytes: usize, spread_bytes_max: usize) -> Self {
         let levels = vec![OpenNode::default()];
         Self {
             tree,
             body_bytes: page_bytes - HEADER_BYTES,
+            spread_bytes_max,
             levels,
             pages: PageRuns::default(),
             portion: Vec::new(),
@@ -90,14 +99,23 @@ impl Builder {
     /// Returns whether this entry's value goes into the current page of values. A portion should not end before such an
     /// entry, since the rest of the page would be lost.
     pub(crate) fn goes_on_with(&self, key: &[u8], value: &[u8]) -> bool {
-        let page_bytes = self.body_bytes + HEADER_BYTES;
-        self.values.is_some_and(|(_, used)| used + value.len() <= packed::capacity(page_bytes))
-            && packed::is_worth_it(page_bytes, key.len(), value.len())
+        let page_bytes = self.page_bytes();
+        self.values.is_some_and(|(_, used)| used + value.len() <= values_page_bytes(page_bytes))
+            && (self.spreads(value) || packed::is_worth_it(page_bytes, key.len(), value.len()))
+    }
+
+    /// Returns whether [`Builder::push`] spreads a value over pages of values.
+    pub(crate) fn spreads(&self, value: &[u8]) -> bool {
+        (inline_value_bytes_max(self.page_bytes()) + 1..=self.spread_bytes_max).contains(&value.len())
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.body_bytes + HEADER_BYTES
     }
 
     /// Returns the most frames that one `push` or `finish` takes.
     pub(crate) fn frames_max(&self) -> usize {
-        2 * self.levels.len() + 3
+        2 * self.levels.len() + 3 + spread_pages_max(self.page_bytes(), self.spread_bytes_max)
     }
 
     /// Returns all pages allocated so far; the root is not among them.
@@ -121,12 +139,18 @@ impl Builder {
     /// # Errors
     /// `InvalidCall` when its key is not above the key before it, or is too long. After `Full` nothing has changed.
     pub(crate) fn push<E: PageCopies>(&mut self, copies: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<()> {
-        write::check_size(copies.page_bytes(), key, value)?;
+        let to_spread = match value {
+            Cell::Inline(bytes) if self.spreads(bytes) => Some(bytes),
+            _ => None,
+        };
+        write::check_size(copies.page_bytes(), key, if to_spread.is_some() { Cell::Inline(&[]) } else { value })?;
         if self.levels[0].last_key().is_some_and(|last| key <= last) {
             return Err(Error::new(ErrorKind::InvalidCall, "bulk load: a key is not above the key before it").into());
         }
         copies.reserve(self.frames_max())?;
+        let spread = to_spread.map(|bytes| self.spread(copies, bytes)).transpose()?;
         let value = match value {
+            _ if let Some(spread) = &spread => Cell::Spread(spread.cell()),
             Cell::Inline(bytes) if packed::is_worth_it(copies.page_bytes(), key.len(), bytes.len()) => {
                 self.pack(copies, bytes)?
             }
@@ -168,19 +192,46 @@ impl Builder {
     /// Appends a value to the page of values being filled, or to a new one when the page is full. The caller has
     /// reserved a frame for a new page.
     fn pack<E: PageCopies>(&mut self, copies: &mut E, value: &[u8]) -> Attempt<Cell<'static>> {
-        let capacity = packed::capacity(copies.page_bytes());
+        let capacity = values_page_bytes(copies.page_bytes());
         let (page, used) = match self.values {
             Some((page, used)) if used + value.len() <= capacity => (page, used),
-            _ => {
-                let (page, body) = copies.allocate(self.last.unwrap_or(self.tree.root))?;
-                packed::init(body);
-                self.note(page);
-                (page, 0)
-            }
+            _ => (self.values_page(copies)?, 0),
         };
         let at = packed::append(page, copies.edit(page)?, used, value)?;
         self.values = Some((page, used + value.len()));
         Ok(Cell::Packed(at))
+    }
+
+    /// Begins a new page of values.
+    fn values_page<E: PageCopies>(&mut self, copies: &mut E) -> Attempt<PageId> {
+        let (page, body) = copies.allocate(self.last.unwrap_or(self.tree.root))?;
+        packed::init(body);
+        self.note(page);
+        Ok(page)
+    }
+
+    /// Appends a value to the page of values being filled and to as many new ones as it needs. The caller has reserved
+    /// frames for them.
+    fn spread<E: PageCopies>(&mut self, copies: &mut E, value: &[u8]) -> Attempt<SpreadRef> {
+        let capacity = values_page_bytes(copies.page_bytes());
+        // A part that is very short would cost its readers a page for little.
+        let is_open = |used: usize| value.len().min(capacity / SHORTEST_PART) <= capacity - used;
+        let (mut page, mut used) = match self.values {
+            Some((page, used)) if is_open(used) => (page, used),
+            _ => (self.values_page(copies)?, 0),
+        };
+        let (first_used, mut pages, mut rest) = (used, Vec::new(), value);
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(capacity - used));
+            packed::append(page, copies.edit(page)?, used, now)?;
+            pages.push(page);
+            (used, rest) = (used + now.len(), later);
+            if rest.is_empty() {
+                self.values = Some((page, used));
+                return Ok(SpreadRef::new(value.len() as u32, (VALUES_HEADER_BYTES + first_used) as u16, &pages));
+            }
+            (page, used) = (self.values_page(copies)?, 0);
+        }
     }
 
     /// Writes the first `count` cells of `level` as a node; the other cells begin the next node.

@@ -6,9 +6,9 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::{FoundValue, Position, SEARCHED_BYTES, Tree, packed};
+use super::{FoundValue, Position, SEARCHED_BYTES, Tree, ValueRef, packed};
 use crate::format::PageId;
-use crate::format::node::Cell;
+use crate::format::cell::Cell;
 use crate::pages::{Attempt, Pages};
 
 /// Number of keys that are looked up together: few enough that the lines prefetched for them fit the first-level cache.
@@ -90,7 +90,8 @@ impl Tree {
         let Ok(index) = node.search(key)? else { return Ok(ControlFlow::Break(None)) };
         Ok(match node.cell(index)? {
             Cell::Inline(value) => ControlFlow::Break(Some(FoundValue::Inline(value.to_vec()))),
-            Cell::Overflow(to) => ControlFlow::Break(Some(FoundValue::Overflow(to))),
+            Cell::Overflow(to) => ControlFlow::Break(Some(ValueRef::Overflow(to).into())),
+            Cell::Spread(to) => ControlFlow::Break(Some(ValueRef::Spread(to).into())),
             Cell::Packed(at) => ControlFlow::Continue(Position::Value(at)),
         })
     }

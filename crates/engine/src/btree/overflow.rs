@@ -1,4 +1,5 @@
-//! Long values: data pages below an index, so that all of them can be read at once and written in chunks.
+//! Long values. The pages of those up to 64 KiB are named by the leaf and are pages of values: see [`super::packed`]. Longer
+//! ones have data pages below an index, so that all of them can be read at once and written in chunks.
 //!
 //! | offset | bytes | data page (kind 3) | index page (kind 2) |
 //! |---|---|---|---|
@@ -17,15 +18,47 @@
 use rustc_hash::FxHashSet;
 
 use crate::error::{Error, ErrorKind};
-use crate::format::node::{
-    CHILD_BYTES, KIND_OVERFLOW_DATA, KIND_OVERFLOW_INDEX, OverflowRef, decode_child, encode_child,
+use crate::format::cell::{
+    CHILD_BYTES, Cell, OverflowRef, SpreadRef, VALUES_HEADER_BYTES, decode_child, encode_child, inline_value_bytes_max,
+    spread_pages_max, spread_value_bytes_max,
 };
+use crate::format::node::{KIND_OVERFLOW_DATA, KIND_OVERFLOW_INDEX, KIND_PACKED};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::pages::{Attempt, Missing, PageCopies, Pages, Wait};
 
+use super::packed;
+
 /// Length of the longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 30;
-const OVERFLOW_HEADER_BYTES: usize = 8;
+/// Bytes of the header of a data page or an index page; as many as of a page of values.
+const OVERFLOW_HEADER_BYTES: usize = VALUES_HEADER_BYTES;
+
+/// A reference to a value that is too long for its leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LongRef {
+    /// The value has an index, or is a single data page.
+    Overflow(OverflowRef),
+    /// The leaf names all pages of the value.
+    Spread(SpreadRef),
+}
+
+impl LongRef {
+    /// Returns the cell by which a leaf refers to the value.
+    pub(crate) fn cell(&self) -> Cell<'_> {
+        match self {
+            Self::Overflow(to) => Cell::Overflow(*to),
+            Self::Spread(to) => Cell::Spread(to.cell()),
+        }
+    }
+
+    /// Returns the length of the value, in bytes.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        match self {
+            Self::Overflow(to) => to.len_bytes,
+            Self::Spread(to) => u64::from(to.cell().len_bytes),
+        }
+    }
+}
 
 /// Returns the number of bytes of a long value that one data page holds.
 pub(crate) const fn data_bytes(page_bytes: usize) -> usize {
@@ -42,19 +75,49 @@ pub(crate) const fn is_one_page(page_bytes: usize, value: OverflowRef) -> bool {
     value.len_bytes <= data_bytes(page_bytes) as u64
 }
 
-/// Filters `listed`, the claimed pages of a long value, to the pages that may be its own, each once. Drops the
-/// catalog's root, and pages in memory that are no part of a long value: only a damaged index, or a damaged leaf,
-/// names them. Pages that are not in memory are kept without reading them.
-pub(crate) fn own_pages<P: Pages>(pages: &P, listed: &[PageId]) -> Vec<PageId> {
-    let holds_something_else = |page: PageId| {
-        let is_part = |body: &[u8]| matches!(body.first(), Some(&(KIND_OVERFLOW_DATA | KIND_OVERFLOW_INDEX)));
-        page == PageId::CATALOG_ROOT || pages.page(page).is_ok_and(|body| !is_part(&body))
-    };
+/// Returns whether this is the body of a page with an index or with data of a long value that has an index.
+pub(crate) fn is_overflow(body: &[u8]) -> bool {
+    matches!(body.first(), Some(&(KIND_OVERFLOW_DATA | KIND_OVERFLOW_INDEX)))
+}
+
+/// Filters `listed`, the claimed pages of long values, to the pages that may be their own, each once. Drops the catalog's
+/// root, and pages in memory for which `is_part` is false: only a damaged index, or a damaged leaf, names them. Pages
+/// that are not in memory are kept without reading them.
+pub(crate) fn own_pages<P: Pages>(pages: &P, listed: &[PageId], is_part: fn(&[u8]) -> bool) -> Vec<PageId> {
+    let holds_something_else =
+        |page: PageId| page == PageId::CATALOG_ROOT || pages.page(page).is_ok_and(|body| !is_part(&body));
     let mut met = FxHashSet::default();
     listed.iter().copied().filter(|page| met.insert(*page) && !holds_something_else(*page)).collect()
 }
 
-/// Returns the number of pages on each level of a long value of `len_bytes` bytes, data pages first.
+#[cfg(test)]
+thread_local! {
+    /// Tests that need values as earlier versions wrote them set this, for the puts of their thread: all long values get
+    /// an index then.
+    pub(crate) static WITH_INDEX: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Returns whether the leaf names the pages of a value of this length that is put.
+fn is_spread(page_bytes: usize, len_bytes: usize) -> bool {
+    #[cfg(test)]
+    if WITH_INDEX.get() {
+        return false;
+    }
+    len_bytes > inline_value_bytes_max(page_bytes) && len_bytes <= spread_value_bytes_max(page_bytes)
+}
+
+/// Returns the longest value that may be spread over pages in one set of private copies, which has `frames_max` frames at
+/// most; zero when those are too few for it.
+pub(crate) fn spread_at_once_max(page_bytes: usize, frames_max: usize) -> usize {
+    #[cfg(test)]
+    if WITH_INDEX.get() {
+        return 0;
+    }
+    let most = spread_value_bytes_max(page_bytes);
+    if spread_pages_max(page_bytes, most) * 4 <= frames_max { most } else { 0 }
+}
+
+/// Returns the number of pages on each level of a long value with an index, data pages first.
 fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
     let mut counts = vec![len_bytes.div_ceil(data_bytes(page_bytes) as u64).max(1)];
     while let Some(below) = counts.last().filter(|count| **count > 1) {
@@ -102,36 +165,40 @@ impl<'v> Writer<'v> {
         copies: &mut E,
         near: PageId,
         pages_max: usize,
-    ) -> Attempt<Option<OverflowRef>> {
+    ) -> Attempt<Option<LongRef>> {
         let counts = level_counts(copies.page_bytes(), self.value.len() as u64);
-        let left = counts.iter().sum::<u64>() as usize - self.pages.len();
+        let is_spread = is_spread(copies.page_bytes(), self.value.len());
+        let count = if is_spread { counts[0] } else { counts.iter().sum() };
+        let left = count as usize - self.pages.len();
         copies.reserve(pages_max.min(left))?;
         // From here on no `Wait` can occur, because the frames are reserved and no page is looked up. But page numbers
         // can run out.
         let (at, written) = (self.at, self.pages.len());
         for _ in 0..pages_max {
-            if let Some(value) = self.written() {
+            if let Some(value) = self.written(is_spread) {
                 return Ok(Some(value));
             }
-            if let Err(wait) = self.write_page(copies, near) {
+            if let Err(wait) = self.write_page(copies, near, is_spread) {
                 self.at = at;
                 self.pages.truncate(written);
                 return Err(wait);
             }
         }
-        Ok(self.written())
+        Ok(self.written(is_spread))
     }
 
     /// Returns the reference to the value, once it is completely written.
-    fn written(&self) -> Option<OverflowRef> {
+    fn written(&self, is_spread: bool) -> Option<LongRef> {
         match self.pages[self.at.start..] {
-            [root] if self.at.rest == 0 => Some(OverflowRef { len_bytes: self.value.len() as u64, root }),
+            _ if self.at.rest > 0 => None,
+            ref pages if is_spread => Some(LongRef::Spread(SpreadRef::new(self.value.len() as u32, 0, pages))),
+            [root] => Some(LongRef::Overflow(OverflowRef { len_bytes: self.value.len() as u64, root })),
             _ => None,
         }
     }
 
     /// Writes the next page of the value, which must not be complete.
-    fn write_page<E: PageCopies>(&mut self, copies: &mut E, near: PageId) -> Attempt<()> {
+    fn write_page<E: PageCopies>(&mut self, copies: &mut E, near: PageId, is_spread: bool) -> Attempt<()> {
         let at = &mut self.at;
         if at.rest == 0 && self.pages.len() > at.start {
             *at = Progress { level: at.level + 1, rest: self.pages.len() - at.start, start: self.pages.len() };
@@ -143,6 +210,10 @@ impl<'v> Writer<'v> {
             let rest = &self.value[self.value.len() - at.rest..];
             let part = &rest[..rest.len().min(data_bytes(page_bytes))];
             header[0] = KIND_OVERFLOW_DATA;
+            if is_spread {
+                packed::init(header);
+                packed::set_live(header, 1);
+            }
             content[..part.len()].copy_from_slice(part);
             at.rest -= part.len();
         } else {
@@ -166,6 +237,10 @@ impl<'v> Writer<'v> {
 #[derive(Debug)]
 pub(crate) struct Reader {
     value_bytes: u64,
+    /// Kind of the pages with the bytes of the value.
+    data_kind: u8,
+    /// Offset of the value in its first page with data.
+    offset: usize,
     want_data: bool,
     counts: Vec<u64>,
     /// The level of the pages in `ids`.
@@ -184,8 +259,29 @@ impl Reader {
     ///
     /// # Errors
     /// `Corrupt` when the reference gives a length above [`VALUE_BYTES_MAX`].
-    pub(crate) fn new(page_bytes: usize, value: OverflowRef) -> Result<Self, Error> {
-        Self::begin(page_bytes, value, true)
+    pub(crate) fn new(page_bytes: usize, value: LongRef) -> Result<Self, Error> {
+        match value {
+            LongRef::Overflow(value) => Self::begin(page_bytes, value, true),
+            LongRef::Spread(value) => Ok(Self::of_spread(&value)),
+        }
+    }
+
+    fn of_spread(value: &SpreadRef) -> Self {
+        let value = value.cell();
+        let ids: Vec<_> = value.pages().collect();
+        Self {
+            value_bytes: u64::from(value.len_bytes),
+            data_kind: KIND_PACKED,
+            offset: value.start(),
+            want_data: true,
+            counts: vec![ids.len() as u64],
+            level: 0,
+            ids,
+            read: 0,
+            below: Vec::new(),
+            pages: Vec::new(),
+            data: Vec::new(),
+        }
     }
 
     /// Creates a reader that only lists the pages of the value.
@@ -204,6 +300,8 @@ impl Reader {
         let counts = level_counts(page_bytes, value.len_bytes);
         Ok(Self {
             value_bytes: value.len_bytes,
+            data_kind: KIND_OVERFLOW_DATA,
+            offset: OVERFLOW_HEADER_BYTES,
             want_data,
             level: counts.len() - 1,
             counts,
@@ -275,9 +373,11 @@ impl Reader {
         }
         let (header, content) = body.split_at(OVERFLOW_HEADER_BYTES);
         if self.level == 0 {
-            if header[0] != KIND_OVERFLOW_DATA {
+            if header[0] != self.data_kind {
                 return wrong("holds no part of a long value where one belongs");
             }
+            let skipped = if self.read == 0 { self.offset - OVERFLOW_HEADER_BYTES } else { 0 };
+            let Some(content) = content.get(skipped..) else { return wrong("is too small") };
             let rest = usize::try_from(self.value_bytes).unwrap_or(usize::MAX) - self.data.len();
             self.data.extend_from_slice(&content[..rest.min(content.len())]);
             return Ok(());

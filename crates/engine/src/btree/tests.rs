@@ -4,19 +4,21 @@ use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 
+use self::long::{bytes_of, put};
 use super::build::Builder;
 use super::many::Lookup;
-use super::overflow::{Reader, Writer};
 use super::write::ReplacedValue;
 use super::*;
 use crate::error::{ErrorKind, Result};
-use crate::format::node::{inline_value_bytes_max, key_bytes_max};
+use crate::format::cell::{inline_value_bytes_max, spread_value_bytes_max};
+use crate::format::node::key_bytes_max;
 use crate::format::{CommitSeq, HEADER_BYTES};
 use crate::pages::memory::{MemoryCopies, MemoryStore, MemoryView, Residency};
 use crate::pages::{Store, Ticket};
 use crate::sync::semaphore::Permit;
 
 mod hostile;
+mod long;
 mod merging;
 
 /// Repeats an attempt, keeping the loaded pages, until no page is missing, as the callers of the tree do.
@@ -68,6 +70,7 @@ fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direct
         let bytes_of = |index| match chunk.entry(index) {
             (key, ValueRef::Here(value)) => key.len() + value.len(),
             (key, ValueRef::Overflow(_)) => key.len(),
+            (key, ValueRef::Spread(to)) => key.len() + to.ids().len(),
         };
         let before_the_last = (0..chunk.len().saturating_sub(1)).map(bytes_of).sum::<usize>();
         // A portion ends with a page of values, which holds seven values at most; their keys lie in the leaf.
@@ -99,8 +102,12 @@ fn check_tree(store: &MemoryStore, tree: Tree) -> HashSet<PageId> {
         assert_eq!((node.lower(), node.upper()), (&*lower, upper.as_deref()), "fences of page {id}");
         if node.level() == 0 {
             for index in 0..node.count() {
-                if let Cell::Packed(at) = node.cell(index).unwrap() {
-                    *values.entry(at.page).or_insert(0_u16) += 1;
+                match node.cell(index).unwrap() {
+                    Cell::Packed(at) => values.entry(at.page).or_insert_with(Vec::new).push((at.offset, at.len_bytes)),
+                    Cell::Spread(to) => to
+                        .parts(body.len())
+                        .for_each(|at| values.entry(at.page).or_insert_with(Vec::new).push((at.offset, at.len_bytes))),
+                    Cell::Inline(_) | Cell::Overflow(_) => {}
                 }
             }
             continue;
@@ -111,10 +118,14 @@ fn check_tree(store: &MemoryStore, tree: Tree) -> HashSet<PageId> {
             todo.push((node.child(index).unwrap(), Some(node.level() - 1), lower, upper));
         }
     }
-    for (page, count) in values {
+    for (page, mut parts) in values {
         assert!(met.insert(page), "page {page} of values is reached twice");
         let body = drive(store, || view.page(page)).unwrap();
-        assert_eq!(packed::live(page, &body).unwrap(), count, "values of page {page} that leaves refer to");
+        let live = usize::from(packed::live(page, &body).unwrap());
+        assert_eq!(live, parts.len(), "values of page {page} that leaves refer to");
+        parts.sort_unstable();
+        let ends = parts.iter().map(|(offset, len)| offset + len);
+        assert!(ends.zip(&parts[1..]).all(|(end, next)| end <= next.0), "values of page {page} overlap");
     }
     met
 }
@@ -144,7 +155,12 @@ fn keys(page_bytes: usize) -> impl Strategy<Value = Vec<u8>> {
 
 fn steps(page_bytes: usize) -> impl Strategy<Value = Vec<Step>> {
     let keys = || keys(page_bytes);
-    let value = prop_oneof![0usize..20, 0..=inline_value_bytes_max(page_bytes)];
+    let inline_max = inline_value_bytes_max(page_bytes);
+    let long_max = spread_value_bytes_max(page_bytes).min(20 * page_bytes);
+    // Few lengths of long values, so that some are replaced by others of the same length.
+    let long = prop_oneof![inline_max + 1..=long_max, (1_usize..4).prop_map(move |times| times * page_bytes)];
+    let long = long.prop_map(move |len| len.min(long_max));
+    let value = prop_oneof![4 => 0usize..20, 4 => 0..=inline_max, 1 => long];
     let put = (keys(), value, any::<u8>()).prop_map(|(key, len, byte)| Step::Put(key, vec![byte; len]));
     let range = (keys(), prop::option::of(keys()), any::<bool>());
     let step = prop_oneof![
@@ -168,8 +184,10 @@ fn follows_the_model_from(
     residency: Residency,
 ) {
     let (store, mut seq, tree) = new_tree(page_bytes, residency);
-    let mut builder = Builder::new(tree, page_bytes);
-    for portion in model.iter().collect::<Vec<_>>().chunks(9) {
+    let mut builder = Builder::new(tree, page_bytes, spread_value_bytes_max(page_bytes));
+    // Portions must fit into the frames of the store.
+    let most = if model.values().any(|value| value.len() > page_bytes) { 1 } else { 9 };
+    for portion in model.iter().collect::<Vec<_>>().chunks(most) {
         commit(&store, &mut seq, |copies| {
             builder.begin_portion(copies)?;
             portion.iter().try_for_each(|(key, value)| builder.push(copies, key, Cell::Inline(value)))?;
@@ -182,7 +200,7 @@ fn follows_the_model_from(
     for step in steps {
         match step {
             Step::Put(key, value) => {
-                let old = commit(&store, &mut seq, |copies| tree.put(copies, &key, Cell::Inline(&value))).unwrap();
+                let old = commit(&store, &mut seq, |copies| put(tree, copies, &key, &value)).unwrap();
                 assert_eq!(old, model.insert(key, value).map(|_| ReplacedValue::Short));
             }
             Step::Delete(key) => {
@@ -197,19 +215,20 @@ fn follows_the_model_from(
             }
             Step::Scan(range, reverse) => {
                 let wanted = model.iter().filter(|(key, _)| range.contains(key));
-                let mut wanted: Vec<_> =
-                    wanted.map(|(key, value)| (key.clone(), FoundValue::Inline(value.clone()))).collect();
+                let mut wanted: Vec<_> = wanted.map(|(key, value)| (key.clone(), value.clone())).collect();
                 let direction = if reverse { Direction::Reverse } else { Direction::Forward };
                 if reverse {
                     wanted.reverse();
                 }
-                assert_eq!(scan_all(&store, tree, &range, direction), wanted);
+                let found = scan_all(&store, tree, &range, direction).into_iter();
+                let found: Vec<_> = found.map(|(key, found)| (key, bytes_of(&store, found))).collect();
+                assert!(found == wanted, "{range:?}");
             }
         }
     }
     for (key, value) in &model {
         let found = drive(&store, || tree.get(&store.latest(), key)).unwrap();
-        assert_eq!(found, Some(FoundValue::Inline(value.clone())), "{key:?}");
+        assert!(found.map(|found| bytes_of(&store, found)).as_ref() == Some(value), "{key:?}");
     }
     let met = check_tree(&store, tree);
     assert_eq!(met, store.live_pages(), "pages that nothing refers to");
@@ -255,7 +274,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
-        let mut builder = Builder::new(tree, 512);
+        let mut builder = Builder::new(tree, 512, spread_value_bytes_max(512));
         for (key, value) in &map {
             commit(&store, &mut seq, |copies| builder.push(copies, key, Cell::Inline(value))).unwrap();
         }
@@ -317,41 +336,6 @@ proptest! {
         }
     }
 
-    #[test]
-    fn a_long_value_is_read_back_and_all_its_pages_are_known(
-        len in prop_oneof![0usize..2000, 0usize..300_000], portion in 1usize..50, seed in any::<u64>(), window in 1usize..20,
-    ) {
-        let (store, mut seq, _) = new_tree(512, Residency::Chance(seed));
-        let before = store.live_pages();
-        let value: Vec<u8> = (0..len).map(|at| (at * 31 / 7) as u8).collect();
-        let mut writer = Writer::new(&value);
-        let written = loop {
-            if let Some(written) = commit(&store, &mut seq, |copies| writer.write(copies, PageId(0), portion)).unwrap() {
-                break written;
-            }
-        };
-        let read = |mut reader: Reader| {
-            let (mut wanted, mut rounds) = (Vec::new(), 0);
-            while !reader.advance(&store.latest(), seq, window, &mut wanted).unwrap() {
-                let mut ticket = store.request(&wanted, Permit::any());
-                ticket.wait().unwrap();
-                prop_assert!(wanted.len() <= window);
-                let all_in = reader.advance(&store.latest(), seq, window, &mut Vec::new()).unwrap();
-                wanted.clear();
-                rounds += 1;
-                prop_assert!(rounds < 10_000);
-                if all_in {
-                    break;
-                }
-            }
-            Ok(reader)
-        };
-        prop_assert!(read(Reader::new(512, written).unwrap())?.into_value() == value);
-        let pages = read(Reader::listing(512, written).unwrap())?.into_pages();
-        let pages_set: HashSet<_> = pages.iter().copied().collect();
-        prop_assert_eq!(pages_set.len(), pages.len());
-        prop_assert_eq!(pages_set, &store.live_pages() - &before);
-    }
 }
 
 #[test]
@@ -410,7 +394,7 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
         [(512, 40, Residency::Chance(5)), (4096, 1000, Residency::Chance(9)), (4096, 1000, Residency::Everything)]
     {
         let (store, mut seq, tree) = new_tree(page_bytes, residency);
-        let mut builder = Builder::new(tree, page_bytes);
+        let mut builder = Builder::new(tree, page_bytes, spread_value_bytes_max(page_bytes));
         for number in (0..600u64).step_by(2) {
             let value = vec![number as u8; len];
             let to = OverflowRef { len_bytes: 9000, root: PageId(number) };
@@ -462,7 +446,7 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
 #[test]
 fn the_leaves_of_a_portion_lie_together_before_their_values() {
     let (store, mut seq, tree) = new_tree(512, Residency::Everything);
-    let mut builder = Builder::new(tree, 512);
+    let mut builder = Builder::new(tree, 512, spread_value_bytes_max(512));
     let mut portions = Vec::new();
     for portion in 0..4u64 {
         let before = store.live_pages();
@@ -499,7 +483,7 @@ fn the_leaves_of_a_portion_lie_together_before_their_values() {
 fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
     // Requested pages stay in memory, and no other page is ever there.
     let (store, mut seq, tree) = new_tree(512, Residency::Requested);
-    let mut builder = Builder::new(tree, 512);
+    let mut builder = Builder::new(tree, 512, spread_value_bytes_max(512));
     for number in 0..500u32 {
         let value = vec![number as u8; 100];
         commit(&store, &mut seq, |copies| {
@@ -547,7 +531,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
-        let mut builder = Builder::new(tree, 512);
+        let mut builder = Builder::new(tree, 512, spread_value_bytes_max(512));
         let mut model = BTreeMap::new();
         for number in 0..count {
             let (key, value) = (number.to_be_bytes().to_vec(), vec![1; len]);

@@ -11,9 +11,8 @@ use std::ops::Range;
 
 use super::Tree;
 use crate::error::{Error, ErrorKind};
-use crate::format::node::{
-    Cell, LEVEL_MAX, Node, OverflowRef, PackedRef, decode_child, inline_value_bytes_max, key_bytes_max,
-};
+use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadRef, decode_child, inline_value_bytes_max};
+use crate::format::node::{LEVEL_MAX, Node, key_bytes_max};
 use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
 use crate::pages::{Attempt, PageCopies};
@@ -23,7 +22,7 @@ use super::packed;
 /// The value that a change replaced. A short value is not copied out, because no caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplacedValue {
-    /// The value lay in its leaf or in a page of values.
+    /// The value lay in its leaf or in pages of values.
     Short,
     /// The value lay in overflow pages, which the caller must free.
     Long(OverflowRef),
@@ -32,7 +31,7 @@ pub(crate) enum ReplacedValue {
 impl From<Cell<'_>> for ReplacedValue {
     fn from(cell: Cell<'_>) -> Self {
         match cell {
-            Cell::Inline(_) | Cell::Packed(_) => Self::Short,
+            Cell::Inline(_) | Cell::Packed(_) | Cell::Spread(_) => Self::Short,
             Cell::Overflow(to) => Self::Long(to),
         }
     }
@@ -74,15 +73,13 @@ impl Tree {
         let (index, old) = match at {
             Err(index) => (index, None),
             Ok(index) => {
-                let (packed, old) = old(copies, leaf, index)?;
-                if let Some(at) = packed {
-                    if let Cell::Inline(value) = value
-                        && value.len() == usize::from(at.len_bytes)
-                    {
-                        packed::replace(copies, at, value)?;
+                let (outside, old) = old(copies, leaf, index)?;
+                match (&outside, value) {
+                    (Outside::Packed(at), Cell::Inline(value)) if value.len() == usize::from(at.len_bytes) => {
+                        packed::replace(copies, *at, value)?;
                         return Ok(Some(old));
                     }
-                    packed::release(copies, at)?;
+                    _ => outside.release(copies)?,
                 }
                 let body = copies.edit(leaf)?;
                 if edit::replace(leaf, body, index, &payload)? {
@@ -100,6 +97,25 @@ impl Tree {
         Ok(old)
     }
 
+    /// Overwrites the value of `key` if it is as long as `value` and spread over pages that it shares with others: so
+    /// rewriting values does not make them take more space. Returns whether it did.
+    pub(crate) fn overwrite<E: PageCopies>(&self, copies: &mut E, key: &[u8], value: &[u8]) -> Attempt<bool> {
+        let (_, leaf, Ok(index)) = self.find_leaf(copies, key)? else { return Ok(false) };
+        let (Outside::Spread(at), _) = old(copies, leaf, index)? else { return Ok(false) };
+        if at.cell().has_own_pages() || at.cell().len_bytes as usize != value.len() {
+            return Ok(false);
+        }
+        let new = packed::replace_spread(copies, at.cell(), value)?;
+        if new != at {
+            let mut payload = Vec::new();
+            Cell::Spread(new.cell()).encode(&mut payload);
+            if !edit::replace(leaf, copies.edit(leaf)?, index, &payload)? {
+                return Err(Error::new(ErrorKind::Bug, "a reference of the same length did not fit").into());
+            }
+        }
+        Ok(true)
+    }
+
     /// Removes `key`. Returns the removed value, if the key was present.
     pub(crate) fn delete<E: PageCopies>(&self, copies: &mut E, key: &[u8]) -> Attempt<Option<ReplacedValue>> {
         self.delete_beside(copies, key, &[])
@@ -115,10 +131,8 @@ impl Tree {
     ) -> Attempt<Option<ReplacedValue>> {
         let (mut path, leaf, at) = self.find_leaf(copies, key)?;
         let Ok(index) = at else { return Ok(None) };
-        let (packed, old) = old(copies, leaf, index)?;
-        if let Some(at) = packed {
-            packed::release(copies, at)?;
-        }
+        let (outside, old) = old(copies, leaf, index)?;
+        outside.release(copies)?;
         edit::remove(leaf, copies.edit(leaf)?, index)?;
         self.merge_up(copies, &mut path, leaf, unreadable)?;
         Ok(Some(old))
@@ -302,13 +316,35 @@ impl Tree {
     }
 }
 
-/// Returns the reference of a leaf's cell, if its value is packed, and the value in the form in which a change reports
-/// it as replaced.
-fn old<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, ReplacedValue)> {
+/// The pages of values that a leaf's cell refers to, in which the value counts.
+#[derive(Debug)]
+enum Outside {
+    None,
+    Packed(PackedRef),
+    Spread(SpreadRef),
+}
+
+impl Outside {
+    /// Gives up the value's share of its pages.
+    fn release<E: PageCopies>(&self, copies: &mut E) -> Attempt<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Packed(at) => packed::release(copies, at.page),
+            Self::Spread(at) => packed::release_spread(copies, at.cell()),
+        }
+    }
+}
+
+/// Returns what a leaf's cell refers to, and the value in the form in which a change reports it as replaced.
+fn old<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<(Outside, ReplacedValue)> {
     let page = copies.page(leaf)?;
     let cell = Node::open(leaf, &page)?.cell(index)?;
-    let at = if let Cell::Packed(at) = cell { Some(at) } else { None };
-    Ok((at, cell.into()))
+    let outside = match cell {
+        Cell::Inline(_) | Cell::Overflow(_) => Outside::None,
+        Cell::Packed(at) => Outside::Packed(at),
+        Cell::Spread(at) => Outside::Spread(at.into()),
+    };
+    Ok((outside, cell.into()))
 }
 
 /// Refuses keys that are too long for the page size.

@@ -18,10 +18,11 @@ use super::loads::refuse_too_long;
 use super::pins::PinBudget;
 use crate::btree::Tree;
 use crate::btree::build::Builder;
-use crate::btree::overflow::{Writer, data_bytes};
+use crate::btree::overflow::{LongRef, Writer, data_bytes, spread_at_once_max};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
+use crate::format::cell::{Cell, inline_value_bytes_max};
+use crate::format::node::Node;
 use crate::format::{CommitSeq, PageId};
 use crate::ids::PageRuns;
 use crate::pages::{CommitLog, Durability, PageCopies, Pages, ReservationKind, Store, Wait};
@@ -98,7 +99,8 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         // The next durable and visible commit must follow everything before it.
         let position = core.commits.last().position;
         core.waits.durable(position).await?;
-        let builder = Builder::new(tree, core.store.page_bytes());
+        let page_bytes = core.store.page_bytes();
+        let builder = Builder::new(tree, page_bytes, spread_at_once_max(page_bytes, core.store.copy_frames_max()));
         let mut load = BulkLoad { core, tree, builder, long: PageRuns::default(), count: 0 };
         load.refuse_unless_empty().await?;
         if let Err(stopped) = load.fill(&mut section, entries).await {
@@ -151,12 +153,13 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         let inline_max = inline_value_bytes_max(core.store.page_bytes());
         let portion = (PORTION_BYTES / core.store.page_bytes()).min(core.store.copy_frames_max() / 2).max(1);
         let mut next = next_of(&mut entries)?;
-        let mut at: Option<OverflowRef> = None;
+        let mut at: Option<LongRef> = None;
         let mut pins = PinBudget::default();
         loop {
             if let Some((_, value)) = &next
                 && at.is_none()
                 && value.as_ref().len() > inline_max
+                && !self.builder.spreads(value.as_ref())
             {
                 refuse_too_long(value.as_ref())?;
                 let mut writer = Writer::new(value.as_ref());
@@ -175,10 +178,10 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                     while let Some((key, value)) = &next {
                         let (key, value) = (key.as_ref(), value.as_ref());
                         let is_full = builder.portion().len() >= portion;
-                        let cell = match at {
+                        let cell = match &at {
                             _ if is_full && !builder.goes_on_with(key, value) => return Ok(Step::More),
-                            Some(at) => Cell::Overflow(at),
-                            None if value.len() <= inline_max => Cell::Inline(value),
+                            Some(at) => at.cell(),
+                            None if value.len() <= inline_max || builder.spreads(value) => Cell::Inline(value),
                             None => return Ok(Step::More),
                         };
                         builder.push(copies, key, cell)?;

@@ -143,7 +143,9 @@ impl<S: Store> Catalog<S> {
             for (key, value) in found {
                 match value {
                     Value::Here(value) => entries.take(key, &FoundValue::Inline(value)),
-                    Value::Elsewhere(_) | Value::Packed(_) => entries.take(key, &FoundValue::Inline(Vec::new())),
+                    Value::Elsewhere(_) | Value::Packed(_) | Value::Spread(_) => {
+                        entries.take(key, &FoundValue::Inline(Vec::new()))
+                    }
                 }
             }
         }

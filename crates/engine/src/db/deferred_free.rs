@@ -29,13 +29,14 @@ use super::reader::Reader;
 use super::scan::Scan;
 use super::structure::StructureCommits;
 use crate::background::{NotifiedThread, Signal};
-use crate::btree::overflow::own_pages;
+use crate::btree::overflow::{is_overflow, own_pages};
 use crate::btree::{Direction, FoundValue, KeyRange, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
 use crate::format::catalog::{first_to_be_freed, to_be_freed};
-use crate::format::node::{Cell, Node, OverflowRef};
+use crate::format::cell::{Cell, OverflowRef};
+use crate::format::node::Node;
 use crate::format::node_mut::{self, NodeSpec};
 use crate::pages::{Attempt, CommitLog, PageCopies, Pages, Store};
 use crate::sync::notifier::Notifier;
@@ -77,7 +78,9 @@ struct Step {
 #[derive(Debug, Default)]
 struct References {
     long: Vec<OverflowRef>,
-    /// Pages of packed values, each with the number of its values that the leaf refers to.
+    /// Pages of values that belong to one value alone.
+    own: Vec<PageId>,
+    /// Pages of values, each with the number of its values that the leaf refers to.
     packed: BTreeMap<PageId, u16>,
 }
 
@@ -93,6 +96,11 @@ impl References {
                 Cell::Inline(_) => {}
                 Cell::Overflow(value) => found.long.push(value),
                 Cell::Packed(at) => *found.packed.entry(at.page).or_default() += 1,
+                Cell::Spread(at) => {
+                    let shared = at.shared_pages();
+                    found.own.extend(at.pages().filter(|page| !shared.contains(&Some(*page))));
+                    shared.into_iter().flatten().for_each(|page| *found.packed.entry(page).or_default() += 1);
+                }
             }
         }
         Ok(found)
@@ -210,10 +218,13 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
             };
             for value in found.long {
                 let listed = unless_damaged(self.pages_of(value).await, &mut damaged)?.unwrap_or_default();
-                let own = own_pages(&self.store().latest_published(), &listed);
+                let own = own_pages(&self.store().latest_published(), &listed, is_overflow);
                 damaged += (listed.len() - own.len()) as u64;
                 pages.extend(own);
             }
+            let own = own_pages(&self.store().latest_published(), &found.own, packed::is_own);
+            damaged += (found.own.len() - own.len()) as u64;
+            pages.extend(own);
             for (page, count) in found.packed {
                 *referred.entry(page).or_default() += count;
             }

@@ -11,11 +11,10 @@ use super::log_waits::LogWaits;
 use super::pins::PinBudget;
 use super::reservations::{BlockReservations, is_long, reservation_kind};
 use crate::btree::Tree;
-use crate::btree::overflow::Writer;
+use crate::btree::overflow::{LongRef, Writer, spread_at_once_max};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
-use crate::format::node::OverflowRef;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
 use crate::sync::semaphore::Permit;
 use crate::transaction::{
@@ -143,8 +142,12 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
     async fn apply_all(&self, section: &mut Exclusive<S, L>, ops: &[Op], context: &mut CommitContext) -> Result<()> {
         let mut pins = PinBudget::default();
         let (mut rest, page_bytes) = (ops, self.store().page_bytes());
-        let portion_max = (self.store().copy_frames_max() / 8).max(1);
+        let frames_max = self.store().copy_frames_max();
+        let portion_max = (frames_max / 8).max(1);
         let mut portion = portion_max;
+        let at_once_max = spread_at_once_max(page_bytes, frames_max);
+        let has_many_pages =
+            |op: &Op| is_long(op, page_bytes) && !matches!(op, Op::Put { value, .. } if value.len() <= at_once_max);
         // The reference to the long value of the next op, once it is written: it is written only once, however often
         // its portion begins again.
         let mut at = None;
@@ -152,11 +155,16 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         // commit can change anything now, so a portion that misses a page simply begins again.
         let mut look_first = false;
         while !rest.is_empty() {
-            if at.is_none() && is_long(&rest[0], page_bytes) {
+            if at.is_none() && has_many_pages(&rest[0]) {
                 at = self.write_long_op(section, &rest[0]).await?;
             }
-            // A long value goes by itself; its pages are written already.
-            let run = rest.iter().take(portion).take_while(|op| !is_long(op, page_bytes)).count();
+            // A value with many pages goes by itself; its pages are written already.
+            let mut frames = 0;
+            let fits = |op: &&Op| {
+                frames += op.frames(page_bytes);
+                !has_many_pages(op) && frames <= frames_max / 2
+            };
+            let run = rest.iter().take(portion).take_while(fits).count();
             let now = &rest[..run.max(1)];
             let looked = look_first;
             if looked {
@@ -168,14 +176,14 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                 portion = now.len() / 2;
                 continue;
             }
-            match section.apply(now, at, context) {
+            match section.apply(now, at.as_ref(), context) {
                 Ok(()) => {
                     rest = &rest[now.len()..];
                     at = None;
                     portion = (portion * 2).min(portion_max);
                     pins = PinBudget::default();
                 }
-                Err(Wait::Full { frames }) if frames > self.store().copy_frames_max() && now.len() > 1 => {
+                Err(Wait::Full { frames }) if frames > frames_max && now.len() > 1 => {
                     portion = now.len() / 2;
                 }
                 Err(Wait::Miss(_)) if !looked => look_first = true,
@@ -185,7 +193,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         Ok(())
     }
 
-    async fn write_long_op(&self, section: &mut Exclusive<S, L>, op: &Op) -> Result<Option<OverflowRef>> {
+    async fn write_long_op(&self, section: &mut Exclusive<S, L>, op: &Op) -> Result<Option<LongRef>> {
         let Op::Put { tree, value, .. } = op else { return Ok(None) };
         self.write_long(section, *tree, &mut Writer::new(value)).await
     }
@@ -197,7 +205,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         section: &mut Exclusive<S, L>,
         tree: Tree,
         writer: &mut Writer<'_>,
-    ) -> Result<Option<OverflowRef>> {
+    ) -> Result<Option<LongRef>> {
         let portion = (self.store().copy_frames_max() / 2).max(1);
         let mut pins = PinBudget::default();
         loop {

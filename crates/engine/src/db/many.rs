@@ -129,13 +129,13 @@ impl<'a, S: Store> Lookups<'a, S> {
         let left = self.get_in_parts().await?;
         self.get_together(left).await?;
         let long = self.found.iter().filter_map(|found| match found {
-            Some(FoundValue::Overflow(value)) => Some(*value),
+            Some(FoundValue::Long(value)) => Some(value.clone()),
             _ => None,
         });
         let mut long = overflow::values(&self.reader.loader, self.snapshot, long.collect()).await?.into_iter();
         let value = |found: Option<FoundValue>| match found? {
             FoundValue::Inline(value) => Some(value),
-            FoundValue::Overflow(_) => long.next(),
+            FoundValue::Long(_) => long.next(),
         };
         Ok(self.found.into_iter().map(value).collect())
     }

@@ -4,7 +4,8 @@
 use crate::btree::Tree;
 use crate::error::Result;
 use crate::format::PageId;
-use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
+use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadRef};
+use crate::format::node::Node;
 
 /// A node still to be checked, with the level and the bounds that its parent gives it.
 pub(super) struct ExpectedNode {
@@ -26,6 +27,7 @@ pub(super) enum Value {
     Here(Vec<u8>),
     Elsewhere(OverflowRef),
     Packed(PackedRef),
+    Spread(SpreadRef),
 }
 
 /// Checks one node and lists its children or its entries.
@@ -53,6 +55,7 @@ pub(super) fn check_node(
                 Cell::Inline(value) => Value::Here(value.to_vec()),
                 Cell::Overflow(value) => Value::Elsewhere(value),
                 Cell::Packed(at) => Value::Packed(at),
+                Cell::Spread(at) => Value::Spread(at.into()),
             };
             entries.push((node.key(index)?, value));
         }

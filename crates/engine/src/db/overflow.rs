@@ -1,4 +1,4 @@
-//! Reads long values, which lie in overflow pages, and lists their pages.
+//! Reads long values, and lists the pages of those that have an index.
 //!
 //! The pages of several values are read together, a window of them at a time. A value is read either in a snapshot, for
 //! a caller, or as of the newest commit, for a commit that replaces or frees it.
@@ -6,9 +6,9 @@
 use super::loader::Loader;
 use super::pins::PinBudget;
 use crate::btree::FoundValue;
-use crate::btree::overflow::Reader;
+use crate::btree::overflow::{LongRef, Reader};
 use crate::error::Result;
-use crate::format::node::OverflowRef;
+use crate::format::cell::OverflowRef;
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Pages, Snapshot as _, Store, Versions as _, Wait};
 use crate::transaction::OverflowPages;
@@ -25,7 +25,7 @@ pub(super) fn bytes_at_once<S: Store>(loader: &Loader<S>) -> u64 {
 pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, found: FoundValue) -> Result<Vec<u8>> {
     match found {
         FoundValue::Inline(value) => Ok(value),
-        FoundValue::Overflow(value) => Ok(values(loader, snapshot, vec![value]).await?.remove(0)),
+        FoundValue::Long(value) => Ok(values(loader, snapshot, vec![value]).await?.remove(0)),
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, 
 pub(super) async fn values<S: Store>(
     loader: &Loader<S>,
     snapshot: &S::Snapshot,
-    values: Vec<OverflowRef>,
+    values: Vec<LongRef>,
 ) -> Result<Vec<Vec<u8>>> {
     let page_bytes = loader.store().page_bytes();
     let readers: Result<Vec<Reader>> = values.into_iter().map(|value| Reader::new(page_bytes, value)).collect();

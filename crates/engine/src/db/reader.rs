@@ -129,7 +129,7 @@ impl<S: Store> Reader<S> {
             let value = match held {
                 None => None,
                 Some(btree::ValueRef::Here(value)) => Some(value),
-                Some(btree::ValueRef::Overflow(_)) => return None,
+                Some(btree::ValueRef::Overflow(_) | btree::ValueRef::Spread(_)) => return None,
             };
             look.take().map(|look| look(value))
         })
@@ -168,7 +168,7 @@ impl<S: Store> Reader<S> {
         match self.look_after(tree, key, looked, resume, |held| held.map(FoundValue::from)).await? {
             None => Ok(None),
             Some(FoundValue::Inline(value)) => Ok(Some(value)),
-            Some(FoundValue::Overflow(_)) => self.get_in_steps(tree, key).await,
+            Some(FoundValue::Long(_)) => self.get_in_steps(tree, key).await,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::thread;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::node::inline_value_bytes_max;
+use crate::format::cell::inline_value_bytes_max;
 use crate::pages::{BlockReservation, CommitLog, ReservationKind, Store};
 use crate::sync::semaphore::Semaphore;
 use crate::transaction::{Commits, Op};

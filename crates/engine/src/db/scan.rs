@@ -15,10 +15,10 @@ use super::overflow;
 use super::pins::PinBudget;
 use super::reader::{Reader, is_younger};
 use super::wait::yield_sometimes;
-use crate::btree::{Chunk, Direction, KeyRange, Portion, Tree, ValueRef};
+use crate::btree::overflow::LongRef;
+use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree, ValueRef};
 use crate::error::Result;
 use crate::format::PageId;
-use crate::format::node::OverflowRef;
 use crate::pages::{Missing, Snapshot, Store, Wait};
 
 /// Bytes that read-ahead requests together, if its distance is at least twice as long: one large read.
@@ -237,7 +237,7 @@ impl<S: Store> Scan<S> {
         let (key, held) = self.chunk.entry(self.given);
         let value = match held {
             ValueRef::Here(value) => value.to_vec(),
-            ValueRef::Overflow(_) => self.long.pop_front()?,
+            ValueRef::Overflow(_) | ValueRef::Spread(_) => self.long.pop_front()?,
         };
         let key = key.to_vec();
         self.given += 1;
@@ -256,21 +256,23 @@ impl<S: Store> Scan<S> {
         self.given += 1;
         let value = match held {
             ValueRef::Here(value) => value,
-            ValueRef::Overflow(_) => &self.shown,
+            ValueRef::Overflow(_) | ValueRef::Spread(_) => &self.shown,
         };
         Some((key, value))
     }
 
     fn is_long(&self, index: usize) -> bool {
-        matches!(self.chunk.entry(index).1, ValueRef::Overflow(_))
+        !matches!(self.chunk.entry(index).1, ValueRef::Here(_))
     }
 
     /// Returns the references to the next long values of the chunk: as many as may be read together, and at least one.
-    fn long_to_come(&self) -> Vec<OverflowRef> {
+    fn long_to_come(&self) -> Vec<LongRef> {
         let (mut values, mut bytes) = (Vec::new(), 0);
         for index in self.given..self.usable {
-            if let ValueRef::Overflow(value) = self.chunk.entry(index).1 {
-                bytes += value.len_bytes;
+            if self.is_long(index)
+                && let FoundValue::Long(value) = self.chunk.entry(index).1.into()
+            {
+                bytes += value.len_bytes();
                 if !values.is_empty() && bytes > overflow::bytes_at_once(&self.reader.loader) {
                     break;
                 }

@@ -8,6 +8,7 @@ mod old_formats;
 mod reads;
 mod replaced;
 mod reservations;
+mod spread;
 mod superblocks;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +27,7 @@ use super::scan::Scan;
 use super::transaction::TransactionState;
 use super::verify::verify_tables;
 use super::write_set::WriteSet;
+use crate::btree::overflow::WITH_INDEX;
 use crate::btree::{Direction, KeyRange, Tree};
 use crate::buffer_pool::{BlockMap, BufferPool, PoolOptions};
 use crate::driver::{block_on, run_task};
@@ -143,6 +145,13 @@ fn new_table<S: Store>(core: &TestCore<S>, mode: Mode, name: &str) -> Tree {
 fn put<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
     let op = Op::Put { tree, key: key.into(), value: value.into() };
     commit(core, Mode::Blocking, vec![op], Durability::Sync).unwrap();
+}
+
+/// Sets a key to a value in overflow pages, as earlier versions wrote all values that are too long for a leaf.
+fn put_indexed<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
+    WITH_INDEX.set(true);
+    put(core, tree, key, value);
+    WITH_INDEX.set(false);
 }
 
 fn scan_all<S: Store>(

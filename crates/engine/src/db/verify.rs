@@ -1,11 +1,11 @@
 //! Walks every table and collects the damage that it finds.
 //!
-//! Memory: a bit for each page that exists (the page table has 64 bits for each), and the references to one page of
-//! values. Values were packed in the order of their keys, so all references to one page follow one another; references
-//! that come apart are damage. A node that cannot be read may have held further references to the page of values before
-//! it and to the one after it: both may have more values in use than the other leaves refer to.
+//! Memory: a bit for each page that exists (the page table has 64 bits for each), and the references to those pages of
+//! values of which some references were found and others not yet. Values were packed in the order of their keys, so in a
+//! sound database there are few of these at a time. A node that cannot be read may have held further references: a page
+//! of values may then have more values in use than the other leaves refer to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -13,11 +13,12 @@ use super::Db;
 use super::loader::Loader;
 use super::node_check::{ExpectedNode, Value, check_node};
 use super::overflow;
+use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
-use crate::format::node::{OverflowRef, PackedRef};
+use crate::format::cell::{OverflowRef, PackedRef, VALUES_HEADER_BYTES};
 use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Store};
 use crate::transaction::{CATALOG, table_of};
@@ -185,7 +186,7 @@ struct Verifier<'a, S: Store> {
 impl<S: Store> Verifier<'_, S> {
     async fn tree(&mut self, name: &str, tree: Tree, mut entry: impl FnMut(Vec<u8>, FoundValue)) -> Result<()> {
         self.found.tables += 1;
-        let mut values: Option<ValuesPage> = None;
+        let mut values: BTreeMap<PageId, ValuesPage> = BTreeMap::new();
         // Nodes that could not be read so far, and up to the last reference to a page of values.
         let (mut unread, mut unread_before) = (0, 0);
         let mut todo = vec![ExpectedNode::root(tree)];
@@ -216,14 +217,14 @@ impl<S: Store> Verifier<'_, S> {
             for (key, value) in entries {
                 match value {
                     Value::Packed(at) => {
-                        if values.as_ref().is_none_or(|values| values.page != at.page) {
-                            let next = ValuesPage { page: at.page, parts: Vec::new(), unread: unread_before };
-                            if let Some(last) = values.replace(next) {
-                                self.values_page(name, last.ended(unread)).await?;
-                            }
-                        }
+                        self.part(name, &mut values, at, unread_before).await?;
                         unread_before = unread;
-                        values.iter_mut().for_each(|values| values.parts.push((at.offset, at.len_bytes)));
+                    }
+                    Value::Spread(value) => {
+                        for at in value.cell().parts(body.len()) {
+                            self.part(name, &mut values, at, unread_before).await?;
+                            unread_before = unread;
+                        }
                     }
                     Value::Elsewhere(value) => long.push(value),
                     Value::Here(value) => entry(key, FoundValue::Inline(value)),
@@ -233,31 +234,59 @@ impl<S: Store> Verifier<'_, S> {
                 self.long_value(name, value).await?;
             }
         }
-        match values {
-            Some(last) => self.values_page(name, last.ended(unread)).await,
-            None => Ok(()),
+        for (page, values) in values {
+            let are_unread = unread > values.unread_before;
+            match values.check(page, are_unread) {
+                Ok(()) => self.found.pages += 1,
+                Err(error) => self.found.note(name, error)?,
+            }
         }
+        Ok(())
     }
 
-    /// Checks a page of values; `values.unread` counts the unreadable nodes that may also refer to it.
-    async fn values_page(&mut self, name: &str, values: ValuesPage) -> Result<()> {
-        let page = values.page;
-        let checked = match self.read(page).await {
-            Ok(_) if !self.seen.insert(page) => {
-                Err(Error::corrupt_page(page, "is part of more than one node or value"))
+    /// Notes that a leaf refers to a part of a page of values, and checks the page with its last reference.
+    /// `unread_before` counts the nodes that could not be read before the last reference to any page of values.
+    async fn part(
+        &mut self,
+        name: &str,
+        values: &mut BTreeMap<PageId, ValuesPage>,
+        at: PackedRef,
+        unread_before: u64,
+    ) -> Result<()> {
+        let page = at.page;
+        if let Some(found) = values.get_mut(&page) {
+            found.parts.push((at.offset, at.len_bytes));
+        } else {
+            let looked = match self.read(page).await {
+                Ok(_) if !self.seen.insert(page) => {
+                    Err(Error::corrupt_page(page, "is part of more than one node or value"))
+                }
+                Ok(body) => packed::live(page, &body).map(|live| (live, body.len())),
+                Err(error) => Err(error),
+            };
+            // A page that is no page of values is reported once, with its first reference.
+            let (live, body_bytes) = match looked {
+                Ok(found) => found,
+                Err(error) => return self.found.note(name, error),
+            };
+            values.insert(page, ValuesPage { live, body_bytes, parts: vec![(at.offset, at.len_bytes)], unread_before });
+        }
+        let is_whole = |values: &&ValuesPage| values.parts.len() == usize::from(values.live);
+        if values.get(&page).as_ref().is_some_and(is_whole)
+            && let Some(values) = values.remove(&page)
+        {
+            match values.check(page, false) {
+                Ok(()) => self.found.pages += 1,
+                Err(error) => self.found.note(name, error)?,
             }
-            Ok(body) => check_values(values, &body),
-            Err(error) => Err(error),
-        };
-        match checked {
-            Ok(()) => self.found.pages += 1,
-            Err(error) => self.found.note(name, error)?,
         }
         Ok(())
     }
 
     async fn long_value(&mut self, name: &str, value: OverflowRef) -> Result<()> {
-        if let Err(error) = overflow::value(self.loader, self.snapshot, FoundValue::Overflow(value)).await {
+        if let Err(error) =
+            overflow::value(self.loader, self.snapshot, FoundValue::Long(LongRef::Overflow(value))).await
+        {
             return self.found.note(name, error);
         }
         match overflow::pages_in(self.loader, self.snapshot, value).await {
@@ -278,37 +307,35 @@ impl<S: Store> Verifier<'_, S> {
 
 /// A page of values, described by the references of the leaves.
 struct ValuesPage {
-    page: PageId,
-    /// Offset and length of each value to which a leaf refers.
+    /// Number of its values to which leaves refer, as the page itself says.
+    live: u16,
+    body_bytes: usize,
+    /// Offset and length of each value, or part of one, to which a leaf refers.
     parts: Vec<(u16, u16)>,
-    /// At first, how many nodes could not be read before the last reference to the previous page of values; after
-    /// [`ValuesPage::ended`], how many could not be read since then.
-    unread: u64,
+    /// Number of nodes that cannot contain a reference to this page, among those that could not be read: the walk goes in
+    /// key order, and they came before the last reference to a page before this one.
+    unread_before: u64,
 }
 
 impl ValuesPage {
-    /// Ends the collection of references to this page; `unread` nodes could not be read by now.
-    fn ended(self, unread: u64) -> Self {
-        Self { unread: unread - self.unread, ..self }
-    }
-}
-
-/// Checks a page of values against the references of the leaves.
-fn check_values(values: ValuesPage, body: &[u8]) -> Result<()> {
-    let ValuesPage { page, mut parts, unread } = values;
-    let live = usize::from(packed::live(page, body)?);
-    if live < parts.len() || (live > parts.len() && unread == 0) {
-        let what = format_args!("says that {live} of its values are in use; leaves refer to {}", parts.len());
-        return Err(Error::corrupt_page(page, what));
-    }
-    parts.sort_unstable();
-    for pair in parts.windows(2) {
-        if usize::from(pair[0].0) + usize::from(pair[0].1) > usize::from(pair[1].0) {
-            return Err(Error::corrupt_page(page, "two of its values overlap"));
+    /// Compares the page with the references of the leaves. With `are_unread`, there are leaves that could not be read.
+    fn check(mut self, page: PageId, are_unread: bool) -> Result<()> {
+        let (live, count) = (usize::from(self.live), self.parts.len());
+        if live < count || (live > count && !are_unread) {
+            let what = format_args!("says that {live} of its values are in use; leaves refer to {count}");
+            return Err(Error::corrupt_page(page, what));
         }
+        self.parts.sort_unstable();
+        let mut end = VALUES_HEADER_BYTES;
+        for (offset, len_bytes) in self.parts {
+            if usize::from(offset) < end {
+                return Err(Error::corrupt_page(page, "two of its values overlap"));
+            }
+            end = usize::from(offset) + usize::from(len_bytes);
+        }
+        if end > self.body_bytes {
+            return Err(Error::corrupt_page(page, "a leaf refers to a value outside of it"));
+        }
+        Ok(())
     }
-    for (offset, len_bytes) in parts {
-        packed::value(PackedRef { page, offset, len_bytes }, body)?;
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 //! A dropped table with pages still to be freed has such an entry, too. Its key is the byte 0xFF, with which no UTF-8
 //! text begins, and the table's id.
 
-use super::node::{decode_child, encode_child};
+use super::cell::{decode_child, encode_child};
 use super::{PageId, TableId};
 use crate::error::{Error, ErrorKind, Result};
 

@@ -24,8 +24,7 @@
 //! so that most steps of a binary search touch only the slots. At `offset` lies the cell: the bytes of the key after
 //! the head, then
 //!
-//! - leaf: `u16` length and the value, or `0x8000 | 14`, `u64` length, 6 bytes page id of a value kept in overflow pages, or
-//!   `0xC000 | 10`, 6 bytes page id, `u16` offset, `u16` length of a value in a page of values;
+//! - leaf: the value or a reference to it, as [`super::cell`] describes;
 //! - inner: 6 bytes page id of the child with the keys that are not smaller than this key.
 //!
 //! The bytes are not trusted: `open` checks the header, each accessor the bytes that it touches, and all return
@@ -34,6 +33,7 @@
 use std::cmp::Ordering;
 
 use super::PageId;
+use super::cell::{CHILD_BYTES, Cell, decode_child};
 use crate::error::{Error, Result};
 
 /// Value of byte 0 of the body of a tree node.
@@ -52,16 +52,6 @@ pub(super) const NODE_HEADER_BYTES: usize = 32;
 pub(crate) const HEAD_BYTES: usize = 4;
 /// Length of a slot, in bytes.
 pub(crate) const SLOT_BYTES: usize = 8;
-/// Bytes of a page id in a cell.
-pub(crate) const CHILD_BYTES: usize = 6;
-/// Set in a value's length word when the value is not in the leaf.
-const ELSEWHERE_FLAG: u16 = 0x8000;
-/// Set together with `ELSEWHERE_FLAG` when the value is in a page of packed values.
-const PACKED_FLAG: u16 = 0x4000;
-/// Bytes of a reference to overflow pages: length and page.
-const OVERFLOW_REF_BYTES: usize = 8 + CHILD_BYTES;
-/// Bytes of a reference to a packed value: page, offset, length.
-const PACKED_REF_BYTES: usize = CHILD_BYTES + 4;
 /// Highest level of a node: no sound tree is higher, so a level above this is damage.
 pub(crate) const LEVEL_MAX: u8 = 40;
 
@@ -69,86 +59,6 @@ pub(crate) const LEVEL_MAX: u8 = 40;
 /// length fit between two fences of this length.
 pub(crate) const fn key_bytes_max(page_bytes: usize) -> usize {
     page_bytes / 4 - 64
-}
-
-/// Longest value kept in the leaf at this page size; longer ones go to overflow pages.
-pub(crate) const fn inline_value_bytes_max(page_bytes: usize) -> usize {
-    page_bytes / 4
-}
-
-/// A value as a leaf holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cell<'a> {
-    /// A value in the leaf itself.
-    Inline(&'a [u8]),
-    /// A value in overflow pages.
-    Overflow(OverflowRef),
-    /// A value in a page of values.
-    Packed(PackedRef),
-}
-
-/// A reference to a packed value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PackedRef {
-    /// The page of packed values in which the value lies.
-    pub(crate) page: PageId,
-    /// Offset of the value in the body of the page.
-    pub(crate) offset: u16,
-    /// Length of the value, in bytes.
-    pub(crate) len_bytes: u16,
-}
-
-/// A reference to a long value in overflow pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OverflowRef {
-    /// Length of the value, in bytes.
-    pub(crate) len_bytes: u64,
-    /// The value's only data page, or the top of the index of its data pages.
-    pub(crate) root: PageId,
-}
-
-impl Cell<'_> {
-    /// Returns the number of bytes that [`Cell::encode`] appends.
-    pub(crate) fn encoded_len(&self) -> usize {
-        2 + match self {
-            Self::Inline(value) => value.len(),
-            Self::Overflow(_) => OVERFLOW_REF_BYTES,
-            Self::Packed(_) => PACKED_REF_BYTES,
-        }
-    }
-
-    /// Appends the bytes that follow the key in a leaf cell.
-    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
-        match self {
-            Self::Inline(value) => {
-                into.extend_from_slice(&(value.len() as u16).to_le_bytes());
-                into.extend_from_slice(value);
-            }
-            Self::Overflow(to) => {
-                into.extend_from_slice(&(ELSEWHERE_FLAG | OVERFLOW_REF_BYTES as u16).to_le_bytes());
-                into.extend_from_slice(&to.len_bytes.to_le_bytes());
-                into.extend_from_slice(&encode_child(to.root));
-            }
-            Self::Packed(at) => {
-                into.extend_from_slice(&(ELSEWHERE_FLAG | PACKED_FLAG | PACKED_REF_BYTES as u16).to_le_bytes());
-                into.extend_from_slice(&encode_child(at.page));
-                into.extend_from_slice(&at.offset.to_le_bytes());
-                into.extend_from_slice(&at.len_bytes.to_le_bytes());
-            }
-        }
-    }
-}
-
-/// Encodes a page id as in cells.
-pub(crate) fn encode_child(id: PageId) -> [u8; CHILD_BYTES] {
-    let bytes = id.0.to_le_bytes();
-    [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]
-}
-
-/// Decodes a page id from the first bytes of `bytes`.
-pub(crate) fn decode_child(bytes: &[u8]) -> Option<PageId> {
-    let bytes = bytes.get(..CHILD_BYTES)?;
-    Some(PageId(u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], 0, 0])))
 }
 
 /// The first four bytes of a key's rest as a number: compares like the bytes do, up to ties.
@@ -267,32 +177,14 @@ impl<'a> Node<'a> {
     /// `Corrupt` when the slot or cell points outside the node.
     #[inline]
     pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>> {
-        let after_key = self.after_key(index)?;
-        let (word, value) = after_key.split_at_checked(2).ok_or_else(|| self.bad_cell(index))?;
-        let word = u16::from_le_bytes([word[0], word[1]]);
-        let value = value.get(..held_bytes(word)).ok_or_else(|| self.bad_cell(index))?;
-        if word & ELSEWHERE_FLAG == 0 {
-            return Ok(Cell::Inline(value));
-        }
-        if word & PACKED_FLAG != 0 {
-            let parts = decode_child(value).zip(value.get(CHILD_BYTES..PACKED_REF_BYTES));
-            let (page, rest) = parts.ok_or_else(|| self.bad_cell(index))?;
-            return Ok(Cell::Packed(PackedRef { page, offset: u16_at(rest, 0), len_bytes: u16_at(rest, 2) }));
-        }
-        let (len, root) = value.split_first_chunk::<8>().ok_or_else(|| self.bad_cell(index))?;
-        let root = decode_child(root).ok_or_else(|| self.bad_cell(index))?;
-        Ok(Cell::Overflow(OverflowRef { len_bytes: u64::from_le_bytes(*len), root }))
+        Cell::decode(self.after_key(index)?, self.body.len()).ok_or_else(|| self.bad_cell(index))
     }
 
     /// Returns the bytes after the key of cell `index`: they move with the key when nodes are split or merged.
     pub(super) fn payload(&self, index: usize) -> Result<&'a [u8]> {
         let after_key = self.after_key(index)?;
-        let len = if self.level() > 0 {
-            CHILD_BYTES
-        } else {
-            let word = after_key.first_chunk::<2>().ok_or_else(|| self.bad_cell(index))?;
-            2 + held_bytes(u16::from_le_bytes(*word))
-        };
+        let len = if self.level() > 0 { Some(CHILD_BYTES) } else { Cell::len_of(after_key) };
+        let len = len.ok_or_else(|| self.bad_cell(index))?;
         after_key.get(..len).ok_or_else(|| self.bad_cell(index))
     }
 
@@ -476,12 +368,6 @@ impl<'a> Node<'a> {
     pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         Error::corrupt_page(self.page, what)
     }
-}
-
-/// Returns how many bytes follow a value's length word.
-#[inline]
-fn held_bytes(word: u16) -> usize {
-    usize::from(if word & ELSEWHERE_FLAG == 0 { word } else { word & !(ELSEWHERE_FLAG | PACKED_FLAG) })
 }
 
 #[cold]

@@ -4,9 +4,8 @@
 //! cells, the count of unused bytes) are checked where they are used: a hostile node ends in `Corrupt`, never in a
 //! panic or a write outside.
 
-use super::node::{
-    CHILD_BYTES, HEAD_BYTES, KIND_NODE, NODE_HEADER_BYTES, Node, SLOT_BYTES, encode_child, head_of, u16_at,
-};
+use super::cell::{CHILD_BYTES, encode_child};
+use super::node::{HEAD_BYTES, KIND_NODE, NODE_HEADER_BYTES, Node, SLOT_BYTES, head_of, u16_at};
 use super::{PageId, TableId};
 use crate::error::{Error, Result};
 

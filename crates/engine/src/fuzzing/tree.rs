@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{FILE_ID, Input};
-use crate::btree::overflow::Reader;
+use crate::btree::overflow::{LongRef, Reader};
 use crate::btree::{Chunk, Direction, KeyRange, Portion, Tree, packed};
-use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
+use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadRef};
+use crate::format::node::Node;
 use crate::format::{
     BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, check_page, page_commit, seal_page,
 };
@@ -89,7 +90,7 @@ pub fn values(bytes: &[u8]) {
         body[0] = 2 + body[0] % 3;
         body[1] %= 3;
     });
-    let readers = [Reader::new(PAGE_BYTES, value), Reader::listing(PAGE_BYTES, value)];
+    let readers = [Reader::new(PAGE_BYTES, LongRef::Overflow(value)), Reader::listing(PAGE_BYTES, value)];
     for (index, reader) in readers.into_iter().enumerate() {
         let Ok(mut reader) = reader else { continue };
         // A few pages that refer to each other in a cycle can form a value of any length: a very long one is only
@@ -104,6 +105,20 @@ pub fn values(bytes: &[u8]) {
             Ok(false) => assert!((1..=4).contains(&wanted.len()), "{} pages are wanted", wanted.len()),
             Err(_) => {}
         }
+    }
+    let ids: Vec<_> = (0..input.u8() % 6).map(|_| PageId(u64::from(input.u8() % 7))).collect();
+    let mut cell = Vec::new();
+    Cell::Spread(SpreadRef::new(u32::from(input.u16()) % 3000, offset % 600, &ids).cell()).encode(&mut cell);
+    let body_bytes = PAGE_BYTES - HEADER_BYTES;
+    if let Some(Cell::Spread(at)) = Cell::decode(&cell, body_bytes) {
+        let len_bytes: usize = at.parts(body_bytes).map(|part| usize::from(part.len_bytes)).sum();
+        assert_eq!(len_bytes, at.len_bytes as usize, "the parts are not the whole");
+        if let Ok(mut reader) = Reader::new(PAGE_BYTES, LongRef::Spread(at.into()))
+            && matches!(reader.advance(&bag, CommitSeq(1), 4, &mut Vec::new()), Ok(true))
+        {
+            assert_eq!(reader.into_value().len(), len_bytes, "a part of a value");
+        }
+        let _ = packed::check_spread(&bag, at);
     }
     for (page, body) in &bag.pages {
         let _ = packed::live(*page, body);

@@ -8,7 +8,7 @@ use super::meta::State;
 use super::workspace::Workspace;
 use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
 use crate::error::{Error, ErrorKind};
-use crate::format::node::{CHILD_BYTES, Cell, decode_child, encode_child, inline_value_bytes_max};
+use crate::format::cell::{CHILD_BYTES, Cell, decode_child, encode_child, inline_value_bytes_max};
 use crate::format::{CommitSeq, TableId};
 use crate::pages::{Attempt, Pages, Wait};
 

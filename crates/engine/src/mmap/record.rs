@@ -14,7 +14,7 @@
 use super::meta::State;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
-use crate::format::node::{CHILD_BYTES, decode_child, encode_child};
+use crate::format::cell::{CHILD_BYTES, decode_child, encode_child};
 
 /// Longest stretch of equal bytes that is still logged as part of a run of changed bytes.
 const GAP_BYTES: usize = 16;

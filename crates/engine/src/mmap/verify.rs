@@ -6,7 +6,8 @@ use super::meta::{META_PAGES, State};
 use super::workspace::View;
 use super::{TABLE, Verification, pages_of};
 use crate::error::Error;
-use crate::format::node::{Cell, Node};
+use crate::format::cell::Cell;
+use crate::format::node::Node;
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages};
 
@@ -70,11 +71,13 @@ fn verify_tree(view: &View<'_>, root: PageId, table: TableId, seen_pages: &mut P
         if node.level() == 0 {
             entries += node.count() as u64;
             for index in 0..node.count() {
-                if let Cell::Overflow(at) = node.cell(index)? {
-                    pages_of(view, at)?
-                        .into_iter()
-                        .try_for_each(|page| seen_pages.note(page, "part of a long value"))?;
-                }
+                let pages = match node.cell(index)? {
+                    Cell::Overflow(at) => pages_of(view, at)?,
+                    // A mapped store has no bulk load, which alone writes pages that values share.
+                    Cell::Spread(at) => at.pages().collect(),
+                    Cell::Inline(_) | Cell::Packed(_) => Vec::new(),
+                };
+                pages.into_iter().try_for_each(|page| seen_pages.note(page, "part of a long value"))?;
             }
             continue;
         }

@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 
 use crate::btree::overflow::is_one_page;
-use crate::format::node::OverflowRef;
+use crate::btree::{Tree, ValueRef, packed};
+use crate::format::cell::{OverflowRef, SpreadRef};
 use crate::format::{CommitSeq, PageId};
-use crate::pages::{Attempt, Versions};
+use crate::pages::{Attempt, Versions, Wait};
 
 /// The pages and values that a commit needs, as gathered before the commit section: see the module.
 #[derive(Debug, Default)]
@@ -31,7 +32,58 @@ pub(crate) struct OverflowPages {
     pub(crate) pages: Vec<PageId>,
 }
 
+/// The value that a change replaces, as far as pages beside its leaf are concerned.
+enum OldValue {
+    Short,
+    Spread(SpreadRef),
+    Overflow(OverflowRef),
+}
+
+impl OldValue {
+    /// Creates it from what a lookup of the key has found.
+    fn of(held: Option<ValueRef<'_>>) -> Self {
+        match held {
+            Some(ValueRef::Overflow(value)) => Self::Overflow(value),
+            Some(ValueRef::Spread(at)) => Self::Spread(at.into()),
+            Some(ValueRef::Here(_)) | None => Self::Short,
+        }
+    }
+}
+
 impl CommitContext {
+    /// Looks up the pages beside the leaf that a change of this key needs. Returns the old value if the list of its
+    /// pages is not known or no longer right. After a `Wait`, `waits` may name another page that is needed, as long as it
+    /// has fewer than `pages_max`.
+    pub(super) fn unlisted<P: Versions>(
+        &self,
+        latest: &P,
+        tree: Tree,
+        key: &[u8],
+        pages_max: usize,
+        waits: &mut Vec<Wait>,
+    ) -> Attempt<Option<OverflowRef>> {
+        match tree.get_with(latest, key, OldValue::of)? {
+            OldValue::Short => Ok(None),
+            OldValue::Spread(value) => {
+                let ends = value.cell().shared_pages();
+                let mut missing = ends.into_iter().flatten().filter_map(|page| latest.page(page).err());
+                if let (Some(first), Some(last)) = (missing.next(), missing.next())
+                    && waits.len() + 1 < pages_max
+                {
+                    // Both are read together.
+                    waits.push(first);
+                    return Err(last);
+                }
+                packed::check_spread(latest, value.cell())?;
+                Ok(None)
+            }
+            OldValue::Overflow(value) => {
+                let is_known = self.pages_of(latest, &value)?.is_some();
+                Ok((!is_known).then_some(value))
+            }
+        }
+    }
+
     /// Returns the current pages of a long value; `None` when they must be listed first, or listed again.
     pub(super) fn pages_of<'k, P: Versions>(
         &'k self,

@@ -5,10 +5,10 @@ use std::sync::{Arc, MutexGuard};
 use super::commit_context::CommitContext;
 use super::validation_window::STEPS_TO_NOTE;
 use super::{Commit, CommitReceipt, Commits, Damage, Op, Refusal, Section, apply};
+use crate::btree::overflow::LongRef;
 use crate::budget::{Budget, STEPS_MAX};
 use crate::error::{Error, ErrorKind};
 use crate::format::CommitSeq;
-use crate::format::node::OverflowRef;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store};
 use crate::sync::semaphore::Permit;
 
@@ -74,7 +74,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
 
     /// Applies ops and publishes the pages that they changed. `at` is the place where the value of the only op was
     /// written, if it was.
-    pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, context: &CommitContext) -> Attempt<()> {
+    pub(crate) fn apply(&mut self, ops: &[Op], at: Option<&LongRef>, context: &CommitContext) -> Attempt<()> {
         self.edit(|copies, seq| ops.iter().try_for_each(|op| apply(copies, op, seq, at, context, Damage::Leave)))
     }
 

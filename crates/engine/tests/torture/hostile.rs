@@ -122,7 +122,8 @@ fn a_long_value_whose_index_names_no_page_can_be_deleted_and_overwritten() {
         let db = Db::create_in(&directory, &tiny()).unwrap();
         let table = db.create_table("t").unwrap();
         for key in ["deleted", "kept", "overwritten"] {
-            table.put(key, vec![7; 1500]).unwrap();
+            // Long enough for an index: a leaf names the pages of shorter ones.
+            table.put(key, vec![7; 12_000]).unwrap();
         }
         db.checkpoint().unwrap();
         drop((table, db));

@@ -269,7 +269,9 @@ impl Story {
         let len = match self.rng.u32(..40) {
             0..12 => return None,
             12..36 => self.rng.usize(..60),
-            36..39 => self.rng.usize(60..500),
+            36..38 => self.rng.usize(60..500),
+            // Some of the same length: they are overwritten where they lie.
+            38 => [150, 400, 1500][self.rng.usize(..3)],
             _ => self.rng.usize(500..9000),
         };
         Some(value_of(self.stamp, len))

@@ -12,7 +12,7 @@ proptest! {
     ) {
         let (store, mut seq, tree) = new_tree(1024, Residency::Chance(seed));
         let key = |number: u32| format!("key-{number:05}").into_bytes();
-        let mut builder = Builder::new(tree, 1024);
+        let mut builder = Builder::new(tree, 1024, 0);
         for number in 0..3000 {
             commit(&store, &mut seq, |copies| builder.push(copies, &key(number), Cell::Inline(&[7; 30]))).unwrap();
         }

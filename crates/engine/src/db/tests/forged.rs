@@ -3,9 +3,11 @@
 
 use super::*;
 use crate::btree::FoundValue;
+use crate::btree::overflow::LongRef;
 use crate::format::PageId;
 use crate::format::catalog::{encode_table, to_be_freed};
-use crate::format::node::{Cell, Node, OverflowRef, encode_child};
+use crate::format::cell::{Cell, OverflowRef, encode_child};
+use crate::format::node::Node;
 use crate::format::node_mut;
 use crate::pages::memory::MemoryCopies;
 use crate::pages::{Attempt, PageCopies as _, Pages as _};
@@ -20,9 +22,8 @@ const THREE_PAGES: usize = 500;
 fn prepared() -> (TestCore<MemoryStore>, Tree, Tree) {
     let core = new_core(easy());
     let [tree, other] = ["t", "other"].map(|name| new_table(&core, Mode::Blocking, name));
-    for (key, len) in [("a", 10), ("long", ONE_PAGE)] {
-        put(&core, other, key, &key[..1].repeat(len));
-    }
+    put(&core, other, "a", &"a".repeat(10));
+    put_indexed(&core, other, "long", &"l".repeat(ONE_PAGE));
     (core, tree, other)
 }
 
@@ -35,7 +36,7 @@ fn forge(core: &TestCore<MemoryStore>, change: impl FnOnce(&mut MemoryCopies) ->
 
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRef {
     match tree.get(&core.store.latest_published(), key.as_bytes()).unwrap() {
-        Some(FoundValue::Overflow(value)) => value,
+        Some(FoundValue::Long(LongRef::Overflow(value))) => value,
         other => panic!("{other:?} is no long value"),
     }
 }
@@ -57,7 +58,7 @@ fn forged_values() -> impl Iterator<Item = (&'static str, TestCore<MemoryStore>,
     let whats = ["the catalog's root", "a leaf of another table", "one of its pages twice", "one page, a leaf"];
     whats.into_iter().enumerate().map(|(case, what)| {
         let (core, tree, other) = prepared();
-        put(&core, tree, "k", &"k".repeat(THREE_PAGES));
+        put_indexed(&core, tree, "k", &"k".repeat(THREE_PAGES));
         let root = long_value(&core, tree, "k").root;
         forge(&core, |copies| {
             let body = copies.edit(root)?;

@@ -7,6 +7,7 @@ use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
 use crate::blocking::Db;
+use crate::btree::overflow::WITH_INDEX;
 use crate::error::Result;
 use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, set_version, version_of};
 use crate::settings::Settings;
@@ -39,6 +40,8 @@ fn of_format(version: u32) -> (SimWorld, Content) {
     let db = Db::create_in(&directory, &settings()).unwrap();
     let kept = db.create_table("kept").unwrap();
     let len = |number: u32| if number.is_multiple_of(50) { 3000 } else { [20, 90][number as usize % 2] };
+    // Those formats know no values that are spread over pages.
+    WITH_INDEX.set(true);
     kept.bulk_load((0..800u32).map(|number| (number.to_be_bytes(), vec![number as u8; len(number)]))).unwrap();
     db.create_table("dropped").unwrap().put("k", "v").unwrap();
     db.checkpoint().unwrap();
@@ -49,6 +52,7 @@ fn of_format(version: u32) -> (SimWorld, Content) {
     }
     db.drop_table("dropped").unwrap();
     db.create_table("dropped").unwrap().put("new", "row").unwrap();
+    WITH_INDEX.set(false);
     let before = content(&db).unwrap();
     drop((kept, db));
     let data = world.read_file("data").unwrap();

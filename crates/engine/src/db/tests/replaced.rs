@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use super::dropped::intact;
 use super::*;
 use crate::btree::FoundValue;
+use crate::btree::overflow::LongRef;
 use crate::btree::overflow::is_one_page;
 use crate::db::overflow;
 use crate::db::pins::PinBudget;
 use crate::error::Error;
-use crate::format::node::OverflowRef;
+use crate::format::cell::OverflowRef;
 use crate::transaction::OverflowPages;
 
 /// Length of a value that fits one overflow page.
@@ -19,14 +20,15 @@ const ONE_PAGE: usize = 400;
 const THREE_PAGES: usize = 500;
 
 fn set(core: &TestCore<MemoryStore>, tree: Tree, key: &str, len: usize) {
-    put(core, tree, key, &key[..1].repeat(len));
+    let write = if len >= ONE_PAGE { put_indexed } else { put };
+    write(core, tree, key, &key[..1].repeat(len));
 }
 
 /// Returns the reference to the long value of `k`.
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree) -> OverflowRef {
     let look = || tree.get(&core.store.latest_published(), b"k");
     match block_on(core.reader.loader.attempt(look)).unwrap() {
-        Some(FoundValue::Overflow(value)) => value,
+        Some(FoundValue::Long(LongRef::Overflow(value))) => value,
         other => panic!("{other:?} is no long value"),
     }
 }

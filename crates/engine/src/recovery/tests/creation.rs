@@ -73,7 +73,7 @@ fn a_creation_replaces_no_file_that_appears_in_the_folder_meanwhile() {
         let directory: Arc<dyn Directory> = Arc::new(RacingDirectory { inner: world.directory(), name });
         let error = create(&directory, &settings(), creation(1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}: {error}");
-        assert_eq!(world.read_file(name).unwrap(), [], "{name} belongs to another");
+        assert_eq!(world.read_file(name).unwrap(), Vec::<u8>::new(), "{name} belongs to another");
     }
 }
 
