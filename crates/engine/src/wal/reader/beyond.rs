@@ -2,7 +2,8 @@
 //!
 //! A log fills segment after segment, each from its beginning. So groups that were written later than the missing one
 //! lie behind it in its segment, or in a slot in which the first group names a later segment; a slot with an older
-//! segment needs no look, unless the missing group should have begun a segment. Each place is read for as long as there
+//! segment needs no look, unless the missing group should have begun a segment, or come right after the group that does,
+//! which a device may have written to the wrong slot. Each place is read for as long as there
 //! are groups of this life of the log, and [`SILENCE_BYTES`] further: that is more than all groups in flight, and only
 //! groups in flight can be missing between whole groups unless there is damage.
 
@@ -35,8 +36,9 @@ impl Chain {
         let later = self.directory.held.range(place.position / segment_bytes..).flat_map(|(_, slots)| slots);
         let unknown = self.directory.unknown.iter().take(UNKNOWN_SLOTS_MAX);
         places.extend(later.chain(unknown).filter(|slot| Some(**slot) != own).map(|slot| (*slot, 0)));
-        if at == 0 {
-            // The beginning of a segment is missing. In its slot there may be an older segment.
+        if at == 0 || place.last.position.is_multiple_of(segment_bytes) {
+            // The beginning of a segment is missing, or all after its first group. In its slot there may be an older segment, or
+            // the first group of one, if a device has exchanged the first groups of two slots.
             let earlier = self.directory.held.range(..place.position / segment_bytes).flat_map(|(_, slots)| slots);
             places.extend(earlier.filter(|slot| self.slots[**slot].is_none()).map(|slot| (*slot, 0)));
         }

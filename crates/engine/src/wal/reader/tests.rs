@@ -5,7 +5,7 @@ use nofault_sim::{SimOptions, SimWorld};
 use super::super::{Log, create_log};
 use super::*;
 use crate::format::{COUNTED_MAX, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, encode_group};
-use crate::pages::{CommitLog as _, Durability, Ticket as _};
+use crate::pages::{CommitLog as _, Durability, Ticket as _, Wait};
 
 /// Options with segments of the size that an ordinary database has.
 const OPTIONS: LogOptions =
@@ -55,6 +55,54 @@ fn a_log_of_large_segments_is_read_through_a_small_window() {
         let damaged = world.restart(at);
         damaged.garbage_range("log", at..at + 2 * LOG_BLOCK_BYTES as u64).unwrap();
         assert_eq!(read(&damaged, anchor).unwrap_err().kind(), ErrorKind::Corrupt, "damage at {at}");
+    }
+}
+
+#[test]
+fn the_first_group_of_a_segment_in_the_slot_of_another_does_not_end_the_log() {
+    let options = LogOptions { segment_bytes: 64 << 10, log_bytes: 1 << 20, ..OPTIONS };
+    let world = SimWorld::new(3, SimOptions::calm());
+    let disk = world.directory().create("log").unwrap();
+    world.directory().sync().unwrap();
+    let (first, recovered) = create_log(&*disk, &options).unwrap();
+    let log = Log::open(&*disk, options, recovered).unwrap();
+    let written: Vec<_> = (1..=100).map(|commit| (CommitSeq(commit), vec![commit as u8; 1000])).collect();
+    for (commit, bytes) in &written {
+        let position = loop {
+            match log.append(*commit, &[bytes], Some(Durability::Sync)) {
+                Ok(position) => break position,
+                Err(Wait::LogFull { len_bytes }) => log.await_space(len_bytes).wait().unwrap(),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        log.durable(position).wait().unwrap();
+    }
+    drop((log, disk));
+    let read = |world: &SimWorld, anchor| -> Result<_> {
+        let disk = world.directory().open("log").unwrap();
+        let (recovered, records) = read_log(&*disk, &options, anchor, CommitSeq(0))?;
+        Ok((recovered, records.collect::<Result<SeenRecords>>()?))
+    };
+    let (recovered, seen) = read(&world, first).unwrap();
+    assert_eq!(seen, written);
+    let slots = recovered.slots.len() as u64;
+    let begins = recovered.marks.iter().map(|mark| mark.anchor);
+    let begins: Vec<_> = begins.filter(|anchor| anchor.position.is_multiple_of(options.segment_bytes)).collect();
+    assert!(slots > 4 && begins.len() > 4, "{begins:?} in {slots} slots");
+    // A log that begins at a checkpoint, of which the first group is the first of its segment.
+    for anchor in begins {
+        let whole = read(&world, anchor).unwrap().1;
+        for (one, other) in (0..slots).flat_map(|one| (0..one).map(move |other| (one, other))) {
+            let world = world.restart(one);
+            let at = |slot| slot * options.segment_bytes;
+            world.swap_ranges("log", at(one), at(other), LOG_BLOCK_BYTES as u64).unwrap();
+            match read(&world, anchor) {
+                Ok((_, seen)) => {
+                    assert!(seen == whole, "slots {one} and {other}: {} records of {}", seen.len(), whole.len())
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "slots {one} and {other}: {error}"),
+            }
+        }
     }
 }
 
