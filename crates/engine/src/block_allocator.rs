@@ -214,8 +214,8 @@ impl BlockAllocator {
         self.take_nearest(u64::from(next), 0).ok_or(NoFreeBlocks)
     }
 
-    /// Returns a group before group `end` with free blocks: one that is half free, else one without a used block, else a
-    /// new one, else the one with the most free blocks.
+    /// Returns a group before group `end` with free blocks: one that is half free, else one without a used block, else
+    /// a new one, else the one with the most free blocks.
     fn next_group(&mut self, end: u64) -> Option<u32> {
         match self.roomiest(end) {
             Some((class, group)) if class * CLASS_BLOCKS >= ROOMY_BLOCKS => Some(group),
@@ -228,8 +228,8 @@ impl BlockAllocator {
         self.by_room(end, 0).next()
     }
 
-    /// Returns the groups before group `end`, each with its class, the roomiest first, without the classes in which every
-    /// group has fewer than `least` free blocks.
+    /// Returns the groups before group `end`, each with its class, the roomiest first, without the classes in which
+    /// every group has fewer than `least` free blocks.
     fn by_room(&self, end: u64, least: u64) -> impl Iterator<Item = (u32, u32)> + '_ {
         let end = u32::try_from(end).unwrap_or(u32::MAX);
         let classes = (0..=class_of(GROUP_BLOCKS as u32)).rev();
@@ -457,7 +457,8 @@ impl BlockAllocator {
         self.backed_end() - self.used_blocks
     }
 
-    /// Returns whether the next new page would go into a group that is half full, because no emptier group exists.
+    /// Returns whether the next new page would go into a group that is more than half full, because no emptier group
+    /// exists.
     pub(crate) fn is_cramped(&self) -> bool {
         let open =
             self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);

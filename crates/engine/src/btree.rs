@@ -136,13 +136,13 @@ pub(crate) struct Chunk {
     pub(crate) ahead: Vec<PageId>,
     /// Pages of values in which entries of this leaf lie as a whole; filled only when one of them is not in memory.
     pub(crate) own: Vec<PageId>,
-    /// Most pages of `own` for which the caller can wait at once.
+    /// Maximum number of pages of `own` that the caller can wait for at once.
     pub(crate) own_max: usize,
     /// Whether the leaf has more entries of the range than were copied.
     pub(crate) is_part: bool,
 }
 
-/// Most bytes that are allocated in advance for the entries of a chunk.
+/// At most this many bytes are allocated in advance for the entries of a chunk.
 const MEMORY_AT_ONCE: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -182,8 +182,9 @@ impl Chunk {
         (&self.bytes[entry.start..entry.key_end], held)
     }
 
-    /// Lists in `own` the pages of values in which entries lie as a whole, after an entry could not be added because such a
-    /// page is missing. Returns whether the scan should wait for these pages rather than return the entries it has.
+    /// Lists in `own` the pages of values in which entries lie as a whole, after an entry could not be added because
+    /// such a page is missing. Returns whether the scan should wait for these pages rather than return the entries it
+    /// has.
     fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
         for index in indexes {
             if let Ok(Cell::Packed(at)) = node.cell(index)

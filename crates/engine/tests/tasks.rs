@@ -406,7 +406,8 @@ fn ticks_beside_a_map(path: &Path, reads: usize, tasks: usize, seed: u64) -> Vec
     ticks
 }
 
-/// Returns the median, 99th percentile and largest lateness; and the median without the time spent waiting for a CPU.
+/// Returns the median, the 99th percentile and the maximum of how late the ticks were; then the median without the time
+/// that the thread spent waiting for a CPU.
 fn of(ticks: &[Tick]) -> ([Duration; 3], Duration) {
     let sorted = |of: fn(&Tick) -> Duration| {
         let mut all: Vec<_> = ticks.iter().map(of).collect();
@@ -442,8 +443,8 @@ fn opening_a_database_that_only_a_large_commit_keeps_waits_until_that_has_ended(
             batch.put(&table, number.to_be_bytes(), [number as u8; 500]);
         }
         let mut commit = Box::pin(db.write(batch, Durability::Sync));
-        // The commit yields to other tasks while it examines the batch, and wakes itself. The first poll that leaves it without a
-        // wake-up has handed the batch to a thread.
+        // The commit yields to other tasks while it examines the batch, and wakes itself. The first poll that leaves it
+        // without a wake-up has handed the batch to a thread.
         let again = Arc::new(Again::default());
         let waker = Waker::from(again.clone());
         loop {

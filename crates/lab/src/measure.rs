@@ -24,7 +24,7 @@ use crate::record::{Checks, Latency, Outcome, Tick, Window};
 pub struct Measurement<'a> {
     /// Length of the measurement.
     pub duration: Duration,
-    /// Length of a tick.
+    /// Time between two readings of the counters; each is a point of the report's curves over time.
     pub tick: Duration,
     /// Kernel counters to read at each tick.
     pub watch: &'a Watch,

@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// Returns the code that makes this world again, and the event at which its power was cut.
+    /// Returns Rust code that makes this world again, cut at the same event if its power was cut.
     pub(super) fn story(&self) -> String {
         match self.cut_at {
             Some(event) => format!("{}.cut_after({event})", self.story),

@@ -68,7 +68,7 @@ pub(super) fn place_in_group(block: BlockId) -> (usize, u64) {
     ((at / 64) as usize, at % 64)
 }
 
-/// A set of groups to be emptied, and the groups with free blocks that receive their pages.
+/// The groups of blocks that a compaction empties, and the groups with free blocks that receive their pages.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupsToEmpty {
     pub(super) from: FxHashSet<u64>,
@@ -81,7 +81,7 @@ impl GroupsToEmpty {
         self.from.is_empty()
     }
 
-    /// Returns whether a block lies in a group that is to be emptied.
+    /// Returns whether a block lies in a group that the compaction empties.
     pub(crate) fn concerns(&self, block: BlockId) -> bool {
         self.from.contains(&group_of(block))
     }

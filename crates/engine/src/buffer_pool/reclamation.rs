@@ -101,7 +101,7 @@ impl Reclamation {
         }
     }
 
-    /// Adds items to the lists once all guards that are pinned now are gone.
+    /// Adds the items to the lists of free things once every epoch guard that exists now has been dropped.
     fn defer(&self, items: WaitingItems) {
         if items.len() == 0 {
             return;

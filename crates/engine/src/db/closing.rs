@@ -85,7 +85,8 @@ impl Opening {
         })
     }
 
-    /// Returns a function to call when the database can never be closed: no later opening then waits for it.
+    /// Returns a function to be called when the database can never be closed, so that later openings of the same
+    /// database do not wait for it.
     pub(super) fn stays_open(&self) -> impl FnOnce() + use<> {
         let (id, number) = (self.id, self.number);
         move || change(id, number, |state| state.owner = None)

@@ -12,9 +12,9 @@ use crate::pages::Durability;
 use crate::transaction::precedence::{Claim, ClaimScope, Precedence};
 use crate::transaction::reads::ReadSet;
 
-/// Runs that a transaction loses before its next run claims the keys and ranges that the last one read.
+/// Number of conflicts after which the next run claims the keys and ranges that the last run read (glossary: claim).
 const LOSSES_BEFORE_CLAIM: u32 = 3;
-/// Runs that a transaction loses before it claims everything, because each run read something outside its claim.
+/// Number of conflicts after which the next run claims all keys, because each run read something outside its claim.
 const LOSSES_BEFORE_ALL: u32 = 6;
 
 /// Runs `work` in a transaction, which `work` gives back with its result, and commits the transaction; repeats both for

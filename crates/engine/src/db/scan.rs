@@ -5,8 +5,9 @@
 //! the device busy.
 //!
 //! Leaves that the scan has used are replaced by new requests in small parts, so that the device always has nearly the
-//! whole distance before it. The reads of a long scan are submitted and completed by another thread (`Store::begin_range_scan`):
-//! copying and checking pages is most of the work, and with a second CPU it then costs the scan no time.
+//! whole distance before it. The reads of a long scan are submitted and completed by another thread
+//! (`Store::begin_range_scan`): copying and checking pages is most of the work, and with a second CPU it then costs the
+//! scan no time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::error::Result;
 use crate::format::PageId;
 use crate::pages::{Missing, Snapshot, Store, Wait};
 
-/// Bytes that read-ahead requests together, if its distance is at least twice as long: one large read.
+/// Bytes that read-ahead requests together as one large read, once it reads at least twice as far ahead.
 const ASKED_AT_ONCE_BYTES: usize = 256 << 10;
 /// The part of the distance that is requested together (one eighth), if that is more than `ASKED_AT_ONCE_BYTES`.
 const ASKED_AT_ONCE_SHARE: usize = 8;

@@ -52,8 +52,8 @@ impl Places for ThisMachine {
     }
 }
 
-/// Creates these folders, a directory for a new database that is striped over them, and the list of the folders.
-/// Without folders, returns an ordinary directory.
+/// Creates the given folders and the file that lists them, and returns a directory for a new database whose data file
+/// is striped over them. Without folders, returns an ordinary directory.
 ///
 /// # Errors
 /// `InvalidCall` for paths that the list cannot hold; otherwise the error of the system.
@@ -165,8 +165,8 @@ fn remove_part(folder: &dyn Directory, part: &str) -> nofault_io::error::Result<
 }
 
 /// Bytes of the data file of the database in `folder`, with all its stripes, by the lengths of its files: for choosing
-/// [`cache_bytes`](crate::settings::Settings::cache_bytes) before it is opened. Zero where there is none; parts that are missing count
-/// nothing. Blocks for the time of asking for a few lengths.
+/// [`cache_bytes`](crate::settings::Settings::cache_bytes) before it is opened. Zero where there is none; parts that
+/// are missing count nothing. Blocks for the time of asking for a few lengths.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();

@@ -276,7 +276,7 @@ impl LoggedStore {
         Ok(Some(position))
     }
 
-    /// Prepares a commit up to its record. In every outcome `stored` receives the pages changed in the private map.
+    /// Makes the commit's record, without appending it. `stored` gets the pages changed in the private map, in any case.
     fn prepare(
         &self,
         batch: &Batch,
@@ -330,7 +330,7 @@ impl LoggedStore {
         })?
     }
 
-    /// Adds versions and state of a commit, then appends its record (rule 4); `None`, without a change, if the log is full.
+    /// Adds versions and state of a commit, then appends its record (rule 4); `None`, unchanged, if the log is full.
     fn publish(&self, commit: CommitSeq, prepared: PreparedCommit) -> Result<Option<LoggedCommit>> {
         let PreparedCommit { record, pages, state, changes } = prepared;
         let ids: Vec<PageId> = pages.iter().map(|(id, _)| *id).collect();
@@ -447,8 +447,8 @@ impl LoggedStore {
             let at = id.0 * self.shape.page_bytes as u64;
             let stored = if self.through_map {
                 self.data.note_written(page.len());
-                // SAFETY: readers and writers find these pages, or newer ones, among the versions (rule 1), and the private map
-                // has copies of its own of them (rule 3).
+                // SAFETY: readers and writers find these pages, or newer ones, among the versions (rule 1), and the
+                // private map has copies of its own of them (rule 3).
                 unsafe { self.shared.write_at(at as usize, page) }
                     .map_err(|error| Error::from_io("store into the map", error))
             } else {

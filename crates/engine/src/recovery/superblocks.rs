@@ -1,11 +1,13 @@
 //! Decides which of the two superblocks is in force, and writes it to both slots.
 //!
-//! A checkpoint of version 3 writes the same superblock durably to one slot, then durably to the other, and only then are blocks freed,
-//! segments of the log used again, and a load acknowledged. So of two slots, one of which is damaged, the other holds either the same
-//! state or the one before, of which nothing was given up: either may stand in for a damaged one.
+//! A checkpoint of version 3 writes the same superblock durably to one slot, then durably to the other, and only then
+//! are blocks freed, segments of the log used again, and a load acknowledged. So of two slots, one of which is damaged,
+//! the other holds either the same state or the one before, of which nothing was given up: either may stand in for a
+//! damaged one.
 //!
-//! Up to version 2 a checkpoint wrote one slot only, the two by turns. There the slot that cannot be read may have been the newer one, and
-//! a load in it is nowhere else: a database of such a version is refused, unless its other slot was never written.
+//! Up to version 2 a checkpoint wrote one slot only, the two by turns. There the slot that cannot be read may have been
+//! the newer one, and a load in it is nowhere else: a database of such a version is refused, unless its other slot was
+//! never written.
 
 use nofault_io::aligned::{IoBuf, PageKind};
 
@@ -122,7 +124,7 @@ fn stand_in(
     }
     // Creation made one checkpoint, which wrote slot B.
     let is_only_one = other_is_empty && slot == 1 && sequence == 1;
-    // Nothing is written between the note of a conversion and its last write but the two slots.
+    // From the write of the conversion slot to the last write of a conversion, only the two slots are written.
     if is_only_one || noted().is_some_and(|noted| noted == whole.superblock.converted()) {
         return Ok(CurrentSuperblock { whole, slot, repairs: Vec::new() });
     }
@@ -152,10 +154,13 @@ impl CurrentSuperblock {
     ///
     /// Then it writes the other slot, which from there on can replace the first.
     ///
-    /// Two superblocks of an earlier version are replaced by two of this one. A write that is cut short then leaves a
-    /// damaged slot beside one of the earlier version, which [`choose`] refuses. So the new superblock is noted first
-    /// in a place of its own, durably: beside that note the earlier superblock holds, and all of this is done again.
-    /// The note is erased at the end.
+    /// Two superblocks of an earlier format version are replaced by two of the current version. A write that is cut
+    /// short would leave a damaged slot beside one of the earlier version, which [`choose`] refuses. Therefore:
+    /// 1. the new superblock is first written, durably, to a third place, the conversion slot;
+    /// 2. then both slots are written;
+    /// 3. at the end the conversion slot is erased.
+    ///
+    /// An opening that finds the conversion slot written accepts the earlier superblock beside it and converts again.
     ///
     /// # Errors
     /// The error of the disk: then nothing may be written to this database.

@@ -180,7 +180,8 @@ impl Precedence {
         }
     }
 
-    /// Waits for the permit. While it is held no claim stands, and only its holder can place one.
+    /// Waits for the only permit to claim keys. While a caller holds it, no other transaction has a claim or can make
+    /// one.
     pub(crate) async fn wait(self: &Arc<Self>) -> Permit {
         if let Some(permit) = self.semaphore.try_acquire(1) {
             return permit;

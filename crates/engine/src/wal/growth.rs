@@ -197,8 +197,9 @@ impl LogCore {
         }
     }
 
-    /// Prepares the log for a checkpoint. When the file could not grow, this writes the appended records first, so that
-    /// the checkpoint can pass them. Returns the number of checkpoints requested so far. Blocks.
+    /// Prepares the log for a checkpoint. When the file could not grow, this first writes the appended records, so that
+    /// the checkpoint contains them and their space can be reused. Returns the number of checkpoints requested so far.
+    /// Blocks until the records are written.
     pub(super) fn prepare_growth(self: &Arc<Self>) -> u64 {
         let (asked, position) = {
             let state = self.lock();

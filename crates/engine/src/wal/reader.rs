@@ -278,8 +278,9 @@ impl Chain {
         })
     }
 
-    /// Writes the groups from `place` up to position `end` once more, with the bytes that were just found to be whole.
-    /// Returns false when they are no longer there.
+    /// Writes the groups from `place` up to position `end` again, with the same bytes, and syncs the file: they may
+    /// have been read from a cache of the device and be lost in the next power cut. Returns false when a group that was
+    /// whole before can no longer be read.
     fn rewrite(&mut self, place: Place, end: u64) -> Result<bool> {
         self.place = place;
         while self.place.position < end {

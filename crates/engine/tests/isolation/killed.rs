@@ -1,5 +1,5 @@
-//! A history that goes on over kills of the process that makes it. It reports over a pipe; a line that was not finished did not
-//! happen, and a transaction without a report may have been committed or not.
+//! A history that goes on over kills of the process that makes it. It reports over a pipe; a line that was not finished
+//! did not happen, and a transaction without a report may have been committed or not.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,9 +14,9 @@ use crate::events::Recorder;
 use crate::graph::Counts;
 use crate::histories::{Clients, check_lines, create_tables, read_snapshots, run_clients};
 
-/// Environment variable with the folder of the child's database. `FIRST` has the number of its first transaction, also
-/// the seed.
+/// Environment variable with the folder of the child's database.
 const FOLDER: &str = "NOFAULT_CHILD_FOLDER";
+/// Environment variable with the number of the child's first transaction, which is also the seed of its random choices.
 const FIRST: &str = "NOFAULT_CHILD_FIRST";
 /// Bound of the number of transactions that one child makes.
 const IDS: u64 = 1 << 20;

@@ -1,5 +1,5 @@
-//! Damage of one superblock, at rest, in a write that is lost, or in a newer format: nothing that was acknowledged is lost, and nothing
-//! is changed that this version does not understand.
+//! Damage of one superblock, at rest, in a write that is lost, or in a newer format: nothing that was acknowledged is
+//! lost, and nothing is changed that this version does not understand.
 
 use std::sync::Arc;
 
@@ -59,7 +59,8 @@ fn slot_range(slot: usize) -> std::ops::Range<u64> {
 
 type Harm = Box<dyn Fn(&SimWorld)>;
 
-/// Returns the kinds of damage to a slot; the last one restores its bytes from before the load.
+/// Returns the kinds of damage to a slot, with their names. The last kind puts back `before`, the older superblock that
+/// the slot held before the load.
 fn harms(slot: usize, before: &[u8]) -> Vec<(&'static str, Harm)> {
     let start = slot_range(slot).start;
     let flip = |at: u64, bit: u32| -> Harm { Box::new(move |world| world.flip_bit("data", start + at, bit).unwrap()) };

@@ -1,7 +1,7 @@
 //! Reads the log file, a window at a time, and finds out which slot may hold which segment.
 //!
-//! A read is made again, on the calling thread and without a queue in between where the disk can do that, before anything that it
-//! lacks counts as lost: see [`LogFile::begin_again`].
+//! A read is made again, on the calling thread and without a queue in between where the disk can do that, before
+//! anything that it lacks counts as lost: see [`LogFile::begin_again`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::reread::RepeatedReads;
 const BLOCKS_AT_ONCE: usize = 64;
 /// Number of bytes of the first of several consecutive reads; each further read is twice as long, up to the window.
 const FIRST_READ_BYTES: usize = 64 << 10;
-/// Most slots of a log file. With the smallest segments these are 64 GiB.
+/// Maximum number of segment slots in a log file. With the smallest segments these are 64 GiB.
 const SLOTS_MAX: u64 = 1 << 22;
 
 /// Reads a log file through one window of memory, for which the header of this file gives the reasons.

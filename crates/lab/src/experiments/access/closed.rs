@@ -84,7 +84,8 @@ pub(super) fn read_batches(
     Ok(ring.missing())
 }
 
-/// Reads the sample of blocks that all methods sum through a ring, after the clock has stopped.
+/// Reads, through a ring and after the measured time, the same sample of blocks that every method reads; their checksum
+/// shows that all methods read the same data.
 ///
 /// # Errors
 /// The error of reading.

@@ -29,7 +29,7 @@ pub(crate) struct Params {
     /// MiB.
     pub(crate) cache_bytes: u64,
     /// Memory limit in bytes of the processes whose data exceeds their cache, page cache included; 0 takes the least
-    /// that is allowed: 1.3 times the cache and 64 MiB.
+    /// that is allowed: 1.3 times the cache plus 64 MiB.
     pub(crate) limit_bytes: u64,
     /// Sizes of a value in bytes; a key has 16.
     pub(crate) value_bytes: Vec<u32>,

@@ -240,7 +240,7 @@ pub(super) fn preparation_s(spec: &TrialSpec) -> f64 {
     load_s / 4.0 + if is_engine { 0.3 + cache_pages / WARM_READS_PER_S } else { 0.0 }
 }
 
-/// Returns the entries that a trial's parameters describe.
+/// Returns the size and number of the entries of the database that a trial uses, from its parameters.
 ///
 /// # Errors
 /// `Usage` for parameters that no plan contains.

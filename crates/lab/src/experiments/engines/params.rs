@@ -30,11 +30,11 @@ pub(crate) struct Params {
     pub(crate) repeats: u32,
     /// Bytes of keys and values in the data that must exceed memory.
     pub(crate) data_bytes: u64,
-    /// Bytes of memory that process and page cache may use together for the data that must exceed memory.
+    /// Memory limit in bytes, page cache included, of the processes whose data must exceed memory.
     pub(crate) memory_bytes: u64,
     /// Bytes of keys and values in the data that must fit in memory.
     pub(crate) fit_data_bytes: u64,
-    /// Bytes of memory that process and page cache may use together for the data that must fit.
+    /// Memory limit in bytes, page cache included, of the processes whose data must fit in memory.
     pub(crate) fit_memory_bytes: u64,
     /// Bytes of a value; a key has 16.
     pub(crate) value_bytes: u32,

@@ -71,7 +71,7 @@ pub(super) fn mix(
     }
 }
 
-/// The result of an operation.
+/// What one operation (get, put or scan) transferred and returned.
 struct OpResult {
     /// Bytes of keys and values read or written.
     bytes: u64,
