@@ -12,19 +12,23 @@
 //! in which no page was stored need no checkpoint ([`BlockAllocator::give_back`], [`BlockAllocator::set_aside`]): on a
 //! disk that refuses writes, no checkpoint becomes durable either.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use self::deferred::DeferredBlocks;
 pub(crate) use self::group::GroupsToEmpty;
 use self::group::{CLASS_BLOCKS, Group, class_of, place_in_group};
+use self::page_counts::PageCounts;
 use crate::budget::Budget;
 use crate::format::BlockId;
 
+mod deferred;
 #[cfg(test)]
 mod fragmentation;
 mod group;
+mod page_counts;
 #[cfg(test)]
 mod tests;
 
@@ -40,8 +44,6 @@ const ROOMY_BLOCKS: u32 = 128;
 pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
 /// Most groups searched for a run of free blocks, those with the most free blocks first.
 const GROUPS_LOOKED_AT: usize = 64;
-/// Most blocks that are set aside at a time after failed writes: 4 MiB with pages of 4 KiB.
-const SET_ASIDE_MAX: usize = 1024;
 /// Steps of a `Budget` that freeing one block spends.
 const STEPS_A_BLOCK: usize = 2;
 /// Steps of a `Budget` that forgetting one empty group spends.
@@ -62,18 +64,10 @@ pub(crate) struct BlockAllocator {
     by_room: BTreeSet<(u32, u32)>,
     /// The group that takes new pages, which have no old place, until it is full.
     open_group: Option<u32>,
-    /// Blocks released since the last checkpoint began; that checkpoint still refers to them, the next checkpoint will
-    /// not.
-    released: Vec<BlockId>,
-    /// Blocks to which the last durable checkpoint still refers; they become free when the checkpoint in progress is
-    /// durable.
-    expiring: Vec<BlockId>,
-    /// Blocks in which a write failed, oldest first. They are not allocated before other blocks have been tried.
-    set_aside: VecDeque<BlockId>,
-    /// Blocks that snapshots and backups read, with the number of holders.
-    held: HashMap<BlockId, u32>,
-    /// Released blocks in `held` that become free when their last hold ends.
-    waiting: BTreeSet<BlockId>,
+    /// Used blocks that are not needed any more and become free later.
+    deferred: DeferredBlocks,
+    /// The pages of blocks that several pages share.
+    pages: PageCounts,
     first_block: u64,
     used_blocks: u64,
     blocks_max: u64,
@@ -118,11 +112,8 @@ impl BlockAllocator {
             group_count: 0,
             by_room: BTreeSet::new(),
             open_group: None,
-            released: Vec::new(),
-            expiring: Vec::new(),
-            set_aside: VecDeque::new(),
-            held: HashMap::new(),
-            waiting: BTreeSet::new(),
+            deferred: DeferredBlocks::default(),
+            pages: PageCounts::default(),
             first_block,
             used_blocks: 0,
             blocks_max,
@@ -155,6 +146,24 @@ impl BlockAllocator {
         }
         self.take(group, block.0 % GROUP_BLOCKS);
         true
+    }
+
+    /// Marks a block as used by one more of the compressed pages that share it, while a page table is loaded. Returns
+    /// false when something else uses the block.
+    pub(crate) fn mark_page(&mut self, block: BlockId) -> bool {
+        (self.pages.of(block) > 0 || self.mark_used(block)) && self.pages.add(block, 1)
+    }
+
+    /// Notes that an allocated block was written with this many compressed pages. Each of them is to be released.
+    pub(crate) fn share(&mut self, block: BlockId, pages: usize) {
+        debug_assert!(self.is_used(block) && self.pages.of(block) == 0, "{block:?} is free or shared");
+        let noted = self.pages.add(block, u8::try_from(pages).unwrap_or(u8::MAX));
+        debug_assert!(noted, "too many pages in a block");
+    }
+
+    /// Returns the number of compressed pages, and of the blocks that they share.
+    pub(crate) fn shared(&self) -> (u64, u64) {
+        self.pages.totals()
     }
 
     /// Returns whether a block is allocated, or released and not free yet.
@@ -329,11 +338,14 @@ impl BlockAllocator {
         None
     }
 
-    /// Releases a block that no page of the current state uses. The block becomes free once a checkpoint that *begins*
-    /// after this call is durable, because the last durable checkpoint may still refer to it.
+    /// Releases the block of a page that the current state does not have any more, unless other pages share it. It
+    /// becomes free once a checkpoint that *begins* after this call is durable, because the last durable checkpoint may
+    /// still refer to it.
     pub(crate) fn release(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "released a free block {block:?}");
-        self.released.push(block);
+        if self.pages.remove_page(block) {
+            self.deferred.release(block);
+        }
     }
 
     /// Frees at once a block that was allocated and in which no page was stored, because the disk was full or the write
@@ -344,62 +356,48 @@ impl BlockAllocator {
     }
 
     /// Takes back a block to which a write failed or stored wrong bytes. No checkpoint refers to it, but the block
-    /// itself may be bad, so others are tried first: it becomes free after `SET_ASIDE_MAX` more failures, or when a
-    /// checkpoint is durable.
+    /// itself may be bad, so others are tried first: it becomes free after many more failures, or when a checkpoint is
+    /// durable.
     pub(crate) fn set_aside(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "set aside a free block {block:?}");
-        self.set_aside.push_back(block);
-        if self.set_aside.len() > SET_ASIDE_MAX
-            && let Some(oldest) = self.set_aside.pop_front()
-        {
+        if let Some(oldest) = self.deferred.set_aside(block) {
             self.free(oldest);
         }
     }
 
     /// Notes that a checkpoint begins: it will not refer to any block that was released before this call.
     pub(crate) fn checkpoint_begins(&mut self) {
-        if self.expiring.is_empty() {
-            std::mem::swap(&mut self.expiring, &mut self.released);
-        } else {
-            self.expiring.append(&mut self.released);
-        }
+        self.deferred.checkpoint_begins();
     }
 
     /// Notes that the checkpoint that began last is durable. Frees some of the blocks to which only the checkpoint
     /// before it referred, and the blocks set aside; returns how many. To be called until it returns zero.
     pub(crate) fn checkpoint_durable(&mut self) -> usize {
         let mut budget = Budget::new();
-        let mut freed = 0;
+        let mut ended = 0;
         while !budget.is_spent()
-            && let Some(block) = self.expiring.pop()
+            && let Some((block, is_free)) = self.deferred.take_expired()
         {
-            self.free_unless_held(block);
-            freed += 1;
+            if is_free {
+                self.free(block);
+            }
+            ended += 1;
             budget.spend(STEPS_A_BLOCK);
         }
-        // At most `SET_ASIDE_MAX`.
-        let set_aside = std::mem::take(&mut self.set_aside);
+        let set_aside = self.deferred.take_set_aside();
         set_aside.iter().for_each(|block| self.free(*block));
-        freed + set_aside.len()
+        ended + set_aside.len()
     }
 
     /// Keeps a block from being reused until [`BlockAllocator::unhold`] was called once for each call of this function.
     pub(crate) fn hold(&mut self, block: BlockId) {
-        *self.held.entry(block).or_insert(0) += 1;
+        self.deferred.hold(block);
     }
 
     /// Ends one hold of a block that [`BlockAllocator::hold`] began.
     pub(crate) fn unhold(&mut self, block: BlockId) {
-        let Some(holders) = self.held.get_mut(&block) else {
-            debug_assert!(false, "the hold of {block:?} ends, which no reader holds");
-            return;
-        };
-        *holders -= 1;
-        if *holders == 0 {
-            self.held.remove(&block);
-            if self.waiting.remove(&block) {
-                self.free(block);
-            }
+        if self.deferred.unhold(block) {
+            self.free(block);
         }
     }
 
@@ -435,6 +433,7 @@ impl BlockAllocator {
                 self.group_count = u64::from(first);
             } else if self.groups.get(&last).is_some_and(|group| group.free == GROUP_BLOCKS as u32) {
                 self.groups.remove(&last);
+                self.pages.forget_group(last);
                 self.by_room.remove(&(class_of(GROUP_BLOCKS as u32), last));
                 self.group_count = u64::from(last);
             } else {
@@ -478,7 +477,7 @@ impl BlockAllocator {
 
     /// Returns the number of blocks that were released and are not free yet.
     pub(crate) fn deferred_blocks(&self) -> u64 {
-        (self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()) as u64
+        self.deferred.len() as u64
     }
 
     /// Returns the counts of page placements by their distance from the wanted place.
@@ -488,10 +487,9 @@ impl BlockAllocator {
 
     /// Returns about how many bytes of memory the allocator uses.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let lists = self.released.capacity() + self.expiring.capacity() + self.set_aside.capacity();
         let groups = self.groups.capacity() * (size_of::<(u32, Group)>() + 1);
-        let trees = self.by_room.len() + self.untouched.len() + self.waiting.len();
-        (groups + lists * 8 + self.held.capacity() * 17 + trees * 24) as u64
+        let trees = (self.by_room.len() + self.untouched.len()) * 24;
+        (groups + trees + self.deferred.memory_bytes() + self.pages.memory_bytes()) as u64
     }
 
     /// Adds an empty group at the end of the file, if it lies before group `end` and is allocated on disk. Returns its
@@ -557,14 +555,6 @@ impl BlockAllocator {
         self.used_blocks += 1;
         let free = target.free - 1;
         self.set_free(group, free);
-    }
-
-    fn free_unless_held(&mut self, block: BlockId) {
-        if self.held.contains_key(&block) {
-            self.waiting.insert(block);
-        } else {
-            self.free(block);
-        }
     }
 
     fn free(&mut self, block: BlockId) {

@@ -38,7 +38,7 @@ use crate::db::{self, Batch, Compaction, Pace, ReaderInfo, Stats, TableList, Ver
 use crate::driver::block_on;
 use crate::error::Result;
 use crate::pages::Durability;
-use crate::settings::Settings;
+use crate::settings::{Compression, Settings};
 
 /// A database handle with blocking calls. See [`db::Db`], and the example of the module.
 #[derive(Debug, Clone)]
@@ -158,6 +158,44 @@ impl Db {
     /// As [`db::Db::create_table`].
     pub fn create_table(&self, name: &str) -> Result<Table> {
         block_on(self.0.create_table(name)).map(Table::new)
+    }
+
+    /// Sets the compression of a table. See [`db::Db::set_compression`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # db.create_table("stock")?;
+    /// use nofault::settings::Compression;
+    ///
+    /// db.set_compression("stock", Compression::Fast)?;
+    /// assert_eq!(db.compression("stock")?, Compression::Fast);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::set_compression`].
+    pub fn set_compression(&self, name: &str, compression: Compression) -> Result<()> {
+        block_on(self.0.set_compression(name, compression))
+    }
+
+    /// Returns the compression of a table. See [`db::Db::compression`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # db.create_table("stock")?;
+    /// assert_eq!(db.compression("stock")?, nofault::settings::Compression::None);
+    /// assert!(db.compression("orders").is_err());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::compression`].
+    pub fn compression(&self, name: &str) -> Result<Compression> {
+        block_on(self.0.compression(name))
     }
 
     /// Removes a table and everything in it. See [`db::Db::drop_table`].

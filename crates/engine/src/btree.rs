@@ -430,6 +430,14 @@ impl Tree {
         true
     }
 
+    /// Adds the pages of values that any entry of a leaf refers to.
+    pub(crate) fn name_all_values<P: Pages>(&self, pages: &P, leaf: PageId, into: &mut Vec<PageId>) -> Attempt<()> {
+        let page = pages.page(leaf)?;
+        let node = self.open(leaf, &page, Some(0))?;
+        name_values(&node, 0..node.count(), into);
+        Ok(())
+    }
+
     /// Opens a node and checks that it belongs to this tree and has the expected level; the root may have any level
     /// (`None`).
     #[inline]

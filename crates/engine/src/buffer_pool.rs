@@ -19,6 +19,7 @@
 //! | `page_table` | every change of where a version of a page is |
 //! | `versions` | the visible commit, snapshots, and the recycling of versions and frames |
 //! | `snapshot`, `view`, `private_copies` | handles of readers and writers |
+//! | `packing` | which pages are compressed; compressed pages of one block |
 //! | `write_queue`, `write` | writes dirty pages, and grows the file |
 //! | `probationary_queue`, `evict` | new pages, which are evicted first; chooses frames to evict |
 //! | `relocate` | defragmentation: relocates scattered pages to adjacent blocks |
@@ -46,6 +47,7 @@ mod frame_wait_queue;
 mod frames;
 mod free_frames;
 mod metadata;
+mod packing;
 mod page_ids;
 mod page_table;
 mod private_copies;
@@ -302,6 +304,7 @@ impl BufferPool {
         let metadata = self.metadata().lock();
         let memory_frames_bytes = frames.memory_bytes() + self.reads.scratch_bytes();
         let memory_table_bytes = self.versions.pages().memory_bytes() + metadata.map.memory_bytes();
+        let (pages_compressed, blocks_compressed) = metadata.allocator.shared();
         PoolStats {
             frames: frames.count() as u64,
             frames_free: frames.free_count() as u64,
@@ -312,6 +315,8 @@ impl BufferPool {
             pages_dirty: frames.dirty_count() as u64,
             pages_written: get(&counters.written),
             pages_moved: get(&counters.moved),
+            pages_compressed,
+            blocks_compressed,
             checksum_retries: get(&counters.checksum_retries),
             frame_waits: get(&counters.frame_waits),
             reads_in_flight: self.reads.scheduler().in_flight() as u64,

@@ -32,7 +32,7 @@ use crate::buffer_pool::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CONVERSION_OFFSET, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
-    Superblock, encode_node, entries_per_node, node_location,
+    Superblock, TableId, encode_node, entries_per_node, node_location,
 };
 use crate::pages::{Snapshot as _, Store as _};
 use crate::reread::RepeatedReads;
@@ -188,9 +188,14 @@ impl Checkpointer {
     ///
     /// # Errors
     /// As [`Relocator::defragment`].
-    pub(crate) fn defragment(&self, relocator: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
+    pub(crate) fn defragment(
+        &self,
+        relocator: &mut Relocator,
+        table: TableId,
+        pages: &[PageId],
+    ) -> Result<RelocationOutcome> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        relocator.defragment(pages)
+        relocator.defragment(table, pages)
     }
 
     /// Moves pages out of groups to be emptied while no checkpoint is under way; see [`Relocator::evacuate`].

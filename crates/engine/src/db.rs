@@ -24,6 +24,7 @@ mod commit_error;
 mod commit_pages;
 mod compact;
 mod completions;
+mod compression;
 mod core;
 mod deferred_free;
 mod large;
@@ -81,6 +82,7 @@ pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
 use crate::btree::Tree;
 use crate::buffer_pool::BufferPool;
 pub use crate::buffer_pool::{PoolStats, ReaderInfo};
+use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{Durability, Store};
 use crate::recovery::Purpose;
@@ -143,6 +145,8 @@ type TheCore = Core<BufferPool, Log>;
 pub struct Db {
     core: Arc<TheCore>,
     owner: Arc<Owner>,
+    /// The compression of new tables.
+    compression: Compression,
 }
 
 impl Db {
@@ -188,17 +192,32 @@ impl Db {
         open::open_in(directory, settings, Purpose::Use, None)
     }
 
-    /// Creates an empty table. Durable when it returns.
+    /// Creates an empty table, with the compression of
+    /// [`Settings::compression`](crate::settings::Settings::compression). Durable when it returns.
     ///
     /// # Errors
     /// `AlreadyExists`; `InvalidCall` when the name is empty or longer than a key may be.
     pub async fn create_table(&self, name: &str) -> Result<Table> {
-        if name.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidCall, "create a table: its name is empty"));
-        }
-        let op = Op::CreateTable { name: name.as_bytes().to_vec() };
-        self.core.committer.commit_op(op).await.map_err(in_catalog)?;
-        self.table(name).await
+        compression::create_table(self, name, self.compression).await
+    }
+
+    /// Sets the compression of a table. Durable when it returns. Pages that are written from now on are compressed that
+    /// way; those in the file are read as before and stay as they are until they change, or until [`Db::compact`]
+    /// writes them anew; the pages of values longer than 64 KiB stay as they are.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such table; otherwise as [`Db::write`].
+    pub async fn set_compression(&self, name: &str, compression: Compression) -> Result<()> {
+        compression::set(self, name, compression).await
+    }
+
+    /// Returns the compression of a table.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such table; `Corrupt` or `Io` when the catalog cannot be read.
+    pub async fn compression(&self, name: &str) -> Result<Compression> {
+        let tree = self.core.catalog.table(name.as_bytes()).await?;
+        self.core.catalog.compression(tree, name.as_bytes()).await
     }
 
     /// Removes a table and all of its entries. Durable when it returns. A thread of the database frees the pages
@@ -216,6 +235,7 @@ impl Db {
         let is_of_table = |error: &Error| error.page() == Some(tree.root);
         let dropped = self.core.committer.commit_op(op).await;
         dropped.map_err(|error| if is_of_table(&error) { error } else { in_catalog(error) })?;
+        self.core.store.writer().codecs().set(tree.table, Compression::None);
         self.owner.free_dropped(&self.core.dropped);
         Ok(())
     }

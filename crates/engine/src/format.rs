@@ -6,6 +6,7 @@
 pub(crate) mod catalog;
 pub(crate) mod cell;
 mod checksum;
+pub(crate) mod compressed;
 mod fields;
 mod location;
 mod log_group;
@@ -25,7 +26,9 @@ pub(crate) use log_group::{
     FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX,
     decode_group, encode_group, has_header_checksum, header_is_true, payload_of, peek_group, take_fragment,
 };
-pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, check_page, page_commit, seal_page};
+#[cfg(any(test, feature = "fuzzing", feature = "mmap"))]
+pub(crate) use page::check_page;
+pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, page_commit, seal_page};
 #[cfg(test)]
 pub(crate) use superblock::tests::{seal, set_version};
 pub(crate) use superblock::{

@@ -11,17 +11,20 @@
 //! | [`values`] | a handful of pages that call themselves parts of long values, or values side by side |
 //! | [`log_group`] | a group of the log, with the records in it |
 //! | [`metadata`] | superblock, page-table node, catalog entry |
+//! | [`compressed`] | a block of compressed pages |
 //! | [`stripes`] | the list of folders of a striped database |
 //! | [`mapped`] (feature `mmap`) | the meta page and a record of a mapped store |
 //! | [`open`] | both files, arbitrary, as they were with changes here and there, or forged: with checksums that are right |
 //! | [`operations`] | operations on a database, checked against a map |
 
+mod compressed;
 mod database;
 mod tree;
 
 #[cfg(test)]
 mod tests;
 
+pub use self::compressed::compressed;
 pub use self::database::{open, operations};
 pub use self::tree::{page, tree, values};
 use crate::db::parse_stripes;
@@ -114,7 +117,7 @@ pub fn metadata(bytes: &[u8]) {
         assert_eq!(Superblock::decode(slot, &sector).ok(), Some(superblock), "a superblock changes when it is written");
     }
     let node = NodeId { level: u32::from(bytes.first().copied().unwrap_or(0) % 4), index: 3 };
-    let _ = decode_node(FILE_ID, node, Location { block: BlockId(9), tag: Tag::of(0) }, bytes);
+    let _ = decode_node(FILE_ID, node, Location::of_whole(BlockId(9), Tag::of(0)), bytes);
     let mut block = vec![0; 512];
     let words = bytes.chunks_exact(8).take(crate::format::entries_per_node(block.len()) as usize);
     let entries = words.map(|word| word.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte)));
@@ -125,9 +128,13 @@ pub fn metadata(bytes: &[u8]) {
             let _ = Location::from_word(word);
         }
     }
-    if let Ok((table, root)) = decode_table(b"t", bytes) {
-        let again = encode_table(table, root);
-        assert_eq!(decode_table(b"t", &again).ok(), Some((table, root)), "an entry of the catalog changes");
+    if let Ok((table, root, compression)) = decode_table(b"t", bytes) {
+        let again = encode_table(table, root, compression);
+        assert_eq!(
+            decode_table(b"t", &again).ok(),
+            Some((table, root, compression)),
+            "an entry of the catalog changes"
+        );
     }
 }
 

@@ -51,6 +51,7 @@ mod btree;
 mod budget;
 mod buffer_pool;
 mod checkpoint;
+mod codec;
 pub mod db;
 mod driver;
 pub mod error;

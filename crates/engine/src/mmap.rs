@@ -532,7 +532,7 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
             }
             Some(value) if value.len() as u64 <= VALUE_BYTES_MAX => {
                 crate::btree::write::check_key(work.page_bytes(), key)?;
-                let written = Writer::new(value).write(work, tree.root, usize::MAX)?;
+                let written = Writer::new(value).write(work, tree, usize::MAX)?;
                 let unfinished = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
                 tree.put(work, key, written.ok_or_else(unfinished)?.cell())?
             }

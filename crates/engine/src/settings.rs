@@ -2,6 +2,8 @@
 
 mod memory;
 
+pub use crate::codec::Compression;
+
 /// Options of a database: its page size, memory, log and threads. Set the fields that differ from
 /// `Settings::default()`.
 ///
@@ -49,6 +51,9 @@ pub struct Settings {
     pub background_threads: bool,
     /// Whether the database gives space of the data file back by itself.
     pub compaction: CompactionMode,
+    /// Compression of the tables that are created while the database is open with these settings. It is a property of
+    /// each table and can be changed at any time: see [`Db::set_compression`](crate::Db::set_compression).
+    pub compression: Compression,
     /// For tests only. With a seed, every random choice, and every choice that otherwise depends on the rest of the
     /// process, follows from the seed: one thread that uses a database without background threads on a simulated disk
     /// repeats its history exactly. Databases created with the same seed cannot tell their files apart.
@@ -81,6 +86,7 @@ impl Default for Settings {
             reads_in_flight_max: 128,
             background_threads: true,
             compaction: CompactionMode::Automatic,
+            compression: Compression::None,
             seed: None,
         }
     }

@@ -22,6 +22,7 @@
 
 mod commit_context;
 mod exclusive;
+mod op;
 pub(crate) mod precedence;
 pub(crate) mod reads;
 mod records;
@@ -37,19 +38,20 @@ use std::time::Duration;
 
 pub(crate) use self::commit_context::{CommitContext, OverflowPages};
 pub(crate) use self::exclusive::Exclusive;
+pub(crate) use self::op::Op;
 use self::precedence::{Claim, ClaimId, ClaimScope, Precedence};
 use self::reads::{Read, ReadSet};
 pub(crate) use self::records::{decode, encode, for_each_fragment, record_bytes};
 use self::validation_window::{STEPS_TO_NOTE, ValidationWindow};
 use self::visibility::Visibility;
-use crate::btree::overflow::{LongRef, Writer, data_bytes, is_overflow, own_pages};
+use crate::btree::overflow::{LongRef, Writer, is_overflow, own_pages};
 use crate::btree::write::ReplacedValue;
 use crate::btree::{FoundValue, Tree};
 use crate::budget::Budget;
+use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{decode_table, encode_table, to_be_freed};
 use crate::format::cell::{Cell, OverflowRef, inline_value_bytes_max};
-use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Store, Versions, Wait};
 use crate::sync::semaphore::{Permit, Semaphore};
@@ -71,51 +73,6 @@ pub(crate) fn create_catalog<S: Store>(store: &S) -> Result<()> {
         Ok(tree) => Err(Error::new(ErrorKind::Bug, format!("the first page of a new database is page {}", tree.root))),
         Err(Wait::Failed(error)) => Err(error),
         Err(wait) => Err(Error::new(ErrorKind::Bug, format!("a new database met {wait:?}"))),
-    }
-}
-
-/// One change of a commit.
-#[derive(Debug, Clone)]
-pub(crate) enum Op {
-    /// Sets the value of a key.
-    Put { tree: Tree, key: Vec<u8>, value: Vec<u8> },
-    /// Removes a key.
-    Delete { tree: Tree, key: Vec<u8> },
-    /// Creates an empty table. The table's id is the number of the commit.
-    CreateTable { name: Vec<u8> },
-    /// Removes a table from the catalog. Its pages are freed later (`db::deferred_free`). It must be the only change of
-    /// its commit.
-    DropTable { tree: Tree, name: Vec<u8> },
-}
-
-impl Op {
-    /// Returns the tree and the key that the change concerns.
-    pub(crate) fn target(&self) -> (Tree, &[u8]) {
-        match self {
-            Self::Put { tree, key, .. } | Self::Delete { tree, key } => (*tree, key),
-            Self::CreateTable { name } | Self::DropTable { name, .. } => (CATALOG, name),
-        }
-    }
-
-    fn change(&self) -> Change<'_> {
-        match self {
-            Self::Put { tree, key, value } => Change::Put { table: tree.table, key, value },
-            Self::Delete { tree, key } => Change::Delete { table: tree.table, key },
-            Self::CreateTable { name } => Change::CreateTable { name },
-            Self::DropTable { tree, name } => Change::DropTable { table: tree.table, name },
-        }
-    }
-
-    /// Returns an upper estimate of the frames needed to apply the change.
-    pub(crate) fn frames(&self, page_bytes: usize) -> usize {
-        match self {
-            Self::Put { value, .. } if value.len() > inline_value_bytes_max(page_bytes) => {
-                2 + value.len() / data_bytes(page_bytes) * 65 / 64 + 3
-            }
-            // The leaf, and the pages in which the old value begins and ends.
-            Self::Delete { .. } => 3,
-            _ => 2,
-        }
     }
 }
 
@@ -536,7 +493,7 @@ fn apply<E: PageCopies + Versions>(
                 None => {
                     let mut writer = Writer::new(value);
                     // The whole value is written at once: a value too long for one set of copies comes with `at`.
-                    let at = writer.write(copies, tree.root, usize::MAX)?;
+                    let at = writer.write(copies, *tree, usize::MAX)?;
                     let missing = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
                     written = at.ok_or_else(missing)?;
                     written.cell()
@@ -550,17 +507,25 @@ fn apply<E: PageCopies + Versions>(
             let (moved, body) = copies.allocate(tree.root)?;
             body.copy_from_slice(&root);
             copies.free(tree.root);
-            let note = encode_table(tree.table, moved);
+            let note = encode_table(tree.table, moved, Compression::None);
             CATALOG.put(copies, &to_be_freed(tree.table), Cell::Inline(&note))?;
             CATALOG.delete_beside(copies, name, &context.unreadable)?
         }
-        Op::CreateTable { name } => {
+        Op::CreateTable { name, compression } => {
             if CATALOG.get(copies, name)?.is_some() {
                 let name = String::from_utf8_lossy(name);
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("table {name:?} exists already")).into());
             }
             let tree = Tree::create(copies, TableId(seq.0), CATALOG.root)?;
-            CATALOG.put(copies, name, Cell::Inline(&encode_table(tree.table, tree.root)))?
+            CATALOG.put(copies, name, Cell::Inline(&encode_table(tree.table, tree.root, *compression)))?
+        }
+        Op::SetCompression { tree, name, compression } => {
+            let found = CATALOG.get(copies, name)?.map(|found| table_of(name, &found)).transpose()?;
+            if found != Some(*tree) {
+                let name = String::from_utf8_lossy(name);
+                return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?} any more")).into());
+            }
+            CATALOG.put(copies, name, Cell::Inline(&encode_table(tree.table, tree.root, *compression)))?
         }
     };
     if let Some(ReplacedValue::Long(value)) = old {
@@ -582,6 +547,14 @@ fn apply<E: PageCopies + Versions>(
 /// # Errors
 /// `Corrupt` when it describes none.
 pub(crate) fn table_of(name: &[u8], found: &FoundValue) -> Result<Tree> {
+    table_and_compression(name, found).map(|(tree, _)| tree)
+}
+
+/// Decodes the table in a catalog value, and its compression.
+///
+/// # Errors
+/// As [`table_of`].
+pub(crate) fn table_and_compression(name: &[u8], found: &FoundValue) -> Result<(Tree, Compression)> {
     let value = if let FoundValue::Inline(value) = found { value.as_slice() } else { &[] };
-    decode_table(name, value).map(|(table, root)| Tree { root, table })
+    decode_table(name, value).map(|(table, root, compression)| (Tree { root, table }, compression))
 }

@@ -11,8 +11,9 @@ use nofault_io::disk::Disk;
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader, read_once};
 use crate::buffer_pool::BufferPool;
 use crate::error::{Error, Result};
+use crate::format::compressed::restore_page;
 use crate::format::node::{KIND_NODE, Node};
-use crate::format::{HEADER_BYTES, Location, NodeId, PageId, TableId, check_page, decode_node};
+use crate::format::{HEADER_BYTES, Location, NodeId, PageId, TableId, decode_node};
 use crate::pages::Store as _;
 use crate::reread::RepeatedReads;
 
@@ -51,6 +52,7 @@ pub(crate) fn verify_blocks(
         report.nodes_checked += check_window(pool, (&mut reader, disk), window, place, check, &mut report.problems)?;
     }
     let page_count = pool.metadata().lock().map.page_count();
+    let mut restored = vec![0; pool.page_bytes()];
     let mut next = PageId(0);
     loop {
         // Only pages that exist: their numbers may be few and far apart.
@@ -63,8 +65,8 @@ pub(crate) fn verify_blocks(
         let place = |page: &PageId| pool.metadata().lock().map.get(*page);
         let rooted = &mut report.rooted;
         let check = |page: &PageId, at, block: &[u8]| {
-            check_page(pool.file_id(), *page, at, block)?;
-            rooted.extend(root_of(*page, &block[HEADER_BYTES..]));
+            restore_page(pool.file_id(), *page, at, block, &mut restored)?;
+            rooted.extend(root_of(*page, &restored[HEADER_BYTES..]));
             Ok(())
         };
         report.pages_checked += check_window(pool, (&mut reader, disk), &window, place, check, &mut report.problems)?;
@@ -104,26 +106,31 @@ fn check_window<T>(
             }
         }
     }
-    let offsets: Vec<u64> = held.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
+    // Compressed pages share blocks, which are read once.
+    let mut offsets: Vec<u64> = held.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
+    offsets.sort_unstable();
+    offsets.dedup();
     let outcome = reader.try_read(page_bytes, &offsets);
-    let checked = outcome.map(|blocks| {
-        for (((item, at), offset), block) in held.iter().zip(&offsets).zip(blocks) {
-            let mut first = Some(block);
+    let checked = outcome.map(|mut blocks| {
+        for (item, at) in &held {
+            let offset = at.block.0 * page_bytes as u64;
+            let Some(block) = offsets.binary_search(&offset).ok().and_then(|index| blocks.get_mut(index)) else {
+                continue;
+            };
             let reread =
                 if problems.len() < PAUSES_MAX { RepeatedReads::on(disk) } else { RepeatedReads::without_pause() };
-            let checked = reread.until_whole(|_| {
-                let block = match first.take() {
-                    Some(block) => block?,
-                    None => read_once(disk, page_bytes, *offset)?,
-                };
-                check(item, *at, &block)?;
-                Ok(block)
+            let checked = reread.until_whole(|attempt| {
+                if attempt > 0 {
+                    *block = read_once(disk, page_bytes, offset);
+                }
+                match block {
+                    Ok(block) => check(item, *at, block),
+                    Err(error) => Err(error.clone()),
+                }
             });
-            match checked {
-                Ok(block) => reader.recycle([block]),
-                Err(error) => problems.push(error),
-            }
+            problems.extend(checked.err());
         }
+        reader.recycle(blocks.into_iter().flatten());
         held.len() as u64
     });
     for (_, at) in &held {

@@ -1,3 +1,4 @@
+use super::deferred::SET_ASIDE_MAX;
 use super::*;
 
 fn filled(groups: u64) -> BlockAllocator {
@@ -51,10 +52,12 @@ fn a_block_never_written_is_free_at_once_and_a_block_whose_write_failed_after_a_
     allocator.give_back(block);
     assert_eq!((allocator.used_blocks(), allocator.allocate()), (0, Ok(block)));
     allocator.set_aside(block);
+    let mut last = block;
     for _ in 0..3 * SET_ASIDE_MAX {
         let other = allocator.allocate().unwrap();
-        assert_ne!(Some(&other), allocator.set_aside.back(), "other blocks come first");
+        assert_ne!(other, last, "other blocks come first");
         allocator.set_aside(other);
+        last = other;
         assert!(allocator.deferred_blocks() <= SET_ASIDE_MAX as u64);
     }
     assert_eq!(allocator.used_blocks(), SET_ASIDE_MAX as u64);
@@ -157,4 +160,26 @@ fn random_histories_never_give_out_a_block_twice_and_count_right() {
         let free: u64 = allocator.free_by_group().values().map(|free| u64::from(*free)).sum();
         assert_eq!(free + allocator.used_blocks(), allocator.end_block(), "seed {seed}");
     }
+}
+
+#[test]
+fn a_shared_block_is_released_with_the_last_of_its_pages() {
+    let mut allocator = filled(1);
+    allocator.share(BlockId(9), 3);
+    assert_eq!(allocator.shared(), (3, 1));
+    let checkpoint = |allocator: &mut BlockAllocator| {
+        allocator.checkpoint_begins();
+        allocator.checkpoint_durable()
+    };
+    for left in [2, 1] {
+        allocator.release(BlockId(9));
+        assert_eq!((allocator.shared(), checkpoint(&mut allocator)), ((left, 1), 0));
+    }
+    allocator.release(BlockId(9));
+    assert_eq!((allocator.shared(), checkpoint(&mut allocator)), ((0, 0), 1));
+    assert!(!allocator.is_used(BlockId(9)));
+    // Loaded from a page table: the first page marks the block, and no page has a shared block to itself.
+    assert!(allocator.mark_page(BlockId(9)) && allocator.mark_page(BlockId(9)) && !allocator.mark_used(BlockId(9)));
+    assert!(!allocator.mark_page(BlockId(10)), "another page has it to itself");
+    assert_eq!(allocator.shared(), (2, 1));
 }

@@ -205,7 +205,7 @@ impl Builder {
     /// Begins a new page of values.
     fn values_page<E: PageCopies>(&mut self, copies: &mut E) -> Attempt<PageId> {
         let (page, body) = copies.allocate(self.last.unwrap_or(self.tree.root))?;
-        packed::init(body);
+        packed::init(body, self.tree.table);
         self.note(page);
         Ok(page)
     }

@@ -6,7 +6,7 @@
 //! | 0 | 1 | kind | kind |
 //! | 1 | 1 | zero | level: 1 above the data |
 //! | 2 | 2 | zero | number of children |
-//! | 4 | 4 | zero | zero |
+//! | 4 | 4 | low half of the table's id; zero in databases of earlier versions | the same |
 //! | 8 | .. | bytes of the value | 6 bytes page id each |
 //!
 //! All data pages but the last are full, and all index pages but the last of each level: the length of the value says
@@ -22,11 +22,11 @@ use crate::format::cell::{
     CHILD_BYTES, Cell, OverflowRef, SpreadRef, VALUES_HEADER_BYTES, decode_child, encode_child, inline_value_bytes_max,
     spread_pages_max, spread_value_bytes_max,
 };
-use crate::format::node::{KIND_OVERFLOW_DATA, KIND_OVERFLOW_INDEX, KIND_PACKED};
+use crate::format::node::{KIND_OVERFLOW_DATA, KIND_OVERFLOW_INDEX, KIND_PACKED, set_table};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::pages::{Attempt, Missing, PageCopies, Pages, Wait};
 
-use super::packed;
+use super::{Tree, packed};
 
 /// Length of the longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 30;
@@ -158,12 +158,12 @@ impl<'v> Writer<'v> {
         &self.pages
     }
 
-    /// Writes up to `pages_max` (at least 1) more pages. Returns the reference to the value once all its pages are
-    /// written. After a `Wait` nothing has changed.
+    /// Writes up to `pages_max` (at least 1) more pages for a value of `tree`. Returns the reference to the value once
+    /// all its pages are written. After a `Wait` nothing has changed.
     pub(crate) fn write<E: PageCopies>(
         &mut self,
         copies: &mut E,
-        near: PageId,
+        tree: Tree,
         pages_max: usize,
     ) -> Attempt<Option<LongRef>> {
         let counts = level_counts(copies.page_bytes(), self.value.len() as u64);
@@ -178,7 +178,7 @@ impl<'v> Writer<'v> {
             if let Some(value) = self.written(is_spread) {
                 return Ok(Some(value));
             }
-            if let Err(wait) = self.write_page(copies, near, is_spread) {
+            if let Err(wait) = self.write_page(copies, tree, is_spread) {
                 self.at = at;
                 self.pages.truncate(written);
                 return Err(wait);
@@ -198,20 +198,21 @@ impl<'v> Writer<'v> {
     }
 
     /// Writes the next page of the value, which must not be complete.
-    fn write_page<E: PageCopies>(&mut self, copies: &mut E, near: PageId, is_spread: bool) -> Attempt<()> {
+    fn write_page<E: PageCopies>(&mut self, copies: &mut E, tree: Tree, is_spread: bool) -> Attempt<()> {
         let at = &mut self.at;
         if at.rest == 0 && self.pages.len() > at.start {
             *at = Progress { level: at.level + 1, rest: self.pages.len() - at.start, start: self.pages.len() };
         }
         let page_bytes = copies.page_bytes();
-        let (id, body) = copies.allocate(self.pages[at.start..].last().copied().unwrap_or(near))?;
+        let (id, body) = copies.allocate(self.pages[at.start..].last().copied().unwrap_or(tree.root))?;
         let (header, content) = body.split_at_mut(OVERFLOW_HEADER_BYTES);
+        set_table(header, tree.table);
         if at.level == 0 {
             let rest = &self.value[self.value.len() - at.rest..];
             let part = &rest[..rest.len().min(data_bytes(page_bytes))];
             header[0] = KIND_OVERFLOW_DATA;
             if is_spread {
-                packed::init(header);
+                packed::init(header, tree.table);
                 packed::set_live(header, 1);
             }
             content[..part.len()].copy_from_slice(part);

@@ -11,7 +11,7 @@
 //! | 0 | 1 | kind: 4 |
 //! | 1 | 1 | zero |
 //! | 2 | 2 | values in it that a leaf still refers to |
-//! | 4 | 4 | zero |
+//! | 4 | 4 | low half of the table's id; zero in databases of earlier versions |
 //! | 8 | … | values, one after the other |
 //!
 //! A longer value, up to 64 KiB, is spread over several pages: it begins where the value before it ends, fills the pages
@@ -26,8 +26,8 @@
 
 use crate::error::Error;
 use crate::format::cell::{PackedRef, SpreadCell, SpreadRef, VALUES_HEADER_BYTES, values_page_bytes};
-use crate::format::node::KIND_PACKED;
-use crate::format::{HEADER_BYTES, PageId};
+use crate::format::node::{KIND_PACKED, set_table};
+use crate::format::{HEADER_BYTES, PageId, TableId};
 use crate::pages::{Attempt, PageCopies, Pages};
 
 /// Returns whether packing saves space for a value of this size: a page of values holds at least one more of them than
@@ -39,9 +39,10 @@ pub(super) fn is_worth_it(page_bytes: usize, key_bytes: usize, value_bytes: usiz
     value_bytes > page_bytes / 8 && values_page_bytes(page_bytes) / value_bytes > in_leaf
 }
 
-/// Turns `body`, which is zeroed, into a page of values without any value.
-pub(super) fn init(body: &mut [u8]) {
+/// Turns `body`, which is zeroed, into a page of values of this table without any value.
+pub(super) fn init(body: &mut [u8], table: TableId) {
     body[0] = KIND_PACKED;
+    set_table(body, table);
 }
 
 /// Appends a value to a page of values of which `used` bytes are in use. The caller ensures that the value fits.
@@ -95,7 +96,12 @@ pub(super) fn replace<E: PageCopies>(copies: &mut E, at: PackedRef, with: &[u8])
 
 /// Overwrites a value that is spread over pages that it shares with another value of the same length. The pages between
 /// the first and the last are replaced by new ones, so that they need not be read. Returns the new reference.
-pub(super) fn replace_spread<E: PageCopies>(copies: &mut E, at: SpreadCell<'_>, with: &[u8]) -> Attempt<SpreadRef> {
+pub(super) fn replace_spread<E: PageCopies>(
+    copies: &mut E,
+    table: TableId,
+    at: SpreadCell<'_>,
+    with: &[u8],
+) -> Attempt<SpreadRef> {
     check_spread(copies, at)?;
     let (last, mut rest, mut pages) = (at.pages().len() - 1, with, Vec::new());
     for (number, part) in at.parts(copies.page_bytes() - HEADER_BYTES).enumerate() {
@@ -105,7 +111,7 @@ pub(super) fn replace_spread<E: PageCopies>(copies: &mut E, at: SpreadCell<'_>, 
             pages.push(part.page);
         } else {
             let (page, body) = copies.allocate(pages[number - 1])?;
-            init(body);
+            init(body, table);
             append(page, body, 0, now)?;
             pages.push(page);
             copies.free(part.page);

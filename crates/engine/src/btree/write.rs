@@ -105,7 +105,7 @@ impl Tree {
         if at.cell().has_own_pages() || at.cell().len_bytes as usize != value.len() {
             return Ok(false);
         }
-        let new = packed::replace_spread(copies, at.cell(), value)?;
+        let new = packed::replace_spread(copies, self.table, at.cell(), value)?;
         if new != at {
             let mut payload = Vec::new();
             Cell::Spread(new.cell()).encode(&mut payload);

@@ -2,9 +2,9 @@
 //!
 //! A page's checksum covers its content, its id and the file, but not its place. So a version can be moved to another
 //! block without becoming a new version, and a move is no commit: the log does not record it, and snapshots neither see
-//! it nor keep anything for it. The bytes are read from their block, checked, and written to a new block; then the
-//! table names the new block. Until a checkpoint records the new place, recovery after a power cut uses the old block,
-//! which stays unchanged until then.
+//! it nor keep anything for it. The pages are read from their blocks, checked, packed anew where their table is
+//! compressed ([`super::packing`]), and written to new blocks; then the table names the new blocks. Until a checkpoint
+//! records the new place, recovery after a power cut uses the old block, which stays unchanged until then.
 //!
 //! In the same way the end of the file is emptied, so that it can be cut ([`Relocator::plan_tail`]).
 //!
@@ -17,6 +17,7 @@
 //! 3. In the same step the page is noted as changed, so that the next checkpoint records its new place and frees the
 //!    old one.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,14 +26,17 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 use rustc_hash::FxHashSet;
 
+use super::packing::{BlockContent, pack};
 use super::versions::Versions;
 use super::word_array::Entry;
 use super::write::Writer;
 use crate::block_allocator::{GROUP_BLOCKS, GroupsToEmpty, NoFreeBlocks, ROW_BLOCKS_MAX, group_of};
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
 use crate::budget::Budget;
+use crate::codec::Compression;
 use crate::error::{Error, Result};
-use crate::format::{BlockId, Location, NodeId, PageId, check_page};
+use crate::format::compressed::restore_page;
+use crate::format::{BlockId, Location, NodeId, PageId, TableId, Tag};
 use crate::pages::ReservationKind;
 
 /// Most bytes that are moved with one operation.
@@ -55,6 +59,9 @@ const STEPS_A_NODE: usize = 8;
 /// Fewest moved pages, whose old blocks are not free yet, at which a checkpoint should be made.
 const PENDING_PAGES: u64 = 4096;
 const PENDING_SHARE: u64 = 16;
+
+/// Share of the blocks of compressed pages that packing them again must save, as a divisor, if they lie in order.
+const SAVED_SHARE_MIN: u64 = 16;
 
 /// The action that error messages name.
 const MOVE: &str = "write pages that are being moved";
@@ -140,18 +147,18 @@ impl Relocator {
         self.pending = 0;
     }
 
-    /// Moves pages to adjacent blocks in the given order, unless they already lie in few fragments. Skips pages that
-    /// exist only in memory, because their first write will place them. Blocks. Memory: a megabyte and a few pages. No
-    /// checkpoint may be under way.
+    /// Moves pages of a table to adjacent blocks in the given order, unless they already lie in few fragments and,
+    /// where the table is compressed, would not take fewer blocks. Skips pages that exist only in memory, because their
+    /// first write will place them. Blocks. Memory: two megabytes and a few pages. No checkpoint may be under way.
     ///
     /// # Errors
     /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
-    pub(crate) fn defragment(&mut self, pages: &[PageId]) -> Result<RelocationOutcome> {
+    pub(crate) fn defragment(&mut self, table: TableId, pages: &[PageId]) -> Result<RelocationOutcome> {
         let mut seen = FxHashSet::default();
         let once = pages.iter().copied().filter(|page| seen.insert(*page));
         let mut found: Vec<(PageId, Location)> =
             once.filter_map(|page| Some((page, self.versions.pages().place_on_disk(page)?))).collect();
-        let fragments_before = fragments(found.iter().map(|(_, at)| at.block.0));
+        let (blocks_before, fragments_before) = blocks_and_fragments(&found);
         let mut outcome = RelocationOutcome {
             pages: found.len() as u64,
             fragments_before,
@@ -159,31 +166,38 @@ impl Relocator {
             ..RelocationOutcome::default()
         };
         let enough = (FRAGMENT_BYTES_ENOUGH / self.versions.frames().page_bytes()).clamp(2, FRAGMENT_PAGES_ENOUGH);
-        if found.len() < 2 || fragments_before <= found.len().div_ceil(enough) as u64 {
+        let is_ordered = found.len() < 2 || fragments_before <= blocks_before.div_ceil(enough as u64);
+        let is_compressed = self.writer.codecs().of_table(table) != Compression::None;
+        let has_compressed = found.iter().any(|(_, at)| at.is_compressed);
+        if found.is_empty() || (is_ordered && !is_compressed && !has_compressed) {
             self.defragmented.extend(found.iter().map(|(_, at)| group_of(at.block)));
             return Ok(outcome);
         }
-        let mut left = found.as_mut_slice();
+        let mut repacked = self.repack(&found)?;
+        let is_smaller = repacked.contents.len() as u64 + blocks_before / SAVED_SHARE_MIN < blocks_before;
+        // A table that is compressed no more is restored, although it takes more blocks then.
+        if is_ordered && !is_smaller && (is_compressed || !has_compressed) {
+            self.defragmented.extend(found.iter().map(|(_, at)| group_of(at.block)));
+            return Ok(outcome);
+        }
         let moved = loop {
-            if left.is_empty() {
+            let left = repacked.contents.len();
+            if left == 0 {
                 break Ok(());
             }
             // The new run must hold all remaining pages, or be at least as long as a fragment that is read fast enough.
-            let least = left.len().min(enough) as u64;
-            let Some(row) = self.allocate_row(left.len() as u64, least) else {
-                outcome.without_free_blocks = left.len() as u64;
+            let Some(row) = self.allocate_row(left as u64, left.min(enough) as u64) else {
+                outcome.without_free_blocks = repacked.page_count();
                 break Ok(());
             };
-            let (now, rest) = left.split_at_mut((row.end - row.start) as usize);
-            match self.move_to(row, now) {
+            match self.move_to(row, &mut repacked, &mut found) {
                 Ok(moved) => outcome.moved += moved,
                 Err(error) => break Err(error),
             }
-            left = rest;
         };
         self.pending += outcome.moved;
         self.versions.counters().moved.fetch_add(outcome.moved, Ordering::Relaxed);
-        outcome.fragments_after = fragments(found.iter().map(|(_, at)| at.block.0));
+        outcome.fragments_after = blocks_and_fragments(&found).1;
         moved.map(|()| outcome)
     }
 
@@ -218,23 +232,22 @@ impl Relocator {
             return Ok(None);
         }
         let now = evacuation.pages.split_off(evacuation.pages.len().saturating_sub(at_once));
-        let mut places = Vec::with_capacity(now.len());
-        let mut to = Vec::with_capacity(now.len());
-        for page in now {
-            let at = self.versions.pages().place_on_disk(page).filter(|at| evacuation.groups.concerns(at.block));
-            let Some(at) = at else { continue };
-            let Some(block) = self.versions.metadata().lock().allocator.allocate_into(&mut evacuation.groups) else {
-                break;
-            };
-            places.push((page, at));
-            to.push(block);
+        let place = |page: PageId| {
+            let at = self.versions.pages().place_on_disk(page)?;
+            evacuation.groups.concerns(at.block).then_some((page, at))
+        };
+        let mut places: Vec<(PageId, Location)> = now.into_iter().filter_map(place).collect();
+        let mut repacked = self.repack(&places)?;
+        let mut to = Vec::with_capacity(repacked.contents.len());
+        {
+            let mut metadata = self.versions.metadata().lock();
+            while to.len() < repacked.contents.len()
+                && let Some(block) = metadata.allocator.allocate_into(&mut evacuation.groups)
+            {
+                to.push(block);
+            }
         }
-        let copied = self.read(&places).and_then(|pages| self.writer.write_blocks(MOVE, to.iter().copied().zip(pages)));
-        if let Err(error) = copied {
-            self.versions.metadata().take_back(to.into_iter(), &error);
-            return Err(error);
-        }
-        let moved = self.replace_places(to.into_iter(), &mut places);
+        let moved = self.write_repacked(&to, &mut repacked, &mut places)?;
         self.pending += moved;
         self.versions.counters().moved.fetch_add(moved, Ordering::Relaxed);
         Ok(Some(moved))
@@ -303,21 +316,19 @@ impl Relocator {
         // The lowest blocks first: pages that lie in a row stay in that order.
         let mut found: Vec<(PageId, Location)> =
             now.into_iter().rev().filter_map(|page| Some((page, self.place_in(tail, page)?))).collect();
-        let (mut moved, mut left) = (0, found.as_mut_slice());
+        let (mut moved, mut repacked) = (0, self.repack(&found)?);
         let outcome = loop {
-            if left.is_empty() {
+            if repacked.contents.is_empty() {
                 break Ok(Some(moved));
             }
-            let Some(row) = self.allocate_before(tail.end, left.len() as u64) else {
+            let Some(row) = self.allocate_before(tail.end, repacked.contents.len() as u64) else {
                 tail.pages.clear();
                 break Ok((moved > 0).then_some(moved));
             };
-            let (now, rest) = left.split_at_mut((row.end - row.start) as usize);
-            match self.move_to(row, now) {
+            match self.move_to(row, &mut repacked, &mut found) {
                 Ok(of_row) => moved += of_row,
                 Err(error) => break Err(error),
             }
-            left = rest;
         };
         self.pending += moved;
         self.versions.counters().moved.fetch_add(moved, Ordering::Relaxed);
@@ -368,68 +379,133 @@ impl Relocator {
         Some(row)
     }
 
-    /// Moves pages to the blocks of `row`, one block for each page, and updates the locations in `pages`. Returns the
-    /// number of pages moved. After an error no page was moved.
-    fn move_to(&mut self, row: Range<u64>, pages: &mut [(PageId, Location)]) -> Result<u64> {
-        let copied = self
-            .copy(pages)
-            .and_then(|bytes| self.writer.write_blocks(MOVE, [(BlockId(row.start), bytes)].into_iter()));
-        if let Err(error) = copied {
-            self.versions.metadata().take_back(row.map(BlockId), &error);
+    /// Moves the next repacked pages to the blocks of `row`, and updates the locations in `pages`. Returns the number
+    /// of pages moved. After an error none of them was moved.
+    fn move_to(
+        &mut self,
+        row: Range<u64>,
+        repacked: &mut RepackedPages,
+        pages: &mut [(PageId, Location)],
+    ) -> Result<u64> {
+        self.defragmented.insert(group_of(BlockId(row.start)));
+        let to: Vec<BlockId> = row.map(BlockId).collect();
+        self.write_repacked(&to, repacked, pages)
+    }
+
+    /// Writes the next repacked pages to the blocks of `to`, each run of blocks with one operation, and replaces the
+    /// locations of these pages. Returns how many were replaced: pages that changed meanwhile keep their locations.
+    /// After an error no location was replaced, and the blocks are taken back.
+    fn write_repacked(
+        &self,
+        to: &[BlockId],
+        repacked: &mut RepackedPages,
+        pages: &mut [(PageId, Location)],
+    ) -> Result<u64> {
+        let page_bytes = self.versions.frames().page_bytes();
+        let written =
+            repacked.buffers(to, page_bytes).and_then(|runs| self.writer.write_blocks(MOVE, runs.into_iter()));
+        if let Err(error) = written {
+            self.versions.metadata().take_back(to.iter().copied(), &error);
             return Err(error);
         }
-        self.defragmented.insert(group_of(BlockId(row.start)));
-        Ok(self.replace_places(row.map(BlockId), pages))
-    }
-
-    /// Replaces the locations of these pages by the blocks of `to`. Returns how many were replaced: pages that changed
-    /// meanwhile keep their locations.
-    fn replace_places(&self, to: impl Iterator<Item = BlockId>, pages: &mut [(PageId, Location)]) -> u64 {
         let mut moved = 0;
-        for (block, (page, at)) in to.zip(pages) {
-            let to = Location { block, tag: at.tag };
-            if self.versions.pages().replace_place(*page, *at, to) {
-                *at = to;
-                moved += 1;
+        for (block, content) in to.iter().zip(repacked.contents.drain(..to.len().min(repacked.contents.len()))) {
+            if content.sharing() > 0 {
+                self.versions.metadata().lock().allocator.share(*block, content.sharing());
+            }
+            for (moving, to) in content.located(*block, |moving| Tag::of_page(&moving.bytes)) {
+                let (page, at) = &mut pages[moving.index];
+                if self.versions.pages().replace_place(*page, *at, to) {
+                    *at = to;
+                    moved += 1;
+                }
             }
         }
-        moved
+        Ok(moved)
     }
 
-    /// Returns the bytes of these pages in one buffer, in the given order, checked.
-    fn copy(&mut self, pages: &[(PageId, Location)]) -> Result<IoBuf> {
-        let page_bytes = self.versions.frames().page_bytes();
-        let mut bytes = IoBuf::zeroed(pages.len() * page_bytes, PageKind::Small)
-            .map_err(|error| Error::from_io("take memory for moving pages", error))?;
-        let mut targets = bytes.chunks_exact_mut(page_bytes);
+    /// Reads these pages, checks them, and packs them into blocks in the given order.
+    fn repack(&mut self, pages: &[(PageId, Location)]) -> Result<RepackedPages> {
+        let mut moving = Vec::with_capacity(pages.len());
         for window in pages.chunks(BLOCKS_AT_A_TIME) {
-            let blocks = self.read(window)?;
-            // The targets come second, because `zip` takes one only when there is a block to fill it with.
-            blocks.iter().zip(&mut targets).for_each(|(block, target)| target.copy_from_slice(block));
-            self.reader.recycle(blocks);
+            self.read(window, &mut moving)?;
         }
-        Ok(bytes)
+        let shape = (self.versions.file_id(), self.versions.frames().page_bytes());
+        let contents = pack(self.writer.codecs(), shape, moving, |moving| (moving.page, &moving.bytes));
+        Ok(RepackedPages { contents: contents.into() })
     }
 
-    /// Reads these pages in the given order and checks them: at most `BLOCKS_AT_A_TIME` pages.
-    fn read(&mut self, pages: &[(PageId, Location)]) -> Result<Vec<IoBuf>> {
-        let page_bytes = self.versions.frames().page_bytes();
-        let offsets: Vec<u64> = pages.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
+    /// Reads these pages, checks them, and adds them to `moving` in the given order: at most `BLOCKS_AT_A_TIME` pages.
+    fn read(&mut self, pages: &[(PageId, Location)], moving: &mut Vec<MovingPage>) -> Result<()> {
+        let (file_id, page_bytes) = (self.versions.file_id(), self.versions.frames().page_bytes());
+        // Compressed pages share blocks, which are read once.
+        let mut offsets: Vec<u64> = pages.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
         let mut blocks = self.reader.read(page_bytes, &offsets)?;
-        for (index, (page, at)) in pages.iter().enumerate() {
-            if check_page(self.versions.file_id(), *page, *at, &blocks[index]).is_err() {
+        for (page, at) in pages {
+            let offset = at.block.0 * page_bytes as u64;
+            let Some(block) = offsets.binary_search(&offset).ok().and_then(|index| blocks.get_mut(index)) else {
+                continue;
+            };
+            let mut bytes = vec![0; page_bytes];
+            if restore_page(file_id, *page, *at, block, &mut bytes).is_err() {
                 // Reads once more, as for any page, because not every wrong bit comes from the disk.
-                blocks[index] = self.reader.read(page_bytes, &offsets[index..=index])?.remove(0);
-                check_page(self.versions.file_id(), *page, *at, &blocks[index])?;
+                *block = self.reader.read(page_bytes, &[offset])?.remove(0);
+                restore_page(file_id, *page, *at, block, &mut bytes)?;
             }
+            moving.push(MovingPage { index: moving.len(), page: *page, bytes });
         }
-        Ok(blocks)
+        self.reader.recycle(blocks);
+        Ok(())
     }
 }
 
-/// Returns the number of runs of consecutive numbers that the blocks form, in whatever order they come.
-fn fragments(blocks: impl Iterator<Item = u64>) -> u64 {
-    let mut blocks: Vec<u64> = blocks.collect();
+/// A page that was read to be moved.
+struct MovingPage {
+    /// Its index in the list of pages to be moved.
+    index: usize,
+    page: PageId,
+    /// The page as it is in memory.
+    bytes: Vec<u8>,
+}
+
+/// Pages that were read to be moved, packed into blocks again: what is to be written next.
+struct RepackedPages {
+    contents: VecDeque<BlockContent<MovingPage>>,
+}
+
+impl RepackedPages {
+    fn page_count(&self) -> u64 {
+        self.contents.iter().map(|content| content.sharing().max(1) as u64).sum()
+    }
+
+    /// Returns the bytes of the next blocks, which are to be written to the blocks of `to`: a buffer for each run of
+    /// consecutive blocks, with the run's first block.
+    fn buffers(&self, to: &[BlockId], page_bytes: usize) -> Result<Vec<(BlockId, IoBuf)>> {
+        let mut contents = self.contents.iter();
+        let mut runs = Vec::new();
+        for run in to.chunk_by(|block, next| block.0 + 1 == next.0) {
+            let mut buffer = IoBuf::zeroed(run.len() * page_bytes, PageKind::Small)
+                .map_err(|error| Error::from_io("take memory for moving pages", error))?;
+            // The contents come second, because `zip` takes one only when there is a block for it.
+            for (target, content) in buffer.chunks_exact_mut(page_bytes).zip(contents.by_ref()) {
+                match content {
+                    BlockContent::Whole(moving) => target.copy_from_slice(&moving.bytes),
+                    BlockContent::Packed { block, .. } => target.copy_from_slice(block),
+                }
+            }
+            runs.push((run[0], buffer));
+        }
+        Ok(runs)
+    }
+}
+
+/// Returns the number of blocks in which the pages lie, and the number of runs of consecutive blocks that they form, in
+/// whatever order they come.
+fn blocks_and_fragments(pages: &[(PageId, Location)]) -> (u64, u64) {
+    let mut blocks: Vec<u64> = pages.iter().map(|(_, at)| at.block.0).collect();
     blocks.sort_unstable();
-    blocks.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() as u64 + u64::from(!blocks.is_empty())
+    blocks.dedup();
+    (blocks.len() as u64, blocks.chunk_by(|block, next| block + 1 == *next).count() as u64)
 }

@@ -108,6 +108,10 @@ pub struct PoolStats {
     pub pages_written: u64,
     /// Number of pages that compaction moved next to their neighbours in key order.
     pub pages_moved: u64,
+    /// Number of pages that lie compressed in the data file, old versions included.
+    pub pages_compressed: u64,
+    /// Number of blocks that these pages share.
+    pub blocks_compressed: u64,
     /// Number of reads repeated because a checksum was wrong.
     pub checksum_retries: u64,
     /// Number of requests that had to wait for free frames.

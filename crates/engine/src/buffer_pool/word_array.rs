@@ -158,11 +158,11 @@ const _: () = assert!(CHUNK_WORDS == 1 << 10 && CHUNK_WORDS * LOW == 1 << 18 && 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{BlockId, Tag};
+    use crate::format::{BLOCK_LIMIT, BlockId, Tag};
 
     #[test]
     fn entries_are_words_and_back() {
-        let at = Location { block: BlockId((1 << 40) - 1), tag: Tag::from_bits(u64::MAX) };
+        let at = Location { block: BlockId(BLOCK_LIMIT - 1), tag: Tag::from_bits(u64::MAX), is_compressed: true };
         for entry in [Entry::Free, Entry::OnDisk(at), Entry::Loading(at), Entry::Resident(u32::MAX)] {
             assert_eq!(Entry::from_word(entry.to_word()), entry);
         }

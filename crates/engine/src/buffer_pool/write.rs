@@ -1,6 +1,8 @@
 //! Writes pages: out of place, near their old blocks, many in one operation where blocks follow each other; and grows
 //! the file.
 //!
+//! Pages of compressed tables that are written together share blocks ([`super::packing`]).
+//!
 //! A page is written at most once per version: every writing thread holds the write queue, and skips frames that have a
 //! place on disk by then.
 //!
@@ -12,12 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{OpKind, WriteData};
 
+use super::packing::{BlockContent, TableCodecs, pack};
 use super::page_table::DirtyPage;
 use super::versions::Versions;
 use super::write_queue::WriteQueue;
 use crate::block_allocator::GROUP_BLOCKS;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{BlockId, Location, Tag};
+use crate::format::{BlockId, Tag};
 
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
@@ -35,6 +38,7 @@ const GROW_BYTES_MAX: u64 = 64 << 20;
 /// Writes the pages of a pool, and grows its file.
 pub(crate) struct Writer {
     versions: Arc<Versions>,
+    codecs: TableCodecs,
     queue: Mutex<WriteQueue>,
 }
 
@@ -59,6 +63,16 @@ impl Drop for PinnedFrame {
     }
 }
 
+/// What is written to one block of the file.
+type WrittenBlock = BlockContent<Arc<PinnedFrame>>;
+
+fn stable_bytes(content: &WrittenBlock) -> Arc<dyn StableBytes> {
+    match content {
+        BlockContent::Whole(part) => Arc::clone(part) as Arc<dyn StableBytes>,
+        BlockContent::Packed { block, .. } => Arc::clone(block) as Arc<dyn StableBytes>,
+    }
+}
+
 /// A node of the page table to be written, and the block near which it should lie.
 pub(crate) struct NodeToWrite {
     pub(crate) near: Option<BlockId>,
@@ -67,7 +81,12 @@ pub(crate) struct NodeToWrite {
 
 impl Writer {
     pub(super) fn new(versions: &Arc<Versions>, queue: WriteQueue) -> Self {
-        Self { versions: Arc::clone(versions), queue: Mutex::new(queue) }
+        Self { versions: Arc::clone(versions), codecs: TableCodecs::default(), queue: Mutex::new(queue) }
+    }
+
+    /// Returns the compression of each table.
+    pub(crate) fn codecs(&self) -> &TableCodecs {
+        &self.codecs
     }
 
     fn lock(&self) -> MutexGuard<'_, WriteQueue> {
@@ -106,30 +125,31 @@ impl Writer {
 
     fn write_parts(&self, queue: &mut WriteQueue, mut parts: Vec<Arc<PinnedFrame>>) -> Result<()> {
         let page_bytes = self.versions.frames().page_bytes();
+        let near = |part: &PinnedFrame| self.versions.frames().frame(part.item.frame).near();
         // Sorted by their old blocks, so that neighbours stay neighbours where they find room together.
-        parts.sort_by_key(|part| {
-            (self.versions.frames().frame(part.item.frame).near().unwrap_or(u64::MAX), part.item.page)
-        });
-        let blocks = self
-            .place(queue, parts.iter().map(|part| self.versions.frames().frame(part.item.frame).near().map(BlockId)))?;
+        parts.sort_by_key(|part| (near(part).unwrap_or(u64::MAX), part.item.page));
+        let shape = (self.versions.file_id(), page_bytes);
+        let contents = pack(&self.codecs, shape, parts, |part| (part.item.page, part.bytes()));
+        let near = |content: &WrittenBlock| content.first().and_then(|part| near(part)).map(BlockId);
+        let blocks = self.place(queue, contents.iter().map(near))?;
         let out_of_room = blocks.iter().any(Option::is_none);
-        let mut placed: Vec<(BlockId, Arc<PinnedFrame>)> =
-            blocks.into_iter().zip(parts).filter_map(|(block, part)| Some((block?, part))).collect();
+        let mut placed: Vec<(BlockId, WrittenBlock)> =
+            blocks.into_iter().zip(contents).filter_map(|(block, content)| Some((block?, content))).collect();
         placed.sort_by_key(|(block, _)| *block);
-        let mut runs: Vec<Vec<(BlockId, Arc<PinnedFrame>)>> = Vec::new();
-        for (block, part) in placed {
+        let mut runs: Vec<Vec<(BlockId, WrittenBlock)>> = Vec::new();
+        for (block, content) in placed {
             match runs.last_mut() {
                 Some(run)
                     if run.last().is_some_and(|(last, _)| last.0 + 1 == block.0)
                         && (run.len() + 1) * page_bytes <= WRITE_BYTES_MAX =>
                 {
-                    run.push((block, part));
+                    run.push((block, content));
                 }
-                _ => runs.push(vec![(block, part)]),
+                _ => runs.push(vec![(block, content)]),
             }
         }
-        let op_of = |run: &Vec<(BlockId, Arc<PinnedFrame>)>| {
-            let parts = run.iter().map(|(_, part)| Arc::clone(part) as Arc<dyn StableBytes>).collect();
+        let op_of = |run: &Vec<(BlockId, WrittenBlock)>| {
+            let parts = run.iter().map(|(_, content)| stable_bytes(content)).collect();
             (run[0].0.0 * page_bytes as u64, OpKind::Write { data: WriteData::Gather(parts), durable: false })
         };
         let ops = runs.iter().map(op_of).collect();
@@ -138,9 +158,9 @@ impl Writer {
         let ended = |index: usize, result: nofault_io::error::Result<()>| {
             let Some(run) = runs.get_mut(index).and_then(Option::take) else { return };
             match result {
-                Ok(()) => run.into_iter().for_each(|(block, part)| self.note_written(block, &part)),
+                Ok(()) => run.into_iter().for_each(|(block, content)| self.note_written(block, content)),
                 Err(error) => {
-                    let action = format!("write {} pages at block {}", run.len(), run[0].0);
+                    let action = format!("write {} blocks at block {}", run.len(), run[0].0);
                     let error = Error::from_io(action, error);
                     self.versions.metadata().take_back(run.iter().map(|(block, _)| *block), &error);
                     failure.get_or_insert(error);
@@ -159,10 +179,14 @@ impl Writer {
         broken.or(failure).map_or(Ok(()), Err)
     }
 
-    fn note_written(&self, block: BlockId, part: &PinnedFrame) {
-        self.versions.counters().written.fetch_add(1, Ordering::Relaxed);
-        let at = Location { block, tag: Tag::of_page(part.bytes()) };
-        self.versions.pages().note_written(part.item, at);
+    fn note_written(&self, block: BlockId, content: WrittenBlock) {
+        if content.sharing() > 0 {
+            self.versions.metadata().lock().allocator.share(block, content.sharing());
+        }
+        for (part, at) in content.located(block, |part| Tag::of_page(part.bytes())) {
+            self.versions.counters().written.fetch_add(1, Ordering::Relaxed);
+            self.versions.pages().note_written(part.item, at);
+        }
     }
 
     /// Writes buffers of one or more pages, each to consecutive blocks from the given block on. The caller has

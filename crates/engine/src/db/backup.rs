@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nofault_io::disk::Directory;
 
 use super::open::NewDirectory;
-use super::{Db, Snapshot, open};
+use super::{Db, Snapshot, compression, open};
 use crate::driver::block_on;
 use crate::error::Result;
 use crate::recovery::{self, Purpose};
@@ -50,7 +50,7 @@ fn copy(snapshot: &Snapshot, directory: &Arc<dyn Directory>, settings: &Settings
 fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
     for name in block_on(snapshot.table_names())? {
         let from = block_on(snapshot.table(&name))?;
-        let to = block_on(copy.create_table(&name))?;
+        let to = block_on(compression::create_table(copy, &name, block_on(snapshot.compression(&name))?))?;
         let mut range = snapshot.range::<&[u8]>(&from, ..)?;
         let mut failed = None;
         let entries = std::iter::from_fn(|| match block_on(range.next()) {

@@ -9,11 +9,13 @@ use super::loader::Loader;
 use super::node_check::{ExpectedNode, Value, check_node};
 use super::tables::{FixedTables, Tables, in_catalog, is_damage};
 use crate::btree::{FoundValue, Tree};
+use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::TableId;
 use crate::format::catalog::is_name;
 use crate::pages::{Pages, Snapshot as _, Store};
 use crate::reread::READS;
-use crate::transaction::{CATALOG, table_of};
+use crate::transaction::{CATALOG, table_and_compression, table_of};
 
 /// The tables of a database, as far as its catalog can be read.
 ///
@@ -43,14 +45,21 @@ pub struct TableList {
 pub(super) struct Entries {
     /// Keys in order, with their tables: names, and keys of dropped tables that wait to be freed.
     pub(super) tables: Vec<(Vec<u8>, Tree)>,
+    /// The tables that are compressed.
+    pub(super) compressed: Vec<(TableId, Compression)>,
     /// One error for each page or entry that cannot be read.
     pub(super) damage: Vec<Error>,
 }
 
 impl Entries {
     fn take(&mut self, key: Vec<u8>, found: &FoundValue) {
-        match table_of(&key, found) {
-            Ok(tree) => self.tables.push((key, tree)),
+        match table_and_compression(&key, found) {
+            Ok((tree, compression)) => {
+                self.tables.push((key, tree));
+                if compression != Compression::None {
+                    self.compressed.push((tree.table, compression));
+                }
+            }
             Err(error) => self.damage.push(error),
         }
     }
@@ -86,6 +95,22 @@ impl<S: Store> Catalog<S> {
         let tree = table_of(name, &found)?;
         self.tables.remember(name, tree);
         Ok(tree)
+    }
+
+    /// Reads the compression of a table, which must not have been dropped.
+    ///
+    /// # Errors
+    /// `NotFound`; the errors of reading the catalog.
+    pub(super) async fn compression(&self, tree: Tree, name: &[u8]) -> Result<Compression> {
+        let found = self.loader.attempt(|| CATALOG.get(&self.loader.store().latest(), name)).await;
+        let found = found.map_err(in_catalog)?.map(|found| table_and_compression(name, &found)).transpose()?;
+        match found {
+            Some((current, compression)) if current == tree => Ok(compression),
+            _ => {
+                let name = String::from_utf8_lossy(name);
+                Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?} any more")))
+            }
+        }
     }
 
     /// Lists the tables that `snapshot` contains.

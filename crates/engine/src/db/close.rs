@@ -16,7 +16,7 @@ pub(super) fn close(db: Db) -> Result<()> {
     // A checkpoint is made before it is known whether this is the last handle: when another is left, the outcome of
     // this save is all that the call can report.
     let saved = db.owner.save().or_else(|_| block_on(db.sync()));
-    let Db { core, owner } = db;
+    let Db { core, owner, .. } = db;
     drop(core);
     match Arc::into_inner(owner) {
         Some(owner) => saved.and(owner.close()),

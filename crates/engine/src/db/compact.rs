@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use super::{Db, TheCore, thread};
 use crate::btree::{Direction, Tree};
 use crate::buffer_pool::{self, RelocationOutcome, Relocator};
+use crate::codec::Compression;
 use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
-use crate::format::PageId;
+use crate::format::{PageId, TableId};
 use crate::pages::{Pages as _, Snapshot as _, Store as _};
 use crate::shrink::ShrinkProgress;
 
@@ -234,7 +235,7 @@ impl<'a> CompactionRun<'a> {
             self.leaves.extend(leaves);
             self.values.extend(values);
             start = next;
-            if !self.move_lists(start.is_none())? {
+            if !self.move_lists(tree.table, start.is_none())? {
                 return Ok(false);
             }
         }
@@ -266,31 +267,28 @@ impl<'a> CompactionRun<'a> {
         Ok(None)
     }
 
-    /// Returns the pages of values that these leaves refer to. A few leaves are examined first: all are read only if
-    /// one of them has such values.
+    /// Returns the pages of values that these leaves refer to. Where no page is compressed, or will be, a few leaves
+    /// are examined first: all are read only if one of them seems to have such values.
     fn values_of(&self, tree: Tree, snapshot: &buffer_pool::Snapshot, leaves: &[PageId]) -> Result<Vec<PageId>> {
-        let mut values = Vec::new();
-        let name = |leaf: PageId, values: &mut Vec<PageId>| {
-            self.attempt(|| {
-                let view = self.core().store.view(snapshot);
-                view.page(leaf)?;
-                tree.name_values(&view, leaf, Direction::Forward, values);
-                Ok(())
-            })
-        };
-        let last = leaves.len().saturating_sub(1);
-        for sample in [0, last / 2, last] {
-            if let Some(leaf) = leaves.get(sample) {
-                name(*leaf, &mut values)?;
+        let (store, last) = (&self.core().store, leaves.len().saturating_sub(1));
+        if store.writer().codecs().of_table(tree.table) == Compression::None && store.stats().pages_compressed == 0 {
+            let mut sampled = Vec::new();
+            for leaf in [0, last / 2, last].into_iter().filter_map(|sample| leaves.get(sample)) {
+                self.attempt(|| {
+                    let view = store.view(snapshot);
+                    view.page(*leaf)?;
+                    tree.name_values(&view, *leaf, Direction::Forward, &mut sampled);
+                    Ok(())
+                })?;
+            }
+            if sampled.is_empty() {
+                return Ok(sampled);
             }
         }
-        if values.is_empty() {
-            return Ok(values);
-        }
-        values.clear();
         self.core().reader.loader.prefetch(leaves, snapshot.seq());
+        let mut values = Vec::new();
         for leaf in leaves {
-            name(*leaf, &mut values)?;
+            self.attempt(|| tree.name_all_values(&store.view(snapshot), *leaf, &mut values))?;
         }
         Ok(values)
     }
@@ -299,9 +297,9 @@ impl<'a> CompactionRun<'a> {
         block_on(self.core().reader.loader.attempt(look))
     }
 
-    /// Moves the pages of each list that is long enough, and with `all` (the end of a table) the rest. Returns false
-    /// when the compaction was cancelled.
-    fn move_lists(&mut self, all: bool) -> Result<bool> {
+    /// Moves the pages of each list of this table that is long enough, and with `all` (the end of the table) the rest.
+    /// Returns false when the compaction was cancelled.
+    fn move_lists(&mut self, table: TableId, all: bool) -> Result<bool> {
         let most = self.relocator.pages_at_once();
         for values in [false, true] {
             loop {
@@ -310,7 +308,7 @@ impl<'a> CompactionRun<'a> {
                     break;
                 }
                 let now: Vec<PageId> = pages.drain(..most.min(pages.len())).collect();
-                if !self.defragment(&now)? {
+                if !self.defragment(table, &now)? {
                     return Ok(false);
                 }
             }
@@ -318,9 +316,9 @@ impl<'a> CompactionRun<'a> {
         Ok(true)
     }
 
-    fn defragment(&mut self, pages: &[PageId]) -> Result<bool> {
+    fn defragment(&mut self, table: TableId, pages: &[PageId]) -> Result<bool> {
         let started = Instant::now();
-        let mut of_list = self.db.owner.defragment(&mut self.relocator, pages)?;
+        let mut of_list = self.db.owner.defragment(&mut self.relocator, table, pages)?;
         // First the blocks that a checkpoint frees, then the blocks that other pages leave when they are moved away.
         for only_checkpoint in [true, false] {
             let may_help = if only_checkpoint { self.relocator.has_pending() } else { self.may_empty };
@@ -332,7 +330,7 @@ impl<'a> CompactionRun<'a> {
             } else if !self.evacuate()? {
                 return Ok(false);
             }
-            let again = self.db.owner.defragment(&mut self.relocator, pages)?;
+            let again = self.db.owner.defragment(&mut self.relocator, table, pages)?;
             self.may_empty &= only_checkpoint || again.without_free_blocks == 0;
             of_list = RelocationOutcome {
                 moved: of_list.moved + again.moved,

@@ -90,7 +90,8 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
     /// Finds errors that the caller made before anything is written to the log.
     async fn refuse_wrong_tables(&self, ops: &[Op]) -> Result<()> {
         for op in ops {
-            let (Op::CreateTable { name } | Op::DropTable { name, .. }) = op else {
+            let (Op::CreateTable { name, .. } | Op::DropTable { name, .. } | Op::SetCompression { name, .. }) = op
+            else {
                 if let Some(error) = self.pages.tables.refusal(op.target().0) {
                     return Err(error);
                 }
@@ -101,7 +102,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
             let found = found.map(|found| table_of(name, &found)).transpose()?;
             let text = String::from_utf8_lossy(name);
             match op {
-                Op::DropTable { tree, .. } if found != Some(*tree) => {
+                Op::DropTable { tree, .. } | Op::SetCompression { tree, .. } if found != Some(*tree) => {
                     return Err(Error::new(ErrorKind::NotFound, format!("there is no table {text:?} any more")));
                 }
                 Op::DropTable { tree, .. } => {
@@ -209,7 +210,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         let portion = (self.store().copy_frames_max() / 2).max(1);
         let mut pins = PinBudget::default();
         loop {
-            let written: Attempt<_> = section.edit(|copies, _| writer.write(copies, tree.root, portion));
+            let written: Attempt<_> = section.edit(|copies, _| writer.write(copies, tree, portion));
             match written {
                 Ok(None) => pins = PinBudget::default(),
                 Ok(done) => return Ok(done),

@@ -154,9 +154,11 @@ pub(super) fn open_in(
     let for_blocks = checkpointer.clone();
     core.reservations.make_checkpoints_by(Box::new(move || for_blocks.checkpoint().map(drop)));
     let catalog = block_on(core.catalog.read(&core.store.snapshot()))?;
+    pool.writer().codecs().reset(&catalog.compressed);
     let stopped = core.log.clone();
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
     Replay::new(core.clone(), catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes)).run(records)?;
+    pool.writer().codecs().reset(&block_on(core.catalog.read(&core.store.snapshot()))?.compressed);
     let shrinker = Arc::new(Shrinker::new(checkpointer.clone(), pool.clone()));
     let threads = if settings.background_threads {
         let pool_threads = pool.start_background_threads()?;
@@ -193,5 +195,5 @@ pub(super) fn open_in(
     if let Some(guards) = owner.guards() {
         core.committer.keep_open_with(guards);
     }
-    Ok(Db { core, owner })
+    Ok(Db { core, owner, compression: settings.compression })
 }

@@ -14,7 +14,7 @@ use crate::buffer_pool::{BackgroundThreads, BufferPool, Evacuation, RelocationOu
 use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::Result;
-use crate::format::{CommitSeq, PageId};
+use crate::format::{CommitSeq, PageId, TableId};
 use crate::recovery::Locks;
 use crate::shrink::Shrinker;
 use crate::verify::{BlockReport, verify_blocks};
@@ -143,8 +143,13 @@ impl Owner {
         self.pool.relocator(&*self.disk)
     }
 
-    pub(super) fn defragment(&self, relocator: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
-        self.checkpointer.defragment(relocator, pages)
+    pub(super) fn defragment(
+        &self,
+        relocator: &mut Relocator,
+        table: TableId,
+        pages: &[PageId],
+    ) -> Result<RelocationOutcome> {
+        self.checkpointer.defragment(relocator, table, pages)
     }
 
     pub(super) fn evacuate(&self, relocator: &mut Relocator, evacuation: &mut Evacuation) -> Result<Option<u64>> {

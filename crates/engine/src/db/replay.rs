@@ -143,7 +143,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         stop_checkpoints: Box<dyn Fn(&Error)>,
         memory_bytes_max: usize,
     ) -> Self {
-        let Entries { tables: entries, damage } = catalog;
+        let Entries { tables: entries, damage, .. } = catalog;
         let mut tables = FxHashMap::from_iter([(CATALOG.table, CATALOG)]);
         tables.extend(entries.iter().map(|(_, tree)| (tree.table, *tree)));
         let hidden = damage.into_iter().next().map(|error| {
@@ -187,7 +187,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             let (table, key, value_len) = match change {
                 Change::Put { table, key, value } => (table, key, Some(value.len())),
                 Change::Delete { table, key } => (table, key, None),
-                Change::CreateTable { .. } | Change::DropTable { .. } => {
+                Change::CreateTable { .. } | Change::DropTable { .. } | Change::SetCompression { .. } => {
                     self.changes.truncate(before);
                     return self.apply_alone(seq, start);
                 }
@@ -216,7 +216,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         there + self.bytes.len().div_ceil(self.core.store.page_bytes()) * 3 + EXTRA_PAGES
     }
 
-    /// Applies a commit that creates or drops tables. Its record is the gathered bytes from `start` on.
+    /// Applies a commit that creates, drops or changes tables. Its record is the gathered bytes from `start` on.
     fn apply_alone(&mut self, seq: CommitSeq, start: usize) -> Result<()> {
         let record = self.bytes[start..].to_vec();
         self.bytes.truncate(start);
@@ -235,7 +235,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         self.core.committer.large.replay(seq, std::iter::once(Ok(ops.clone())))?;
         for op in ops {
             match op {
-                Op::CreateTable { name } => {
+                Op::CreateTable { name, .. } => {
                     let tree = block_on(self.core.catalog.table(&name))?;
                     self.tables.insert(tree.table, tree);
                     if let Some(hidden) = &mut self.hidden {
@@ -262,13 +262,14 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             block_on(self.core.reader.loader.attempt(look)).is_ok()
         };
         ops.iter().all(|op| match op {
-            Op::CreateTable { name } => is_sound(name),
+            Op::CreateTable { name, .. } | Op::SetCompression { name, .. } => is_sound(name),
             Op::DropTable { tree, name } => is_sound(name) && is_sound(&to_be_freed(tree.table)),
             Op::Put { .. } | Op::Delete { .. } => true,
         })
     }
 
-    /// Leaves a record in the log that creates or removes tables in a damaged page of the catalog. A table that it removes is gone.
+    /// Leaves a record in the log that creates, removes or changes tables in a damaged page of the catalog. A table
+    /// that it removes is gone.
     fn leave_alone(&mut self, mut record: &[u8]) -> Result<()> {
         let Some(hidden) = &mut self.hidden else { return Ok(()) };
         hidden.leave();

@@ -75,7 +75,9 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
                 }
                 Op::Put { key, value, .. } => bytes += key.len() + value.len() + 32,
                 Op::Delete { .. } => {}
-                Op::CreateTable { name } | Op::DropTable { name, .. } => bytes += name.len() + page_bytes,
+                Op::CreateTable { name, .. } | Op::DropTable { name, .. } | Op::SetCompression { name, .. } => {
+                    bytes += name.len() + page_bytes;
+                }
             }
         }
         let there = self.store.page_count().min(ops.len() as u64) + LARGE_EXTRA_PAGES;

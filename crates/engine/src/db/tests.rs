@@ -30,6 +30,7 @@ use super::write_set::WriteSet;
 use crate::btree::overflow::WITH_INDEX;
 use crate::btree::{Direction, KeyRange, Tree};
 use crate::buffer_pool::{BlockMap, BufferPool, PoolOptions};
+use crate::codec::Compression;
 use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
@@ -138,7 +139,8 @@ fn commit<S: Store>(core: &TestCore<S>, mode: Mode, ops: Vec<Op>, durability: Du
 }
 
 fn new_table<S: Store>(core: &TestCore<S>, mode: Mode, name: &str) -> Tree {
-    commit(core, mode, vec![Op::CreateTable { name: name.into() }], Durability::Sync).unwrap();
+    commit(core, mode, vec![Op::CreateTable { name: name.into(), compression: Compression::None }], Durability::Sync)
+        .unwrap();
     mode.run(core.catalog.table(name.as_bytes())).unwrap()
 }
 
@@ -286,7 +288,7 @@ fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hards
         let ops = decode(&record, |table| trees.get(&table).copied()).unwrap();
         copy.committer.large.replay(seq, std::iter::once(Ok(ops.clone()))).unwrap();
         for op in ops {
-            if let Op::CreateTable { name } = op {
+            if let Op::CreateTable { name, .. } = op {
                 let tree = hardship.mode.run(copy.catalog.table(&name)).unwrap();
                 trees.insert(tree.table, tree);
             }
@@ -486,7 +488,7 @@ fn after_a_failed_log_commits_fail_and_reads_go_on() {
 fn a_table_is_created_once() {
     let core = new_core(easy());
     new_table(&core, Mode::Blocking, "t");
-    let again = vec![Op::CreateTable { name: b"t".to_vec() }];
+    let again = vec![Op::CreateTable { name: b"t".to_vec(), compression: Compression::None }];
     let error = commit(&core, Mode::Blocking, again, Durability::Sync).unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::AlreadyExists, "table \"t\" exists already"));
     let error = block_on(core.catalog.table(b"u")).unwrap_err();

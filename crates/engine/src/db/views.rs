@@ -13,10 +13,11 @@ use super::transaction;
 use super::{Db, Table};
 use crate::btree::{Direction, FoundValue, KeyRange, Tree};
 use crate::buffer_pool::{self, BufferPool};
+use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Durability, Snapshot as _};
-use crate::transaction::{CATALOG, table_of};
+use crate::transaction::{CATALOG, table_and_compression, table_of};
 use crate::wal::Log;
 
 /// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;
@@ -116,6 +117,14 @@ impl Snapshot {
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no table {name:?} in this snapshot"));
         let tree = table_of(name.as_bytes(), &FoundValue::Inline(found.ok_or_else(missing)?))?;
         Ok(Table { db: self.db.clone(), tree, name: name.into() })
+    }
+
+    /// Returns the compression that a table has in this snapshot.
+    pub(super) async fn compression(&self, name: &str) -> Result<Compression> {
+        let found = self.db.core.reader.get_at(&self.pages, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
+        let found =
+            found.map(|entry| table_and_compression(name.as_bytes(), &FoundValue::Inline(entry))).transpose()?;
+        Ok(found.map_or(Compression::None, |(_, compression)| compression))
     }
 
     pub(super) fn scan(&self, tree: Tree, range: KeyRange) -> Range {

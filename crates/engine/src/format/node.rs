@@ -32,8 +32,8 @@
 
 use std::cmp::Ordering;
 
-use super::PageId;
 use super::cell::{CHILD_BYTES, Cell, decode_child};
+use super::{PageId, TableId};
 use crate::error::{Error, Result};
 
 /// Value of byte 0 of the body of a tree node.
@@ -45,6 +45,22 @@ pub(crate) const KIND_OVERFLOW_DATA: u8 = 3;
 
 /// Value of byte 0 of the body of a page of values that leaves refer to.
 pub(crate) const KIND_PACKED: u8 = 4;
+
+/// Notes in the body of a page of kind 2, 3 or 4 to which table it belongs.
+pub(crate) fn set_table(body: &mut [u8], table: TableId) {
+    body[4..8].copy_from_slice(&(table.0 as u32).to_le_bytes());
+}
+
+/// Returns the low half of the id of the table whose data a page holds; `None` for inner nodes, and for pages that do
+/// not tell.
+pub(crate) fn table_of_data(body: &[u8]) -> Option<u32> {
+    let at = match (body[0], body[1]) {
+        (KIND_NODE, 0) => 16,
+        (KIND_OVERFLOW_INDEX | KIND_OVERFLOW_DATA | KIND_PACKED, _) => 4,
+        _ => return None,
+    };
+    Some(u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]])).filter(|table| *table != 0)
+}
 
 /// Bytes of the node header, which precedes the slots.
 pub(super) const NODE_HEADER_BYTES: usize = 32;

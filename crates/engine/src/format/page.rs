@@ -75,7 +75,7 @@ mod tests {
     fn damaged_misdirected_stale_and_empty_pages_are_told_apart() {
         let mut bytes = vec![3; 4096];
         let tag = seal_page(9, PageId(4), CommitSeq(2), &mut bytes);
-        let at = Location { block: BlockId(33), tag };
+        let at = Location::of_whole(BlockId(33), tag);
         check_page(9, PageId(4), at, &bytes).unwrap();
         assert_eq!(page_commit(&bytes), CommitSeq(2));
         let text = |page, at, bytes: &[u8]| check_page(9, page, at, bytes).unwrap_err().to_string();

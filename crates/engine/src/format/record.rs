@@ -8,14 +8,19 @@
 //! | delete | `2`, table, length of the key, key |
 //! | create table | `3`, length of the name, name; its id is the number of the commit |
 //! | drop table | `4`, table, length of the name, name |
+//! | create compressed table | `5`, compression, length of the name, name; otherwise as `3` |
+//! | set compression | `6`, compression, table, length of the name, name |
 
 use super::TableId;
+use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const CREATE_TABLE: u8 = 3;
 const DROP_TABLE: u8 = 4;
+const CREATE_COMPRESSED: u8 = 5;
+const SET_COMPRESSION: u8 = 6;
 
 /// One change in the record of a commit; its keys, values and names are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub(crate) enum Change<'a> {
     CreateTable {
         /// The name of the table.
         name: &'a [u8],
+        /// The compression of the table.
+        compression: Compression,
     },
     /// Removes a table and all that is in it.
     DropTable {
@@ -47,6 +54,15 @@ pub(crate) enum Change<'a> {
         table: TableId,
         /// The name of the table.
         name: &'a [u8],
+    },
+    /// Sets the compression of a table.
+    SetCompression {
+        /// The table.
+        table: TableId,
+        /// The name of the table.
+        name: &'a [u8],
+        /// The new compression of the table.
+        compression: Compression,
     },
 }
 
@@ -69,14 +85,24 @@ impl<'a> Change<'a> {
                 into.extend_from_slice(key);
                 &[]
             }
-            Self::CreateTable { name } => {
-                into.push(CREATE_TABLE);
+            Self::CreateTable { name, compression } => {
+                match compression {
+                    Compression::None => into.push(CREATE_TABLE),
+                    compression => into.extend_from_slice(&[CREATE_COMPRESSED, compression.to_byte()]),
+                }
                 put_number(into, name.len() as u64);
                 into.extend_from_slice(name);
                 &[]
             }
             Self::DropTable { table, name } => {
                 into.push(DROP_TABLE);
+                put_number(into, table.0);
+                put_number(into, name.len() as u64);
+                into.extend_from_slice(name);
+                &[]
+            }
+            Self::SetCompression { table, name, compression } => {
+                into.extend_from_slice(&[SET_COMPRESSION, compression.to_byte()]);
                 put_number(into, table.0);
                 put_number(into, name.len() as u64);
                 into.extend_from_slice(name);
@@ -102,13 +128,19 @@ impl<'a> Change<'a> {
                 let (table, key_len) = (TableId(take_number(record)?), take_number(record)?);
                 Self::Delete { table, key: take(record, key_len)? }
             }
-            CREATE_TABLE => {
+            kind @ (CREATE_TABLE | CREATE_COMPRESSED) => {
+                let compression = if kind == CREATE_TABLE { Compression::None } else { take_compression(record)? };
                 let name_len = take_number(record)?;
-                Self::CreateTable { name: take(record, name_len)? }
+                Self::CreateTable { name: take(record, name_len)?, compression }
             }
             DROP_TABLE => {
                 let (table, name_len) = (TableId(take_number(record)?), take_number(record)?);
                 Self::DropTable { table, name: take(record, name_len)? }
+            }
+            SET_COMPRESSION => {
+                let compression = take_compression(record)?;
+                let (table, name_len) = (TableId(take_number(record)?), take_number(record)?);
+                Self::SetCompression { table, name: take(record, name_len)?, compression }
             }
             other => return Err(damaged(format!("change of kind {other}"))),
         };
@@ -139,6 +171,11 @@ fn take_number(from: &mut &[u8]) -> Result<u64> {
         }
     }
     Err(damaged("a number is too large"))
+}
+
+fn take_compression(from: &mut &[u8]) -> Result<Compression> {
+    let byte = take(from, 1)?[0];
+    Compression::from_byte(byte).ok_or_else(|| damaged(format!("compression {byte}")))
 }
 
 fn take<'a>(from: &mut &'a [u8], len: u64) -> Result<&'a [u8]> {
@@ -177,13 +214,15 @@ mod tests {
     proptest! {
         #[test]
         fn changes_come_back_as_they_were_written(
-            parts in prop::collection::vec((0u8..4, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
+            parts in prop::collection::vec((0u8..6, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
         ) {
             let changes: Vec<_> = parts.iter().map(|(kind, table, bytes)| match kind {
                 0 => Change::Put { table: TableId(*table), key: &bytes[..bytes.len() / 3], value: &bytes[bytes.len() / 3..] },
                 1 => Change::Delete { table: TableId(*table), key: bytes },
-                2 => Change::CreateTable { name: bytes },
-                _ => Change::DropTable { table: TableId(*table), name: bytes },
+                2 => Change::CreateTable { name: bytes, compression: Compression::None },
+                3 => Change::CreateTable { name: bytes, compression: Compression::Fast },
+                4 => Change::DropTable { table: TableId(*table), name: bytes },
+                _ => Change::SetCompression { table: TableId(*table), name: bytes, compression: Compression::Fast },
             }).collect();
             let record = encode(&changes);
             prop_assert_eq!(decode(&record).unwrap(), changes);

@@ -39,8 +39,11 @@ const MAGIC: [u8; 8] = *b"nofault\x01";
 /// Number of bytes that hold fields in versions up to 2; `USED_BYTES` is the number in later versions.
 const USED_BYTES_2: usize = 104;
 const USED_BYTES: usize = 120;
-/// Incompatible features that this code knows: none yet. A superblock with another one is refused.
-const FEATURES_INCOMPATIBLE: u64 = 0;
+/// Bit of the incompatible feature that blocks may hold several compressed pages, and tables be compressed.
+const FEATURE_COMPRESSION: u64 = 1;
+/// Incompatible features that this code knows, and writes into every superblock. A superblock with another one is
+/// refused.
+const FEATURES_INCOMPATIBLE: u64 = FEATURE_COMPRESSION;
 /// Compatible features that this code keeps true: none yet. Its checkpoints clear all others, see [`Superblock::compatible_features`].
 pub(crate) const FEATURES_COMPATIBLE: u64 = 0;
 
@@ -234,9 +237,12 @@ pub(crate) mod tests {
         }
     }
 
-    /// Changes the version in an encoded superblock.
+    /// Changes the version in an encoded superblock. Earlier versions have no features.
     pub(crate) fn set_version(slot: usize, sector: &mut [u8], version: u32) {
         Writer { bytes: sector, at: 8 }.u32(version);
+        if version < VERSION_MIRRORED {
+            sector[USED_BYTES_2] &= !(FEATURE_COMPRESSION as u8);
+        }
         seal(slot, sector);
     }
 

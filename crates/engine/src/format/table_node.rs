@@ -92,7 +92,9 @@ pub(crate) fn decode_node(file_id: u64, node: NodeId, at: Location, block: &[u8]
         return Err(broken("another node"));
     }
     let entries: Vec<u64> = block[NODE_HEADER_BYTES..].chunks_exact(8).map(|word| u64_at(word, 0)).collect();
-    match entries.iter().find(|word| **word != 0 && Location::from_word(**word).is_none()) {
+    // Only pages lie compressed, and they are named by leaves.
+    let is_location = |word| Location::from_word(word).is_some_and(|at| node.level == 0 || !at.is_compressed);
+    match entries.iter().find(|word| **word != 0 && !is_location(**word)) {
         Some(word) => Err(broken(&format!("entry {word:#x} is not a location"))),
         None => Ok(entries),
     }
@@ -100,7 +102,7 @@ pub(crate) fn decode_node(file_id: u64, node: NodeId, at: Location, block: &[u8]
 
 /// Returns the location of a node with this checksum.
 pub(crate) fn node_location(block: BlockId, checksum: u64) -> Location {
-    Location { block, tag: Tag::of(checksum) }
+    Location::of_whole(block, Tag::of(checksum))
 }
 
 #[cfg(test)]
@@ -112,14 +114,14 @@ mod tests {
     #[test]
     fn a_node_is_read_back_where_it_belongs_and_nowhere_else() {
         let mut block = vec![0; 4096];
-        let entries = [0, Location { block: BlockId(9), tag: Tag::from_bits(3) }.to_word()];
+        let entries = [0, Location::of_whole(BlockId(9), Tag::from_bits(3)).to_word()];
         let sum = encode_node(1, NODE, entries.into_iter(), &mut block);
         let at = node_location(BlockId(77), sum);
         let read = decode_node(1, NODE, at, &block).unwrap();
         assert_eq!((read.len() as u64, &read[..2], read[2]), (entries_per_node(4096), &entries[..], 0));
         assert!(decode_node(2, NODE, at, &block).is_err(), "another file");
         assert!(decode_node(1, NodeId { level: 1, index: 6 }, at, &block).is_err(), "another place");
-        let stale = Location { block: at.block, tag: Tag::from_bits(at.tag.bits() ^ 1) };
+        let stale = Location { tag: Tag::from_bits(at.tag.bits() ^ 1), ..at };
         assert!(decode_node(1, NODE, stale, &block).unwrap_err().to_string().contains("older"));
         block[100] ^= 4;
         assert!(decode_node(1, NODE, at, &block).unwrap_err().to_string().contains("checksum"));

@@ -51,6 +51,11 @@ fn values_of_any_pages() {
 }
 
 #[test]
+fn blocks_of_any_compressed_pages() {
+    run("blocks_of_any_compressed_pages", 20_000, 600, compressed);
+}
+
+#[test]
 fn stripes_of_any_text() {
     run("stripes_of_any_text", 3_000, 120, stripes);
 }

@@ -18,11 +18,11 @@ const TABLE: TableId = TableId(1);
 /// Decodes a page of any length: as read from disk, and as a node with a valid checksum.
 pub fn page(bytes: &[u8]) {
     let id = PageId(7);
-    let _ = check_page(FILE_ID, id, Location { block: BlockId(300), tag: Tag::of(0) }, bytes);
+    let _ = check_page(FILE_ID, id, Location::of_whole(BlockId(300), Tag::of(0)), bytes);
     let mut sealed = bytes.to_vec();
     if sealed.len() >= HEADER_BYTES {
         let tag = seal_page(FILE_ID, id, CommitSeq(5), &mut sealed);
-        let checked = check_page(FILE_ID, id, Location { block: BlockId(300), tag }, &sealed);
+        let checked = check_page(FILE_ID, id, Location::of_whole(BlockId(300), tag), &sealed);
         assert!(checked.is_ok(), "a sealed page is refused: {checked:?}");
         assert_eq!(page_commit(&sealed), CommitSeq(5));
     }

@@ -132,7 +132,7 @@ impl Meta {
             3 => Kind::Placed,
             _ => return None,
         };
-        let whole = Location { block: BlockId(slot), tag: Tag::of_page(page) };
+        let whole = Location::of_whole(BlockId(slot), Tag::of_page(page));
         let right = magic == MAGIC && page_bytes == page.len() as u64 && sequence % META_PAGES == slot;
         if !right || check_page(file_id, PageId(slot), whole, page).is_err() {
             return None;

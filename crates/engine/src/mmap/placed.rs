@@ -123,7 +123,8 @@ impl PlacedPages {
         let mut used = BTreeSet::new();
         let limit = accounts.limit;
         let mut take = |word: u64| {
-            let at = Location::from_word(word).ok_or_else(|| damaged(format!("has {word:#x} for a location")))?;
+            let at = Location::from_word(word).filter(|at| !at.is_compressed);
+            let at = at.ok_or_else(|| damaged(format!("has {word:#x} for a location")))?;
             if !(META_PAGES..limit).contains(&at.block.0) || !used.insert(at.block.0) {
                 return Err(damaged(format!("leads to block {} twice, or beyond the file", at.block.0)));
             }
@@ -195,7 +196,7 @@ impl PlacedPages {
             data.write_at(&run, start * page_bytes as u64)?;
             let mut accounts = lock(&self.accounts);
             for (block, (id, _, page)) in blocks.into_iter().zip(part) {
-                self.place(&mut accounts, *id, Location { block: BlockId(block), tag: self.tag_of(page) });
+                self.place(&mut accounts, *id, Location::of_whole(BlockId(block), self.tag_of(page)));
             }
         }
         Ok(())
@@ -215,7 +216,7 @@ impl PlacedPages {
         }
         let block = accounts.take(1)?[0];
         data.write_at(&image, block * image.len() as u64)?;
-        self.place(&mut accounts, id, Location { block: BlockId(block), tag: Tag::from_bits(0) });
+        self.place(&mut accounts, id, Location::of_whole(BlockId(block), Tag::from_bits(0)));
         Ok(block)
     }
 
@@ -225,7 +226,7 @@ impl PlacedPages {
             let Some(Location { block, .. }) = self.find(*id) else { continue };
             let mut header = [0; HEADER_BYTES];
             data.read_at(&mut header, block.0 * self.shape.page_bytes as u64)?;
-            let at = Location { block, tag: self.tag_of(&header) };
+            let at = Location::of_whole(block, self.tag_of(&header));
             self.words[id.0 as usize].store(at.to_word(), Ordering::Release);
         }
         Ok(())

@@ -78,7 +78,7 @@ impl<'a> View<'a> {
         let bytes =
             unsafe { self.map.slice(range) }.map_err(|error| Error::from_io(format_args!("page {id}"), error))?;
         if self.shape.checksums {
-            let at = at.unwrap_or_else(|| Location { block: BlockId(id.0), tag: Tag::of_page(bytes) });
+            let at = at.unwrap_or_else(|| Location::of_whole(BlockId(id.0), Tag::of_page(bytes)));
             check_page(self.shape.file_id, id, at, bytes)?;
         }
         Ok(PageRef::Borrowed(bytes))

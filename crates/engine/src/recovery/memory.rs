@@ -39,7 +39,7 @@ pub(crate) fn spent_bytes(cache_bytes: usize) -> u64 {
 /// Returns the smallest cache in which a new database with pages of this size works.
 fn least_bytes(page_bytes: usize) -> usize {
     let mut first = BlockMap::new(page_bytes);
-    let somewhere = Location { block: crate::format::BlockId(0), tag: Tag::of(0) };
+    let somewhere = Location::of_whole(crate::format::BlockId(0), Tag::of(0));
     first.set(PageId::CATALOG_ROOT, Some(somewhere));
     first.set_node(NodeId { level: 0, index: 0 }, somewhere);
     let needed = |cache_bytes: usize| (BufferPool::bytes_min(page_bytes, &first) + spent_bytes(cache_bytes)) as usize;

@@ -21,8 +21,8 @@ pub(crate) fn record_bytes(ops: &[Op]) -> usize {
     let op_bytes = |op: &Op| match op {
         Op::Put { key, value, .. } => key.len() + value.len() + 24,
         Op::Delete { key, .. } => key.len() + 14,
-        Op::CreateTable { name } => name.len() + 4,
-        Op::DropTable { name, .. } => name.len() + 14,
+        Op::CreateTable { name, .. } => name.len() + 5,
+        Op::DropTable { name, .. } | Op::SetCompression { name, .. } => name.len() + 15,
     };
     ops.iter().map(op_bytes).sum()
 }
@@ -64,8 +64,11 @@ pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Opti
                 Op::Put { tree: tree(table)?, key: key.to_vec(), value: value.to_vec() }
             }
             Change::Delete { table, key } => Op::Delete { tree: tree(table)?, key: key.to_vec() },
-            Change::CreateTable { name } => Op::CreateTable { name: name.to_vec() },
+            Change::CreateTable { name, compression } => Op::CreateTable { name: name.to_vec(), compression },
             Change::DropTable { table, name } => Op::DropTable { tree: tree(table)?, name: name.to_vec() },
+            Change::SetCompression { table, name, compression } => {
+                Op::SetCompression { tree: tree(table)?, name: name.to_vec(), compression }
+            }
         });
     }
     Ok(ops)

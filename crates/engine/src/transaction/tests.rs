@@ -9,6 +9,7 @@ use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::budget::{self, STEPS_MAX};
+use crate::codec::Compression;
 use crate::driver::block_on;
 use crate::pages::Ticket as _;
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
@@ -36,7 +37,7 @@ fn a_commit_that_waited_for_the_section_while_another_failed_in_it_is_refused() 
     let section = commits.lock();
     let other = commits.clone();
     let waiting = std::thread::spawn(move || {
-        let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
+        let ops = vec![Op::CreateTable { name: b"t".to_vec(), compression: Compression::None }];
         let record = encode(&ops);
         tell.send(()).unwrap();
         other.commit(&Commit::blind(ops, Durability::Sync), &record)
@@ -133,7 +134,7 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
         writing.edit(|_, _| Ok(())).unwrap();
         let noted = largest(|| _ = writing.finish(&commit.ops, Durability::Deferred, LogPosition(1)));
         // As an ordinary commit, a commit that has read so much is refused as too large.
-        let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
+        let ops = vec![Op::CreateTable { name: b"t".to_vec(), compression: Compression::None }];
         let record = encode(&ops);
         // The reads are as of the newest commit. As of an older one, keys that share a number in the full table would
         // conflict falsely.

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use nofault::blocking::{Db, Snapshot, Table};
 use nofault::db::Pace;
 use nofault::error::{Error, ErrorKind, Result};
-use nofault::settings::Settings;
+use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 
@@ -149,9 +149,10 @@ pub(crate) fn key_of(number: u32) -> Vec<u8> {
     format!("key-{:04}{}", number, "x".repeat((number % 11 * 5) as usize)).into_bytes()
 }
 
-/// Returns a value of which any part differs from every other value.
+/// Returns a value of which any part differs from every other value. Some values can be compressed.
 pub(crate) fn value_of(stamp: u32, len: usize) -> Arc<[u8]> {
-    (0..len).map(|at| (stamp as usize).wrapping_mul(31).wrapping_add(at / 3 * 7) as u8).collect()
+    let run = [3, 3, 20, 90][stamp as usize % 4];
+    (0..len).map(|at| (stamp as usize).wrapping_mul(31).wrapping_add(at / run * 7) as u8).collect()
 }
 
 /// Parameters that determine the steps of a history.
@@ -247,6 +248,7 @@ impl Story {
             35 => self.check_snapshot(),
             36 => self.drop_table(),
             37 => self.compact(),
+            38 => self.set_compression(),
             _ => self.read(),
         }
     }
@@ -364,6 +366,13 @@ impl Story {
         self.commit(after, Durability::Sync, |db| db.drop_table(&name))?;
         let refused = table.get(self.key()).expect_err("it was dropped");
         if refused.kind() == ErrorKind::NotFound { Ok(()) } else { Err(refused) }
+    }
+
+    fn set_compression(&mut self) -> Result<()> {
+        let Some((name, _)) = self.table()? else { return Ok(()) };
+        let compression = if self.rng.u32(..4) > 0 { Compression::Fast } else { Compression::None };
+        let after = self.book.newest().clone();
+        self.commit(after, Durability::Sync, |db| db.set_compression(&name, compression))
     }
 
     fn bulk_load(&mut self) -> Result<()> {

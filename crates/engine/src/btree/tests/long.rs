@@ -11,7 +11,7 @@ pub(super) fn put(tree: Tree, copies: &mut MemoryCopies, key: &[u8], value: &[u8
     if tree.overwrite(copies, key, value)? {
         return Ok(Some(ReplacedValue::Short));
     }
-    let written = Writer::new(value).write(copies, tree.root, usize::MAX)?.unwrap();
+    let written = Writer::new(value).write(copies, tree, usize::MAX)?.unwrap();
     assert!(matches!(written, LongRef::Spread(_)), "{} bytes", value.len());
     tree.put(copies, key, written.cell())
 }
@@ -54,12 +54,12 @@ proptest! {
     fn a_long_value_is_read_back_and_all_its_pages_are_known(
         len in prop_oneof![0usize..2000, 0usize..300_000], portion in 1usize..50, seed in any::<u64>(), window in 1usize..20,
     ) {
-        let (store, mut seq, _) = new_tree(512, Residency::Chance(seed));
+        let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
         let before = store.live_pages();
         let value: Vec<u8> = (0..len).map(|at| (at * 31 / 7) as u8).collect();
         let mut writer = Writer::new(&value);
         let written = loop {
-            if let Some(written) = commit(&store, &mut seq, |copies| writer.write(copies, PageId(0), portion)).unwrap() {
+            if let Some(written) = commit(&store, &mut seq, |copies| writer.write(copies, tree, portion)).unwrap() {
                 break written;
             }
         };

@@ -58,8 +58,8 @@ impl CompletedRun {
     }
 }
 
-/// Copies the pages of a run from scratch memory to their frames. The pages of a failed run are to be read again one by
-/// one.
+/// Copies the blocks of a run from scratch memory to the frames of their pages. The pages of a failed run are to be
+/// read again one by one.
 fn copy_out(reads: Vec<Read>, first_block: u64, bytes: Option<&[u8]>) -> Vec<CompletedRead> {
     let copy = |mut read: Read| {
         let mut owned = read.frame.take();

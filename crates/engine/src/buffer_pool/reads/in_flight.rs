@@ -134,8 +134,10 @@ impl ReadQueue {
     pub(super) fn adjacent_blocks(&self, run: usize) -> Option<usize> {
         let (first, last) = (self.line.front()?, self.line.get(run.checked_sub(1)?)?);
         let blocks = (last.block() - first.block() + 1) as usize;
-        let is_worthwhile = run >= 2 && blocks - run <= blocks / GAPS_ONE_IN;
-        (is_worthwhile && self.line.iter().take(run).all(|read| read.frame.is_none())).then_some(blocks)
+        let is_worthwhile = run >= 2 && blocks.checked_sub(run).is_some_and(|gaps| gaps <= blocks / GAPS_ONE_IN);
+        // A compressed page is decompressed from memory of its own, and may share its block with the next.
+        let suits = |read: &Read| read.frame.is_none() && !read.id.at.is_compressed;
+        (is_worthwhile && self.line.iter().take(run).all(suits)).then_some(blocks)
     }
 
     /// Returns how many of the first `run` reads in line have no frame.
@@ -184,7 +186,8 @@ impl ReadQueue {
         let mut last = first.block();
         let joins = |read: &&Read| {
             let block = read.block();
-            let near = block > last && block - last <= GAP_BLOCKS + 1;
+            let is_behind = block > last || (block == last && read.id.at.is_compressed);
+            let near = is_behind && block - last <= GAP_BLOCKS + 1;
             let whole = near && block - first.block() < self.scratch.run_blocks_max();
             last = block;
             whole && !read.alone && !first.alone

@@ -1,4 +1,5 @@
-//! Completes reads: checks their pages, installs them and hands them to the waiters, or gives the error to the waiters.
+//! Completes reads: checks and decompresses their pages, installs them and hands them to the waiters, or gives the
+//! error to the waiters.
 //!
 //! The thread that took completions from the queue calls this module after it has released the queue: many threads can install
 //! pages at once, and each holds the lock of one shard for one page at a time.
@@ -16,7 +17,8 @@ use crate::buffer_pool::page_table::ReadEnd;
 use crate::buffer_pool::shard::ReadId;
 use crate::buffer_pool::versions::Versions;
 use crate::error::Error;
-use crate::format::{PageId, check_page};
+use crate::format::PageId;
+use crate::format::compressed::restore_in_place;
 use crate::sync::wakers::wake_all;
 
 /// Number of times a page is read before its checksum counts as wrong.
@@ -42,6 +44,8 @@ pub(super) struct Aftermath {
     wake: Vec<Waker>,
     /// The error of the last read that failed.
     pub(super) failed: Option<Error>,
+    /// Memory for decompressing pages, kept from page to page.
+    spare: Vec<u8>,
 }
 
 impl Installer {
@@ -83,9 +87,10 @@ impl Installer {
             return;
         }
         let mut good = None;
-        if let Some(owned) = owned {
+        if let Some(mut owned) = owned {
+            let (file_id, spare) = (self.versions.file_id(), &mut aftermath.spare);
             let checked = match &error {
-                None => check_page(self.versions.file_id(), read.page(), read.id.at, &owned.buffer),
+                None => restore_in_place(file_id, read.page(), read.id.at, &mut owned.buffer, spare),
                 Some(error) => Err(error.clone()),
             };
             match checked {

@@ -163,7 +163,7 @@ mod tests {
     fn a_read_that_skips_a_state_stops_the_process() {
         use crate::buffer_pool::shard::Shard;
         use crate::format::{BlockId, Location, PageId, Tag};
-        let at = Location { block: BlockId(1), tag: Tag::from_bits(0) };
+        let at = Location::of_whole(BlockId(1), Tag::from_bits(0));
         super::Read::new(Shard::default().begin_load(PageId(1), at)).advance(Installed);
     }
 }

@@ -4,6 +4,7 @@
 use super::*;
 use crate::btree::FoundValue;
 use crate::btree::overflow::LongRef;
+use crate::codec::Compression;
 use crate::format::PageId;
 use crate::format::catalog::{encode_table, to_be_freed};
 use crate::format::cell::{Cell, OverflowRef, encode_child};
@@ -176,7 +177,7 @@ fn a_note_of_a_dropped_table_that_names_pages_of_others_is_removed_without_them(
         let foreign = foreign_pages(&core, other)[case];
         let what = format!("page {foreign}");
         forge(&core, |copies| {
-            let note = encode_table(TableId(99), foreign);
+            let note = encode_table(TableId(99), foreign, Compression::None);
             CATALOG.put(copies, &to_be_freed(TableId(99)), Cell::Inline(&note)).map(drop)
         });
         free_all(&core, &what);

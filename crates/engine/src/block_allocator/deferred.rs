@@ -1,0 +1,93 @@
+//! Blocks that are in use no more, but not free yet: a checkpoint still names them, a reader holds them, or a write to
+//! them failed.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use crate::format::BlockId;
+
+/// Most blocks that are set aside at a time after failed writes: 4 MiB with pages of 4 KiB.
+pub(super) const SET_ASIDE_MAX: usize = 1024;
+
+/// The blocks that wait to become free.
+#[derive(Debug, Default)]
+pub(super) struct DeferredBlocks {
+    /// Blocks released since the last checkpoint began; that checkpoint still refers to them, the next checkpoint will
+    /// not.
+    released: Vec<BlockId>,
+    /// Blocks to which the last durable checkpoint still refers; they become free when the checkpoint in progress is
+    /// durable.
+    expiring: Vec<BlockId>,
+    /// Blocks in which a write failed, oldest first. They are not allocated before other blocks have been tried.
+    set_aside: VecDeque<BlockId>,
+    /// Blocks that snapshots and backups read, with the number of holders.
+    held: HashMap<BlockId, u32>,
+    /// Released blocks in `held` that become free when their last hold ends.
+    waiting: BTreeSet<BlockId>,
+}
+
+impl DeferredBlocks {
+    /// Adds a block that is free after the next checkpoint.
+    pub(super) fn release(&mut self, block: BlockId) {
+        self.released.push(block);
+    }
+
+    /// Notes that a checkpoint begins, which refers to no block that was released before.
+    pub(super) fn checkpoint_begins(&mut self) {
+        if self.expiring.is_empty() {
+            std::mem::swap(&mut self.expiring, &mut self.released);
+        } else {
+            self.expiring.append(&mut self.released);
+        }
+    }
+
+    /// Removes a block to which only the checkpoint before the durable one refers. Returns it with whether it is free
+    /// now; if not, a reader holds it.
+    pub(super) fn take_expired(&mut self) -> Option<(BlockId, bool)> {
+        let block = self.expiring.pop()?;
+        let is_held = self.held.contains_key(&block);
+        if is_held {
+            self.waiting.insert(block);
+        }
+        Some((block, !is_held))
+    }
+
+    /// Sets a block aside. Returns the one that was set aside first, to be freed, when there are too many.
+    pub(super) fn set_aside(&mut self, block: BlockId) -> Option<BlockId> {
+        self.set_aside.push_back(block);
+        if self.set_aside.len() > SET_ASIDE_MAX { self.set_aside.pop_front() } else { None }
+    }
+
+    /// Removes the blocks that were set aside, at most `SET_ASIDE_MAX`.
+    pub(super) fn take_set_aside(&mut self) -> VecDeque<BlockId> {
+        std::mem::take(&mut self.set_aside)
+    }
+
+    /// Adds a holder of a block.
+    pub(super) fn hold(&mut self, block: BlockId) {
+        *self.held.entry(block).or_insert(0) += 1;
+    }
+
+    /// Removes a holder of a block. Returns whether the block is free now.
+    pub(super) fn unhold(&mut self, block: BlockId) -> bool {
+        let Some(holders) = self.held.get_mut(&block) else {
+            debug_assert!(false, "the hold of {block:?} ends, which no reader holds");
+            return false;
+        };
+        *holders -= 1;
+        if *holders > 0 {
+            return false;
+        }
+        self.held.remove(&block);
+        self.waiting.remove(&block)
+    }
+
+    /// Returns the number of blocks that wait.
+    pub(super) fn len(&self) -> usize {
+        self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        let lists = self.released.capacity() + self.expiring.capacity() + self.set_aside.capacity();
+        lists * 8 + self.held.capacity() * 17 + self.waiting.len() * 24
+    }
+}

@@ -1,0 +1,306 @@
+//! A block with compressed pages: several pages, most of them neighbours in key order, share one block. It is the unit
+//! of reading and writing, as any other block; a page keeps its size in memory, and only its place in the file shrinks.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | `nfcompr1` |
+//! | 8 | 2 | number of pages |
+//! | 10 | 6 | zero |
+//! | 16 | 8 each | directory: page id (6 bytes), and offset of the page's record (2 bytes) |
+//! | … | … | the records |
+//!
+//! The record of a page:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | checksum: CRC-64/NVME over file id, page id, and bytes 8.. of the record |
+//! | 8 | 8 | commit that changed the page last |
+//! | 16 | 2 | length of the compressed bytes |
+//! | 18 | 1 | codec: 1 LZ4 |
+//! | 19 | 1 | zero |
+//! | 20 | 2 | number of the dictionary; zero, as no codec of this version has one |
+//! | 22 | 2 | zero |
+//! | 24 | 16 | reserved for an encryption tag; zero |
+//! | 40 | 12 | reserved for the nonce of an encryption; zero |
+//! | 52 | … | the page's body (the bytes after its header), compressed |
+//!
+//! A record is checked before it is decompressed. The directory needs no checksum of its own: a record belongs to its
+//! page only if the checksum says so, whatever led there. The [`Tag`] of the page is that of the record's checksum, so
+//! records of older versions, in a block that was written before or that was read instead of another, are found as
+//! those of whole pages are. The records say nothing of their place: they can be moved to other blocks.
+
+use super::checksum::{Tag, placed_checksum};
+use super::fields::u64_at;
+use super::page::{HEADER_BYTES, check_page, page_commit, seal_page};
+use super::{CommitSeq, Location, PageId};
+use crate::codec::Compression;
+use crate::error::{Error, Result};
+
+const MAGIC: [u8; 8] = *b"nfcompr1";
+/// Bytes before the directory.
+const BLOCK_HEADER_BYTES: usize = 16;
+/// Bytes of a page in the directory.
+const ENTRY_BYTES: usize = 8;
+/// Bytes before the compressed bytes of a page.
+const RECORD_HEADER_BYTES: usize = 52;
+/// Most pages that share a block.
+pub(crate) const PAGES_A_BLOCK_MAX: usize = 64;
+/// A page is compressed only if that saves at least this share of it, as a divisor.
+const WORTHWHILE_SHARE: usize = 8;
+
+/// The record of a compressed page.
+#[derive(Debug, Clone)]
+pub(crate) struct CompressedPage {
+    page: PageId,
+    record: Vec<u8>,
+}
+
+impl CompressedPage {
+    /// Compresses a sealed page. Returns `None` when that does not make it much smaller.
+    pub(crate) fn of(file_id: u64, page: PageId, sealed: &[u8], codec: Compression) -> Option<Self> {
+        let mut record = vec![0; RECORD_HEADER_BYTES];
+        let len = codec.compress(&sealed[HEADER_BYTES..], &mut record)?;
+        if record.len() + ENTRY_BYTES > sealed.len() - sealed.len() / WORTHWHILE_SHARE {
+            return None;
+        }
+        record[8..16].copy_from_slice(&page_commit(sealed).0.to_le_bytes());
+        record[16..18].copy_from_slice(&u16::try_from(len).ok()?.to_le_bytes());
+        record[18] = codec.to_byte();
+        seal_record(file_id, page, &mut record);
+        Some(Self { page, record })
+    }
+
+    /// Returns the tag of the page's version in this form.
+    pub(crate) fn tag(&self) -> Tag {
+        Tag::of(u64_at(&self.record, 0))
+    }
+
+    pub(crate) fn page(&self) -> PageId {
+        self.page
+    }
+
+    /// Returns the bytes that the page takes of a block.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.record.len() + ENTRY_BYTES
+    }
+}
+
+fn seal_record(file_id: u64, page: PageId, record: &mut [u8]) {
+    let sum = placed_checksum(file_id, page.0, &record[8..]);
+    record[..8].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Returns the bytes of a block that its pages can take.
+pub(crate) fn room_bytes(page_bytes: usize) -> usize {
+    page_bytes - BLOCK_HEADER_BYTES
+}
+
+/// Writes the block of these pages, which must have room in it, into `block`.
+pub(crate) fn encode_block(pages: &[CompressedPage], block: &mut [u8]) {
+    block.fill(0);
+    block[..8].copy_from_slice(&MAGIC);
+    block[8..10].copy_from_slice(&(pages.len() as u16).to_le_bytes());
+    let mut at = BLOCK_HEADER_BYTES + pages.len() * ENTRY_BYTES;
+    for (page, entry) in pages.iter().zip(block[BLOCK_HEADER_BYTES..at].chunks_exact_mut(ENTRY_BYTES)) {
+        entry.copy_from_slice(&(page.page.0 | (at as u64) << 48).to_le_bytes());
+        at += page.record.len();
+    }
+    let mut rest = &mut block[BLOCK_HEADER_BYTES + pages.len() * ENTRY_BYTES..];
+    for page in pages {
+        let (record, later) = rest.split_at_mut(page.record.len());
+        record.copy_from_slice(&page.record);
+        rest = later;
+    }
+}
+
+/// Returns the entries of a block's directory: page ids, and offsets of records, which may be wrong; `None` when this
+/// is no block of compressed pages.
+fn directory(block: &[u8]) -> Option<impl Iterator<Item = (PageId, usize)> + '_> {
+    let header = block.get(..BLOCK_HEADER_BYTES).filter(|header| header[..8] == MAGIC)?;
+    let count = usize::from(u16::from_le_bytes([header[8], header[9]])).min(PAGES_A_BLOCK_MAX);
+    let entries = block[BLOCK_HEADER_BYTES..].chunks_exact(ENTRY_BYTES).take(count).map(|entry| u64_at(entry, 0));
+    Some(entries.map(|word| (PageId(word & ((1 << 48) - 1)), (word >> 48) as usize)))
+}
+
+/// Writes right checksums into all records of a block, as far as its directory leads to them. Returns the pages, with
+/// their tags.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn forge_checksums(file_id: u64, block: &mut [u8]) -> Vec<(PageId, Tag)> {
+    let entries: Vec<_> = directory(block).into_iter().flatten().collect();
+    let mut seal = |(page, at): (PageId, usize)| {
+        let len = record_bytes(block, at)?;
+        seal_record(file_id, page, &mut block[at..at + len]);
+        Some((page, Tag::of(u64_at(block, at))))
+    };
+    entries.into_iter().filter_map(&mut seal).collect()
+}
+
+/// Returns the length of the record at offset `at`, if it lies within the block.
+fn record_bytes(block: &[u8], at: usize) -> Option<usize> {
+    let header = block.get(at..at + RECORD_HEADER_BYTES)?;
+    let len = RECORD_HEADER_BYTES + usize::from(u16::from_le_bytes([header[16], header[17]]));
+    (at + len <= block.len()).then_some(len)
+}
+
+/// Restores a page from `block`, which was read from `at`, into `into`: with a block of its own the bytes of the block,
+/// otherwise the bytes that were compressed, with a new header.
+///
+/// # Errors
+/// `Corrupt` when the block does not hold the page in the version that belongs there; `into` has any bytes then.
+pub(crate) fn restore_page(file_id: u64, page: PageId, at: Location, block: &[u8], into: &mut [u8]) -> Result<()> {
+    if !at.is_compressed {
+        check_page(file_id, page, at, block)?;
+        into.copy_from_slice(block);
+        return Ok(());
+    }
+    decompress(file_id, page, at, block, into)
+}
+
+/// Restores a page in place, as [`restore_page`] does: `bytes` holds the block before and the page afterwards. `spare`
+/// is memory that this may use.
+///
+/// # Errors
+/// As [`restore_page`].
+pub(crate) fn restore_in_place(
+    file_id: u64,
+    page: PageId,
+    at: Location,
+    bytes: &mut [u8],
+    spare: &mut Vec<u8>,
+) -> Result<()> {
+    if !at.is_compressed {
+        return check_page(file_id, page, at, bytes);
+    }
+    spare.clear();
+    spare.extend_from_slice(bytes);
+    decompress(file_id, page, at, spare, bytes)
+}
+
+fn decompress(file_id: u64, page: PageId, at: Location, block: &[u8], into: &mut [u8]) -> Result<()> {
+    let broken = |what: &str| {
+        let position = u128::from(at.block.0) * block.len() as u128;
+        Err(Error::corrupt_page(page, format!("compressed at byte {position} of the data file: {what}")))
+    };
+    let Some(mut entries) = directory(block) else {
+        let empty = block.iter().all(|byte| *byte == 0);
+        return broken(if empty { "only zeroes" } else { "no block of compressed pages" });
+    };
+    let Some((_, start)) = entries.find(|(listed, _)| *listed == page) else {
+        return broken("the block holds other pages");
+    };
+    let Some(len) = record_bytes(block, start) else { return broken("its record lies outside of the block") };
+    let record = &block[start..start + len];
+    let sum = u64_at(record, 0);
+    if sum != placed_checksum(file_id, page.0, &record[8..]) {
+        return broken("checksum does not match");
+    }
+    let commit = CommitSeq(u64_at(record, 8));
+    if Tag::of(sum) != at.tag {
+        return broken(&format!("a whole page, but of commit {commit}, not the version that was written last"));
+    }
+    let Some(codec) = Compression::from_byte(record[18]).filter(|_| record[19..24] == [0; 5]) else {
+        return broken("a codec or a dictionary that this version of nofault does not know");
+    };
+    if !codec.decompress(&record[RECORD_HEADER_BYTES..], &mut into[HEADER_BYTES..]) {
+        return broken("its bytes cannot be decompressed");
+    }
+    seal_page(file_id, page, commit, into);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::BlockId;
+
+    const FILE_ID: u64 = 9;
+
+    fn sealed(page: PageId, commit: u64) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..4096).map(|at| ((at / 64) as u8).wrapping_mul(page.0 as u8)).collect();
+        seal_page(FILE_ID, page, CommitSeq(commit), &mut bytes);
+        bytes
+    }
+
+    fn compressed(page: PageId, commit: u64) -> CompressedPage {
+        CompressedPage::of(FILE_ID, page, &sealed(page, commit), Compression::Fast).unwrap()
+    }
+
+    fn at(page: &CompressedPage) -> Location {
+        Location { block: BlockId(33), tag: page.tag(), is_compressed: true }
+    }
+
+    fn restored(page: PageId, at: Location, block: &[u8]) -> Result<Vec<u8>> {
+        let mut into = vec![7; 4096];
+        restore_page(FILE_ID, page, at, block, &mut into)?;
+        let mut in_place = block.to_vec();
+        restore_in_place(FILE_ID, page, at, &mut in_place, &mut vec![1; 9])?;
+        assert_eq!(in_place, into);
+        Ok(into)
+    }
+
+    #[test]
+    fn pages_come_back_out_of_their_block_with_their_header() {
+        let pages: Vec<CompressedPage> = (1..6).map(|page| compressed(PageId(page), 70 + page)).collect();
+        let mut block = vec![1; 4096];
+        assert!(pages.iter().map(CompressedPage::len_bytes).sum::<usize>() <= room_bytes(4096));
+        encode_block(&pages, &mut block);
+        let tags: Vec<_> = pages.iter().map(|page| (page.page(), page.tag())).collect();
+        assert_eq!(forge_checksums(FILE_ID, &mut block), tags, "the checksums were right");
+        for page in &pages {
+            assert_eq!(restored(page.page(), at(page), &block).unwrap(), sealed(page.page(), 70 + page.page().0));
+        }
+    }
+
+    #[test]
+    fn a_block_with_one_record_that_fills_it_is_decoded() {
+        let page = compressed(PageId(1), 1);
+        let mut block = vec![0; BLOCK_HEADER_BYTES + page.len_bytes()];
+        encode_block(std::slice::from_ref(&page), &mut block);
+        let mut into = vec![0; 4096];
+        restore_page(FILE_ID, PageId(1), at(&page), &block, &mut into).unwrap();
+    }
+
+    #[test]
+    fn damaged_misdirected_stale_and_empty_records_are_told_apart() {
+        let (old, new) = (compressed(PageId(4), 2), compressed(PageId(4), 3));
+        let mut block = vec![0; 4096];
+        encode_block(&[compressed(PageId(3), 1), old.clone()], &mut block);
+        let text = |page, at, block: &[u8]| restored(PageId(page), at, block).unwrap_err().to_string();
+        assert!(text(4, at(&new), &block).contains("of commit 2, not the version"));
+        assert!(text(5, at(&old), &block).contains("holds other pages"));
+        assert!(text(4, at(&old), &[0; 4096]).contains("only zeroes"));
+        assert!(text(4, at(&old), &sealed(PageId(4), 2)).contains("no block of compressed pages"));
+        let whole = Location { is_compressed: false, ..at(&old) };
+        assert!(text(4, whole, &block).contains("checksum does not match"));
+        let mut cut = block.clone();
+        // The offset of the second record, behind the end of the block.
+        cut[BLOCK_HEADER_BYTES + ENTRY_BYTES + 6..][..2].copy_from_slice(&4090u16.to_le_bytes());
+        assert!(text(4, at(&old), &cut).contains("outside of the block"));
+        let last = BLOCK_HEADER_BYTES + compressed(PageId(3), 1).len_bytes() + old.len_bytes() - 1;
+        block[last] ^= 1;
+        let damaged = text(4, at(&old), &block);
+        assert!(damaged.starts_with("page 4: compressed at byte 135168 of the data file: checksum"), "{damaged}");
+    }
+
+    #[test]
+    fn a_record_of_an_unknown_codec_is_refused_although_its_checksum_is_right() {
+        for (offset, byte) in [(18, 99), (19, 1), (20, 1), (18, 0)] {
+            let mut page = compressed(PageId(4), 2);
+            page.record[offset] = byte;
+            seal_record(FILE_ID, PageId(4), &mut page.record);
+            let mut block = vec![0; 4096];
+            encode_block(std::slice::from_ref(&page), &mut block);
+            let error = restored(PageId(4), at(&page), &block).unwrap_err().to_string();
+            assert!(error.contains("does not know") || error.contains("cannot be decompressed"), "{error}");
+        }
+    }
+
+    #[test]
+    fn random_bytes_stay_as_they_are() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(4096).collect();
+        seal_page(FILE_ID, PageId(1), CommitSeq(1), &mut bytes);
+        assert!(CompressedPage::of(FILE_ID, PageId(1), &bytes, Compression::Fast).is_none());
+        assert!(CompressedPage::of(FILE_ID, PageId(1), &sealed(PageId(1), 1), Compression::None).is_none());
+    }
+}

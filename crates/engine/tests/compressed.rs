@@ -1,0 +1,179 @@
+//! Compressed tables, as a user sees them: they take less of the file, hold the same, and can be changed at any time.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use nofault::blocking::{Db, Table};
+use nofault::db::Pace;
+use nofault::settings::{Compression, Settings};
+use nofault::{Batch, Durability};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn settings() -> Settings {
+    Settings {
+        cache_bytes: 2 << 20,
+        log_bytes: 1 << 20,
+        background_threads: false,
+        compression: Compression::Fast,
+        ..Settings::default()
+    }
+}
+
+/// Returns a record of the kind that programs write: names that repeat, and numbers that do not.
+fn record(rng: &mut Rng, number: u32) -> Vec<u8> {
+    let words = ["accepted", "shipped", "returned", "paid"];
+    let notes = "handled by the usual department; ".repeat(rng.usize(..20));
+    let (state, customer) = (words[rng.usize(..4)], rng.u64(..1 << 40));
+    format!(r#"{{"order":{number},"customer":"{customer:012x}","state":"{state}","notes":"{notes}"}}"#).into_bytes()
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("orders/{number:08}").into_bytes()
+}
+
+fn rows(rng: &mut Rng, count: u32) -> Rows {
+    (0..count).map(|number| (key(number), record(rng, number))).collect()
+}
+
+fn content(table: &Table) -> Rows {
+    table.range::<&[u8]>(..).map(Result::unwrap).collect()
+}
+
+/// Replaces and removes random entries in batches.
+fn change(db: &Db, table: &Table, rows: &mut Rows, rng: &mut Rng, batches: usize) {
+    let count = rows.len() as u32 * 9 / 8;
+    for _ in 0..batches {
+        let mut batch = Batch::new();
+        for _ in 0..100 {
+            let number = rng.u32(..count);
+            if rng.u32(..4) == 0 {
+                rows.remove(&key(number));
+                batch.delete(table, key(number));
+            } else {
+                // Some values are too long for a leaf.
+                let value = if rng.u32(..20) == 0 { record(rng, number).repeat(9) } else { record(rng, number) };
+                batch.put(table, key(number), &value);
+                rows.insert(key(number), value);
+            }
+        }
+        db.write(batch, Durability::Deferred).unwrap();
+    }
+}
+
+#[test]
+fn a_compressed_table_is_smaller_and_holds_the_same_after_changes_reopening_and_a_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = Rng::with_seed(1);
+    let mut rows = rows(&mut rng, 20_000);
+    let user_bytes: usize = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let db = Db::create(folder.path().join("orders"), &settings()).unwrap();
+    let table = db.create_table("orders").unwrap();
+    table.bulk_load(&rows).unwrap();
+    let stats = db.stats().pool;
+    assert!(stats.pages_compressed > 2 * stats.blocks_compressed, "{stats:?}");
+    let used_bytes = stats.blocks_used * db.page_bytes() as u64;
+    assert!(used_bytes * 2 < user_bytes as u64, "{used_bytes} bytes of blocks for {user_bytes} bytes of data");
+    for round in 0..3 {
+        change(&db, &table, &mut rows, &mut rng, 40);
+        db.checkpoint().unwrap();
+        assert_eq!(content(&table), rows, "round {round}");
+    }
+    assert!(db.verify().unwrap().is_clean());
+    db.backup(folder.path().join("copy")).unwrap();
+    drop((table, db));
+    for name in ["orders", "copy"] {
+        let db =
+            Db::open(folder.path().join(name), &Settings { compression: Compression::None, ..settings() }).unwrap();
+        assert_eq!(db.compression("orders").unwrap(), Compression::Fast, "{name}");
+        let table = db.table("orders").unwrap();
+        assert_eq!(content(&table), rows, "{name}");
+        assert!(db.stats().pool.pages_compressed > 0, "{name}");
+        assert!(db.verify().unwrap().is_clean(), "{name}");
+        let some: Vec<Vec<u8>> = (0..500).map(|_| key(rng.u32(..20_000))).collect();
+        let expected: Vec<_> = some.iter().map(|key| rows.get(key).cloned()).collect();
+        assert_eq!(table.get_many(&some).unwrap(), expected, "{name}");
+    }
+}
+
+#[test]
+fn compaction_compresses_a_table_that_was_not_and_restores_one_that_is_no_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = Rng::with_seed(2);
+    let mut rows = rows(&mut rng, 5_000);
+    let plain = Settings { compression: Compression::None, ..settings() };
+    let db = Db::create(folder.path().join("orders"), &plain).unwrap();
+    let table = db.create_table("orders").unwrap();
+    table.bulk_load(&rows).unwrap();
+    let live = |db: &Db| {
+        db.checkpoint().unwrap();
+        let stats = db.stats().pool;
+        stats.blocks_used - stats.blocks_deferred
+    };
+    let before = live(&db);
+    assert_eq!(db.stats().pool.pages_compressed, 0);
+    db.set_compression("orders", Compression::Fast).unwrap();
+    assert_eq!(db.stats().pool.pages_compressed, 0, "the pages stay as they are");
+    db.compact(Pace::Full, |_| true).unwrap();
+    assert!(live(&db) * 2 < before, "{} blocks of {before}", live(&db));
+    change(&db, &table, &mut rows, &mut rng, 20);
+    let loose = live(&db);
+    db.compact(Pace::Full, |_| true).unwrap();
+    assert!(live(&db) < loose, "{} blocks of {loose}", live(&db));
+    assert_eq!(content(&table), rows);
+    // A second pass finds little to do: a leaf that it merges shifts the lists of pages that are moved together.
+    let again = db.compact(Pace::Full, |_| true).unwrap();
+    assert!(again.pages_moved < again.pages / 4, "{again:?}");
+    db.set_compression("orders", Compression::None).unwrap();
+    db.compact(Pace::Full, |_| true).unwrap();
+    db.checkpoint().unwrap();
+    assert_eq!((db.stats().pool.pages_compressed, content(&table) == rows), (0, true));
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn snapshots_keep_their_pages_while_those_that_share_their_blocks_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = Rng::with_seed(3);
+    let mut now = rows(&mut rng, 3_000);
+    let db = Db::create(folder.path().join("orders"), &settings()).unwrap();
+    let table = db.create_table("orders").unwrap();
+    table.bulk_load(&now).unwrap();
+    let mut snapshots = Vec::new();
+    for _ in 0..4 {
+        snapshots.push((db.snapshot(), now.clone()));
+        change(&db, &table, &mut now, &mut rng, 3);
+        db.checkpoint().unwrap();
+        db.compact(Pace::Full, |_| true).unwrap();
+    }
+    for (snapshot, then) in &snapshots {
+        let seen: Rows = snapshot.range::<&[u8]>(&table, ..).unwrap().map(Result::unwrap).collect();
+        assert!(seen == *then, "a snapshot shows other rows");
+    }
+    drop(snapshots);
+    db.checkpoint().unwrap();
+    db.checkpoint().unwrap();
+    let stats = db.stats().pool;
+    assert_eq!(stats.blocks_deferred, 0, "{stats:?}");
+    assert!(content(&table) == now && db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_table_that_does_not_exist_has_no_compression() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::create(folder.path().join("orders"), &settings()).unwrap();
+    db.create_table("orders").unwrap();
+    for error in [db.compression("x").unwrap_err(), db.set_compression("x", Compression::Fast).unwrap_err()] {
+        assert_eq!(error.kind(), nofault::error::ErrorKind::NotFound);
+    }
+    db.drop_table("orders").unwrap();
+    assert_eq!(
+        db.set_compression("orders", Compression::Fast).unwrap_err().kind(),
+        nofault::error::ErrorKind::NotFound
+    );
+    // A table of the same name is another table.
+    db.create_table("orders").unwrap();
+    assert_eq!(db.compression("orders").unwrap(), Compression::Fast, "that of the settings");
+}

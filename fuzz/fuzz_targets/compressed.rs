@@ -1,0 +1,4 @@
+//! Blocks of compressed pages. The body is in `nofault::fuzzing`, where the ordinary tests run it as well.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nofault::fuzzing::compressed(bytes));
