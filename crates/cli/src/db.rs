@@ -21,14 +21,14 @@ use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Range, Table};
 use nofault::db::{Compaction, Pace, TableList, Verification};
 use nofault::error::{Error, ErrorKind};
-use nofault::settings::Settings;
+use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
 
 use self::meter::Meter;
 use self::transfer::{Dump, Load, table_or_new};
-use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments};
+use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments, TableCompression};
 use crate::input::{Input, failed};
 use crate::output::log;
 
@@ -40,8 +40,9 @@ const DAMAGED: u8 = 6;
 /// Runs one command of `nofault db`.
 pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
     match arguments.command {
-        DbCommand::Create { path, table, page, stripe_over, open } => {
+        DbCommand::Create { path, table, page, stripe_over, compression, open } => {
             let mut settings = open.settings(&path);
+            settings.compression = compression.into();
             settings.stripe_folders = stripe_over;
             if let Some(page) = page {
                 settings.page_bytes = usize::try_from(page).unwrap_or(usize::MAX);
@@ -70,8 +71,8 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
             };
             print_entries(if reverse { range.rev() } else { range }, limit, keys_only, &table, cancel)
         }
-        DbCommand::Load { path, file, create, table, format, sorted, batch, quiet, open } => {
-            let settings = open.settings(&path);
+        DbCommand::Load { path, file, create, table, format, sorted, batch, compression, quiet, open } => {
+            let settings = Settings { compression: compression.into(), ..open.settings(&path) };
             let db = if create { Db::create(&path, &settings)? } else { open_db(&path, &settings)? };
             Load { file: file.as_deref(), table: &table, format, sorted, batch, quiet }.run(&db, cancel)
         }
@@ -82,6 +83,9 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
         DbCommand::Verify { path, json, open } => verify(open_db(&path, &open.settings(&path))?, json, cancel),
         DbCommand::Compact { path, shrink, json, quiet, open } => {
             compact(&open_db(&path, &open.settings(&path))?, shrink, json, quiet, cancel)
+        }
+        DbCommand::Compression { path, compression, table, open } => {
+            set_compression(&open_db(&path, &open.settings(&path))?, &table, compression)
         }
         DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings(&path))?, &to, cancel),
         DbCommand::Bench(arguments) => bench::run(&arguments, cancel),
@@ -117,7 +121,11 @@ fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
 }
 
 fn open_table(db: &Db, arguments: &TableArguments) -> Result<Table> {
-    match db.table(&arguments.table) {
+    find_table(db, &arguments.table)
+}
+
+fn find_table(db: &Db, name: &str) -> Result<Table> {
+    match db.table(name) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let tables = db.list_tables()?;
             let more = if tables.damage.is_empty() { "" } else { ", and those that damage hides" };
@@ -140,6 +148,24 @@ fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitC
     }
     log(&format!("created {} with {}", path.display(), tables.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sets the compression of a table, or prints it.
+fn set_compression(db: &Db, name: &str, compression: Option<TableCompression>) -> Result<ExitCode> {
+    let table = find_table(db, name)?;
+    match compression {
+        Some(compression) => db.set_compression(table.name(), compression.into())?,
+        None => print(compression_name(db.compression(table.name())?))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compression_name(compression: Compression) -> &'static str {
+    match compression {
+        Compression::None => "none",
+        Compression::Fast => "fast",
+        _ => "unknown",
+    }
 }
 
 fn get(db: &Db, key: &str, raw: bool, arguments: &TableArguments) -> Result<ExitCode> {
@@ -268,6 +294,12 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
         };
         tables.insert(name, entries);
     }
+    // Tables without compression, and those whose entry cannot be read, are left out.
+    let compression: BTreeMap<&String, &str> = tables
+        .keys()
+        .filter_map(|name| Some((name, db.compression(name).ok().filter(|of| *of != Compression::None)?)))
+        .map(|(name, of)| (name, compression_name(of)))
+        .collect();
     let problems: Vec<String> = problems.iter().map(Error::to_string).collect();
     let code = ExitCode::from(if problems.is_empty() { 0 } else { DAMAGED });
     let length = |name: &str| std::fs::metadata(path.join(name)).map_or(0, |file| file.len());
@@ -280,6 +312,8 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "commit": stats.visible_commit.0, "tables": tables, "problems": problems, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "data_bytes_excess": stats.data_bytes_excess,
+            "compression": compression, "pages_compressed": stats.pool.pages_compressed,
+            "blocks_compressed": stats.pool.blocks_compressed,
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
             "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
             "memory_bytes": stats.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
@@ -338,6 +372,12 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
         ),
         ("disk", format!("{}, {way}", stats.disk.kind)),
     ];
+    if stats.pool.pages_compressed > 0 || !compression.is_empty() {
+        let tables: Vec<String> = compression.iter().map(|(name, of)| format!("{name} ({of})")).collect();
+        let (pages, blocks) = (stats.pool.pages_compressed, stats.pool.blocks_compressed);
+        let tables = if tables.is_empty() { "none".into() } else { tables.join(", ") };
+        lines.insert(5, ("compressed", format!("{pages} pages in {blocks} blocks; compressed tables: {tables}")));
+    }
     lines.extend(stats.disk.notes.iter().map(|note| ("", note.to_string())));
     lines.extend(stats.repairs.iter().map(|repair| ("repaired", repair.clone())));
     let text = lines.iter().fold(String::new(), |text, (name, value)| text + &format!("{name:<12} {value}\n"));
