@@ -1,0 +1,194 @@
+//! Prints what compression does to three kinds of data: the space that they take, and the time of loading, reading and
+//! scanning them, compressed and not, in one run and by turns.
+//!
+//! `cargo run --release --example compression [MIB] [FOLDER]` loads so many MiB of each kind (256 by default) into
+//! databases in a new folder below `FOLDER` (the current one by default), which is removed at the end. The cache is a
+//! sixteenth of the data. Reads and scans are of a database that was opened anew.
+
+use std::time::Instant;
+
+use fastrand::Rng;
+use nofault::blocking::{Db, Table};
+use nofault::error::Result;
+use nofault::settings::{Compression, Settings};
+use nofault::{Batch, Durability};
+
+const ROUNDS: usize = 3;
+const GETS: usize = 20_000;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mib: usize = arguments.first().map_or(256, |mib| mib.parse().expect("the first argument is a number of MiB"));
+    let folder = arguments.get(1).map_or(".", String::as_str);
+    let folder = tempfile::tempdir_in(folder).expect("a folder that can be written to");
+    println!(
+        "{:8} {:6} {:>10} {:>10} {:>10} {:>8} {:>10} {:>10}",
+        "data", "codec", "file/user", "rewritten", "compacted", "load MB/s", "gets/s", "scan MB/s"
+    );
+    for (name, record) in [("json", json as Generator), ("events", event), ("logs", log_line)] {
+        for round in 0..ROUNDS {
+            for compression in [Compression::None, Compression::Fast] {
+                let path = folder.path().join(format!("{name}-{round}-{compression:?}"));
+                let row = measure(&path, compression, record, mib << 20)?;
+                println!(
+                    "{name:8} {:6} {:>10.3} {:>10} {:>10} {:>8.0} {:>10.0} {:>10.0}",
+                    format!("{compression:?}"),
+                    row.file,
+                    row.rewritten.map_or("-".into(), |share| format!("{share:.3}")),
+                    row.compacted.map_or("-".into(), |share| format!("{share:.3}")),
+                    row.load,
+                    row.gets,
+                    row.scan
+                );
+                std::fs::remove_dir_all(&path).expect("the database can be removed");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes the record of a number.
+type Generator = fn(&mut Rng, u64) -> String;
+
+/// One line of the output: bytes of blocks in use for a byte of keys and values after the load, after every key was
+/// rewritten once in random order, and after compaction; and speeds.
+struct Row {
+    file: f64,
+    rewritten: Option<f64>,
+    compacted: Option<f64>,
+    load: f64,
+    gets: f64,
+    scan: f64,
+}
+
+fn measure(path: &std::path::Path, compression: Compression, record: Generator, bytes: usize) -> Result<Row> {
+    let settings =
+        Settings { cache_bytes: (bytes / 16).max(8 << 20), log_bytes: 64 << 20, compression, ..Settings::default() };
+    let db = Db::create(path, &settings)?;
+    let table = db.create_table("t")?;
+    let (mut rng, mut made) = (Rng::with_seed(1), 0);
+    let mut records: Vec<(String, String)> = Vec::new();
+    while made < bytes {
+        let entry = (format!("{:016}", records.len() as u64), record(&mut rng, records.len() as u64));
+        made += entry.0.len() + entry.1.len();
+        records.push(entry);
+    }
+    let megabytes = made as f64 / 1e6;
+    let begun = Instant::now();
+    table.bulk_load(records.iter().map(|(key, value)| (key, value)))?;
+    let load = megabytes / begun.elapsed().as_secs_f64();
+    let file = used_bytes(&db)? / made as f64;
+    drop((table, db));
+    let db = Db::open(path, &settings)?;
+    let table = db.table("t")?;
+    let begun = Instant::now();
+    for _ in 0..GETS {
+        let (key, value) = &records[rng.usize(..records.len())];
+        assert_eq!(table.get(key)?.as_deref(), Some(value.as_bytes()));
+    }
+    let gets = GETS as f64 / begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let (mut range, mut scanned) = (table.range::<&[u8]>(..), 0);
+    while let Some((key, value)) = range.next_ref()? {
+        scanned += key.len() + value.len();
+    }
+    assert_eq!(scanned, made);
+    let scan = megabytes / begun.elapsed().as_secs_f64();
+    drop(range);
+    rng.shuffle(&mut records);
+    rewrite(&db, &table, &records)?;
+    let rewritten = Some(used_bytes(&db)? / made as f64);
+    db.compact(nofault::db::Pace::Full, |_| true)?;
+    let compacted = Some(used_bytes(&db)? / made as f64);
+    Ok(Row { file, rewritten, compacted, load, gets, scan })
+}
+
+fn rewrite(db: &Db, table: &Table, records: &[(String, String)]) -> Result<()> {
+    for part in records.chunks(1000) {
+        let mut batch = Batch::new();
+        for (key, value) in part {
+            batch.put(table, key, value.replace('7', "8"));
+        }
+        db.write(batch, Durability::Deferred)?;
+    }
+    Ok(())
+}
+
+/// Returns the bytes of the blocks that the current state needs.
+fn used_bytes(db: &Db) -> Result<f64> {
+    db.checkpoint()?;
+    db.checkpoint()?;
+    let pool = db.stats().pool;
+    Ok(((pool.blocks_used - pool.blocks_deferred) * db.page_bytes() as u64) as f64)
+}
+
+/// A record of a package index: names and lists that repeat, and a hash.
+fn json(rng: &mut Rng, number: u64) -> String {
+    let names = ["http", "json", "log", "async", "core", "macros", "derive", "parse", "time", "rand", "sync", "io"];
+    let name = format!("{}-{}", names[rng.usize(..names.len())], names[rng.usize(..names.len())]);
+    let dependencies: Vec<String> = (0..rng.usize(1..6))
+        .map(|_| {
+            let name = names[rng.usize(..names.len())];
+            format!(
+                r#"{{"name":"{name}","req":"^{}.{}","features":[],"optional":false,"default_features":true,"target":null,"kind":"normal"}}"#,
+                rng.u8(..3),
+                rng.u8(..20)
+            )
+        })
+        .collect();
+    format!(
+        r#"{{"name":"{name}","vers":"0.{}.{}","deps":[{}],"cksum":"{:016x}{:016x}","features":{{"default":["std"]}},"yanked":false,"id":{number}}}"#,
+        rng.u8(..30),
+        rng.u8(..9),
+        dependencies.join(","),
+        rng.u64(..),
+        rng.u64(..)
+    )
+}
+
+/// An event of an API: identifiers, addresses and prices that do not repeat, in fields that do.
+fn event(rng: &mut Rng, number: u64) -> String {
+    let kinds = ["order.created", "order.paid", "cart.updated", "session.started"];
+    format!(
+        r#"{{"id":"{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}","type":"{}","at":{},"user":{},"ip":"{}.{}.{}.{}","amount":{}.{:02},"currency":"EUR","session":"{:016x}","agent":"Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/{}.0"}}"#,
+        rng.u32(..),
+        rng.u16(..),
+        rng.u16(..4096),
+        rng.u16(0x8000..0xC000),
+        rng.u64(..1 << 48),
+        kinds[rng.usize(..kinds.len())],
+        1_700_000_000_000 + number * 37,
+        rng.u32(..5_000_000),
+        rng.u8(1..),
+        rng.u8(..),
+        rng.u8(..),
+        rng.u8(1..),
+        rng.u16(..900),
+        rng.u8(..100),
+        rng.u64(..),
+        rng.u8(90..130)
+    )
+}
+
+/// A line of a log of a service.
+fn log_line(rng: &mut Rng, number: u64) -> String {
+    let texts = [
+        "Received block blk_{} of size 67108864 from /10.251.{}",
+        "PacketResponder 1 for block blk_{} terminating at 10.251.{}",
+        "Verification succeeded for blk_{} on node 10.251.{}",
+        "connection from 10.0.0.1 refused: too many open requests for user {} in shard {}",
+    ];
+    let text = texts[rng.usize(..texts.len())].replacen("{}", &rng.u64(..1 << 62).to_string(), 1);
+    let text = text.replacen("{}", &format!("{}.{}", rng.u8(..), rng.u8(..)), 1);
+    let seconds = number / 40;
+    format!(
+        "2026-11-{:02} {:02}:{:02}:{:02},{:03} {} {} dfs.DataNode: {text}",
+        1 + seconds / 86_400 % 28,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+        rng.u16(..1000),
+        rng.u16(..3000),
+        ["INFO", "INFO", "INFO", "WARN"][rng.usize(..4)]
+    )
+}
