@@ -13,7 +13,6 @@ use std::io::{BufWriter, Read as _, Write};
 use std::ops::Bound;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -31,6 +30,7 @@ use self::transfer::{Dump, Load, table_or_new};
 use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments, TableCompression};
 use crate::input::{Input, failed};
 use crate::output::log;
+use crate::signals::Signals;
 
 /// Exit code of a command whose key is not in the table.
 const NOT_THERE: u8 = 1;
@@ -38,7 +38,8 @@ const NOT_THERE: u8 = 1;
 const DAMAGED: u8 = 6;
 
 /// Runs one command of `nofault db`.
-pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode> {
+    let cancel = &*signals.stop;
     match arguments.command {
         DbCommand::Create { path, table, page, stripe_over, compression, open } => {
             let mut settings = open.settings(&path);
@@ -88,7 +89,7 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
             set_compression(&open_db(&path, &open.settings(&path))?, &table, compression)
         }
         DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings(&path))?, &to, cancel),
-        DbCommand::Bench(arguments) => bench::run(&arguments, cancel),
+        DbCommand::Bench(arguments) => bench::run(&arguments, signals),
     }
 }
 

@@ -4,7 +4,6 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use nofault_lab::config::Config;
@@ -16,11 +15,13 @@ use nofault_lab::{compare, experiments, listing, machine, run, table};
 
 use crate::lab_args::{LabArguments, LabCommand, ResultArguments, RunArguments};
 use crate::output::{log, print, serde_text, width};
+use crate::signals::Signals;
 
 /// Runs one command of `nofault lab`, or a run of experiments.
-pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode> {
+    let cancel = &*signals.stop;
     match arguments.command {
-        None => measure_chosen(&arguments.run, cancel),
+        None => measure_chosen(&arguments.run, signals),
         Some(LabCommand::Trial) => {
             run::child::serve(std::io::stdin(), std::io::stdout(), cancel)?;
             Ok(ExitCode::SUCCESS)
@@ -61,13 +62,13 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
     }
 }
 
-fn measure_chosen(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+fn measure_chosen(arguments: &RunArguments, signals: &Signals) -> Result<ExitCode> {
     let config = arguments.config()?;
     if arguments.print_config {
         print(&config.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    measure(config, arguments.keep_data, &arguments.results, cancel)
+    measure(config, arguments.keep_data, &arguments.results, signals)
 }
 
 /// Runs a configuration, prints its summary and the paths of its result.
@@ -75,7 +76,7 @@ pub(crate) fn measure(
     config: Config,
     keep_data: bool,
     results: &ResultArguments,
-    cancel: &Arc<AtomicBool>,
+    signals: &Signals,
 ) -> Result<ExitCode> {
     let about_maps = experiments::are_about_maps(&config.experiments);
     let program = std::env::current_exe().context("find this program, to start trials with")?;
@@ -84,10 +85,10 @@ pub(crate) fn measure(
         out: results.out.clone(),
         keep_data,
         plan_only: results.plan,
-        launcher: Launcher::Child(program),
+        launcher: Launcher::Child { program, abandon: Arc::clone(&signals.hurry) },
     };
     let mut progress = Progress::new(show(results.quiet));
-    let result = match run::run(&options, &mut progress, cancel)? {
+    let result = match signals.never_exiting(|| run::run(&options, &mut progress, &signals.stop))? {
         RunOutcome::Measured(result) => result,
         RunOutcome::Planned(plan) => {
             print(&if results.json { serde_text(&plan)? } else { plan.text(usize::from(width())) })?;

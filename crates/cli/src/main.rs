@@ -1,5 +1,5 @@
 //! The `nofault` command: connects the command line with the libraries. Each command has a file of its own; this one
-//! parses, handles Ctrl-C and turns errors into exit codes.
+//! parses and turns errors into exit codes.
 
 mod db;
 mod db_args;
@@ -7,14 +7,15 @@ mod input;
 mod lab;
 mod lab_args;
 mod output;
+mod signals;
 mod verdict;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Parser, Subcommand};
 use nofault_lab::error::LabError;
+
+use signals::Signals;
 
 /// Measures the cost of paging a database with mmap on this machine; and has a storage engine that pages without it.
 #[derive(Debug, Parser)]
@@ -34,23 +35,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
-    let cancel = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&cancel);
-    let handler = ctrlc::set_handler(move || {
-        // The second Ctrl-C ends the process at once. Trials die with it, and the next start removes its stale
-        // resources.
-        if flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    });
-    if let Err(error) = handler {
-        output::log(&format!(
-            "nofault: Ctrl-C cannot be handled ({error}): files of an interrupted run are removed at the next start"
-        ));
-    }
+    let signals = Signals::handle();
     let result = match command {
-        Command::Lab(arguments) => lab::run(*arguments, &cancel),
-        Command::Db(arguments) => db::run(arguments, &cancel),
+        Command::Lab(arguments) => lab::run(*arguments, &signals),
+        Command::Db(arguments) => db::run(arguments, &signals),
     };
     match result {
         Ok(code) => code,

@@ -100,23 +100,27 @@ impl Running {
     }
 
     /// Passes each of the child's messages to `take`, until that returns a result. On `cancel` the child is asked once
-    /// to finish, and its remaining messages are still passed on. `if_killed` is added to the error when the child was
-    /// killed: the likely cause, and the remedy.
+    /// to finish, and its remaining messages are still passed on; once `abandon` is set as well, the child is killed at
+    /// once. `if_killed` is added to the error when the child was killed: the likely cause, and the remedy.
     ///
     /// # Errors
-    /// The error of `take`; `System` when the child ends or sends a line that is no message, and when it is still
+    /// The error of `take`; `Interrupted` for an abandoned child; `System` when the child ends or sends a line that is no message, and when it is still
     /// silent after `patience`.
     pub(crate) fn follow<M: DeserializeOwned, T>(
         mut self,
         if_killed: &str,
         patience: Option<Duration>,
         cancel: &AtomicBool,
+        abandon: &AtomicBool,
         take: &mut dyn FnMut(M) -> Option<Result<T>>,
     ) -> Result<T> {
         let (lines, complaints) = (self.lines(), self.complaints());
         let mut deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         let mut signalled = false;
         loop {
+            if cancel.load(Ordering::Relaxed) && abandon.load(Ordering::Relaxed) {
+                return Err(LabError::interrupted());
+            }
             if cancel.load(Ordering::Relaxed) && !std::mem::replace(&mut signalled, true) {
                 deadline = deadline.map(|_| Instant::now() + LAST_WORDS);
                 if let Some(pid) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
@@ -262,7 +266,7 @@ mod tests {
             sum += number;
             (number == 0).then_some(Ok(sum))
         };
-        child.follow("--more", patience, &AtomicBool::new(cancel), &mut add)
+        child.follow("--more", patience, &AtomicBool::new(cancel), &AtomicBool::new(false), &mut add)
     }
 
     #[test]
@@ -294,9 +298,22 @@ mod tests {
             cancel.store(true, Ordering::Relaxed);
             (number == 0).then_some(Ok(sum))
         };
-        assert_eq!(child.follow("--more", None, &cancel, &mut add), Ok(5));
+        assert_eq!(child.follow("--more", None, &cancel, &AtomicBool::new(false), &mut add), Ok(5));
         let error = follow(shell("exec sleep 1000"), Some(Duration::from_millis(1)), false).unwrap_err();
         assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    #[test]
+    fn a_child_that_ignores_the_signal_is_killed_at_the_second_one() {
+        let child = shell("trap '' INT; echo 1; exec sleep 1000");
+        let (cancel, abandon) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut stop = |_: u64| {
+            cancel.store(true, Ordering::Relaxed);
+            abandon.store(true, Ordering::Relaxed);
+            None::<Result<()>>
+        };
+        let error = child.follow("--more", None, &cancel, &abandon, &mut stop).unwrap_err();
+        assert_eq!(error.kind(), LabErrorKind::Interrupted);
     }
 
     #[test]

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use nofault_lab::config::{Config, ExperimentId, Preset};
@@ -13,6 +11,7 @@ use nofault_lab::experiments;
 use crate::db_args::BenchArguments;
 use crate::lab;
 use crate::output::print;
+use crate::signals::Signals;
 
 /// The command under which the lab has the experiment.
 const COMMAND: &str = "db bench";
@@ -20,7 +19,7 @@ const COMMAND: &str = "db bench";
 const FOLDER: &str = "nofault-lab";
 
 /// Runs the benchmark as a run of the lab, whose result is kept.
-pub(super) fn run(arguments: &BenchArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+pub(super) fn run(arguments: &BenchArguments, signals: &Signals) -> Result<ExitCode> {
     let Some((experiment, command)) = experiments::of_command(COMMAND) else {
         return Err(LabError::new(LabErrorKind::Unsupported, format!("no experiment has the command {COMMAND}")).into());
     };
@@ -29,7 +28,7 @@ pub(super) fn run(arguments: &BenchArguments, cancel: &Arc<AtomicBool>) -> Resul
         print(&parts.iter().fold(String::new(), |text, (name, what)| text + &format!("{name:<12} {what}\n")))?;
         return Ok(ExitCode::SUCCESS);
     }
-    lab::measure(config(arguments, experiment)?, false, &arguments.results, cancel)
+    lab::measure(config(arguments, experiment)?, false, &arguments.results, signals)
 }
 
 /// Makes the configuration of the run from the flags.

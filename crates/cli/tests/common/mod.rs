@@ -176,6 +176,15 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Sends the command the same signal again and again until it ends; returns as [`Self::end`].
+    pub(crate) fn end_under_signals(&mut self, name: &str) -> (Option<i32>, String) {
+        while self.child.try_wait().unwrap().is_none() {
+            self.signal(name);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.end()
+    }
+
     /// Waits for the end of the command; returns its exit code and everything that it wrote to standard error.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         while self.lines.read_line(&mut self.stderr).unwrap() > 0 {}

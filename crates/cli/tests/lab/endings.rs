@@ -29,6 +29,23 @@ fn a_run_that_cannot_remove_its_files_still_makes_its_report_and_prints_its_path
     assert!(fs::read_to_string(out.join("records.ndjson")).unwrap().contains("\"type\":\"end\""));
 }
 
+/// GNU `timeout` sends two signals at once; a supervisor may go on sending them.
+#[test]
+fn no_number_of_signals_keeps_a_run_from_removing_its_data() {
+    for name in ["TERM", "INT"] {
+        let lab = Lab::new();
+        let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
+        running.until("[1/");
+        let (code, stderr) = running.end_under_signals(name);
+        assert_eq!(code, Some(130), "{stderr}");
+        assert_eq!(lab.names().len(), 1, "no data, no lock, only the result: {:?}", lab.names());
+        let result = lab.only_result();
+        let records = fs::read_to_string(result.join("records.ndjson")).unwrap();
+        assert!(records.lines().last().unwrap().contains("\"complete\":false"), "{records}");
+        assert!(result.join("report.html").exists(), "{stderr}");
+    }
+}
+
 /// In a terminal Ctrl-C is a character; `script` provides the terminal.
 #[test]
 fn one_ctrl_c_ends_the_questions_of_a_verdict() {

@@ -7,6 +7,7 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -40,8 +41,14 @@ enum Message {
 /// How trials are executed.
 #[derive(Debug, Clone)]
 pub enum Launcher {
-    /// Each trial in a child process: the program at this path, called as `nofault lab trial`.
-    Child(PathBuf),
+    /// Each trial in a child process of its own.
+    Child {
+        /// The program, which is called as `nofault lab trial`.
+        program: PathBuf,
+        /// Set, beside the flag that stops the run, when the user will not wait for the result of the present trial:
+        /// its process is killed, and everything is cleaned up as always.
+        abandon: Arc<AtomicBool>,
+    },
     /// Trials in this process, without a memory limit. For tests.
     InProcess,
 }
@@ -62,11 +69,12 @@ impl Launcher {
     ) -> Result<Outcome> {
         match self {
             Self::InProcess => execute_here(spec, cgroup, cancel, on_tick),
-            Self::Child(program) => {
+            Self::Child { program, abandon } => {
                 let mut child = Running::start(Command::new(program).args(["lab", "trial"]).stderr(Stdio::piped()))?;
                 confine(child.0.id())?;
                 child.send(&Order { spec: spec.clone(), cgroup: cgroup.map(Path::to_path_buf) })?;
-                child.follow(&if_killed(spec), Some(patience(spec)), cancel, &mut |message| match message {
+                let (cause, patience) = (if_killed(spec), Some(patience(spec)));
+                child.follow(&cause, patience, cancel, abandon, &mut |message| match message {
                     Message::Tick(tick) => {
                         on_tick(&tick);
                         None
@@ -189,7 +197,7 @@ mod tests {
             Ok(())
         };
         // `xargs` waits for its input, with any arguments.
-        let launcher = Launcher::Child("xargs".into());
+        let launcher = Launcher::Child { program: "xargs".into(), abandon: Arc::default() };
         let ended = launcher.execute(&spec, None, &mut kill, &AtomicBool::new(false), &mut |_| ());
         ended.unwrap_err().to_string()
     }
