@@ -10,6 +10,8 @@ mod common;
 mod endings;
 #[path = "lab/flags.rs"]
 mod flags;
+#[path = "lab/rings.rs"]
+mod rings;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};

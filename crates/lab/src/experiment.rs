@@ -256,6 +256,8 @@ pub(crate) struct Available {
     pub(crate) memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
     pub(crate) root: bool,
+    /// The reason why this process can have no io_uring; `None` when it can.
+    pub(crate) no_ring: Option<String>,
 }
 
 impl Available {

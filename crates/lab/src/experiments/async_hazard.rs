@@ -186,6 +186,10 @@ fn plan(config: &Config, available: &Available) -> Plan {
             measured from --preset standard on, or with async.open_questions = true";
         plan.skips.push(Skip::new(ID, label, "", reason).because(SkipCause::LargerPreset));
     }
+    if let Some(reason) = &available.no_ring {
+        plan.trials.retain(|trial| spread_of(&trial.method).is_none_or(|(spread, _)| spread != Spread::Ring));
+        plan.skips.push(Skip::new(ID, label, "async-uring", reason));
+    }
     plan
 }
 

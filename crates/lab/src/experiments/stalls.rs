@@ -152,6 +152,10 @@ fn plan(config: &Config, available: &Available) -> Plan {
             plan.skips.push(skip(method, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
             continue;
         }
+        if let Some(reason) = available.no_ring.as_ref().filter(|_| method == "uring-direct") {
+            plan.skips.push(skip(method, reason.clone()));
+            continue;
+        }
         if method == "mmap-helpers" || probe::METHODS.contains(&method) {
             let trials = helpers
                 .iter()

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use nofault_io::uring::UringDisk;
+
 use super::show_limit;
 use crate::config::{Choice, Config, MemoryChoice};
 use crate::error::{LabError, LabErrorKind, Result};
@@ -119,6 +121,7 @@ impl RunResources {
                 ..Available::default()
             },
             ram_devices: Vec::new(),
+                no_ring: UringDisk::ring_refused().map(|refused| refused.to_string()),
             stores: Vec::new(),
             pool: None,
             dirs: vec![dir],
