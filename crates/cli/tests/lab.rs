@@ -228,7 +228,7 @@ fn a_verdict_in_a_terminal_asks_the_questions_that_no_flag_answers() {
 #[test]
 fn wrong_calls_are_refused_with_the_right_form() {
     let lab = Lab::new();
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["nothing"], "random, scan, async, access"),
         (&["--preset", "slow"], "possible values: quick, standard, paper"),
         (&["--size", "ten"], "as in 512M or 4GiB"),
@@ -238,6 +238,12 @@ fn wrong_calls_are_refused_with_the_right_form() {
         (&["access", "--seconds", "nan"], "more than zero"),
         (&["async", "async"], "named twice"),
         (&["--set", "random.block_byte=4096"], "random.block_byte"),
+        (
+            &["random", "--seconds", "1e18"],
+            "random.cell_s = 1000000000000000000: must be more than zero and at most 1000000 seconds",
+        ),
+        (&["engines", "--seconds", "1e300"], "at most 1000000 seconds"),
+        (&["access", "--seconds", "inf"], "at most 1000000 seconds"),
         (&["--set", "random.cell_s=-1"], "random.cell_s"),
         (&["--config", "/nowhere.toml"], "--print-config"),
     ];

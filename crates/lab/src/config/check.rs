@@ -11,6 +11,17 @@ pub(crate) fn positive(name: &str, values: &[f64]) -> Result<(), String> {
     }
 }
 
+/// Longest trial that makes sense, in seconds: eleven days. It keeps every sum of times within its type.
+const SECONDS_MAX: f64 = 1e6;
+
+/// Checks that each length of time is more than zero and at most eleven days.
+pub(crate) fn seconds(name: &str, values: &[f64]) -> Result<(), String> {
+    match values.iter().find(|value| !(**value > 0.0 && **value <= SECONDS_MAX)) {
+        Some(value) => Err(format!("{name} = {value}: must be more than zero and at most {SECONDS_MAX} seconds")),
+        None => Ok(()),
+    }
+}
+
 /// Checks that the list is not empty, and that each value is from 1 to `max`.
 pub(crate) fn counts(name: &str, values: &[u32], max: u32) -> Result<(), String> {
     match values.iter().find(|value| !(1..=max).contains(*value)) {

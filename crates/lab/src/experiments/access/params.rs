@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{counts, positive};
+use crate::config::check::{counts, positive, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, Preset};
 
@@ -60,7 +60,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("access.cell_s", &[self.cell_s])?;
+        seconds("access.cell_s", &[self.cell_s])?;
         counts("access.batches", &self.batches, 4096)?;
         counts("access.writes_per_sync", &[self.writes_per_sync], 1 << 20)?;
         positive("access.open_loop_shares", &self.open_loop_shares)

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{counts, positive};
+use crate::config::check::{counts, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, Preset};
 
@@ -92,7 +92,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("claims.cell_s", &[self.cell_s])?;
+        seconds("claims.cell_s", &[self.cell_s])?;
         let unit = |bytes: &&u64| !(bytes.is_power_of_two() && (4096..=8 << 20).contains(*bytes));
         if let Some(bytes) = self.unit_bytes.iter().find(unit) {
             return Err(format!("claims.unit_bytes = {bytes}: must be a power of two from 4096 to 8 MiB"));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ID;
 use super::works::WORKS;
-use crate::config::check::{at_least, positive};
+use crate::config::check::{at_least, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, GIB, MIB, Preset};
 use crate::format::bytes;
@@ -101,7 +101,7 @@ impl config::Params for Params {
             let known: Vec<&str> = names().collect();
             return Err(format!("engine.works: no work is called '{unknown}'; there are {}", known.join(", ")));
         }
-        positive("engine.cell_s (--seconds)", &[self.cell_s])?;
+        seconds("engine.cell_s (--seconds)", &[self.cell_s])?;
         at_least("engine.data_bytes (--size)", self.data_bytes, 64 << 10)?;
         at_least("engine.log_bytes (--log)", self.log_bytes, 64 << 10)?;
         at_least("engine.cache_bytes (--cache)", self.cache(), CACHE_BYTES_MIN)?;

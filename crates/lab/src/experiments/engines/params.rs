@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
+use crate::config::check::seconds;
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, GIB, MIB, Preset};
 use crate::format::bytes;
@@ -115,8 +116,8 @@ impl config::Params for Params {
                  engines.memory_bytes (--memory)"
             ));
         }
+        seconds("engines.cell_s", &[self.cell_s])?;
         let checks = [
-            (self.cell_s > 0.0 && self.cell_s.is_finite(), "cell_s must be more than zero"),
             ((1..=1000).contains(&self.repeats), "repeats must be 1 to 1000"),
             ((8 * MIB..=1 << 50).contains(&self.data_bytes), "data_bytes must be 8 MiB to 2^50"),
             ((MIB..=1 << 50).contains(&self.fit_data_bytes), "fit_data_bytes must be 1 MiB to 2^50"),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{at_least, positive};
+use crate::config::check::{at_least, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, MIB, Preset};
 
@@ -31,7 +31,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("errors.cell_s", &[self.cell_s])?;
+        seconds("errors.cell_s", &[self.cell_s])?;
         self.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096))
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{at_least, counts, positive};
+use crate::config::check::{at_least, counts, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, MIB, Preset};
 
@@ -100,7 +100,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("eviction.cell_s", &[self.cell_s, self.part_s])?;
+        seconds("eviction.cell_s", &[self.cell_s, self.part_s])?;
         counts("eviction.threads", &self.threads, 4096)?;
         counts("eviction.scan_threads", &[self.scan_threads], 4096)?;
         at_least("eviction.cgroup_bytes", self.cgroup_bytes, 32 * MIB)?;

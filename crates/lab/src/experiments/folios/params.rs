@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{at_least, positive};
+use crate::config::check::{at_least, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, MIB, Preset};
 
@@ -37,7 +37,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("folios.cell_s", &[self.cell_s])?;
+        seconds("folios.cell_s", &[self.cell_s])?;
         at_least("folios.file_bytes", self.file_bytes, 4 * MIB)?;
         if !self.file_bytes.is_power_of_two() {
             return Err(format!("folios.file_bytes = {}: must be a power of two", self.file_bytes));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{block, counts, positive};
+use crate::config::check::{block, counts, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, Preset};
 
@@ -78,7 +78,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("random.cell_s", &[self.cell_s, self.ram_cell_s])?;
+        seconds("random.cell_s", &[self.cell_s, self.ram_cell_s])?;
         counts("random.threads", &self.threads, 4096)?;
         counts("random.ram_threads", &self.ram_threads, 4096)?;
         counts("random.depths", &self.depths, 4096)?;

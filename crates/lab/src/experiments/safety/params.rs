@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::positive;
+use crate::config::check::seconds;
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, MIB, Preset};
 
@@ -39,7 +39,7 @@ impl config::Params for Params {
             let fine = (least..=most).contains(&value);
             if fine { Ok(()) } else { Err(format!("safety.{name} = {value}: must be {least} to {most}")) }
         };
-        positive("safety.cell_s", &[self.cell_s])?;
+        seconds("safety.cell_s", &[self.cell_s])?;
         if self.writers.is_empty() {
             return Err("safety.writers: at least one is needed".into());
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{at_least, block, counts, positive};
+use crate::config::check::{at_least, block, counts, seconds};
 use crate::config::flags::{self, Flag, Heading, Kind, Reach, Use};
 use crate::config::{self, ExperimentId, MIB, Preset};
 
@@ -75,7 +75,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("scan.cell_s", &[self.cell_s])?;
+        seconds("scan.cell_s", &[self.cell_s])?;
         counts("scan.map_threads", &self.map_threads, 4096)?;
         counts("scan.depths", &self.depths, 4096)?;
         block("scan.block_bytes", self.block_bytes)?;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{at_least, counts, positive};
+use crate::config::check::{at_least, counts, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, MIB, Preset};
 
@@ -42,7 +42,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("stalls.cell_s", &[self.cell_s])?;
+        seconds("stalls.cell_s", &[self.cell_s])?;
         counts("stalls.ahead", &[self.ahead], 4096)?;
         counts("stalls.helpers", &self.helpers, 1024)?;
         at_least("stalls.scan_bytes", self.scan_bytes, MIB)

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ID;
-use crate::config::check::{at_least, counts, positive};
+use crate::config::check::{at_least, counts, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, MIB, Preset};
 
@@ -66,7 +66,7 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        positive("translate.cell_s", &[self.cell_s])?;
+        seconds("translate.cell_s", &[self.cell_s])?;
         counts("translate.threads", &self.threads, 4096)?;
         let sizes = &self.working_set_bytes;
         sizes.iter().try_for_each(|bytes| at_least("translate.working_set_bytes", *bytes, 1 << 16))
