@@ -274,7 +274,7 @@ fn end_of_pipe(result: Result<ExitCode>) -> Result<ExitCode> {
 }
 
 fn print(text: &str) -> Result<()> {
-    let written = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
+    let written = writeln!(std::io::stdout().lock(), "{}", format::harmless(text.trim_end()));
     end_of_pipe(written.context("write to standard output").map(|()| ExitCode::SUCCESS)).map(drop)
 }
 

@@ -10,6 +10,8 @@ mod common;
 mod endings;
 #[path = "lab/flags.rs"]
 mod flags;
+#[path = "lab/foreign.rs"]
+mod foreign;
 #[path = "lab/rings.rs"]
 mod rings;
 

@@ -1,6 +1,8 @@
 //! Numbers as people read them: three significant digits, a unit, a prefix. The same in the terminal, the findings and
 //! the report.
 
+use std::borrow::Cow;
+
 /// The quantity that a number measures; decides its prefix and unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
@@ -47,6 +49,27 @@ impl Unit {
         let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
         format!("{number}{rest}")
     }
+}
+
+/// Returns a text in which no character can act on a terminal: control characters other than line breaks, and characters
+/// that change the direction of writing, stand as `\u001b`, the form in which JSON has them. Records come from files
+/// that others may have written.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| {
+        c != '\n' && c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match acts(c) {
+            true => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => safe.push(c),
+        }
+    }
+    Cow::Owned(safe)
 }
 
 /// Formats a number with three significant digits and no exponent: `0.0412`, `1.20`, `37.5`, `412`.
@@ -155,6 +178,13 @@ pub fn date(unix_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_character_of_a_text_acts_on_a_terminal() {
+        assert_eq!(harmless("µs – plain\ntwo lines"), "µs – plain\ntwo lines");
+        assert_eq!(harmless("\u{1b}[2J\r\t\u{7}\u{9b}1m\u{7f}"), "\\u001b[2J\\u000d\\u0009\\u0007\\u009b1m\\u007f");
+        assert_eq!(harmless("\u{202e}txt"), "\\u202etxt");
+    }
 
     #[test]
     fn numbers_keep_three_digits_and_take_their_prefix() {

@@ -181,7 +181,7 @@ fn width() -> usize {
 /// Prints a line on standard error. An error is ignored, because the reader of the stream may have ended (`2>&1 |
 /// head`), and the run continues.
 fn put(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", format::harmless(line));
 }
 
 fn milliseconds(duration: Duration) -> u64 {
