@@ -176,6 +176,10 @@ pub(crate) struct RunArguments {
     /// Read devices without the lab's marker too (they are never written; their content cannot be verified).
     #[arg(long, help_heading = "Where")]
     unmarked_devices: bool,
+    /// Allow a ballast where no memory cgroup can be made: nearly all memory of the machine is held while trials run,
+    /// and other programs may stall or be killed.
+    #[arg(long, help_heading = "How")]
+    memory_ballast: bool,
     /// Seed of the data's content, and of the order of the reads.
     #[arg(long, help_heading = "What to measure")]
     seed: Option<u64>,
@@ -241,6 +245,7 @@ impl RunArguments {
         self.workload.replace_answers(&mut config.workload);
         set(&mut config.workload.threads, self.workload_threads);
         config.unmarked_devices |= self.unmarked_devices;
+        config.memory_ballast |= self.memory_ballast;
         let config = config.with_flags(&self.flags.given, &self.assignments)?;
         config.validate()?;
         Ok(config)

@@ -40,6 +40,9 @@ pub struct Config {
     pub memory_bytes: u64,
     /// How memory is limited; `auto` takes the best that the rights allow.
     pub memory_method: MemoryChoice,
+    /// Whether `auto` may take nearly all memory of the machine for a ballast while trials run.
+    #[serde(default)]
+    pub memory_ballast: bool,
     /// Whether to make a RAM-backed block device (zram; root).
     pub ram_device: Choice,
     /// Size of the data on the RAM-backed device.
@@ -97,7 +100,8 @@ pub enum Choice {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryChoice {
-    /// The best that the rights allow: cgroup, else ballast, else a file larger than RAM.
+    /// The best that the rights allow: cgroup, else ballast where [`Config::memory_ballast`] permits it, else a file
+    /// larger than RAM.
     #[default]
     Auto,
     /// A memory cgroup (version 2 or 1) limits the memory of each trial.

@@ -430,7 +430,7 @@ fn show_limit(limit: &MemoryLimit) -> String {
         MemoryMethod::None => "not limited: no trial needs a limit".into(),
         MemoryMethod::CgroupV2 => format!("{bytes} by a memory cgroup (version 2)"),
         MemoryMethod::CgroupV1 => format!("{bytes} by a memory cgroup (version 1)"),
-        MemoryMethod::Ballast => format!("{bytes} left to all processes by ballast"),
+        MemoryMethod::Ballast => format!("{bytes} left to all processes: a ballast holds the rest while trials run"),
         MemoryMethod::LargeFile => "all of RAM, with data larger than it".into(),
     }
 }

@@ -36,6 +36,7 @@ impl Config {
             data_bytes: 4 * GIB,
             memory_bytes: 256 * MIB,
             memory_method: MemoryChoice::Auto,
+            memory_ballast: false,
             ram_device: Choice::Auto,
             ram_data_bytes: GIB,
             ram_memory_bytes: 128 * MIB,

@@ -38,6 +38,8 @@ pub struct Plan {
 pub struct Requirement {
     /// The means of limiting memory that the user chose, or automatic choice.
     pub choice: MemoryChoice,
+    /// Whether the automatic choice may be a ballast, which takes nearly all memory of the machine.
+    pub ballast_allowed: bool,
     /// Bytes of memory that page cache and processes may use together.
     pub memory_bytes: u64,
     /// Bytes of the data that must not fit into that memory.
@@ -113,7 +115,7 @@ fn decide(required: &Requirement, facts: &Facts) -> Result<Plan> {
     for mean in means {
         let (name, answer) = match mean {
             MemoryChoice::Auto | MemoryChoice::Cgroup => ("a memory cgroup", by_cgroup(required, facts)),
-            MemoryChoice::Ballast => ("ballast", by_ballast(required, facts)),
+            MemoryChoice::Ballast => ("ballast", allowed_ballast(required, facts)),
             MemoryChoice::LargeFile => ("data larger than RAM", by_large_file(required, facts)),
         };
         match answer {
@@ -132,6 +134,20 @@ fn by_cgroup(required: &Requirement, facts: &Facts) -> Result<Plan> {
     check_available(required.memory_bytes, facts)?;
     let limit = MemoryLimit { method: facts.cgroup.clone()?, bytes: required.memory_bytes };
     Ok(Plan { limit, data_bytes: required.data_bytes, notes: Vec::new() })
+}
+
+/// Plans a limit by ballast where the user has named or allowed it: one that nobody expects would stop everything else
+/// on the machine.
+fn allowed_ballast(required: &Requirement, facts: &Facts) -> Result<Plan> {
+    let plan = by_ballast(required, facts)?;
+    if required.choice == MemoryChoice::Ballast || required.ballast_allowed {
+        return Ok(plan);
+    }
+    let held = human_bytes(facts.available_bytes.saturating_sub(plan.limit.bytes));
+    let message = format!(
+        "it would hold {held}, nearly all memory of this machine, while trials run; allow that with --memory-ballast"
+    );
+    Err(LabError::new(LabErrorKind::NoPermission, message))
 }
 
 /// Plans a limit by ballast, locked where that is allowed. Without swap the kernel cannot evict anonymous memory, so

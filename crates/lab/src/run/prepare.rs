@@ -32,6 +32,10 @@ const READING_BYTES_PER_S: f64 = 2e9;
 /// for them either.
 const READ_THROUGH_BYTES_MAX: u64 = 64 << 30;
 
+/// Reason for skipping reclaim by kswapd where the user has not allowed a ballast.
+const NO_BALLAST: &str =
+    "a ballast would hold nearly all memory of this machine while trials run; allow that with --memory-ballast";
+
 /// Bytes on the disk that are planned for the logs of a store.
 const STORE_LOGS_BYTES: u64 = 512 << 20;
 
@@ -117,11 +121,11 @@ impl RunResources {
                 fio: fio_version(config)?,
                 memory_available_bytes: system::meminfo_bytes("MemAvailable"),
                 root: system::is_root(),
+                no_ring: UringDisk::ring_refused().map(|refused| refused.to_string()),
                 folder: dir.path().to_path_buf(),
                 ..Available::default()
             },
             ram_devices: Vec::new(),
-                no_ring: UringDisk::ring_refused().map(|refused| refused.to_string()),
             stores: Vec::new(),
             pool: None,
             dirs: vec![dir],
@@ -144,7 +148,7 @@ impl RunResources {
         prepared.plan_pool(config, &needs);
         prepared.plan_ram(config, needs.iter().map(|(_, needs)| needs.ram_devices).max().unwrap_or(0))?;
         for reclaim in needs.iter().filter_map(|(_, needs)| needs.reclaim.as_ref()) {
-            prepared.plan_reclaim(reclaim);
+            prepared.plan_reclaim(config, reclaim);
         }
         for (path, label) in config.devices.iter().zip(device_labels(&config.devices)) {
             let target = device::target(path, config.unmarked_devices)?;
@@ -162,6 +166,7 @@ impl RunResources {
         };
         let required = Requirement {
             choice: config.memory_method,
+            ballast_allowed: config.memory_ballast,
             memory_bytes: config.memory_bytes,
             data_bytes: config.data_bytes,
             data_bytes_max: room,
@@ -207,15 +212,21 @@ impl RunResources {
 
     /// Looks up whether each kind of reclaim (by a cgroup, by kswapd) is available on the file and on a RAM-backed
     /// device, and why not.
-    fn plan_reclaim(&mut self, bytes: &ReclaimBytes) {
+    fn plan_reclaim(&mut self, config: &Config, bytes: &ReclaimBytes) {
+        // The user who may do anything with the machine has chosen the experiment, whose plan names the ballast.
+        let may_fill = self.available.root || config.memory_ballast || config.memory_method == MemoryChoice::Ballast;
         let targets = [(true, self.ram_wanted.data_bytes), (false, self.available.file.data_bytes)];
         for (on_ram, data_bytes) in targets.into_iter().filter(|(_, data_bytes)| *data_bytes > 0) {
-            for (by, choice, memory_bytes) in [
-                ("cgroup", MemoryChoice::Cgroup, Ok(bytes.cgroup)),
-                ("kswapd", MemoryChoice::Ballast, bytes.kswapd.clone()),
-            ] {
+            let by_kswapd = match may_fill {
+                true => bytes.kswapd.clone(),
+                false => Err(NO_BALLAST.to_owned()),
+            };
+            for (by, choice, memory_bytes) in
+                [("cgroup", MemoryChoice::Cgroup, Ok(bytes.cgroup)), ("kswapd", MemoryChoice::Ballast, by_kswapd)]
+            {
                 let limit = memory_bytes.and_then(|memory_bytes| {
-                    let required = Requirement { choice, memory_bytes, data_bytes, data_bytes_max: 0 };
+                    let required =
+                        Requirement { choice, ballast_allowed: may_fill, memory_bytes, data_bytes, data_bytes_max: 0 };
                     memory::choose(&required).map(|plan| plan.limit).map_err(|error| error.to_string())
                 });
                 self.available.reclaim.push(Reclaim { by, on_ram, limit });
@@ -242,6 +253,7 @@ impl RunResources {
     fn plan_stores(&mut self, config: &Config, experiment: ExperimentId, stores: &Stores) -> Result<()> {
         let required = Requirement {
             choice: config.memory_method,
+            ballast_allowed: config.memory_ballast,
             memory_bytes: stores.memory_bytes,
             data_bytes: stores.data_bytes,
             data_bytes_max: 0,
@@ -284,6 +296,7 @@ impl RunResources {
         }
         let required = Requirement {
             choice: config.memory_method,
+            ballast_allowed: config.memory_ballast,
             memory_bytes: config.ram_memory_bytes,
             data_bytes: config.ram_data_bytes,
             data_bytes_max: 0,

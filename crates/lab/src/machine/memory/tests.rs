@@ -72,7 +72,7 @@ fn plain_user() -> Facts {
 }
 
 fn required(choice: MemoryChoice) -> Requirement {
-    Requirement { choice, memory_bytes: GIB, data_bytes: 4 * GIB, data_bytes_max: 4 * GIB }
+    Requirement { choice, ballast_allowed: true, memory_bytes: GIB, data_bytes: 4 * GIB, data_bytes_max: 4 * GIB }
 }
 
 #[test]
@@ -84,6 +84,21 @@ fn a_cgroup_comes_first_then_locked_ballast() {
     let plan = with(Facts { lock_bytes_max: u64::MAX, ..plain_user() });
     assert_eq!(plan.limit, limit(MemoryMethod::Ballast));
     assert!(plan.notes[0].contains("no group may be made") && plan.notes.len() == 1, "{:?}", plan.notes);
+}
+
+#[test]
+fn nearly_all_memory_is_taken_only_where_the_user_allows_it() {
+    let careful = Requirement { ballast_allowed: false, ..required(MemoryChoice::Auto) };
+    let able = Facts { lock_bytes_max: u64::MAX, ..plain_user() };
+    let error = decide(&careful, &able).unwrap_err().to_string();
+    assert!(error.contains("it would hold 11 GiB") && error.contains("--memory-ballast"), "{error}");
+    let named = Requirement { ballast_allowed: false, ..required(MemoryChoice::Ballast) };
+    assert_eq!(decide(&named, &able).unwrap().limit.method, MemoryMethod::Ballast);
+    // A cgroup needs no permission, and data larger than memory takes none.
+    let group = Facts { cgroup: Ok(MemoryMethod::CgroupV2), ..able.clone() };
+    assert_eq!(decide(&careful, &group).unwrap().limit.method, MemoryMethod::CgroupV2);
+    let large = Requirement { data_bytes: 17 * GIB, ..careful };
+    assert_eq!(decide(&large, &able).unwrap().limit.method, MemoryMethod::LargeFile);
 }
 
 #[test]
@@ -138,7 +153,8 @@ fn this_machine_gets_a_plan_or_a_reason() {
 fn impossible_requirements_are_refused_with_the_next_step() {
     let total = total_bytes();
     let refuse = |choice, memory_bytes, data_bytes| {
-        let required = Requirement { choice, memory_bytes, data_bytes, data_bytes_max: data_bytes };
+        let required =
+            Requirement { choice, ballast_allowed: true, memory_bytes, data_bytes, data_bytes_max: data_bytes };
         choose(&required).unwrap_err().to_string()
     };
     assert!(refuse(MemoryChoice::Auto, 64 * MIB, 64 * MIB).contains("more data or less memory"));
