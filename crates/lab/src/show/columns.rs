@@ -1,10 +1,11 @@
 //! The columns of the terminal's tables. Rows are methods at their best setting; columns that do not fit are left out
-//! from the right, as a wrapped row is harder to read than a missing figure.
+//! from the right, as a wrapped row is harder to read than a missing figure, and are named below the table.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::format::{Unit, digits};
 use crate::judge::best;
+use crate::progress::wrapped;
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, target_title};
 
@@ -73,9 +74,15 @@ impl Sheet {
         Self { below, ..self }
     }
 
-    /// Formats the table in at most `width` columns, followed by an empty line.
+    /// Formats the table in at most `width` columns, followed by the names of the columns that do not fit and by an
+    /// empty line.
     pub(crate) fn text(self, width: usize) -> String {
-        format!("{}\n{}\n", drawn(self.columns, width), self.below)
+        let (columns, left_out) = fitting(self.columns, width);
+        let named = match left_out.as_slice() {
+            [] => String::new(),
+            names => wrapped(" not shown for lack of width: ", &names.join(", "), width).join("\n") + "\n",
+        };
+        format!("{}\n{named}{}\n", drawn(&columns, width), self.below)
     }
 }
 
@@ -191,8 +198,8 @@ fn short(ratio: f64) -> String {
     }
 }
 
-/// Draws the table with as many columns as fit.
-fn drawn(columns: Vec<Column>, width: usize) -> Table {
+/// Returns the columns that have a figure and fit in `width`, and the headers of those that do not fit.
+fn fitting(columns: Vec<Column>, width: usize) -> (Vec<Column>, Vec<String>) {
     let told = |column: &Column| column.cells.iter().any(|text| text.chars().any(|c| c != '1'));
     let mut columns: Vec<Column> = columns
         .into_iter()
@@ -200,9 +207,15 @@ fn drawn(columns: Vec<Column>, width: usize) -> Table {
         .filter(|(at, column)| *at < 2 || told(column))
         .map(|(_, column)| column)
         .collect();
+    let mut left_out = Vec::new();
     while columns.len() > 3 && columns.iter().map(|column| column.width() + 2).sum::<usize>() > width {
-        columns.pop();
+        left_out.extend(columns.pop().map(|column| column.header));
     }
+    left_out.reverse();
+    (columns, left_out)
+}
+
+fn drawn(columns: &[Column], width: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(u16::try_from(width).unwrap_or(u16::MAX));
