@@ -185,9 +185,6 @@ pub(crate) struct RunArguments {
     seed: Option<u64>,
     #[command(flatten)]
     workload: WorkloadFlags,
-    /// Threads that use your database at the same time. The flags of this group change only the verdict.
-    #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    workload_threads: Option<u32>,
     /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) print_config: bool,
@@ -243,7 +240,6 @@ impl RunArguments {
         set(&mut config.dir, self.dir.clone());
         set(&mut config.seed, self.seed);
         self.workload.replace_answers(&mut config.workload);
-        set(&mut config.workload.threads, self.workload_threads);
         config.unmarked_devices |= self.unmarked_devices;
         config.memory_ballast |= self.memory_ballast;
         let config = config.with_flags(&self.flags.given, &self.assignments)?;

@@ -31,6 +31,9 @@ pub(crate) struct WorkloadFlags {
     /// Several changes must happen together or not at all, and survive a crash.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     needs_transactions: Option<bool>,
+    /// Threads that use your database at the same time. The flags of this group change only the verdict.
+    #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    workload_threads: Option<u32>,
 }
 
 impl WorkloadFlags {
@@ -47,6 +50,7 @@ impl WorkloadFlags {
                 *stated = answer.into();
             }
         }
+        workload.threads = self.workload_threads.unwrap_or(workload.threads);
     }
 }
 
@@ -57,9 +61,6 @@ pub(crate) struct VerdictArguments {
     result: Option<PathBuf>,
     #[command(flatten)]
     stated: WorkloadFlags,
-    /// Threads that use your database at the same time.
-    #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    threads: Option<u32>,
     /// Ask no questions; where no flag gives an answer, the verdict assumes one and names it.
     #[arg(long)]
     no_questions: bool,
@@ -78,7 +79,6 @@ pub(crate) fn verdict(arguments: &VerdictArguments, cancel: &AtomicBool) -> Resu
     // The run's own answers hold unless a flag overrides them.
     let mut stated = records.run.config.workload;
     arguments.stated.replace_answers(&mut stated);
-    stated.threads = arguments.threads.unwrap_or(stated.threads);
     let mut workload = Workload::from(stated);
     let in_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if in_terminal && !arguments.no_questions && !arguments.json {

@@ -71,7 +71,7 @@ fn a_verdict_names_answers_assumptions_and_unmeasured_rules() {
     assert_eq!(lab.run(&[]).code, 0);
     let result = lab.only_result();
     let judged = |arguments: &[&str]| outcome(lab.command(&["verdict"]).arg(&result).args(arguments));
-    let words = judged(&["--threads", "3", "--needs-transactions", "--latency-matters=false"]);
+    let words = judged(&["--workload-threads", "3", "--needs-transactions", "--latency-matters=false"]);
     assert_eq!(words.code, 0, "{}", words.stderr);
     for part in [
         "You said: in transactions, slow answers do not matter, 3 threads.",
@@ -84,7 +84,7 @@ fn a_verdict_names_answers_assumptions_and_unmeasured_rules() {
         serde_json::from_str(&judged(&["--json", "--read-only", "--fits-in-memory"]).stdout).unwrap();
     assert_eq!(json["advice"], "no_answer", "the tiny run measured only async: {json}");
     assert_eq!(json["said"]["read_only"], true);
-    assert_eq!(judged(&["--threads", "0"]).code, 2);
+    assert_eq!(judged(&["--workload-threads", "0"]).code, 2);
 
     // The description of the workload given to a run is used by its own verdict and report, and is the default of later
     // verdicts.
@@ -95,7 +95,7 @@ fn a_verdict_names_answers_assumptions_and_unmeasured_rules() {
     let folder = lab.results().pop().unwrap();
     let page = fs::read_to_string(folder.join("report.html")).unwrap();
     assert!(page.contains(&format!("Said of the workload: {about}.")));
-    let again = outcome(lab.command(&["verdict"]).arg(&folder).args(["--no-questions", "--threads", "2"]));
+    let again = outcome(lab.command(&["verdict"]).arg(&folder).args(["--no-questions", "--workload-threads", "2"]));
     assert!(again.stdout.contains("You said: larger than memory, only read, 2 threads."), "{}", again.stdout);
     refused(&lab, &["verdict", "/nowhere"], 2);
 }
