@@ -34,12 +34,12 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
             nofault_lab::experiments::safety::killed::serve(std::io::stdin(), std::io::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
-        Some(LabCommand::Report { result, out: _, json: _, figure: Some(figure), svg: Some(svg) }) => {
+        Some(LabCommand::Report { result, figure: Some(figure), svg: Some(svg), .. }) => {
             run::write_picture(&run::read(&result)?, &figure, &svg)?;
             log(&format!("figure: {}", svg.display()));
             Ok(ExitCode::SUCCESS)
         }
-        Some(LabCommand::Report { result, out, json, .. }) => remake_report(&result, out, json),
+        Some(LabCommand::Report { result, out, json, verbose, .. }) => remake_report(&result, out, json, verbose),
         Some(LabCommand::Compare { before, after, threshold, json }) => {
             compare_results(&before, &after, threshold, json)
         }
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::PrepareDevice { device, erase, size }) => {
-            let mut progress = Progress::new(show(false));
+            let mut progress = Progress::new(show(false), true);
             run::prepare_device(&device, &erase, size, &mut progress, cancel)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -87,7 +87,7 @@ pub(crate) fn measure(
         plan_only: results.plan,
         launcher: Launcher::Child { program, abandon: Arc::clone(&signals.hurry) },
     };
-    let mut progress = Progress::new(show(results.quiet));
+    let mut progress = Progress::new(show(results.quiet), results.verbose);
     let result = match signals.never_exiting(|| run::run(&options, &mut progress, &signals.stop))? {
         RunOutcome::Measured(result) => result,
         RunOutcome::Planned(plan) => {
@@ -95,7 +95,7 @@ pub(crate) fn measure(
             return Ok(ExitCode::SUCCESS);
         }
     };
-    print_summary(&result.records, results.json)?;
+    print_summary(&result.records, results.json, results.verbose)?;
     log(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
     let report = result.folder.join(run::REPORT_NAME);
     if report.exists() {
@@ -110,17 +110,21 @@ pub(crate) fn measure(
     }
 }
 
-fn remake_report(result: &Path, out: Option<PathBuf>, json: bool) -> Result<ExitCode> {
+fn remake_report(result: &Path, out: Option<PathBuf>, json: bool, verbose: bool) -> Result<ExitCode> {
     let records = run::read(result)?;
     let out = out.unwrap_or_else(|| records.path.with_file_name(run::REPORT_NAME));
     run::write_report(&records, &out)?;
-    print_summary(&records, json)?;
+    print_summary(&records, json, verbose)?;
     log(&format!("report: {}", out.display()));
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_summary(records: &RecordFile, json: bool) -> Result<()> {
-    print(&if json { table::summary_json(records)? } else { table::summary_table(records, width()) })
+fn print_summary(records: &RecordFile, json: bool, verbose: bool) -> Result<()> {
+    print(&match (json, verbose) {
+        (true, _) => table::summary_json(records)?,
+        (false, true) => table::summary_table(records, width()),
+        (false, false) => table::brief(records, width()),
+    })
 }
 
 fn compare_results(before: &Path, after: &Path, threshold: f64, json: bool) -> Result<ExitCode> {

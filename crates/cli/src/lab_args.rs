@@ -85,6 +85,9 @@ pub(crate) enum LabCommand {
         /// Print the summary as JSON instead of tables.
         #[arg(long)]
         json: bool,
+        /// Print the tables of all experiments, all findings and warnings.
+        #[arg(long, short)]
+        verbose: bool,
         /// Id of the figure for --svg: experiment and title, as in `random/rate-file`. With an unknown id, the ids of
         /// the result are listed.
         #[arg(long, value_name = "ID", requires = "svg", conflicts_with_all = ["out", "json"])]
@@ -205,6 +208,9 @@ pub(crate) struct ResultArguments {
     /// Print the summary, or the plan, as JSON.
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
+    /// Print every trial and note, the tables of all experiments, all findings and warnings.
+    #[arg(long, short, help_heading = "Results", conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
     /// Print no progress on standard error.
     #[arg(long, short, help_heading = "Results")]
     pub(crate) quiet: bool,

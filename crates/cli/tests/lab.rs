@@ -33,7 +33,7 @@ fn refused(lab: &Lab, arguments: &[&str], code: i32) -> String {
 #[test]
 fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
     let lab = Lab::new();
-    let outcome = lab.run(&["--json"]);
+    let outcome = lab.run(&["--json", "--verbose"]);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
     let summary: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("standard output is JSON alone");
     assert!(summary.is_object(), "{summary}");
@@ -427,7 +427,7 @@ fn damaged_records_are_named_by_line() {
 #[test]
 fn ctrl_c_keeps_the_results_so_far() {
     let lab = Lab::new();
-    let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
+    let mut running = Running::start(lab.command_in_dir(&["--verbose", "--config", lab.endless().to_str().unwrap()]));
     running.until("[1/");
     running.signal("INT");
     let (code, stderr) = running.end();
@@ -446,7 +446,7 @@ fn files_of_a_killed_lab_are_removed_by_the_next_start() {
     let lab = Lab::new();
     let endless = lab.endless();
     // With a memory cgroup and a device of RAM where they are available; without rights only the files can be left.
-    let mut arguments = vec!["--config", endless.to_str().unwrap()];
+    let mut arguments = vec!["--verbose", "--config", endless.to_str().unwrap()];
     if is_root() {
         arguments.extend(["access", "--seconds", "0.2", "--repeats", "1000", "--ram-device", "auto"]);
     } else {
@@ -483,7 +483,7 @@ fn files_of_a_killed_lab_are_removed_by_the_next_start() {
 #[test]
 fn a_second_lab_in_the_folder_is_refused_with_the_process_id_of_the_first() {
     let lab = Lab::new();
-    let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
+    let mut running = Running::start(lab.command_in_dir(&["--verbose", "--config", lab.endless().to_str().unwrap()]));
     running.until("[1/");
     let stderr = refused(&lab, &[], 5);
     assert!(stderr.contains(&format!("process {}", running.id())), "{stderr}");

@@ -17,9 +17,9 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     all
 }
 
-/// Selects the key figures for the head of the report: at most five, at most two from one experiment. Within an
-/// experiment, conclusive ones come before inconclusive ones.
-pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
+/// Selects at most `most` key figures, for the head of a summary: at most two from one experiment. Within an experiment,
+/// conclusive ones come before inconclusive ones.
+pub fn key_figures(findings: &[Finding], most: usize) -> Vec<(&Finding, &KeyFigure)> {
     let rank = |finding: &Finding| {
         finding.experiment.and_then(experiments::find).map_or(u32::MAX, |experiment| experiment.description().rank)
     };
@@ -32,7 +32,7 @@ pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
         for (finding, figure) in &keyed {
             let same = chosen.iter().filter(|(other, _)| other.experiment == finding.experiment).count();
             let known = chosen.iter().any(|(other, _)| std::ptr::eq(*other, *finding));
-            if chosen.len() < 5 && same < per_experiment && !known {
+            if chosen.len() < most && same < per_experiment && !known {
                 chosen.push((finding, figure));
             }
         }

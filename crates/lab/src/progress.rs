@@ -1,5 +1,6 @@
-//! The display of a run in progress: bars with an ETA on a terminal, plain lines elsewhere, nothing when silenced. All
-//! of it goes to standard error, so that standard output stays clean for tables and JSON.
+//! The display of a run in progress: a bar with an ETA on a terminal, a few lines elsewhere, nothing when silenced; a line
+//! for each event where the user asks for details. All of it goes to standard error, so that standard output stays clean
+//! for tables and JSON.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::record::{CacheState, Tick, Trial, TrialSpec};
 pub enum Show {
     /// Progress bars that are redrawn in place.
     Bars,
-    /// One line for each event, for logs and pipes.
+    /// Lines, for logs and pipes.
     Lines,
     /// No output.
     Nothing,
@@ -24,25 +25,34 @@ pub enum Show {
 #[derive(Debug)]
 pub struct Progress {
     show: Show,
+    /// Whether each event has a line that stays.
+    verbose: bool,
     bar: ProgressBar,
     planned: Duration,
     behind: Duration,
     /// Number of the current trial and of all trials: `[3/28]`.
     place: String,
     last_line: Instant,
+    /// Share of the planned time at which the next line is due, in percent: for a display of few lines.
+    next_line_percent: u64,
 }
 
+/// Share of the planned time between two lines, in percent.
+const LINE_PERCENT: u64 = 20;
+
 impl Progress {
-    /// Creates a display of the given form. It shows nothing before the first event.
-    pub fn new(show: Show) -> Self {
+    /// Creates a display of the given form; `verbose` gives each event a line. It shows nothing before the first event.
+    pub fn new(show: Show, verbose: bool) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         Self {
             show,
+            verbose,
             bar,
             planned: Duration::ZERO,
             behind: Duration::ZERO,
             place: String::new(),
             last_line: Instant::now(),
+            next_line_percent: LINE_PERCENT,
         }
     }
 
@@ -61,11 +71,23 @@ impl Progress {
         wrapped(head, text, width()).iter().for_each(|line| self.print(line));
     }
 
+    /// Returns whether each event has a line that stays.
+    pub fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// Prints a text as [`Self::say_wrapped`], only where the user asks for details.
+    pub fn detail(&self, head: &str, text: &str) {
+        if self.verbose {
+            self.say_wrapped(head, text);
+        }
+    }
+
     /// Begins work of a known number of bytes; `what` describes the work.
     pub fn begin_bytes(&mut self, what: &str, bytes: u64) {
         self.replace_bar(bytes, "{msg} {bar:20} {bytes}/{total_bytes} ETA {eta}");
         self.bar.set_message(what.to_owned());
-        if self.show == Show::Lines {
+        if self.show == Show::Lines && self.verbose {
             put(&match bytes {
                 0 => what.to_owned(),
                 _ => format!("{what}: {}", format::bytes(bytes)),
@@ -82,6 +104,7 @@ impl Progress {
     pub fn begin_trials(&mut self, planned: Duration) {
         self.planned = planned;
         self.behind = Duration::ZERO;
+        self.next_line_percent = LINE_PERCENT;
         let milliseconds = u64::try_from(planned.as_millis()).unwrap_or(u64::MAX);
         self.replace_bar(milliseconds, "{bar:15} {percent:>3} % ETA {eta:4} {wide_msg}");
     }
@@ -92,7 +115,7 @@ impl Progress {
         let name = describe(spec);
         self.bar.set_message(format!("{} {name}", self.place));
         // A short trial prints only its end.
-        if self.show == Show::Lines && spec.duration_s >= 10.0 {
+        if self.show == Show::Lines && self.verbose && spec.duration_s >= 10.0 {
             put(&format!("{} {name} begins", self.place));
         }
         self.last_line = Instant::now();
@@ -103,7 +126,7 @@ impl Progress {
         let rate = rate(tick.ops, tick.bytes, tick.elapsed_s);
         self.bar.set_position(milliseconds(self.behind) + (tick.at_s.min(spec.duration_s) * 1000.0) as u64);
         self.bar.set_message(format!("{} {} {rate}", self.place, describe(spec)));
-        if self.show == Show::Lines && self.last_line.elapsed() > Duration::from_secs(10) {
+        if self.show == Show::Lines && self.verbose && self.last_line.elapsed() > Duration::from_secs(10) {
             self.last_line = Instant::now();
             put(&format!("    {:.0} s: {rate}", tick.at_s));
         }
@@ -112,6 +135,10 @@ impl Progress {
     /// Ends a trial; `planned` is its planned time.
     pub fn end_trial(&mut self, trial: &Trial, planned: Duration) {
         self.skip(planned);
+        self.few_lines();
+        if !self.verbose {
+            return;
+        }
         let outcome = &trial.outcome;
         let (ops, bytes, elapsed_s) = match &outcome.steady {
             Some(window) => (window.ops, window.bytes, window.elapsed_s),
@@ -126,6 +153,17 @@ impl Progress {
         ));
         for warning in &outcome.warnings {
             self.say_wrapped("         note: ", &warning.text);
+        }
+    }
+
+    /// Prints a line at each fifth of the planned time, where lines are few.
+    fn few_lines(&mut self) {
+        let percent = milliseconds(self.behind) * 100 / milliseconds(self.planned).max(1);
+        let due = (self.next_line_percent..100).contains(&percent);
+        if self.show == Show::Lines && !self.verbose && due {
+            self.next_line_percent = percent + LINE_PERCENT - percent % LINE_PERCENT;
+            let left = format::duration(self.planned.saturating_sub(self.behind).as_secs_f64());
+            put(&format!("{} {percent} %, about {left} left", self.place));
         }
     }
 

@@ -26,6 +26,8 @@ use crate::show::figures::Figure;
 use crate::summary::Summary;
 use crate::verdict::{Side, Verdict, Workload, judge};
 
+/// Most key figures in the appendix `In short`.
+const KEYS_MAX: usize = 5;
 /// Number of bytes at the beginning of a file that suffice to recognise a report.
 pub(crate) const HEAD_BYTES: u64 = 1024;
 /// The beginning of every report, except for white space; the title follows within [`HEAD_BYTES`].
@@ -183,7 +185,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
         finding.text = format::glued(&finding.text);
         finding.key_figure.iter_mut().for_each(|figure| figure.detail = format::glued(&figure.detail));
     }
-    let keyed = key_figures(&findings);
+    let keyed = key_figures(&findings, KEYS_MAX);
     let key_groups = experiments::ALL.into_iter().map(|experiment| KeyGroup {
         id: experiment.id().name(),
         question: experiment.description().question,

@@ -97,11 +97,13 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     }
     let started = Instant::now();
     let mut prepared = RunResources::look(config, options.keep_data)?;
-    prepared.notes().iter().for_each(|note| progress.say_wrapped("note: ", note));
+    prepared.notes().iter().for_each(|note| progress.detail("note: ", note));
     let schedule = Schedule::of(config, prepared.available(), prepared.no_limit());
     let plan = schedule.plan(config, &prepared)?;
     if !options.plan_only || schedule.trials.is_empty() {
-        plan.lines.iter().for_each(|(what, value)| progress.say_wrapped(&schedule::head_of(what), value));
+        let brief = !progress.is_verbose() && !schedule.trials.is_empty();
+        let lines = if brief { plan.brief() } else { plan.lines.clone() };
+        lines.iter().for_each(|(what, value)| progress.say_wrapped(&schedule::head_of(what), value));
     }
     if schedule.trials.is_empty() {
         let (kind, reason) = match prepared.no_limit() {
@@ -115,7 +117,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     }
 
     let survey = prepared.survey();
-    survey.biases.iter().for_each(|bias| progress.say_wrapped("note: ", &bias.to_string()));
+    survey.biases.iter().for_each(|bias| progress.detail("note: ", &bias.to_string()));
     let folder = make_folder(options, prepared.folder())?;
     let run_info = RunInfo {
         schema: SCHEMA,
@@ -340,7 +342,7 @@ impl Runner<'_> {
     fn could_not(&mut self, spec: &TrialSpec, error: &LabError) -> Result<()> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));
-        self.progress.say_wrapped("not measured: ", &format!("{}: {error}", crate::progress::describe(spec)));
+        self.progress.detail("not measured: ", &format!("{}: {error}", crate::progress::describe(spec)));
         let reason = format!("{} (repeat {}): {error}", spec.key(), spec.repeat);
         let skip = Skip::new(spec.experiment, &spec.target.label, &spec.method, reason);
         self.writer.append(&Record::Skip(skip.because(SkipCause::Failed(spec.key()))))?;

@@ -1,6 +1,7 @@
 //! The summary for a terminal: a table for each experiment and target, then the main findings; everything else is in
-//! the report. The same as JSON for programs: `json`.
+//! the report. The same in some forty lines: `brief`; as JSON for programs: `json`.
 
+mod brief;
 mod json;
 
 use std::fmt::Write as _;
@@ -18,6 +19,7 @@ use crate::record::{ExperimentId, Skip, SkipCause};
 use crate::summary::{Summary, target_title};
 use crate::verdict::{Verdict, Workload, judge};
 
+pub use brief::brief;
 pub use json::summary_json;
 
 /// Most lines of one kind (findings, warnings, claims) below the tables; the report has all of them.
@@ -67,10 +69,41 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         return text;
     }
     claims_lines(&answers(file, &summary), width, &mut text);
-    let _ = writeln!(text, "\nVerdict");
-    let width = u16::try_from(width).unwrap_or(u16::MAX);
-    text.push_str(&verdict_text(&judge(file, &summary, Workload::of_run(file)), true, width));
+    text.push_str(&verdict_lines(file, &summary, u16::try_from(width).unwrap_or(u16::MAX)));
     text
+}
+
+/// Formats the verdict on the run's own workload in short, below a heading.
+fn verdict_lines(file: &RecordFile, summary: &Summary<'_>, width: u16) -> String {
+    let verdict = judge(file, summary, Workload::of_run(file));
+    format!("\nVerdict\n{}", verdict_text(&verdict, true, width))
+}
+
+/// Names the gaps of a run in few sentences: the experiments of which nothing was measured, with the reason, and the
+/// number of the other measurements that this machine left out. Measurements of a larger preset are no gap.
+fn gaps(file: &RecordFile, summary: &Summary<'_>) -> Vec<String> {
+    let mut whole: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut others = 0;
+    for skip in file.skips.iter().filter(|skip| skip.cause != Some(SkipCause::LargerPreset)) {
+        let is_whole = skip.method.is_empty() && skip.target.is_empty();
+        if !is_whole || summary.of_experiment(skip.experiment).next().is_some() {
+            others += 1;
+            continue;
+        }
+        match whole.iter_mut().find(|(reason, _)| *reason == skip.reason) {
+            Some((_, names)) => names.push(skip.experiment.name()),
+            None => whole.push((&skip.reason, vec![skip.experiment.name()])),
+        }
+    }
+    let named = whole
+        .iter()
+        .map(|(reason, names)| format!("Not measured: {}: {}.", names.join(", "), reason.trim_end_matches('.')));
+    let counted = match others {
+        0 => None,
+        1 => Some("One measurement was left out; the report gives the reason.".to_owned()),
+        count => Some(format!("{count} measurements were left out; the report gives the reasons.")),
+    };
+    named.chain(counted).collect()
 }
 
 /// Formats the tables of all experiments, each followed by an empty line.

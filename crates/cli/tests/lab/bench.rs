@@ -79,7 +79,7 @@ fn a_plan_lists_its_trials_and_measures_nothing() {
 #[test]
 fn one_ctrl_c_keeps_the_results_so_far_and_leaves_neither_database_nor_process() {
     let mut lab = Lab::new();
-    let command = bench(&mut lab, &["get-one", "--seconds", "30"]);
+    let command = bench(&mut lab, &["get-one", "--seconds", "30", "--verbose"]);
     let mut running = Running::start(command);
     running.until("[1/");
     let children = children_of(running.id());

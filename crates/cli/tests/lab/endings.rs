@@ -12,7 +12,7 @@ use crate::common::{Lab, Running};
 fn a_run_that_cannot_remove_its_files_still_makes_its_report_and_prints_its_path() {
     let lab = Lab::new();
     let out = lab.outer.path().join("out");
-    let mut command = lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]);
+    let mut command = lab.command_in_dir(&["--verbose", "--config", lab.endless().to_str().unwrap()]);
     command.arg("--out").arg(&out);
     let mut running = Running::start(command);
     running.until("[1/");
@@ -34,7 +34,7 @@ fn a_run_that_cannot_remove_its_files_still_makes_its_report_and_prints_its_path
 fn no_number_of_signals_keeps_a_run_from_removing_its_data() {
     for name in ["TERM", "INT"] {
         let lab = Lab::new();
-        let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
+        let mut running = Running::start(lab.command_in_dir(&["--verbose", "--config", lab.endless().to_str().unwrap()]));
         running.until("[1/");
         let (code, stderr) = running.end_under_signals(name);
         assert_eq!(code, Some(130), "{stderr}");

@@ -36,6 +36,23 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The plan in few lines: the trials and their time, the disk, the memory, and the number of measurements left out.
+    pub(super) fn brief(&self) -> Vec<(&'static str, String)> {
+        let mut names: Vec<&str> = Vec::new();
+        for spec in &self.trials {
+            if !names.contains(&spec.experiment.name()) {
+                names.push(spec.experiment.name());
+            }
+        }
+        let time = format::duration(self.time_s);
+        let mut lines = vec![("plan", format!("{} trials of {}: about {time}", self.trials.len(), names.join(", ")))];
+        lines.extend(self.lines.iter().filter(|(what, _)| ["disk", "memory", "ram"].contains(what)).cloned());
+        if !self.left_out.is_empty() {
+            lines.push(("left out", format!("{} measurements; --plan and the report name them", self.left_out.len())));
+        }
+        lines
+    }
+
     /// Formats the plan in lines of at most `width` columns; ends with a line break.
     pub fn text(&self, width: usize) -> String {
         let lines = self.lines.iter().flat_map(|(what, text)| wrapped(&head_of(what), text, width));
