@@ -36,7 +36,7 @@ Exit codes:
     1  a regression was found (compare)
     2  wrong call: a flag, a configuration, a path
     3  rights are missing
-    4  not enough disk or memory
+    4  not enough disk or memory; where it ran out in a run, the results so far are kept and reported
     5  in use: another lab, a mounted device
     6  damaged, or not the lab's own
     7  not possible on this machine

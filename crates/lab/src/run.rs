@@ -8,7 +8,8 @@
 //! | `schedule` | the trials in their order, with their times and sizes; shown before anything starts |
 //!
 //! Kept true here: a record is written when its trial ends, so an interrupted run keeps its results so far; each
-//! resource is removed when its guard drops, on every way out.
+//! resource is removed when its guard drops, on every way out; a full disk ends the trials and not the report, because
+//! removing the data makes room for the records.
 
 pub mod child;
 mod prepare;
@@ -127,31 +128,36 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         machine: survey.machine,
         biases: survey.biases.iter().map(ToString::to_string).collect(),
     };
-    let mut writer = RecordWriter::create(&folder.join(RECORDS_NAME), &run_info).map_err(LabError::from)?;
+    let mut writer = RecordWriter::create(&folder.join(RECORDS_NAME), &run_info).map_err(|error| {
+        remove_result(&folder);
+        LabError::from(error)
+    })?;
     let mut runner =
-        Runner { options, progress, cancel, writer: &mut writer, ballast: None, tried: 0, wrong: 0, failed: 0 };
+        Runner { options, progress, cancel, writer: &mut writer, ballast: None, tried: 0, bad: Failures::default() };
     let result = runner.all(&mut prepared);
-    let (tried, failed) = (runner.tried, runner.failed);
+    let (tried, bad) = (runner.tried, std::mem::take(&mut runner.bad));
     drop(runner);
     progress.finish();
     let trouble = match result {
         // Before the first trial there is no result to keep.
         Err(error) if tried == 0 => {
             drop(writer);
-            let _ = std::fs::remove_file(folder.join(RECORDS_NAME)).and_then(|()| std::fs::remove_dir(&folder));
+            remove_result(&folder);
             return Err(error);
         }
-        result => finish(&mut writer, result, failed, started)?,
+        result => finish(&mut writer, result, &bad, started),
     };
     // Devices and files are removed before the report is made: a Ctrl-C from here on leaves none behind.
     let closed = prepared.close();
-    let records = read_records(&folder.join(RECORDS_NAME)).map_err(LabError::from)?;
+    let settled = writer.settle().map_err(LabError::from);
+    let records = writer.read_back().map_err(LabError::from)?;
     // A failure from here on does not affect the measurements: it is reported beside them.
     let reported = write_report(&records, &folder.join(REPORT_NAME));
-    let trouble = [closed, reported].into_iter().filter_map(Result::err).fold(trouble, |before, error| match before {
-        Some(before) => Some(LabError::new(before.kind(), format!("{before}; {error}"))),
-        None => Some(error),
-    });
+    let trouble =
+        [closed, settled, reported].into_iter().filter_map(Result::err).fold(trouble, |before, error| match before {
+            Some(before) => Some(LabError::new(before.kind(), format!("{before}; {error}"))),
+            None => Some(error),
+        });
     Ok(RunOutcome::Measured(Box::new(RunResult { folder, records, trouble })))
 }
 
@@ -272,17 +278,23 @@ fn folder_name(unix_ms: u64) -> String {
 fn finish(
     writer: &mut RecordWriter,
     result: Result<Option<LabError>>,
-    failed: u64,
+    bad: &Failures,
     started: Instant,
-) -> Result<Option<LabError>> {
+) -> Option<LabError> {
     let trouble = match result {
         Ok(trouble) => trouble,
         Err(error) => Some(error),
     };
-    let complete = failed == 0 && trouble.as_ref().is_none_or(|error| error.kind() == LabErrorKind::WrongData);
+    let complete = bad.failed == 0 && trouble.as_ref().is_none_or(|error| error.kind() == LabErrorKind::WrongData);
     let reason = trouble.as_ref().map(ToString::to_string).unwrap_or_default();
-    writer.append(&Record::End(End { complete, reason, elapsed_s: started.elapsed().as_secs_f64() }))?;
-    Ok(trouble)
+    // A full disk takes the record once the data is removed: `run` lets the writer try again, and reports a failure.
+    let _ = writer.append(&Record::End(End { complete, reason, elapsed_s: started.elapsed().as_secs_f64() }));
+    trouble
+}
+
+/// Removes the folder of a result in which nothing was measured.
+fn remove_result(folder: &Path) {
+    let _ = std::fs::remove_file(folder.join(RECORDS_NAME)).and_then(|()| std::fs::remove_dir(folder));
 }
 
 /// State of the loop over the trials of a run.
@@ -296,8 +308,7 @@ struct Runner<'a> {
     ballast: Option<(MemoryLimit, Limit)>,
     /// Number of trials begun so far.
     tried: u64,
-    wrong: u64,
-    failed: u64,
+    bad: Failures,
 }
 
 impl Runner<'_> {
@@ -320,27 +331,53 @@ impl Runner<'_> {
             }
             self.progress.begin_trial(index, count, spec);
             self.tried += 1;
-            match self.one(spec) {
+            let (kept, partial) = match self.one(spec) {
                 Ok(outcome) => {
-                    self.wrong += outcome.checks.wrong;
+                    self.bad.wrong += outcome.checks.wrong;
                     let partial = outcome.partial;
                     let trial = Trial { spec: spec.clone(), outcome };
-                    self.writer.append(&Record::Trial(trial.clone()))?;
+                    let kept = self.writer.append(&Record::Trial(trial.clone())).map_err(LabError::from);
                     self.progress.end_trial(&trial, schedule::time_of(spec));
-                    if partial {
-                        return Ok(Some(interrupted(index + 1, count)));
-                    }
+                    (kept, partial)
                 }
                 Err(error) if error.kind() == LabErrorKind::Interrupted => return Ok(Some(interrupted(index, count))),
-                Err(error) => self.could_not(spec, &error)?,
+                Err(error) => (self.could_not(spec, &error), false),
+            };
+            if let Err(error) = kept {
+                return Ok(Some(self.stop_unrecorded(&error, &schedule.trials[index + 1..], count)));
+            }
+            if partial {
+                return Ok(Some(interrupted(index + 1, count)));
             }
         }
-        Ok(trouble(self.wrong, self.failed))
+        Ok(self.bad.trouble())
+    }
+
+    /// Names each measurement that a run without room for its records leaves out, and creates the error of the run.
+    fn stop_unrecorded(&mut self, error: &LabError, left: &[TrialSpec], count: usize) -> LabError {
+        let mut skips: Vec<Skip> = Vec::new();
+        for spec in left {
+            let skip = Skip::new(
+                spec.experiment,
+                &spec.target.label,
+                &spec.method,
+                "the records could not be written: the run ended before it",
+            );
+            if !skips.contains(&skip) {
+                skips.push(skip);
+            }
+        }
+        for skip in skips {
+            // Kept in memory with the refused record.
+            let _ = self.writer.append(&Record::Skip(skip));
+        }
+        let done = count - left.len();
+        LabError::new(error.kind(), format!("stopped after {done} of {count} trials, which are reported: {error}"))
     }
 
     /// Records that a trial could not be measured, with the reason; the run continues with the other trials.
     fn could_not(&mut self, spec: &TrialSpec, error: &LabError) -> Result<()> {
-        self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
+        self.bad.count(&crate::progress::describe(spec), error);
         self.progress.skip(schedule::time_of(spec));
         self.progress.detail("not measured: ", &format!("{}: {error}", crate::progress::describe(spec)));
         let reason = format!("{} (repeat {}): {error}", spec.key(), spec.repeat);
@@ -403,17 +440,52 @@ impl Runner<'_> {
     }
 }
 
-/// The failure of a run that measured to its end: wrong blocks and failed trials; `None` without any.
-fn trouble(wrong: u64, failed: u64) -> Option<LabError> {
-    let failures = format!("{failed} trials failed; the report names them with their reasons");
-    match (wrong, failed) {
-        (0, 0) => None,
-        (0, _) => Some(LabError::new(LabErrorKind::System, failures)),
-        _ => {
-            let more = if failed > 0 { format!("; {failures}") } else { String::new() };
-            let message =
-                format!("{wrong} blocks had other content than was written there: their trials have no figures{more}");
-            Some(LabError::new(LabErrorKind::WrongData, message))
+/// The failures of single trials, after which a run goes on.
+#[derive(Debug, Clone, Default)]
+struct Failures {
+    /// Number of blocks with other content than was written there.
+    wrong: u64,
+    /// Number of trials that failed, of which `full` found no room on the disk or in memory.
+    failed: u64,
+    full: u64,
+    /// The first failure, in words.
+    first: String,
+}
+
+impl Failures {
+    /// Counts a trial that ended with this error. A method that this machine does not have is no failure.
+    fn count(&mut self, trial: &str, error: &LabError) {
+        if error.kind() == LabErrorKind::Unsupported {
+            return;
+        }
+        self.failed += 1;
+        self.full += u64::from(error.kind() == LabErrorKind::NoSpace);
+        if self.first.is_empty() {
+            self.first = format!("{trial}: {error}");
+        }
+    }
+
+    /// The failure of a run that measured to its end: wrong blocks and failed trials; `None` without any.
+    fn trouble(&self) -> Option<LabError> {
+        let (wrong, failed, full) = (self.wrong, self.failed, self.full);
+        let room = if full > 0 { format!(", {full} of them for lack of disk or memory") } else { String::new() };
+        let failures = match failed {
+            1 => format!("one trial failed: {}", self.first),
+            _ => format!("{failed} trials failed{room}; the report gives their reasons; the first: {}", self.first),
+        };
+        match (wrong, failed) {
+            (0, 0) => None,
+            (0, _) => {
+                let kind = if full > 0 { LabErrorKind::NoSpace } else { LabErrorKind::System };
+                Some(LabError::new(kind, failures))
+            }
+            _ => {
+                let more = if failed > 0 { format!("; {failures}") } else { String::new() };
+                let message = format!(
+                    "{wrong} blocks had other content than was written there: their trials have no figures{more}"
+                );
+                Some(LabError::new(LabErrorKind::WrongData, message))
+            }
         }
     }
 }
@@ -462,7 +534,8 @@ mod tests {
                 biases: Vec::new(),
             };
             let mut writer = RecordWriter::create(&path, &run).unwrap();
-            finish(&mut writer, Ok(trouble(wrong, failed)), failed, Instant::now()).unwrap();
+            let bad = Failures { wrong, failed, ..Failures::default() };
+            finish(&mut writer, Ok(bad.trouble()), &bad, Instant::now());
             let records = read_records(&path).unwrap();
             assert_eq!(records.is_complete(), complete, "{wrong} wrong, {failed} failed");
             let reason = format!("{failed} trials failed");

@@ -2,9 +2,10 @@
 //! defect.
 //!
 //! Kept true by: a line is written with one call and flushed to the kernel before the next trial starts, so a killed run
-//! leaves whole lines and at most one cut-off line at the end, which the reader accepts and reports.
+//! leaves whole lines and at most one cut-off line at the end, which the reader accepts and reports. A line that the disk
+//! refuses stays in memory until the disk takes it, so that a full disk loses no result.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -116,6 +117,10 @@ impl RecordFile {
 pub struct RecordWriter {
     path: PathBuf,
     file: File,
+    /// Length of the whole lines in the file, in bytes.
+    written_bytes: u64,
+    /// Lines that the disk has refused so far, in their order.
+    refused: VecDeque<Vec<u8>>,
 }
 
 impl RecordWriter {
@@ -126,7 +131,7 @@ impl RecordWriter {
     pub fn create(path: &Path, run: &RunInfo) -> Result<Self, RecordError> {
         let io = |source| RecordError::Io { path: path.to_path_buf(), source };
         let file = OpenOptions::new().append(true).create_new(true).open(path).map_err(io)?;
-        let mut writer = Self { path: path.to_path_buf(), file };
+        let mut writer = Self { path: path.to_path_buf(), file, written_bytes: 0, refused: VecDeque::new() };
         writer.append(&Record::Run(run.clone()))?;
         Ok(writer)
     }
@@ -135,7 +140,7 @@ impl RecordWriter {
     /// Values that JSON cannot represent (NaN, infinity) are left out and named in the trial's warnings.
     ///
     /// # Errors
-    /// `Io` when the disk refuses; the earlier lines are kept.
+    /// `Io` when the disk refuses; the earlier lines are kept, and this one waits for [`Self::settle`].
     pub fn append(&mut self, record: &Record) -> Result<(), RecordError> {
         let io = |source| RecordError::Io { path: self.path.clone(), source };
         let mut line = match record {
@@ -148,8 +153,35 @@ impl RecordWriter {
         }
         .map_err(|error| io(error.into()))?;
         line.push(b'\n');
-        self.file.write_all(&line).map_err(io)?;
-        self.file.sync_data().map_err(io)
+        self.refused.push_back(line);
+        self.settle()
+    }
+
+    /// Writes the lines that the disk has refused so far.
+    ///
+    /// # Errors
+    /// `Io` when the disk refuses again; the file then ends with its last whole line.
+    pub fn settle(&mut self) -> Result<(), RecordError> {
+        while let Some(line) = self.refused.front() {
+            if let Err(source) = self.file.write_all(line).and_then(|()| self.file.sync_data()) {
+                // Part of a line in the middle of the file would make all later ones unreadable.
+                let _ = self.file.set_len(self.written_bytes);
+                return Err(RecordError::Io { path: self.path.clone(), source });
+            }
+            self.written_bytes += line.len() as u64;
+            self.refused.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Reads back all records appended so far, also those that the disk has refused.
+    ///
+    /// # Errors
+    /// As [`read_records`].
+    pub fn read_back(&self) -> Result<RecordFile, RecordError> {
+        let mut bytes = fs::read(&self.path).map_err(|source| RecordError::Io { path: self.path.clone(), source })?;
+        self.refused.iter().for_each(|line| bytes.extend(line));
+        parse_records(&self.path, &bytes)
     }
 }
 
