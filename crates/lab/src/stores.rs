@@ -1,5 +1,6 @@
 //! Key-value stores as experiments use them: the engine, and its rivals, each in a file of its own. A rival that was
-//! not compiled in is still listed, with the cargo feature that adds it.
+//! not compiled in is still listed, with the cargo feature that adds it. LMDB and SQLite, the two that users of a map
+//! most often run, are part of every build.
 //!
 //! Equal for all: keys, values and their order; memory for process and page cache together; one commit a write; two
 //! classes of durability: *sync*, a commit that has returned survives a power cut; *deferred*, it is visible, and a
@@ -7,13 +8,11 @@
 
 #[cfg(feature = "peers")]
 mod fjall;
-#[cfg(feature = "peers")]
 mod lmdb;
 #[cfg(feature = "peers")]
 mod redb;
 #[cfg(feature = "peer-rocksdb")]
 mod rocksdb;
-#[cfg(feature = "peers")]
 mod sqlite;
 #[cfg(test)]
 mod tests;
@@ -26,7 +25,7 @@ use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 
 use crate::entries::{Data, Key};
-use crate::error::Result;
+use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::Worker;
 
 /// Id of the engine as a method of experiments with stores.
@@ -38,7 +37,6 @@ pub(crate) fn not_built(feature: &str) -> String {
 
 /// Bytes of keys and values in one commit, while a store without a bulk load of its own is filled. Bounded because a
 /// commit's changes are in memory.
-#[cfg(feature = "peers")]
 const FILL_BYTES: usize = 8 << 20;
 
 /// A store that the lab can compare, compiled in or not: one way to run it.
@@ -62,10 +60,10 @@ pub(crate) struct Kind {
 /// the page cache, half or less for one that reads through it, none for a map.
 pub(crate) const KINDS: [Kind; 10] = [
     kind(ENGINE, "", 0.7, "the engine: its own pool, O_DIRECT"),
-    kind("lmdb", "peers", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
-    ahead(kind("lmdb-readahead", "peers", 0.0, "LMDB, read through a map, with read-ahead")),
-    kind("sqlite", "peers", 0.25, "SQLite, WAL, mmap_size 0: read calls"),
-    ahead(kind("sqlite-mmap", "peers", 0.25, "SQLite, WAL, mmap_size above the file's size")),
+    kind("lmdb", "", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
+    ahead(kind("lmdb-readahead", "", 0.0, "LMDB, read through a map, with read-ahead")),
+    kind("sqlite", "", 0.25, "SQLite, WAL, mmap_size 0: read calls"),
+    ahead(kind("sqlite-mmap", "", 0.25, "SQLite, WAL, mmap_size above the file's size")),
     kind("redb", "peers", 0.5, "redb: read calls and a cache of its own"),
     kind("fjall", "peers", 0.5, "fjall: an LSM tree in Rust, read calls and a block cache"),
     kind("rocksdb", "peer-rocksdb", 0.25, "RocksDB: an LSM tree, read calls and a block cache"),
@@ -107,11 +105,14 @@ pub(crate) fn kind_of(id: &str) -> Option<&'static Kind> {
 
 /// The resources that a store may use.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "the engine needs no more than a size of its cache"))]
 pub(crate) struct Room {
     /// Bytes of memory for the store's own cache.
     pub(crate) cache_bytes: u64,
     /// Bytes of written data that a store with write buffers (LSM trees) may hold before flushing.
+    #[cfg_attr(
+        not(any(feature = "peers", feature = "peer-rocksdb")),
+        expect(dead_code, reason = "no store of this build has write buffers")
+    )]
     pub(crate) write_bytes: u64,
     /// Most bytes of keys and values that the store will hold.
     pub(crate) data_bytes: u64,
@@ -182,9 +183,7 @@ pub(crate) trait Reader {
 pub(crate) fn open(id: &str, folder: &Path, room: Room, start: Start) -> Option<Result<Box<dyn Store>>> {
     Some(match id {
         ENGINE => boxed(Engine::start(folder, room, start)),
-        #[cfg(feature = "peers")]
         "lmdb" | "lmdb-readahead" => boxed(lmdb::Lmdb::start(folder, room, start, id != "lmdb")),
-        #[cfg(feature = "peers")]
         "sqlite" | "sqlite-mmap" => boxed(sqlite::Sqlite::start(folder, room, start, id != "sqlite")),
         #[cfg(feature = "peers")]
         "redb" => boxed(redb::Redb::start(folder, room, start)),
@@ -205,7 +204,6 @@ fn boxed<'a>(store: Result<impl Store + 'a>) -> Result<Box<dyn Store + 'a>> {
 }
 
 /// Moves the entries of the next commit into `batch`; false when there are none left.
-#[cfg(feature = "peers")]
 fn next_batch(entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>, batch: &mut Vec<(Key, Vec<u8>)>) -> bool {
     batch.clear();
     let mut bytes = 0;
@@ -218,9 +216,7 @@ fn next_batch(entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>, batch: &mut Vec
 }
 
 /// Creates the folder of a new store; checks that the folder of an existing store is there.
-#[cfg(any(feature = "peers", feature = "peer-rocksdb"))]
 fn prepare(folder: &Path, start: Start) -> Result<()> {
-    use crate::error::{LabError, LabErrorKind};
     match start {
         Start::New => std::fs::create_dir(folder).map_err(|error| LabError::system(folder.display(), &error)),
         Start::Old if folder.is_dir() => Ok(()),

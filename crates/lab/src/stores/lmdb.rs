@@ -14,7 +14,6 @@ pub(crate) struct Lmdb {
     env: Env<WithTls>,
     database: Database<'static, Bytes, Bytes>,
     map_bytes: u64,
-    read_ahead: bool,
 }
 
 fn failed(error: heed::Error) -> LabError {
@@ -46,7 +45,7 @@ impl Lmdb {
         let CommitOrAbort::Commit(database) = made.map_err(failed)? else {
             return Err(LabError::new(LabErrorKind::System, "lmdb: its database was not made"));
         };
-        Ok(Self { env, database, map_bytes, read_ahead })
+        Ok(Self { env, database, map_bytes })
     }
 
     fn synced(&self, durable: bool) -> Result<()> {

@@ -34,5 +34,5 @@ fn sqlite(records: &Records<'_>) -> Decision {
         let text = format!("{fit}, commits {class}{ahead}: {}", times(&ratio));
         places.add(Bound::at_least(1.1).decide(&ratio), text, &[map, calls]);
     }
-    places.decide("`nofault lab engines` built with --features peers measures it")
+    places.decide("`nofault lab engines` measures it")
 }

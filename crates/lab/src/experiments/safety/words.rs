@@ -7,7 +7,8 @@ pub(super) const QUESTION: &str = "What does it cost to make a mapped file safe?
 pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pages are stored into a mapping that is locked in memory, and never \
      committed. Another process syncs the file, or the lab waits until the kernel has written them by itself \
      (cachestat says when); then the file is read around the page cache. Commits: the engine's B+tree over each way \
-     to keep half-done changes out of a mapped file, and over the engine's own pool; node format, log and durability \
+     to keep half-done changes out of a mapped file, and over the engine's own pool. The stores that keep them out as MMAPv1, SQLite or LMDB \
+     do are this project's own, not those databases (`engines` has LMDB and SQLite themselves); node format, log and durability \
      are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random keys \
      and checks every value. All data fits in memory. Then a process of its own goes on committing, reports each \
      acknowledged commit, and is killed by SIGKILL while it commits. Its files are evicted from the page cache and \
@@ -21,5 +22,5 @@ pub(super) const CHANGE: &[&str] = &[
      Stores with a log share; shadow paging syncs twice a commit.",
     "Larger commits: shadow paging copies the path to each changed page once a commit, so its cost for each key falls.",
     "Data larger than memory: every mapped store then stalls in page faults under its locks.",
-    "Long readers: they keep shadow paging's pages and the log of user_cow from being used again.",
+    "Long readers: they keep shadow paging's pages and the log of user copy-on-write from being used again.",
 ];
