@@ -21,6 +21,8 @@ use self::deferred::DeferredBlocks;
 pub(crate) use self::group::GroupsToEmpty;
 use self::group::{CLASS_BLOCKS, Group, class_of, place_in_group};
 use self::page_counts::PageCounts;
+pub(crate) use self::placement::Placement;
+use self::unnamed::UnnamedBlocks;
 use crate::budget::Budget;
 use crate::format::BlockId;
 
@@ -29,8 +31,10 @@ mod deferred;
 mod fragmentation;
 mod group;
 mod page_counts;
+mod placement;
 #[cfg(test)]
 mod tests;
+mod unnamed;
 
 /// Number of blocks in a group, the unit in which "near" is measured and spare room is kept: 1 MiB with pages of 4 KiB.
 pub(crate) const GROUP_BLOCKS: u64 = 256;
@@ -68,6 +72,8 @@ pub(crate) struct BlockAllocator {
     deferred: DeferredBlocks,
     /// The pages of blocks that several pages share.
     pages: PageCounts,
+    /// The used blocks that no checkpoint names.
+    unnamed: UnnamedBlocks,
     first_block: u64,
     used_blocks: u64,
     blocks_max: u64,
@@ -77,20 +83,6 @@ pub(crate) struct BlockAllocator {
     /// allocated.
     backed_end: u64,
     placed: Placement,
-}
-
-/// Counts of page placements, by distance from the wanted place, since the database was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Placement {
-    /// Pages that were rewritten in the group of their old block.
-    pub same_group: u64,
-    /// Pages that were rewritten in a group near that of their old block.
-    pub near_group: u64,
-    /// Pages that were rewritten far from their old block because no near group had space: each costs a later scan one
-    /// more read.
-    pub far: u64,
-    /// New pages, which had no old block.
-    pub fresh: u64,
 }
 
 /// Returns the group that a block lies in.
@@ -114,6 +106,7 @@ impl BlockAllocator {
             open_group: None,
             deferred: DeferredBlocks::default(),
             pages: PageCounts::default(),
+            unnamed: UnnamedBlocks::default(),
             first_block,
             used_blocks: 0,
             blocks_max,
@@ -293,8 +286,11 @@ impl BlockAllocator {
             return Err(NoFreeBlocks);
         }
         let (group, row) = best;
-        row.clone().for_each(|at| self.take(group as u32, at));
         let first = group * GROUP_BLOCKS;
+        for at in row.clone() {
+            self.take(group as u32, at);
+            self.unnamed.insert(BlockId(first + at));
+        }
         Ok(first + row.start..first + row.end)
     }
 
@@ -338,13 +334,23 @@ impl BlockAllocator {
         None
     }
 
-    /// Releases the block of a page that the current state does not have any more, unless other pages share it. It
-    /// becomes free once a checkpoint that *begins* after this call is durable, because the last durable checkpoint may
-    /// still refer to it.
+    /// Notes that the page table of a checkpoint, durable or to come, names this block.
+    pub(crate) fn note_named(&mut self, block: BlockId) {
+        self.unnamed.remove(block);
+    }
+
+    /// Releases the block of a page that the current state does not have any more, unless other pages share it. If a
+    /// checkpoint names it, it becomes free once a checkpoint that *begins* after this call is durable, because the last
+    /// durable checkpoint may still refer to it; otherwise it is free at once, or when its last hold ends.
     pub(crate) fn release(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "released a free block {block:?}");
-        if self.pages.remove_page(block) {
+        if !self.pages.remove_page(block) {
+            return;
+        }
+        if !self.unnamed.remove(block) {
             self.deferred.release(block);
+        } else if !self.deferred.wait_if_held(block) {
+            self.free(block);
         }
     }
 
@@ -352,6 +358,7 @@ impl BlockAllocator {
     /// was never attempted.
     pub(crate) fn give_back(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "gave back a free block {block:?}");
+        self.unnamed.remove(block);
         self.free(block);
     }
 
@@ -360,6 +367,7 @@ impl BlockAllocator {
     /// durable.
     pub(crate) fn set_aside(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "set aside a free block {block:?}");
+        self.unnamed.remove(block);
         if let Some(oldest) = self.deferred.set_aside(block) {
             self.free(oldest);
         }
@@ -489,7 +497,7 @@ impl BlockAllocator {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let groups = self.groups.capacity() * (size_of::<(u32, Group)>() + 1);
         let trees = (self.by_room.len() + self.untouched.len()) * 24;
-        (groups + trees + self.deferred.memory_bytes() + self.pages.memory_bytes()) as u64
+        (groups + trees + self.deferred.memory_bytes() + self.pages.memory_bytes() + self.unnamed.memory_bytes()) as u64
     }
 
     /// Adds an empty group at the end of the file, if it lies before group `end` and is allocated on disk. Returns its
@@ -546,7 +554,9 @@ impl BlockAllocator {
         self.touch(group as u32);
         let at = self.groups.get(&(group as u32))?.nearest_free(wanted)?;
         self.take(group as u32, at);
-        Some(BlockId(group * GROUP_BLOCKS + at))
+        let block = BlockId(group * GROUP_BLOCKS + at);
+        self.unnamed.insert(block);
+        Some(block)
     }
 
     fn take(&mut self, group: u32, at: u64) {
@@ -577,11 +587,5 @@ impl BlockAllocator {
                 self.by_room.insert((class_of(free), group));
             }
         }
-    }
-
-    /// Returns the number of free blocks of each group.
-    #[cfg(test)]
-    pub(crate) fn free_by_group(&self) -> BTreeMap<u32, u32> {
-        self.groups.iter().map(|(index, group)| (*index, group.free)).collect()
     }
 }

@@ -283,6 +283,11 @@ impl BufferPool {
         self.metadata().has_many_changed(self.versions.frames())
     }
 
+    /// Returns the number of pages whose newest version is only in memory.
+    pub(crate) fn dirty_pages(&self) -> u64 {
+        self.versions.frames().dirty_count() as u64
+    }
+
     /// Recycles all frames and blocks that no reader can reach any more. The work is unbounded, so no executor may wait
     /// for the calling thread.
     pub(crate) fn reclaim(&self) {

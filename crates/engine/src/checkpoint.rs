@@ -45,7 +45,7 @@ const BATCH: usize = 512;
 const PAGES_AT_ONCE: usize = 2048;
 
 /// A checkpoint is made when so many blocks wait for one to be free: this share of the others, as a divisor, but at
-/// least `DEFERRED_BLOCKS`. Meanwhile the file is larger by that share.
+/// least `DEFERRED_BLOCKS` and as many as pages are dirty. Meanwhile the file is larger by that share.
 const DEFERRED_SHARE: u64 = 8;
 const DEFERRED_BLOCKS: u64 = 4096;
 /// Times between two looks at whether a checkpoint is due: usually, when many blocks wait for one, and after a failure.
@@ -257,12 +257,13 @@ impl Checkpointer {
     }
 
     /// Returns the number of blocks that wait for a checkpoint to be free, as a share of the number for which one is
-    /// made.
+    /// made. A checkpoint that would write more pages than it makes blocks free is not made for them.
     fn deferred_share(&self) -> f64 {
+        let dirty = self.pool.dirty_pages();
         let metadata = self.pool.metadata().lock();
         let deferred = metadata.allocator.deferred_blocks();
         let live = metadata.allocator.used_blocks() - deferred;
-        deferred as f64 / (live / DEFERRED_SHARE).max(DEFERRED_BLOCKS) as f64
+        deferred as f64 / (live / DEFERRED_SHARE).max(DEFERRED_BLOCKS).max(dirty) as f64
     }
 
     /// Brings the checkpoint's page table to the state of `commit`, and writes the pages that are only in memory. Takes
@@ -395,6 +396,7 @@ fn write_nodes(pool: &BufferPool, level: u32, indexes: &[u64]) -> Result<Option<
     let mut last = None;
     for ((index, block), checksum) in indexes.iter().zip(blocks).zip(checksums) {
         let at = node_location(block, checksum);
+        metadata.allocator.note_named(block);
         if let Some(before) = metadata.map.set_node(NodeId { level, index: *index }, at) {
             metadata.allocator.release(before.block);
         }

@@ -19,7 +19,7 @@ pub(super) struct DeferredBlocks {
     expiring: Vec<BlockId>,
     /// Blocks in which a write failed, oldest first. They are not allocated before other blocks have been tried.
     set_aside: VecDeque<BlockId>,
-    /// Blocks that snapshots and backups read, with the number of holders.
+    /// Blocks that a verification or a relocation reads, with the number of holders.
     held: HashMap<BlockId, u32>,
     /// Released blocks in `held` that become free when their last hold ends.
     waiting: BTreeSet<BlockId>,
@@ -44,11 +44,17 @@ impl DeferredBlocks {
     /// now; if not, a reader holds it.
     pub(super) fn take_expired(&mut self) -> Option<(BlockId, bool)> {
         let block = self.expiring.pop()?;
+        Some((block, !self.wait_if_held(block)))
+    }
+
+    /// Adds a block that no checkpoint refers to, if a reader holds it: it is free after the last hold. Returns whether
+    /// that is so.
+    pub(super) fn wait_if_held(&mut self, block: BlockId) -> bool {
         let is_held = self.held.contains_key(&block);
         if is_held {
             self.waiting.insert(block);
         }
-        Some((block, !is_held))
+        is_held
     }
 
     /// Sets a block aside. Returns the one that was set aside first, to be freed, when there are too many.

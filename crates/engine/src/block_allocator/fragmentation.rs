@@ -36,7 +36,9 @@ impl Pages {
     fn loaded(count: usize) -> Self {
         let mut allocator = BlockAllocator::new(32, u64::MAX);
         let place = (0..count).map(|_| allocator.allocate().unwrap()).collect();
-        Self { allocator, place }
+        let mut pages = Self { allocator, place };
+        pages.name_all();
+        pages
     }
 
     /// Rewrites `count` pages chosen at random, and makes a checkpoint after every `per_checkpoint` of them.
@@ -54,6 +56,7 @@ impl Pages {
                 self.place[page] = self.allocator.allocate_near(old).unwrap();
                 self.allocator.release(old);
             }
+            self.name_all();
             self.allocator.checkpoint_begins();
             while self.allocator.checkpoint_durable() > 0 {}
         }
@@ -118,9 +121,15 @@ impl Pages {
     }
 
     fn checkpoint(&mut self, left_behind: &mut Vec<BlockId>) {
+        self.name_all();
         left_behind.drain(..).for_each(|block| self.allocator.release(block));
         self.allocator.checkpoint_begins();
         while self.allocator.checkpoint_durable() > 0 {}
+    }
+
+    /// Notes the blocks of all pages as named, as a checkpoint does.
+    fn name_all(&mut self) {
+        self.place.iter().for_each(|block| self.allocator.note_named(*block));
     }
 
     fn scan(&self) -> Scan {

@@ -10,7 +10,7 @@ use crate::format::BlockId;
 /// Width of a class of groups with similar numbers of free blocks: a group changes its class only when its free count
 /// crosses a multiple of this.
 pub(super) const CLASS_BLOCKS: u32 = 32;
-const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
+pub(super) const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 
 /// The blocks of a group.
 #[derive(Debug, Clone)]

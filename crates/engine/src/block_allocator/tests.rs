@@ -46,6 +46,40 @@ fn a_released_block_is_free_only_after_a_checkpoint_that_began_later() {
 }
 
 #[test]
+fn a_block_that_no_checkpoint_names_is_free_when_it_is_released_or_its_last_hold_ends() {
+    let mut allocator = BlockAllocator::new(0, u64::MAX);
+    let [unnamed, named, held] = [0; 3].map(|_| allocator.allocate().unwrap());
+    allocator.note_named(named);
+    allocator.hold(held);
+    for block in [unnamed, named, held] {
+        allocator.release(block);
+    }
+    assert_eq!([unnamed, named, held].map(|block| allocator.is_used(block)), [false, true, true]);
+    allocator.unhold(held);
+    assert!(!allocator.is_used(held));
+    // Given out again it is as new, and named by no checkpoint.
+    assert_eq!([allocator.allocate_near(unnamed), allocator.allocate_near(held)], [Ok(unnamed), Ok(held)]);
+    allocator.release(unnamed);
+    assert!(!allocator.is_used(unnamed));
+    allocator.checkpoint_begins();
+    assert_eq!((allocator.checkpoint_durable(), allocator.is_used(named)), (1, false));
+}
+
+#[test]
+fn a_block_of_which_a_checkpoint_names_one_page_is_not_free_at_once() {
+    let mut allocator = BlockAllocator::new(0, u64::MAX);
+    let block = allocator.allocate().unwrap();
+    allocator.share(block, 2);
+    allocator.note_named(block);
+    // The page that the checkpoint names, and then the other.
+    allocator.release(block);
+    allocator.release(block);
+    assert!(allocator.is_used(block));
+    allocator.checkpoint_begins();
+    assert_eq!((allocator.checkpoint_durable(), allocator.is_used(block)), (1, false));
+}
+
+#[test]
 fn a_block_never_written_is_free_at_once_and_a_block_whose_write_failed_after_a_while() {
     let mut allocator = BlockAllocator::new(0, 2 * SET_ASIDE_MAX as u64);
     let block = allocator.allocate().unwrap();
@@ -131,6 +165,7 @@ fn random_histories_never_give_out_a_block_twice_and_count_right() {
         let mut live: Vec<BlockId> = Vec::new();
         let mut owned = std::collections::HashSet::new();
         let (mut releasing, mut expiring) = (Vec::new(), Vec::new());
+        let mut named = std::collections::HashSet::new();
         for _ in 0..4000 {
             match random.u32(0..10) {
                 0..=5 => {
@@ -146,9 +181,17 @@ fn random_histories_never_give_out_a_block_twice_and_count_right() {
                 6..=8 if !live.is_empty() => {
                     let block = live.swap_remove(random.usize(0..live.len()));
                     allocator.release(block);
-                    releasing.push(block);
+                    if named.remove(&block) {
+                        releasing.push(block);
+                    } else {
+                        assert!(owned.remove(&block) && !allocator.is_used(block), "seed {seed}");
+                    }
                 }
                 _ => {
+                    for block in live.iter().filter(|_| random.bool()) {
+                        allocator.note_named(*block);
+                        named.insert(*block);
+                    }
                     allocator.checkpoint_begins();
                     expiring.append(&mut releasing);
                     allocator.checkpoint_durable();
@@ -157,7 +200,7 @@ fn random_histories_never_give_out_a_block_twice_and_count_right() {
             }
             assert_eq!(allocator.used_blocks(), owned.len() as u64 + 2, "seed {seed}");
         }
-        let free: u64 = allocator.free_by_group().values().map(|free| u64::from(*free)).sum();
+        let free: u64 = allocator.groups.values().map(|group| u64::from(group.free)).sum();
         assert_eq!(free + allocator.used_blocks(), allocator.end_block(), "seed {seed}");
     }
 }

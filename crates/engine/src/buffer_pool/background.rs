@@ -17,7 +17,7 @@ use crate::background;
 use crate::error::Result;
 use crate::format::PageId;
 
-/// Most frames freed in one round while dirty pages must be written for that.
+/// Most dirty pages written in one round of the background writer.
 const WRITE_BATCH_MAX: usize = 1024;
 /// The pause of the background writer before it submits reads again that the read queue has refused.
 const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(10);
@@ -63,16 +63,14 @@ impl BackgroundWriter {
         let wrote_soon = !soon.is_empty();
         self.write_early(soon);
         let mut freed = 0;
-        let many_dirty = frames.has_many_dirty();
-        let writers_wait = self.versions.frame_waits().has_waiters();
-        let must_write = (many_dirty || writers_wait) && !self.signal.has_soon();
-        if starving || must_write || frames.free_count() < low_water {
-            // Many dirty pages are written at a time, in a few large operations in parallel, while writers continue.
-            freed = self.evictor.free_frames(if many_dirty || writers_wait {
-                batch.max(frames.count() / 16).min(WRITE_BATCH_MAX)
-            } else {
-                batch
-            });
+        if starving || frames.free_count() < low_water {
+            freed += self.evictor.free_frames(batch);
+        }
+        let must_write = frames.has_many_dirty() || self.versions.frame_waits().has_waiters();
+        if must_write && !self.signal.has_soon() {
+            // Many at a time, in a few large operations in parallel, while writers continue. The pages stay in memory:
+            // the next change of one of them needs no read.
+            freed += self.evictor.write_dirty(batch.max(frames.count() / 16).min(WRITE_BATCH_MAX));
         }
         self.offer_reads();
         self.reads.standstill().look(now);

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod policies;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::frames::{OwnedFrame, OwnedRun};
@@ -45,6 +45,9 @@ pub(super) struct Evictor {
     probation: ProbationaryQueue,
     /// The clock's hand: the number of the frame that it inspects next.
     clock: Mutex<usize>,
+    /// The number of the frame at which the next search for dirty pages begins. A page that is changed gets another
+    /// frame, so a search that goes round writes pages that have been dirty for long.
+    dirty_hand: AtomicUsize,
 }
 
 impl Evictor {
@@ -55,6 +58,7 @@ impl Evictor {
             signal: Arc::clone(signal),
             probation: ProbationaryQueue::new(versions.frames().count()),
             clock: Mutex::new(0),
+            dirty_hand: AtomicUsize::new(0),
         }
     }
 
@@ -152,6 +156,20 @@ impl Evictor {
         let swept = swept + self.versions.sweep_all();
         self.versions.frame_waits().grant();
         freed.max(swept) + written
+    }
+
+    /// Writes up to `want` dirty pages, which stay in memory: too many dirty frames block writers. Returns how many were
+    /// written. Waits for the device. When pages cannot be written, the operations that wait for frames for private
+    /// copies get the error.
+    pub(super) fn write_dirty(&self, want: usize) -> usize {
+        let mut dirty = Vec::new();
+        self.pin_dirty(want, &mut dirty);
+        let before = self.versions.counters().written.load(Ordering::Relaxed);
+        if let Err(error) = self.writer.write_frames(dirty) {
+            self.versions.frame_waits().fail_all(&error);
+        }
+        self.versions.frame_waits().grant();
+        (self.versions.counters().written.load(Ordering::Relaxed) - before) as usize
     }
 
     /// Frees about `want` frames that need no write, with bounded work and without waiting, so that executors' threads
@@ -271,14 +289,14 @@ impl Evictor {
         (clean, dirty)
     }
 
-    /// Pins dirty frames, whatever their usage counts, so that they can be written and stay in memory: too many dirty
-    /// frames block writers.
+    /// Pins dirty frames, whatever their usage counts, so that they can be written and stay in memory.
     fn pin_dirty(&self, want: usize, into: &mut Vec<DirtyPage>) {
-        let first = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = self.dirty_hand.load(Ordering::Relaxed);
         let most = into.len() + want;
         let count = self.versions.frames().count();
         for index in (first..first + count).map(|index| (index % count) as u32) {
             if into.len() >= most {
+                self.dirty_hand.store(index as usize, Ordering::Relaxed);
                 break;
             }
             if self.versions.frames().frame(index).is_published()

@@ -148,6 +148,10 @@ impl OwnedRun {
     }
 }
 
+/// Dirty pages are written early when so few frames more may become dirty, or a quarter of those that may be. Writing
+/// them later saves writes, because a page that changes again meanwhile is written once.
+const DIRTY_SLACK: usize = 4096;
+
 /// All frames of a pool.
 pub(crate) struct Frames {
     all: Box<[Frame]>,
@@ -321,7 +325,8 @@ impl Frames {
 
     /// Returns whether there are so many dirty frames that some should be written early.
     pub(crate) fn has_many_dirty(&self) -> bool {
-        self.dirty_count() > self.dirty_max() * 3 / 4
+        let max = self.dirty_max();
+        self.dirty_count() > max - (max / 4).min(DIRTY_SLACK)
     }
 
     /// Returns the most frames that one commit may hold as private copies: half of those that may be dirty, so that its source

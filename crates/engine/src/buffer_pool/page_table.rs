@@ -370,6 +370,9 @@ impl PageTable {
         let shard = self.shard(page);
         let mut metadata = self.metadata.lock();
         let before = metadata.map.set(page, at);
+        if let Some(at) = at {
+            metadata.allocator.note_named(at.block);
+        }
         let Some(before) = before.filter(|before| at.is_none_or(|at| at.block != before.block)) else { return };
         if !self.newest_uses(page, before.block) && !shard.version_uses(page, before.block, |index| self.disk_of(index))
         {
@@ -390,11 +393,24 @@ impl PageTable {
         self.frames().frame(index).disk()
     }
 
+    /// Returns the location of a page's newest version, and holds its block against reuse until the caller calls
+    /// `unhold`; `None`, with nothing held, when the page does not exist, is only in memory, or is being read.
+    pub(super) fn hold_on_disk(&self, page: PageId) -> Option<Location> {
+        let _shard = self.shard(page);
+        let at = self.location(page)?;
+        self.metadata.lock().allocator.hold(at.block);
+        Some(at)
+    }
+
     /// Returns the location of a page's newest version; `None` when the page does not exist, is only in memory, or is
     /// being read.
     pub(super) fn place_on_disk(&self, page: PageId) -> Option<Location> {
-        // Under the shard's lock the frame that the table names keeps holding this page.
         let _shard = self.shard(page);
+        self.location(page)
+    }
+
+    /// As `place_on_disk`, under the lock of the page's shard: the frame that the table names keeps holding this page.
+    fn location(&self, page: PageId) -> Option<Location> {
         match self.entry(page) {
             Entry::OnDisk(at) => Some(at),
             Entry::Resident(index) => self.disk_of(index),

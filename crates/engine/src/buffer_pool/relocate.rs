@@ -63,6 +63,10 @@ const PENDING_SHARE: u64 = 16;
 /// Share of the blocks of compressed pages that packing them again must save, as a divisor, if they lie in order.
 const SAVED_SHARE_MIN: u64 = 16;
 
+/// Number of holds of blocks that are ended during one hold of the lock, and the steps of a `Budget` for each.
+const UNHELD_AT_ONCE: usize = 128;
+const STEPS_A_HOLD: usize = 4;
+
 /// The action that error messages name.
 const MOVE: &str = "write pages that are being moved";
 
@@ -156,8 +160,7 @@ impl Relocator {
     pub(crate) fn defragment(&mut self, table: TableId, pages: &[PageId]) -> Result<RelocationOutcome> {
         let mut seen = FxHashSet::default();
         let once = pages.iter().copied().filter(|page| seen.insert(*page));
-        let mut found: Vec<(PageId, Location)> =
-            once.filter_map(|page| Some((page, self.versions.pages().place_on_disk(page)?))).collect();
+        let (_held, mut found) = HeldBlocks::of_pages(&self.versions, once, |_| true);
         let (blocks_before, fragments_before) = blocks_and_fragments(&found);
         let mut outcome = RelocationOutcome {
             pages: found.len() as u64,
@@ -232,11 +235,8 @@ impl Relocator {
             return Ok(None);
         }
         let now = evacuation.pages.split_off(evacuation.pages.len().saturating_sub(at_once));
-        let place = |page: PageId| {
-            let at = self.versions.pages().place_on_disk(page)?;
-            evacuation.groups.concerns(at.block).then_some((page, at))
-        };
-        let mut places: Vec<(PageId, Location)> = now.into_iter().filter_map(place).collect();
+        let is_concerned = |at: Location| evacuation.groups.concerns(at.block);
+        let (_held, mut places) = HeldBlocks::of_pages(&self.versions, now.into_iter(), is_concerned);
         let mut repacked = self.repack(&places)?;
         let mut to = Vec::with_capacity(repacked.contents.len());
         {
@@ -314,8 +314,9 @@ impl Relocator {
             return Ok(None);
         }
         // The lowest blocks first: pages that lie in a row stay in that order.
-        let mut found: Vec<(PageId, Location)> =
-            now.into_iter().rev().filter_map(|page| Some((page, self.place_in(tail, page)?))).collect();
+        let end = tail.end;
+        let (_held, mut found) =
+            HeldBlocks::of_pages(&self.versions, now.into_iter().rev(), |at: Location| at.block >= end);
         let (mut moved, mut repacked) = (0, self.repack(&found)?);
         let outcome = loop {
             if repacked.contents.is_empty() {
@@ -458,6 +459,45 @@ impl Relocator {
         }
         self.reader.recycle(blocks);
         Ok(())
+    }
+}
+
+/// The blocks from which pages are moved, which are not reused until this is dropped: otherwise a page that changes
+/// meanwhile could leave its block to another page, or to another version of itself, before it is read.
+pub(super) struct HeldBlocks {
+    versions: Arc<Versions>,
+    blocks: Vec<BlockId>,
+}
+
+impl HeldBlocks {
+    /// Holds the blocks of these pages' newest versions, as far as they are on disk and `wanted`. Returns these pages
+    /// with their locations.
+    pub(super) fn of_pages(
+        versions: &Arc<Versions>,
+        pages: impl Iterator<Item = PageId>,
+        wanted: impl Fn(Location) -> bool,
+    ) -> (Self, Vec<(PageId, Location)>) {
+        let mut held = Self { versions: Arc::clone(versions), blocks: Vec::new() };
+        let mut found = Vec::new();
+        for page in pages {
+            let Some(at) = versions.pages().hold_on_disk(page) else { continue };
+            held.blocks.push(at.block);
+            if wanted(at) {
+                found.push((page, at));
+            }
+        }
+        (held, found)
+    }
+}
+
+impl Drop for HeldBlocks {
+    fn drop(&mut self) {
+        for blocks in self.blocks.chunks(UNHELD_AT_ONCE) {
+            let mut budget = Budget::new();
+            budget.spend(STEPS_A_HOLD * blocks.len());
+            let mut metadata = self.versions.metadata().lock();
+            blocks.iter().for_each(|block| metadata.allocator.unhold(*block));
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod standstill;
 mod steps;
 pub(crate) mod trouble;
 pub(crate) mod wakers;
+mod written_pages;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
