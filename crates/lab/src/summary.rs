@@ -107,6 +107,8 @@ pub enum Metric {
     MemoryPressure,
     /// Bytes that the device read for one byte of work.
     Amplification,
+    /// Bytes that the process wrote to devices for one byte of work.
+    WriteAmplification,
     /// Bytes of files for one byte of keys and values.
     SpaceRatio,
     /// A latency by its name and a percentile in per mille: `Latency("op", 990)`; 1000 is the largest latency.
@@ -152,6 +154,7 @@ impl Metric {
                 over(waited.or_else(|| outcome.counter("psi_memory_some_us"))? / 1e4, elapsed_s)
             }
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
+            Self::WriteAmplification => over(outcome.counter("own_device_write_bytes")?, bytes as f64),
             Self::PerOp(name) => over(outcome.counter(name)?, ops as f64),
             Self::Figure(name) => outcome.figures.get(name).copied(),
             Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
@@ -178,7 +181,7 @@ impl Metric {
             Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
             Self::ShootdownsPerEvicted | Self::ScannedPerEvicted | Self::PerOp(_) | Self::Figure(_) => Unit::Count,
             Self::KswapdShare | Self::MemoryPressure => Unit::Percent,
-            Self::Amplification | Self::SpaceRatio => Unit::Ratio,
+            Self::Amplification | Self::WriteAmplification | Self::SpaceRatio => Unit::Ratio,
         }
     }
 

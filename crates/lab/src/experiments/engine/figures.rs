@@ -98,7 +98,7 @@ pub(super) fn figures(section: &Section<'_, '_>) -> Vec<Figure> {
     for quantity in row.quantities {
         figures.extend(match quantity.metric {
             // A single number needs no chart: the table has it.
-            Metric::SpaceRatio | Metric::Figure(_) => None,
+            Metric::SpaceRatio | Metric::WriteAmplification | Metric::Figure(_) => None,
             Metric::CpuPerOp => {
                 let plain: Vec<&Group<'_>> =
                     working.iter().copied().filter(|group| is_plain(&group.spec.params)).collect();

@@ -341,7 +341,14 @@ pub(super) static WORKS: [Work; 12] = [
                 title: "bytes of all files for a user byte, loaded in random order",
                 fixed: true,
                 methods: &[ENGINE, PEERS[0], PEERS[1]],
-                quantities: &[ratio(Metric::SpaceRatio, Some(1.6), &[beside(PEERS[0]), beside(PEERS[1])])],
+                quantities: &[
+                    ratio(Metric::SpaceRatio, Some(1.6), &[beside(PEERS[0]), beside(PEERS[1])]),
+                    Quantity {
+                        name: "bytes written for a user byte during the load",
+                        short: "written",
+                        ..ratio(Metric::WriteAmplification, Some(5.0), &[beside(PEERS[0]), beside(PEERS[1])])
+                    },
+                ],
                 ..ROW
             },
             Row {
