@@ -156,6 +156,12 @@ pub(crate) trait Experiment: Sync {
         Vec::new()
     }
 
+    /// The experiment's figures for the two pages at the head of the report, the most telling first. Most experiments have
+    /// none.
+    fn paper(&self, _summary: &Summary<'_>) -> Vec<Figure> {
+        Vec::new()
+    }
+
     /// The report's charts for one variant on one target. A chart that the records cannot fill is left out.
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure>;
 

@@ -1,5 +1,6 @@
-//! One self-contained HTML file from a record file: findings first, then each experiment with its figures, tables, method
-//! and the literature beside it. No network, no script needed; the same records give the same bytes.
+//! One self-contained HTML file from a record file: a paper of two pages (question, machine, verdict, three figures, a
+//! table), then appendices that fold: each experiment with its findings, figures, tables, method and the literature beside
+//! it. No network, no script needed; the same records give the same bytes.
 //!
 //! Everything from the records passes the template's escaping or `show::svg::escape`; only drawings made here are markup.
 
@@ -26,8 +27,9 @@ use crate::show::figures::Figure;
 use crate::summary::Summary;
 use crate::verdict::{Side, Verdict, Workload, judge};
 
-/// Most key figures in the appendix `In short`.
-const KEYS_MAX: usize = 5;
+/// Most rows of the paper's table, and most figures of the paper.
+const KEYS_MAX: usize = 8;
+const PAPER_FIGURES: usize = 3;
 /// Number of bytes at the beginning of a file that suffice to recognise a report.
 pub(crate) const HEAD_BYTES: u64 = 1024;
 /// The beginning of every report, except for white space; the title follows within [`HEAD_BYTES`].
@@ -64,17 +66,11 @@ struct Literature {
     remarks: &'static [&'static str],
 }
 
-/// The key figures of one experiment, under its question.
-#[derive(Debug, Serialize)]
-struct KeyGroup<'a> {
-    id: &'static str,
-    question: &'static str,
-    keys: Vec<Key<'a>>,
-}
-
-/// A key figure at the head of the report.
+/// A row of the paper's table: an experiment's key figure.
 #[derive(Debug, Serialize)]
 struct Key<'a> {
+    id: &'static str,
+    question: &'static str,
     label: &'a str,
     value: &'a str,
     detail: &'a str,
@@ -157,7 +153,8 @@ struct Page<'a> {
     verdict: VerdictView,
     claims: Vec<claims::Line>,
     claims_counted: String,
-    key_groups: Vec<KeyGroup<'a>>,
+    paper: Vec<Figure>,
+    keys: Vec<Key<'a>>,
     headlines: Vec<&'a Finding>,
     undecided: Vec<&'a Finding>,
     undecided_count: usize,
@@ -185,22 +182,18 @@ pub fn html(file: &RecordFile) -> Result<String> {
         finding.text = format::glued(&finding.text);
         finding.key_figure.iter_mut().for_each(|figure| figure.detail = format::glued(&figure.detail));
     }
-    let keyed = key_figures(&findings, KEYS_MAX);
-    let key_groups = experiments::ALL.into_iter().map(|experiment| KeyGroup {
-        id: experiment.id().name(),
-        question: experiment.description().question,
-        keys: keyed
-            .iter()
-            .filter(|(finding, _)| finding.experiment == Some(experiment.id()))
-            .map(|(finding, figure)| Key {
-                label: &figure.label,
-                value: &figure.value,
-                detail: &figure.detail,
-                inconclusive: finding.kind == Kind::Inconclusive,
-            })
-            .collect(),
+    let keyed = key_figures(&findings, KEYS_MAX).into_iter().filter_map(|(finding, figure)| {
+        let experiment = finding.experiment.and_then(experiments::find)?;
+        Some(Key {
+            id: experiment.id().name(),
+            question: experiment.description().question,
+            label: &figure.label,
+            value: &figure.value,
+            detail: &figure.detail,
+            inconclusive: finding.kind == Kind::Inconclusive,
+        })
     });
-    let key_groups: Vec<KeyGroup> = key_groups.filter(|group| !group.keys.is_empty()).collect();
+    let keys: Vec<Key> = keyed.collect();
     let open: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).collect();
     let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
     let headlines = headlines(&findings);
@@ -243,7 +236,8 @@ pub fn html(file: &RecordFile) -> Result<String> {
         verdict: VerdictView::of(judge(file, &summary, Workload::of_run(file))),
         claims,
         claims_counted: crate::claims::counted(&answers),
-        key_groups,
+        paper: paper(&summary),
+        keys,
         headlines,
         undecided: open.iter().copied().filter(|finding| finding.key_figure.is_some()).take(4).collect(),
         undecided_count: open.len(),
@@ -254,6 +248,25 @@ pub fn html(file: &RecordFile) -> Result<String> {
         settings: toml::to_string(&run.config).unwrap_or_else(|error| format!("# cannot be shown as TOML: {error}")),
     };
     template.render(Serde(&context)).map_err(failed)
+}
+
+/// The figures of the paper at the head of the report: the first of each experiment that has one, then their second
+/// ones, as far as there is room; in the order of the experiments.
+fn paper(summary: &Summary<'_>) -> Vec<Figure> {
+    let all: Vec<Vec<Figure>> = experiments::ALL.into_iter().map(|experiment| experiment.paper(summary)).collect();
+    let most = all.iter().map(Vec::len).max().unwrap_or(0);
+    let mut chosen: Vec<(usize, usize)> = Vec::new();
+    for nth in 0..most {
+        chosen.extend((0..all.len()).filter(|at| all[*at].len() > nth).map(|at| (at, nth)));
+    }
+    chosen.truncate(PAPER_FIGURES);
+    chosen.sort_unstable();
+    let figures = all.into_iter().enumerate().flat_map(|(at, figures)| {
+        let chosen = &chosen;
+        let own = figures.into_iter().enumerate().filter(move |(nth, _)| chosen.contains(&(at, *nth)));
+        own.map(|(_, figure)| figure).collect::<Vec<_>>()
+    });
+    figures.collect()
 }
 
 fn section(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {

@@ -1,7 +1,7 @@
 //! Drawing of results, independent of experiments: charts and tables of the report, columns of the terminal.
 
 pub(crate) mod charts;
-mod choice;
+pub(crate) mod choice;
 pub(crate) mod columns;
 pub(crate) mod figures;
 pub(crate) mod svg;

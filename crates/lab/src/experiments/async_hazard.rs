@@ -43,7 +43,7 @@ use crate::measure::{self, Measurement, Work, Worker};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
-use crate::summary::{Basis, Metric};
+use crate::summary::{Basis, Group, Metric, Summary};
 
 use work::{Job, Means};
 
@@ -86,6 +86,13 @@ enum Spread {
     Threads,
     /// One thread that reads one file after another.
     Single,
+}
+
+impl Spread {
+    /// Whether the work shares the executor's thread with other tasks.
+    fn is_of_executor(self) -> bool {
+        matches!(self, Self::Tasks { .. } | Self::Ring | Self::Pool)
+    }
 }
 
 /// The experiment's name on the command line and in records.
@@ -140,6 +147,14 @@ impl Experiment for AsyncHazard {
         // In the order of the source, not by family.
         let strips = figures::strips(&section.groups, &section.title);
         strips.into_iter().chain(figures::lateness(&section.groups, &section.title)).collect()
+    }
+
+    /// How late a timer beside the tasks fires on the file, for everything that runs on the executor's own thread.
+    fn paper(&self, summary: &Summary<'_>) -> Vec<Figure> {
+        let on_executor =
+            |group: &&Group<'_>| spread_of(&group.spec.method).is_some_and(|(spread, _)| spread.is_of_executor());
+        let groups: Vec<&Group<'_>> = summary.at(ID, RANDOM_TOUCH, "file").into_iter().filter(on_executor).collect();
+        figures::lateness(&groups, "file").into_iter().collect()
     }
 
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {

@@ -6,6 +6,7 @@
 //! random reads, and `pread` with the kernel's own read-ahead, run with only one thread count, because they are slow
 //! with every count.
 
+mod filling;
 mod findings;
 mod hypotheses;
 mod literature;
@@ -24,9 +25,10 @@ use crate::methods::Axis;
 use crate::read_loops::Pattern;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::show::choice::most_telling;
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series};
-use crate::summary::{Basis, Metric};
+use crate::summary::{Basis, Metric, Summary};
 use crate::workload::{self, PAGE_BYTES};
 
 /// Reason for skipping the pool when the configured block size is not 4096 bytes.
@@ -84,6 +86,17 @@ impl Experiment for Random {
         figures.extend(sweeps(&groups, place, Metric::OpsPerS, "reads per second"));
         figures.extend(latencies(&groups, place, "op", "read"));
         figures
+    }
+
+    /// Reads per second of the best methods, and the filling of memory beside the paper's curves; both on the file.
+    fn paper(&self, summary: &Summary<'_>) -> Vec<Figure> {
+        let (groups, place) = (summary.at(ID, "", "file"), "file");
+        let axis = "reads per second";
+        let curve = sweeps(&groups, place, Metric::OpsPerS, axis).into_iter().next();
+        let bars = || rates(&most_telling(&groups, Metric::OpsPerS), place, Metric::OpsPerS, axis);
+        let title =
+            |figure: Figure| Figure { title: "Random 4 KiB reads, data larger than memory: file".into(), ..figure };
+        curve.or_else(bars).map(title).into_iter().chain(filling::figure(&groups, place)).collect()
     }
 
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {

@@ -54,6 +54,7 @@ pub(crate) fn figure(experiment: &dyn Experiment, table: &LiteratureTable, summa
             legend: Vec::new(),
             svg: String::new(),
             table: Table::default(),
+            ..Figure::default()
         };
     }
     let chart = Rows { axis: table.columns.join(" and "), unit: table.unit, log: true, rows };
@@ -71,5 +72,5 @@ pub(crate) fn figure(experiment: &dyn Experiment, table: &LiteratureTable, summa
     if any && two {
         legend.push(mark("ring", "here, warm"));
     }
-    Figure { svg: chart.draw(&title), title, lead: String::new(), legend, table: data }
+    Figure { svg: chart.draw(&title), title, lead: String::new(), legend, table: data, ..Figure::default() }
 }

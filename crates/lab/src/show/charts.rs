@@ -206,6 +206,18 @@ pub(crate) struct Series {
 }
 
 impl Lines {
+    /// Returns the chart with those series only whose labels are given, without panels that then show nothing.
+    pub(crate) fn only(&self, labels: &[String]) -> Self {
+        let mut chart = self.clone();
+        for panel in &mut chart.panels {
+            panel.series.retain(|series| labels.contains(&series.label));
+        }
+        let shows = |panel: &Panel| panel.series.iter().any(|series| series.points.iter().any(|point| point.1 > 0.0));
+        let mut first = true;
+        chart.panels.retain(|panel| std::mem::take(&mut first) || shows(panel));
+        chart
+    }
+
     /// Draws the chart twice, for wide and narrow pages.
     pub(crate) fn draw(&self, label: &str) -> String {
         self.draw_at(WIDE_PX, "wide", label) + &self.draw_at(NARROW_PX, "narrow", label)

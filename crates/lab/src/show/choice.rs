@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::judge;
-use crate::summary::{Group, Metric};
+use crate::summary::{Family, Group, Metric};
 
-/// Most lines that a chart can have and still be read.
-const LINES_MAX: usize = 7;
+/// Most lines that a chart can have and be read at a glance.
+const LINES_MAX: usize = 4;
 
 /// Selects one group of each method for a chart of lines: the one with the best figure, in the order measured.
 pub(crate) fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
@@ -20,31 +20,29 @@ pub(crate) fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> V
     names.into_iter().filter_map(best_of).collect()
 }
 
-/// Selects as many groups as a chart can show: the best of each family first, then the others in their order. Also
-/// returns a sentence about the groups that are left out, empty where there are none.
-pub(crate) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'g Group<'a>>, String) {
-    let is_best = |at: &Group<'_>| {
-        let family = groups.iter().copied().filter(|other| other.family() == at.family());
-        judge::best(family, metric).is_some_and(|best| best.key == at.key)
-    };
-    let best: Vec<bool> = groups.iter().map(|group| is_best(group)).collect();
-    let mut room = LINES_MAX.saturating_sub(best.iter().filter(|best| **best).count());
-    let (mut shown, mut left) = (Vec::new(), Vec::new());
-    for (group, best) in groups.iter().copied().zip(best) {
-        if best || room > 0 {
-            room -= usize::from(!best);
-            shown.push(group);
-        } else {
-            left.push(group.title());
+/// The families in the order in which the best method of each is drawn: the map and its strongest alternatives first.
+const FIRST: [Family; 5] = [Family::Mapped, Family::Ring, Family::Direct, Family::Pool, Family::Buffered];
+
+/// Selects the groups that [`few`] names, each method at its best setting.
+pub(crate) fn most_telling<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
+    let all = one_each(groups, metric);
+    let shown = few(&all, metric);
+    all.into_iter().filter(|group| shown.contains(&group.label())).collect()
+}
+
+/// Selects the labels of as many groups as a chart can show: the best of each family first, then the others in their
+/// order.
+pub(crate) fn few(groups: &[&Group<'_>], metric: Metric) -> Vec<String> {
+    let best = FIRST
+        .into_iter()
+        .filter_map(|family| judge::best(groups.iter().copied().filter(|group| group.family() == family), metric));
+    let mut shown: Vec<&str> = Vec::new();
+    for group in best.chain(groups.iter().copied()) {
+        if shown.len() < LINES_MAX && !shown.contains(&group.key.as_str()) {
+            shown.push(&group.key);
         }
     }
-    let left = match left.as_slice() {
-        [] => String::new(),
-        left => {
-            format!(" Not drawn, to keep it readable: {} (their figures are in the other tables).", left.join("; "))
-        }
-    };
-    (shown, left)
+    groups.iter().filter(|group| shown.contains(&group.key.as_str())).map(|group| group.label()).collect()
 }
 
 #[cfg(test)]
@@ -68,20 +66,14 @@ mod tests {
         let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
         let summary = Summary::of(&file);
         let groups: Vec<&Group<'_>> = summary.groups.iter().collect();
-        let (shown, left) = few(one_each(&groups, Metric::OpsPerS), Metric::OpsPerS);
-        let shown: Vec<&str> = shown.iter().map(|group| group.spec.method.as_str()).collect();
-        let expected = [
-            "mmap-random",
-            "mmap-normal",
-            "mmap-sequential",
-            "pread-buffered-random",
-            "pread-direct",
-            "uring-direct",
-            "pool-tasks",
-        ];
-        assert_eq!(shown, expected);
-        assert!(left.contains("pread buffered; nofault pool ("), "{left}");
-        let (all, none) = few(groups[..3].to_vec(), Metric::OpsPerS);
-        assert_eq!((all.len(), none.as_str()), (3, ""));
+        let all = one_each(&groups, Metric::OpsPerS);
+        let titles = |labels: Vec<String>| {
+            let id = |label: &String| all.iter().find(|group| group.label() == *label).map(|group| &*group.spec.method);
+            labels.iter().filter_map(id).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let shown = titles(few(&all, Metric::OpsPerS));
+        assert_eq!(shown, ["mmap-random", "pread-direct", "uring-direct", "pool-tasks"]);
+        // Room that no family takes goes to the others, in their order.
+        assert_eq!(titles(few(&all[..3], Metric::OpsPerS)).len(), 3);
     }
 }

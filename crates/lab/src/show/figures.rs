@@ -10,7 +10,7 @@ use crate::record::{Tick, Trial};
 use crate::summary::{Basis, Family, Group, Metric, Paging, is_plain, parameters};
 
 /// A figure of the report: a drawing with its title, its explanation and the table behind it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Figure {
     pub(crate) title: String,
     /// A sentence that says how to read the figure.
@@ -18,7 +18,19 @@ pub(crate) struct Figure {
     pub(crate) legend: Vec<Legend>,
     /// Both drawings, wide and narrow, as markup.
     pub(crate) svg: String,
+    /// The same drawing with all methods, where [`Self::svg`] has only the most telling ones.
+    pub(crate) whole: Option<Whole>,
     pub(crate) table: Table,
+}
+
+/// A drawing of all methods, for readers who ask for it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Whole {
+    /// The text to click on: `All 9 methods`.
+    pub(crate) summary: String,
+    pub(crate) legend: Vec<Legend>,
+    /// Both drawings, wide and narrow, as markup.
+    pub(crate) svg: String,
 }
 
 /// An entry of the legend: a line or mark, and its label.
@@ -91,6 +103,7 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
         lead: "Bar: median with full memory (whole trial where it never fills). Dots: the repeats.".into(),
         legend: Vec::new(),
         table: results(groups),
+        ..Figure::default()
     })
 }
 
@@ -195,7 +208,7 @@ pub(crate) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
         title,
         lead: "User and system time of the process and its children, and kswapd's. This is what a slow device hides in the rates.".into(),
         legend: Vec::new(),
-        table,
+        table, ..Figure::default()
     })
 }
 
@@ -205,9 +218,10 @@ pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
         // fio's first seconds are its own start-up and would pass for a cold start.
         group.family() != Family::Baseline && group.typical().is_some_and(|trial| trial.outcome.ticks.len() >= 2)
     };
-    let (chosen, left) = few(one_each(groups, metric).into_iter().filter(drawn).collect(), metric);
+    let all: Vec<&Group<'_>> = one_each(groups, metric).into_iter().filter(drawn).collect();
+    let shown = few(&all, metric);
     let chosen: Vec<(&Group<'_>, &Trial)> =
-        chosen.into_iter().filter_map(|group| Some((group, group.typical()?))).collect();
+        all.into_iter().filter_map(|group| Some((group, group.typical()?))).collect();
     let to = chosen.iter().flat_map(|(_, trial)| &trial.outcome.ticks).map(|tick| tick.at_s).fold(0.0, f64::max);
     if chosen.is_empty() || !(to.is_finite() && to > 0.0) {
         return None;
@@ -229,24 +243,39 @@ pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
             panels.push(Panel { axis: axis.into(), unit, log: false, series });
         }
     }
-    let mut legend = legend_of(&panels[0].series);
-    if chosen.iter().any(|(_, trial)| trial.outcome.full_at_s.is_some()) {
-        legend.push(Legend { tone: "t6", dash: 0, mark: "full", label: "memory full (in the method's colour)".into() });
-    }
     let title = format!("Second by second: {place}");
     let table = tick_table(&panels);
-    let low = at_the_bottom(&panels[0].series);
-    let low = if low.is_empty() { String::new() } else { format!(" Along the zero line: {}.", low.join(", ")) };
     let chart = Lines { axis: "seconds after the start".into(), from: 0.0, to, log: false, ticks: Vec::new(), panels };
-    Some(Figure {
-        svg: chart.draw(&title),
-        title,
-        lead: format!(
-            "From a cold start; of each method the setting with the best median, and of its repeats the median one.{low}{left}"
-        ),
-        legend,
-        table,
-    })
+    let few = chart.only(&shown);
+    let low = few.panels.first().map_or(Vec::new(), |panel| at_the_bottom(&panel.series));
+    let low = if low.is_empty() { String::new() } else { format!(" Along the zero line: {}.", low.join(", ")) };
+    let lead = format!(
+        "From a cold start; of each method the setting with the best median, and of its repeats the median one.{low}"
+    );
+    Some(of_lines(chart, few, Figure { title, lead, table, ..Figure::default() }))
+}
+
+/// Fills a figure with the drawing of its most telling lines; the drawing of all lines, where there are more, is for
+/// readers who ask for it.
+fn of_lines(whole: Lines, few: Lines, figure: Figure) -> Figure {
+    let series_of = |chart: &Lines| chart.panels.first().map_or(0, |panel| panel.series.len());
+    let (count, fewer) = (series_of(&whole), series_of(&few) < series_of(&whole));
+    let all = fewer.then(|| Whole {
+        summary: format!("All {count} methods"),
+        legend: legend_of_lines(&whole),
+        svg: whole.draw(&figure.title),
+    });
+    Figure { legend: legend_of_lines(&few), svg: few.draw(&figure.title), whole: all, ..figure }
+}
+
+/// The legend of a chart of lines: its series, and the mark of full memory where one has it.
+fn legend_of_lines(chart: &Lines) -> Vec<Legend> {
+    let Some(panel) = chart.panels.first() else { return Vec::new() };
+    let mut legend = legend_of(&panel.series);
+    if panel.series.iter().any(|series| series.full_at.is_some()) {
+        legend.push(Legend { tone: "t6", dash: 0, mark: "full", label: "memory full (in the method's colour)".into() });
+    }
+    legend
 }
 
 /// Labels of the series whose values a linear axis cannot tell from zero.
@@ -272,26 +301,25 @@ fn series(chosen: &[(&Group<'_>, &Trial)], value: &dyn Fn(&Tick) -> Option<f64>)
     all
 }
 
-/// Makes a table of the ticks, a row each; every n-th tick only if there are many.
+/// Makes a table of the ticks: a column for each method, and below each other the panels with a row for each tick; every
+/// n-th tick only if there are many.
 fn tick_table(panels: &[Panel]) -> Table {
+    let Some(first) = panels.first() else { return Table::default() };
     let mut table = Table::new(&["second"]);
-    let columns: Vec<(&Panel, &Series)> = panels
-        .iter()
-        .flat_map(|panel| {
-            panel.series.iter().filter(|series| !series.points.is_empty()).map(move |series| (panel, series))
-        })
-        .collect();
-    let longest = columns.iter().map(|(_, series)| series.points.len()).max().unwrap_or(0);
-    for (panel, series) in &columns {
-        table.headers.push(format!("{}: {}", series.label, panel.axis));
-    }
-    for index in (0..longest).step_by(longest.div_ceil(60).max(1)) {
-        let at = columns.iter().find_map(|(_, series)| series.points.get(index));
-        let mut row = vec![at.map_or(String::new(), |point| digits(point.0))];
-        for (panel, series) in &columns {
-            row.push(series.points.get(index).map_or("–".into(), |point| panel.unit.show(point.1)));
+    table.headers.extend(first.series.iter().map(|series| series.label.clone()));
+    for panel in panels {
+        let longest = panel.series.iter().map(|series| series.points.len()).max().unwrap_or(0);
+        for index in (0..longest).step_by(longest.div_ceil(60).max(1)) {
+            let at = panel.series.iter().find_map(|series| series.points.get(index));
+            let mut row = vec![format!("{}: {}", panel.axis, at.map_or(String::new(), |point| digits(point.0)))];
+            let value =
+                |series: &Series| series.points.get(index).map_or("–".into(), |point| panel.unit.show(point.1));
+            row.extend(first.series.iter().map(|method| {
+                let own = panel.series.iter().find(|series| series.label == method.label);
+                own.map_or("–".into(), value)
+            }));
+            table.rows.push(row);
         }
-        table.rows.push(row);
     }
     table
 }
@@ -313,7 +341,8 @@ pub(crate) fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &
                 methods.push(group);
             }
         }
-        for method in methods {
+        let shown = few(&methods, metric);
+        for method in &methods {
             let mut points: Vec<(f64, crate::summary::Spread)> = groups
                 .iter()
                 .filter(|group| group.spec.method == method.spec.method && is_plain(&group.spec.params))
@@ -351,18 +380,19 @@ pub(crate) fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &
         ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
         ticks.dedup_by(|a, b| a.0 == b.0);
         let title = format!("By {name}: {place}");
-        let legend = legend_of(&series);
         let panels = vec![Panel { axis: axis.into(), unit: metric.unit(), log: false, series }];
         let chart = Lines { axis: name.into(), from: ends.0, to: ends.1, log: true, ticks, panels };
-        figures.push(Figure {
-            svg: chart.draw(&title),
-            title,
-            lead: "Medians; the spreads are in the table.".into(),
-            legend,
-            table,
-        });
+        let titles: Vec<String> = shown.iter().map(|label| title_of(&methods, label)).collect();
+        let few = chart.only(&titles);
+        let lead = "Medians; the spreads are in the table.".into();
+        figures.push(of_lines(chart, few, Figure { title, lead, table, ..Figure::default() }));
     }
     figures
+}
+
+/// The title of the method of the group with this label.
+fn title_of(groups: &[&Group<'_>], label: &str) -> String {
+    groups.iter().find(|group| group.label() == label).map_or_else(String::new, |group| group.title())
 }
 
 fn digits_whole(value: f64) -> String {
@@ -373,9 +403,10 @@ fn digits_whole(value: f64) -> String {
 pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Option<Figure> {
     let primary = groups.first()?.basis.metric;
     let timed = |group: &&Group<'_>| group.histogram(name).is_some();
-    let (chosen, left) = few(one_each(groups, primary).into_iter().filter(timed).collect(), primary);
+    let all: Vec<&Group<'_>> = one_each(groups, primary).into_iter().filter(timed).collect();
+    let shown = few(&all, primary);
     let chosen: Vec<(&Group<'_>, Histogram<u64>)> =
-        chosen.into_iter().filter_map(|group| Some((group, group.histogram(name)?))).collect();
+        all.into_iter().filter_map(|group| Some((group, group.histogram(name)?))).collect();
     if chosen.is_empty() {
         return None;
     }
@@ -413,19 +444,12 @@ pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &s
     ];
     let ticks = ticks.iter().filter(|(at, _)| *at <= to).map(|(at, text)| (*at, (*text).to_owned())).collect();
     let title = format!("Latency of one {what}: {place}");
-    let legend = legend_of(&series);
     let panels =
         vec![Panel { axis: format!("time of one {what} (logarithmic)"), unit: Unit::Seconds, log: true, series }];
     let chart = Lines { axis: "share that took at most this long".into(), from: 1.0, to, log: true, ticks, panels };
-    Some(Figure {
-        svg: chart.draw(&title),
-        title,
-        lead: format!(
-            "All repeats together; of each method the setting with the best rate. To the right: the rare slow ones.{left}"
-        ),
-        legend,
-        table,
-    })
+    let lead = "All repeats together; of each method the setting with the best rate. To the right: the rare slow ones.";
+    let few = chart.only(&shown);
+    Some(of_lines(chart, few, Figure { title, lead: lead.into(), table, ..Figure::default() }))
 }
 
 /// Describes the settings of the groups (threads, depth, extra parameters), each once, for the text on the method.

@@ -166,6 +166,12 @@ impl Canvas {
     }
 }
 
+/// The steps of a logarithmic axis in each decade, the finest first.
+const MANTISSAS: [&[f64]; 5] =
+    [&[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0], &[1.0, 2.0, 3.0, 5.0], &[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
+/// Most labels of a logarithmic axis.
+const LOG_TICKS_MAX: usize = 10;
+
 /// A linear or logarithmic axis, which maps values to pixels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
@@ -214,9 +220,22 @@ impl Axis {
     /// Round values with their labels: as many as fit when each label takes `room_px` along the axis, or its own width
     /// for `None`. No two labels touch.
     pub(crate) fn ticks(&self, room_px: Option<f64>) -> Vec<(f64, String)> {
-        let candidates = if self.log { self.log_steps() } else { self.linear_steps(room_px.unwrap_or(64.0)) };
+        if !self.log {
+            return self.labelled(self.linear_steps(room_px.unwrap_or(64.0)), room_px);
+        }
+        // The finest steps of which every label has room: a strip that spans one decade needs more than its ends.
+        let all_fit = MANTISSAS.iter().find_map(|mantissas| {
+            let steps = self.log_steps(mantissas);
+            let (count, ticks) = (steps.len(), self.labelled(steps, room_px));
+            (ticks.len() == count && count <= LOG_TICKS_MAX).then_some(ticks)
+        });
+        all_fit.unwrap_or_else(|| self.labelled(self.log_steps(&[1.0]), room_px))
+    }
+
+    /// The values with their labels, without those whose label would touch the one before.
+    fn labelled(&self, values: Vec<f64>, room_px: Option<f64>) -> Vec<(f64, String)> {
         let mut ticks: Vec<(f64, String)> = Vec::new();
-        for value in candidates {
+        for value in values {
             let label = self.unit.tick(value);
             let free = ticks.last().is_none_or(|(last, last_label)| {
                 let room = room_px.unwrap_or_else(|| f64::midpoint(text_width(last_label), text_width(&label)) + 10.0);
@@ -239,9 +258,7 @@ impl Axis {
         (first..first + 12).map(|n| n as f64 * step).take_while(|value| *value <= self.max * (1.0 + 1e-9)).collect()
     }
 
-    fn log_steps(&self) -> Vec<f64> {
-        let decades = (self.max / self.min).log10();
-        let mantissas: &[f64] = if decades <= 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    fn log_steps(&self, mantissas: &[f64]) -> Vec<f64> {
         let (first, last) = (self.min.log10().floor() as i32, self.max.log10().ceil() as i32);
         let every = usize::try_from(((last - first) / 8).max(1)).unwrap_or(1);
         let within = |value: &f64| *value >= self.min * (1.0 - 1e-9) && *value <= self.max * (1.0 + 1e-9);
@@ -283,6 +300,14 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_logarithmic_axis_of_any_range_has_enough_labels_to_read_it() {
+        for (low, high) in [(0.08, 0.3), (1.0, 1.4), (0.02, 2.0), (1e-6, 1e-1), (1e3, 9e3)] {
+            let axis = Axis::new([low, high].into_iter(), true, Unit::Seconds, 0.0, 430.0);
+            assert!(axis.ticks(None).len() >= 4, "{low} to {high}: {:?}", axis.ticks(None));
         }
     }
 

@@ -13,11 +13,12 @@ use nofault_lab::report;
 
 use crate::pages::odd_files;
 
-/// A script that runs in the page. The box that `getBoundingClientRect` gives for SVG text includes space for accents
+/// A script that runs in the page, with everything unfolded. The box that `getBoundingClientRect` gives for SVG text includes space for accents
 /// and descenders, so it is cut by two pixels.
 const CHECK: &str = r#"
 <script>
 window.addEventListener("load", function () {
+  document.querySelectorAll("details").forEach(function (d) { d.open = true; });
   var wrong = [], dark = matchMedia("(prefers-color-scheme: dark)").matches;
   var shown = function (e) { var r = e.getBoundingClientRect(); return r.width > 0 && r.height > 0; };
   var say = function (what, e) { wrong.push(what + ": " + (e.textContent || e.tagName).trim().slice(0, 60)); };

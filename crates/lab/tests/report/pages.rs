@@ -7,7 +7,7 @@ use nofault_lab::record::file::RecordFile;
 use nofault_lab::record::{CacheState, Checks, Outcome, Tick, Warning, WarningKind};
 use nofault_lab::report;
 use nofault_lab::summary::Summary;
-use nofault_lab::table::{summary_json, summary_table};
+use nofault_lab::table::{brief, summary_json, summary_table};
 
 use crate::synthetic::{self, Like};
 
@@ -91,8 +91,10 @@ fn every_odd_file_makes_a_well_formed_page_a_table_and_json() {
             assert!(found.is_none() || bad == "inf" && !page.contains(">inf"), "{name}: '{bad}' in {found:?}");
         }
         for width in [0, 60, 100, 200] {
-            let text = summary_table(&file, width);
-            let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            let (text, brief) = (summary_table(&file, width), brief(&file, width));
+            let lines = brief.lines().count();
+            assert!(name.starts_with("extreme") || width < 100 || lines <= 40, "{name} at {width}: {lines}\n{brief}");
+            let widest = text.lines().chain(brief.lines()).map(|line| line.chars().count()).max().unwrap_or(0);
             // A word or path longer than the line stays whole.
             assert!(
                 name.starts_with("extreme") || widest <= usize::from(width.max(60)) + 12,
@@ -258,8 +260,18 @@ fn the_page_has_question_machine_sources_and_figures() {
     }
     let file = synthetic::full(1);
     for id in experiments::ids().filter(|id| file.trials.iter().any(|trial| trial.spec.experiment == *id)) {
-        assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
+        assert!(page.contains(&format!("<details class=\"appendix\" id=\"{id}\">")), "{id}");
     }
+}
+
+#[test]
+fn a_chart_shows_four_lines_and_the_others_where_a_reader_asks_for_them() {
+    let page = report::html(&synthetic::full(1)).unwrap();
+    let figure = page.split("<h4>Second by second: file</h4>").nth(1).and_then(|rest| rest.split("</figure>").next());
+    let (first, whole) = figure.and_then(|figure| figure.split_once("<details class=\"whole\">")).unwrap();
+    let lines = |part: &str| part.split("<div class=\"draw\">").next().unwrap().matches("<path class=\"line ").count();
+    assert_eq!(lines(first), 4, "{first}");
+    assert!(lines(whole) > 4 && whole.contains(&format!("<summary>All {} methods</summary>", lines(whole))), "{whole}");
 }
 
 #[test]
@@ -281,9 +293,13 @@ fn a_trial_without_eviction_gives_no_finding_about_reclaim() {
 fn the_page_begins_with_the_verdict_and_lists_every_claim() {
     let page = report::html(&synthetic::full(1)).unwrap();
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("'{words}' is missing"));
-    assert!(at("<section id=\"verdict\">") < at("<section id=\"summary\">"), "top down");
+    assert!(at("<section id=\"verdict\">") < at("<h4>Figure 1. "), "top down");
+    assert!(at("<h4>Figure 3. ") < at("Table 1."));
+    assert!(at("Table 1.") < at("<details class=\"appendix\" id=\"summary\">"));
+    assert!(!page.contains("<h4>Figure 4. "), "three figures are a paper of two pages");
+    assert!(page.contains("paper: mmap RANDOM"), "the published curves lie over those of this machine");
     assert!(at("Do not page this database through mmap") < at("How sure:"));
-    assert!(at("<section id=\"tried\">") < at("<section id=\"run\">"));
+    assert!(at("id=\"tried\"") < at("id=\"run\""));
     for claim in claims::all() {
         let hypothesis = claim.hypothesis.replace('\'', "&#x27;").replace('/', "&#x2f;");
         assert!(page.contains(&hypothesis), "{hypothesis}");

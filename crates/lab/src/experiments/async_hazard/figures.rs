@@ -51,6 +51,7 @@ pub(super) fn strips(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
             Legend { tone: "t6", dash: 0, mark: "ring", label: "warm".into() },
         ],
         table,
+        ..Figure::default()
     })
 }
 
@@ -76,6 +77,6 @@ pub(super) fn lateness(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
         title,
         lead: "A ticker on the same executor (or beside the threads): the worst of each run. This is what other tasks feel.".into(),
         legend: Vec::new(),
-        table,
+        table, ..Figure::default()
     })
 }

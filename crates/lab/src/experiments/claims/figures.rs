@@ -42,6 +42,7 @@ fn times(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
         lead: "Every thread that uses the address space waits so long. Dots: the repeats.".into(),
         legend: Vec::new(),
         table,
+        ..Figure::default()
     })
 }
 
@@ -86,5 +87,6 @@ fn growth(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
             .into(),
         legend: Vec::new(),
         table,
+        ..Figure::default()
     })
 }

@@ -29,7 +29,7 @@ fn results(lines: &[Line<'_, '_>]) -> Figure {
             .into(),
         legend: Vec::new(),
         svg: String::new(),
-        table,
+        table, ..Figure::default()
     }
 }
 
@@ -48,6 +48,7 @@ fn behind(lines: &[Line<'_, '_>]) -> Option<Figure> {
         legend: Vec::new(),
         svg: String::new(),
         table,
+        ..Figure::default()
     })
 }
 
@@ -85,6 +86,7 @@ fn settings(summary: &Summary<'_>) -> Option<Figure> {
         legend: Vec::new(),
         svg: String::new(),
         table,
+        ..Figure::default()
     })
 }
 

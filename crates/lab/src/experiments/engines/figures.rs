@@ -90,7 +90,7 @@ fn everything(groups: &[&Group<'_>], target: &str) -> Figure {
         lead: "Medians over the repeats; spreads are in the tables of the charts below. What was not built stands under \"Not measured\".".into(),
         legend: Vec::new(),
         svg: String::new(),
-        table,
+        table, ..Figure::default()
     }
 }
 
@@ -113,6 +113,6 @@ fn settings(groups: &[&Group<'_>]) -> Option<Figure> {
         lead: "As each store was opened with data larger than memory where that was measured; read back where the store can tell.".into(),
         legend: Vec::new(),
         svg: String::new(),
-        table,
+        table, ..Figure::default()
     })
 }

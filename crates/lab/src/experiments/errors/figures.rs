@@ -51,6 +51,7 @@ pub(super) fn faults(summary: &Summary<'_>) -> Vec<Figure> {
         legend: Vec::new(),
         svg: String::new(),
         table,
+        ..Figure::default()
     };
     vec![
         figure(

@@ -53,6 +53,6 @@ fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64]) -> Option<Figur
                the table: the repeats."
             .into(),
         legend,
-        table,
+        table, ..Figure::default()
     })
 }

@@ -31,7 +31,7 @@ pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
             },
             legend: Vec::new(),
             svg: String::new(),
-            table,
+            table, ..Figure::default()
         });
         if variant == COMMITS {
             figures.push(settings(&groups));
@@ -51,7 +51,14 @@ fn settings(groups: &[&Group<'_>]) -> Figure {
         }
     }
     let lead = "As each store was opened, whatever the number of writers.".into();
-    Figure { title: "Settings of the stores".into(), lead, legend: Vec::new(), svg: String::new(), table }
+    Figure {
+        title: "Settings of the stores".into(),
+        lead,
+        legend: Vec::new(),
+        svg: String::new(),
+        table,
+        ..Figure::default()
+    }
 }
 
 fn steals(groups: &[&Group<'_>]) -> Table {

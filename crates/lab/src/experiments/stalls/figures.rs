@@ -48,6 +48,6 @@ pub(super) fn stalls(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
                of the methods that probe first and touch only resident pages."
             .into(),
         legend: legend.map(|(mark, label)| Legend { tone: "t6", dash: 0, mark, label: label.into() }).to_vec(),
-        table,
+        table, ..Figure::default()
     })
 }

@@ -68,5 +68,6 @@ fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64], threads: u32) -
             .into(),
         legend,
         table,
+        ..Figure::default()
     })
 }
