@@ -24,7 +24,9 @@
 //! # }
 //! ```
 
+mod maintenance;
 mod table;
+mod transaction;
 mod views;
 
 use std::path::Path;
@@ -33,10 +35,11 @@ use std::sync::Arc;
 use nofault_io::disk::Directory;
 
 pub use self::table::Table;
-pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
-use crate::db::{self, Batch, Compaction, Pace, ReaderInfo, Stats, TableList, Verification};
+pub use self::transaction::{Transaction, TransactionRange};
+pub use self::views::{Range, Snapshot};
+use crate::db::{self, Batch, ReaderInfo, Stats, TableList, TransactOptions};
 use crate::driver::block_on;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pages::Durability;
 use crate::settings::{Compression, Settings};
 
@@ -313,7 +316,7 @@ impl Db {
     /// # let stock = db.create_table("stock")?;
     /// # stock.put("apples", "12")?;
     /// # stock.put("pears", "3")?;
-    /// let mut change = db.begin();
+    /// let change = db.begin();
     /// let apples = change.get(&stock, "apples")?;
     /// change.put(&stock, "pears", apples.unwrap_or_default())?;
     /// change.commit(nofault::Durability::Sync)?;
@@ -324,8 +327,8 @@ impl Db {
         Transaction::new(self.0.begin())
     }
 
-    /// Runs `work` in a transaction and commits it; runs it again for as long as other commits change data that it
-    /// read. See [`db::Db::transact`].
+    /// Runs `work` in a transaction and commits it when `work` returns `Ok`; runs it again for as long as other commits
+    /// change data that it read. See [`db::Db::transact`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -334,28 +337,62 @@ impl Db {
     /// # let stock = db.create_table("stock")?;
     /// # stock.put("apples", "12")?;
     /// # stock.put("pears", "3")?;
-    /// let sold = db.transact(nofault::Durability::Sync, |change| {
-    ///     let sold = change.get(&stock, "pears")?;
-    ///     change.delete(&stock, "pears")?;
-    ///     Ok(sold)
-    /// })?;
-    /// assert_eq!((sold, stock.get("pears")?), (Some(b"3".to_vec()), None));
+    /// #[derive(Debug)]
+    /// enum Refusal {
+    ///     SoldOut,
+    ///     Failed(nofault::Error),
+    /// }
+    ///
+    /// impl From<nofault::Error> for Refusal {
+    ///     fn from(error: nofault::Error) -> Self {
+    ///         Self::Failed(error)
+    ///     }
+    /// }
+    ///
+    /// let sell = || {
+    ///     db.transact(nofault::Durability::Sync, |change| {
+    ///         let sold = change.get(&stock, "pears")?.ok_or(Refusal::SoldOut)?;
+    ///         change.delete(&stock, "pears")?;
+    ///         Ok(sold)
+    ///     })
+    /// };
+    /// assert_eq!(sell().unwrap(), b"3");
+    /// assert!(matches!(sell(), Err(Refusal::SoldOut)));
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`db::Db::transact`].
-    pub fn transact<R>(
+    pub fn transact<T, E: From<Error>>(
         &self,
-        durability: Durability,
-        mut work: impl FnMut(&mut Transaction) -> Result<R>,
-    ) -> Result<R> {
-        let run = async |transaction| {
-            let mut transaction = Transaction::new(transaction);
-            let result = work(&mut transaction)?;
-            Ok((transaction.into_inner(), result))
-        };
-        block_on(db::transact(&self.0, durability, run))
+        options: impl Into<TransactOptions>,
+        mut work: impl FnMut(&Transaction) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let run = |transaction| std::future::ready(work(&Transaction::new(transaction)));
+        block_on(db::transact(&self.0, options.into(), run))
+    }
+
+    /// Waits until the commit to which a transaction has lost is visible. See [`db::Db::after_conflict`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let change = db.begin();
+    /// change.put(&stock, "plums", change.get(&stock, "pears")?.unwrap_or_default())?;
+    /// stock.put("pears", "2")?;
+    /// let lost = change.commit(nofault::Durability::Sync).unwrap_err();
+    /// db.after_conflict(lost)?; // the next run sees the 2
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::after_conflict`].
+    pub fn after_conflict(&self, error: Error) -> Result<()> {
+        block_on(self.0.after_conflict(error))
     }
 
     /// Makes every commit so far durable. See [`db::Db::sync`].
@@ -381,138 +418,6 @@ impl Db {
     /// As [`db::Db::sync`].
     pub fn sync(&self) -> Result<()> {
         block_on(self.0.sync())
-    }
-
-    /// Closes the database, so that opening has little to do. See [`db::Db::close`].
-    ///
-    /// ```
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
-    /// # let stock = db.create_table("stock")?;
-    /// stock.put("apples", "12")?;
-    /// drop(stock);
-    /// db.close()?;
-    /// let db = nofault::blocking::Db::open(folder.path().join("shop"), &settings)?;
-    /// assert_eq!(db.stats().log.live_bytes, 4096, "nothing to replay");
-    /// # Ok::<(), nofault::error::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`db::Db::close`].
-    pub fn close(self) -> Result<()> {
-        block_on(self.0.close())
-    }
-
-    /// Writes all changed pages to the data file. See [`db::Db::checkpoint`].
-    ///
-    /// ```
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
-    /// # let stock = db.create_table("stock")?;
-    /// # stock.put("apples", "12")?;
-    /// # stock.put("pears", "3")?;
-    /// db.checkpoint()?;
-    /// assert!(db.stats().checkpoints > 0);
-    /// # Ok::<(), nofault::error::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`db::Db::checkpoint`].
-    pub fn checkpoint(&self) -> Result<()> {
-        block_on(self.0.checkpoint())
-    }
-
-    /// Moves pages that random writes have scattered next to each other again; `go_on` gets the progress and may end
-    /// the compaction. See [`db::Db::compact`].
-    ///
-    /// ```
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
-    /// # let stock = db.create_table("stock")?;
-    /// # stock.put("apples", "12")?;
-    /// # stock.put("pears", "3")?;
-    /// use nofault::db::Pace;
-    ///
-    /// let done = db.compact(Pace::Full, |so_far| {
-    ///     println!("{} of {} pages moved", so_far.pages_moved, so_far.pages);
-    ///     true
-    /// })?;
-    /// assert_eq!(done.pages_without_free_blocks, 0);
-    /// # Ok::<(), nofault::error::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`db::Db::compact`].
-    pub fn compact(&self, pace: Pace, mut go_on: impl FnMut(&Compaction) -> bool) -> Result<Compaction> {
-        db::compact(&self.0, pace, &mut go_on)
-    }
-
-    /// Makes the data file as short as its content allows. See [`db::Db::shrink`].
-    ///
-    /// ```
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
-    /// # let stock = db.create_table("stock")?;
-    /// # stock.put("apples", "12")?;
-    /// use nofault::db::Pace;
-    ///
-    /// let done = db.shrink(Pace::Full, |_| true)?;
-    /// assert_eq!(done.bytes_given_back, 0, "a small file is as short as it can be");
-    /// # Ok::<(), nofault::error::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`db::Db::shrink`].
-    pub fn shrink(&self, pace: Pace, mut go_on: impl FnMut(&Compaction) -> bool) -> Result<Compaction> {
-        db::shrink(&self.0, pace, &mut go_on)
-    }
-
-    /// Reads every block, walks every table, and reports all damage. See [`db::Db::verify`].
-    ///
-    /// ```
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
-    /// # let stock = db.create_table("stock")?;
-    /// # stock.put("apples", "12")?;
-    /// # stock.put("pears", "3")?;
-    /// let found = db.verify()?;
-    /// for problem in &found.problems {
-    ///     println!("table {:?}: {}", problem.table, problem.error);
-    /// }
-    /// assert!(found.is_clean());
-    /// # Ok::<(), nofault::error::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`db::Db::verify`].
-    pub fn verify(&self) -> Result<Verification> {
-        block_on(self.0.verify())
-    }
-
-    /// Writes a copy of the database as a new database in `folder`. See [`db::Db::backup`].
-    ///
-    /// ```
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
-    /// # let stock = db.create_table("stock")?;
-    /// # stock.put("apples", "12")?;
-    /// # stock.put("pears", "3")?;
-    /// db.backup(folder.path().join("copy"))?;
-    /// let copy = nofault::blocking::Db::open(folder.path().join("copy"), &settings)?;
-    /// assert_eq!(copy.table("stock")?.get("apples")?, Some(b"12".to_vec()));
-    /// # Ok::<(), nofault::error::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`db::Db::backup`].
-    pub fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
-        block_on(self.0.backup(folder))
     }
 
     /// The counters and sizes of the database. See [`db::Db::stats`].

@@ -50,6 +50,7 @@ mod table;
 mod tables;
 mod thread;
 mod transaction;
+mod transaction_handle;
 mod verify;
 mod views;
 mod wait;
@@ -70,6 +71,7 @@ pub(crate) use self::compact::{compact, shrink};
 pub use self::completions::Completions;
 use self::core::Core;
 use self::owner::Owner;
+pub use self::retry::TransactOptions;
 pub(crate) use self::retry::transact;
 pub use self::stats::{CompactionStats, ShrinkEnding, Stats, TransactionStats};
 pub use self::stripes::data_bytes;
@@ -77,8 +79,9 @@ pub use self::stripes::data_bytes;
 pub(crate) use self::stripes::parse as parse_stripes;
 pub use self::table::Table;
 use self::tables::in_catalog;
+pub use self::transaction_handle::{Transaction, TransactionRange};
 pub use self::verify::{Problem, Verification};
-pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
+pub use self::views::{Range, Snapshot};
 use crate::btree::Tree;
 use crate::buffer_pool::BufferPool;
 pub use crate::buffer_pool::{PoolStats, ReaderInfo};
@@ -288,11 +291,75 @@ impl Db {
 
     /// Begins a serializable transaction. No I/O. Dropping it undoes everything.
     pub fn begin(&self) -> Transaction {
-        Transaction { db: self.clone(), inner: transaction::TransactionState::begin(&self.core) }
+        Transaction::new(self, transaction::TransactionState::begin(&self.core))
     }
 
-    /// Runs `work` in a transaction and commits it; runs it again, from the beginning, for as long as other commits
-    /// change the keys and ranges that it read.
+    /// Runs `work` in a transaction and commits it when `work` returns `Ok`; runs it again, from the beginning, for as
+    /// long as other commits change the keys and ranges that it read. When `work` returns `Err`, nothing is committed,
+    /// and the call returns that error: so the application's own errors abort a transaction.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+    /// # let stock = db.create_table("stock").await?;
+    /// # stock.put("pears", "3").await?;
+    /// use nofault::Durability;
+    ///
+    /// #[derive(Debug)]
+    /// enum Refusal {
+    ///     SoldOut,
+    ///     Failed(nofault::Error),
+    /// }
+    ///
+    /// impl From<nofault::Error> for Refusal {
+    ///     fn from(error: nofault::Error) -> Self {
+    ///         Self::Failed(error)
+    ///     }
+    /// }
+    ///
+    /// // The closure borrows `stock`, and the future is `Send`: any executor may run it on another thread.
+    /// let sold = tokio::spawn(async move {
+    ///     db.transact(Durability::Sync, async |change| {
+    ///         let pears = change.get(&stock, "pears").await?.ok_or(Refusal::SoldOut)?;
+    ///         change.delete(&stock, "pears")?;
+    ///         change.get(&stock, "plums").await?.ok_or(Refusal::SoldOut)?;
+    ///         Ok(pears)
+    ///     })
+    ///     .await
+    ///     .map_err(|refusal| (refusal, stock))
+    /// });
+    /// let (refusal, stock) = sold.await.unwrap().unwrap_err();
+    /// assert!(matches!(refusal, Refusal::SoldOut));
+    /// assert!(stock.contains_key("pears").await?, "the delete was not committed");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// `work` is called once for each run, so an `async` closure may borrow what it uses, but cannot change it: a counter
+    /// that it keeps must be a `Cell`, an atomic or behind a lock. In a handler of axum:
+    ///
+    /// ```
+    /// use axum::{Router, extract::State, http::StatusCode, routing::post};
+    /// use nofault::{Db, Durability, Table};
+    ///
+    /// async fn visit(State((db, visits)): State<(Db, Table)>) -> Result<String, StatusCode> {
+    ///     let count = db
+    ///         .transact(Durability::Sync, async |change| {
+    ///             let count = change.get(&visits, "all").await?.map_or(0, |count| count.len());
+    ///             change.put(&visits, "all", vec![b'x'; count + 1])?;
+    ///             Ok::<_, nofault::Error>(count + 1)
+    ///         })
+    ///         .await;
+    ///     count.map(|count| count.to_string()).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+    /// }
+    ///
+    /// fn service(db: Db, visits: Table) -> Router {
+    ///     Router::new().route("/visits", post(visit)).with_state((db, visits))
+    /// }
+    /// ```
     ///
     /// A transaction that has lost three runs takes precedence over later ones, in the order in which they ask for it.
     /// Commits of others that would change the keys or ranges that its last run read wait until it has committed. After
@@ -303,17 +370,44 @@ impl Db {
     /// too.
     ///
     /// # Errors
-    /// The error of `work` (then nothing is committed), or the error of the commit unless it is `Conflict`.
-    pub async fn transact<R>(
+    /// The error of `work` (then nothing is committed); or, converted into that type, the error of the commit unless it
+    /// is `Conflict`, and `RetriesExhausted` when `options` limit the runs or the time.
+    pub async fn transact<T, E: From<Error>, F: Future<Output = std::result::Result<T, E>>>(
         &self,
-        durability: Durability,
-        mut work: impl AsyncFnMut(&mut Transaction) -> Result<R>,
-    ) -> Result<R> {
-        let run = async |mut transaction| {
-            let result = work(&mut transaction).await?;
-            Ok((transaction, result))
-        };
-        retry::transact(self, durability, run).await
+        options: impl Into<TransactOptions>,
+        work: impl FnMut(Transaction) -> F,
+    ) -> std::result::Result<T, E> {
+        transact(self, options.into(), work).await
+    }
+
+    /// Waits until the commit to which a transaction has lost is visible, so that the next run does not lose to it
+    /// again: for callers that begin and commit by hand. Without this wait a loop spins until the disk has written that
+    /// commit. Such a loop has no precedence, however often it loses; [`Db::transact`] has.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+    /// # let stock = db.create_table("stock").await?;
+    /// loop {
+    ///     let change = db.begin();
+    ///     let count = change.get(&stock, "pears").await?.map_or(0, |count| count.len());
+    ///     change.put(&stock, "pears", vec![b'x'; count + 1])?;
+    ///     match change.commit(nofault::Durability::Sync).await {
+    ///         Ok(()) => break,
+    ///         Err(error) => db.after_conflict(error).await?,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `error` itself, unless it is the `Conflict` of a commit. `Poisoned` after a failure of the log.
+    pub async fn after_conflict(&self, error: Error) -> Result<()> {
+        retry::after_conflict(self, error).await
     }
 
     /// Closes the database: makes everything durable, makes a checkpoint, so that opening has nothing to replay and

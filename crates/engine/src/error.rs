@@ -42,6 +42,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// Another transaction changed data that this one read. Nothing was written: run it again (`transact` does).
     Conflict,
+    /// `transact` has made as many runs, or has taken as long, as its caller allows, and each run was in conflict with
+    /// another commit. Nothing was written: report that the data is in demand, or try again later.
+    RetriesExhausted,
     /// The transaction has read more single keys and ranges than it may remember: read neighbours as one range, read
     /// keys that need not be current in a snapshot, or set a larger cache.
     TransactionTooLarge,
@@ -98,25 +101,40 @@ struct Repr {
     message: String,
     page: Option<PageId>,
     source: Option<nofault_io::error::Error>,
+    /// For a conflict the position up to which the log must be durable before another run makes sense.
+    conflict_position: Option<u64>,
+}
+
+impl Repr {
+    fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message, page: None, source: None, conflict_position: None }
+    }
 }
 
 impl Error {
     /// Creates an error of this kind with this message.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Repr { kind, message: message.into(), page: None, source: None }))
+        Self(Arc::new(Repr::new(kind, message.into())))
     }
 
     /// Creates an error about the damaged page `page`; `what` completes the sentence "page 7: …".
     pub(crate) fn corrupt_page(page: PageId, what: impl fmt::Display) -> Self {
         let message = format!("page {page}: {what}");
-        Self(Arc::new(Repr { kind: ErrorKind::Corrupt, message, page: Some(page), source: None }))
+        Self(Arc::new(Repr { page: Some(page), ..Repr::new(ErrorKind::Corrupt, message) }))
+    }
+
+    /// Creates the error of a transaction that lost to another commit. Another run makes sense once the log is durable
+    /// up to `position`.
+    pub(crate) fn conflict(position: u64) -> Self {
+        let message = "another transaction changed data that this one read; run it again".into();
+        Self(Arc::new(Repr { conflict_position: Some(position), ..Repr::new(ErrorKind::Conflict, message) }))
     }
 
     /// Returns the error with the part of the database where it occurred put before its message.
     pub(crate) fn met_in(&self, place: impl fmt::Display) -> Self {
-        let Repr { kind, message, page, source } = &*self.0;
-        let message = format!("{place}: {message}");
-        Self(Arc::new(Repr { kind: *kind, message, page: *page, source: source.clone() }))
+        let Repr { kind, message, page, source, conflict_position } = &*self.0;
+        let (message, source) = (format!("{place}: {message}"), source.clone());
+        Self(Arc::new(Repr { kind: *kind, message, page: *page, source, conflict_position: *conflict_position }))
     }
 
     /// Creates an error from one of the I/O layer that occurred while doing `action`.
@@ -134,12 +152,19 @@ impl Error {
             Io::Stopped => ErrorKind::Closed,
             _ => ErrorKind::Io,
         };
-        Self(Arc::new(Repr { kind, message: format!("{action}: {source}"), page: None, source: Some(source) }))
+        let message = format!("{action}: {source}");
+        Self(Arc::new(Repr { source: Some(source), ..Repr::new(kind, message) }))
     }
 
     /// Returns the kind of the error, which decides what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// Returns the position up to which the log must be durable before the transaction that lost runs again; `None` for
+    /// an error other than a conflict.
+    pub(crate) fn conflict_position(&self) -> Option<u64> {
+        self.0.conflict_position
     }
 
     /// Returns the page that the error is about, if it is about one.

@@ -73,5 +73,6 @@ mod verify;
 mod wal;
 
 pub use db::{Batch, Db, Range, Snapshot, Table, Transaction};
+pub use error::{Error, ErrorKind};
 pub use ids::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;

@@ -159,7 +159,7 @@ fn a_transaction_that_read_what_a_load_or_a_drop_changed_conflicts_also_when_old
         let [table, other] = ["table", "other"].map(|name| db.create_table(name).unwrap());
         let oldest = db.begin();
         other.put("x", "1").unwrap();
-        let mut late = db.begin();
+        let late = db.begin();
         assert_eq!(late.get(&table, "k").unwrap(), None);
         if is_load {
             table.bulk_load([("k", "loaded")]).unwrap();

@@ -391,7 +391,7 @@ fn a_drop_frees_the_pages_of_a_table_and_its_handles_return_errors() {
     let value = |number: u32| vec![number as u8; if number.is_multiple_of(500) { 20_000 } else { 100 }];
     gone.bulk_load((0..5_000u32).map(|number| (number.to_be_bytes(), value(number)))).unwrap();
     let before = db.snapshot();
-    let mut reader = db.begin();
+    let reader = db.begin();
     assert_eq!(reader.get(&gone, 7u32.to_be_bytes()).unwrap(), Some(value(7)));
     reader.put(&kept, "k", "of a transaction that saw the table").unwrap();
 

@@ -205,7 +205,7 @@ fn a_snapshot_from_before_the_drop_reports_damage_as_damage() {
     damage(&world, 1, 0, table, 1);
     let db = Db::open_in(&directory, &settings).unwrap();
     let gone = db.table("gone").unwrap();
-    let (before, mut open) = (db.snapshot(), db.begin());
+    let (before, open) = (db.snapshot(), db.begin());
     db.drop_table("gone").unwrap();
     let key = 1500u32.to_be_bytes();
     let damaged = [
@@ -261,7 +261,7 @@ fn a_table_is_empty_for_snapshots_and_transactions_that_began_before_its_creatio
     let db = Db::create_in(&directory, &tiny()).unwrap();
     let kept = db.create_table("kept").unwrap();
     let before = db.snapshot();
-    let (mut reader, mut walker, mut other, mut writer) = (db.begin(), db.begin(), db.begin(), db.begin());
+    let (reader, walker, other, writer) = (db.begin(), db.begin(), db.begin(), db.begin());
     let late = db.create_table("late").unwrap();
     late.put("k", "v").unwrap();
 
@@ -274,9 +274,9 @@ fn a_table_is_empty_for_snapshots_and_transactions_that_began_before_its_creatio
 
     // A key that was absent then and exists now is a conflict. Another key is none.
     assert_eq!(reader.get(&late, "k").unwrap(), None);
-    assert_eq!(walker.range_rev::<&[u8]>(&late, ..).unwrap().count(), 0);
+    assert_eq!(walker.range::<&[u8]>(&late, ..).unwrap().rev().count(), 0);
     assert_eq!(other.get(&late, "another").unwrap(), None);
-    for (what, mut change, conflicts) in [("get", reader, true), ("range", walker, true), ("other", other, false)] {
+    for (what, change, conflicts) in [("get", reader, true), ("range", walker, true), ("other", other, false)] {
         change.put(&kept, what, "1").unwrap();
         let committed = change.commit(Durability::Sync).map_err(|error| error.kind());
         assert_eq!(committed.err(), conflicts.then_some(ErrorKind::Conflict), "{what}");

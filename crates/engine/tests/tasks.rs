@@ -92,7 +92,7 @@ fn transactions_of_many_tasks_on_many_threads_lose_no_update() {
                 for step in 0..40u32 {
                     let key = [(task + step) as u8 % 4];
                     loop {
-                        let mut change = db.begin();
+                        let change = db.begin();
                         let count = change.get(&table, key).await.unwrap().map_or(0, |value| value[0]);
                         change.put(&table, key, [count + 1]).unwrap();
                         match change.commit(Durability::Sync).await {
@@ -106,17 +106,14 @@ fn transactions_of_many_tasks_on_many_threads_lose_no_update() {
         for task in tasks {
             task.await.unwrap();
         }
-        let mut sum = 0;
-        db.transact(Durability::Sync, async |change| {
-            sum = 0;
+        let sum = db.transact(Durability::Sync, async |change| {
+            let mut sum = 0;
             for key in 0..4u8 {
                 sum += u32::from(change.get(&table, [key]).await?.map_or(0, |value| value[0]));
             }
-            change.put(&table, "sum", sum.to_be_bytes())
-        })
-        .await
-        .unwrap();
-        assert_eq!(sum, 320);
+            change.put(&table, "sum", sum.to_be_bytes()).map(|()| sum)
+        });
+        assert_eq!(sum.await.unwrap(), 320);
     });
 }
 
@@ -474,7 +471,7 @@ fn a_table_created_later_is_empty_for_tasks_as_well() {
     let folder = tempfile::tempdir().unwrap();
     on_one_thread(async {
         let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
-        let (before, mut change) = (db.snapshot(), db.begin());
+        let (before, change) = (db.snapshot(), db.begin());
         let late = db.create_table("late").await.unwrap();
         late.put("k", "v").await.unwrap();
         assert_eq!(before.get(&late, "k").await.unwrap(), None);

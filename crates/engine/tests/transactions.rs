@@ -10,9 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use common::tiny;
 use nofault::blocking::{Db, Table};
+use nofault::db::TransactOptions;
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
@@ -48,7 +50,7 @@ fn give_up(table: &Table) -> Error {
 fn runs_beside_puts(
     settings: &Settings,
     puts: u32,
-    read: impl Fn(&mut nofault::blocking::Transaction, &Table) -> nofault::error::Result<()>,
+    read: impl Fn(&nofault::blocking::Transaction, &Table) -> nofault::error::Result<()>,
 ) -> u32 {
     let (db, table) = database(settings);
     let spare = db.create_table("spare").unwrap();
@@ -75,8 +77,8 @@ fn runs_beside_puts(
 fn a_transaction_commits_beside_ten_thousand_puts_of_keys_that_it_never_read() {
     let roomy =
         Settings { cache_bytes: 16 << 20, log_bytes: 64 << 20, background_threads: false, ..Settings::default() };
-    let one_key = |change: &mut nofault::blocking::Transaction, table: &Table| change.get(table, "a").map(drop);
-    let one_range = |change: &mut nofault::blocking::Transaction, table: &Table| {
+    let one_key = |change: &nofault::blocking::Transaction, table: &Table| change.get(table, "a").map(drop);
+    let one_range = |change: &nofault::blocking::Transaction, table: &Table| {
         let count = change.range(table, "a".."b")?.map(|entry| entry.map(drop)).collect::<Result<Vec<_>, _>>()?.len();
         assert_eq!(count, 100);
         Ok(())
@@ -138,6 +140,133 @@ fn of_64_tasks_on_one_key_none_gets_less_than_a_tenth_of_its_share_and_few_runs_
     });
 }
 
+/// An application's own error.
+#[derive(Debug)]
+enum Refusal {
+    SoldOut,
+    Failed(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+#[test]
+fn the_applications_own_error_ends_transact_at_once_and_nothing_is_committed() {
+    let (db, table) = database(&tiny());
+    let runs = Cell::new(0);
+    let sell = |change: &nofault::blocking::Transaction| {
+        runs.set(runs.get() + 1);
+        change.put(&table, "sold", "1")?;
+        change.get(&table, "stock")?.ok_or(Refusal::SoldOut)
+    };
+    assert!(matches!(db.transact(Durability::Sync, sell), Err(Refusal::SoldOut)));
+    assert_eq!((runs.get(), table.get("sold").unwrap()), (1, None));
+    // An error of the engine arrives in the same type.
+    let failed = db.transact(Durability::Sync, |change| {
+        change.put(&table, vec![0; 1 << 20], "1")?;
+        Ok::<_, Refusal>(())
+    });
+    assert!(matches!(&failed, Err(Refusal::Failed(error)) if error.kind() == ErrorKind::InvalidCall), "{failed:?}");
+    table.put("stock", "1").unwrap();
+    assert_eq!(db.transact(Durability::Sync, sell).unwrap(), b"1");
+    assert!(table.contains_key("sold").unwrap());
+}
+
+#[test]
+fn transact_ends_with_its_own_kind_of_error_after_so_many_runs_or_so_much_time() {
+    let (db, table) = database(&tiny());
+    let lose = |options: TransactOptions| {
+        let mut runs = 0;
+        let lost = db.transact(options, |change| {
+            runs += 1;
+            let number = u32::from_be_bytes(change.get(&table, "k")?.map_or([0; 4], |value| value.try_into().unwrap()));
+            table.put("k", (number + 1).to_be_bytes())?;
+            change.put(&table, "result", "1")
+        });
+        (runs, lost.unwrap_err().kind())
+    };
+    let options = TransactOptions::from(Durability::Sync);
+    assert_eq!(lose(options.runs_max(1)), (1, ErrorKind::RetriesExhausted));
+    assert_eq!(lose(options.runs_max(3)), (3, ErrorKind::RetriesExhausted));
+    assert_eq!(lose(options.time_max(Duration::ZERO)), (1, ErrorKind::RetriesExhausted));
+    assert_eq!(lose(options.runs_max(0)), (0, ErrorKind::InvalidCall));
+    assert_eq!(table.get("result").unwrap(), None);
+    let generous = options.runs_max(1).time_max(Duration::from_secs(3600));
+    db.transact(generous, |change| change.put(&table, "result", "1")).unwrap();
+}
+
+#[test]
+fn a_transaction_begun_after_the_wait_for_a_conflict_does_not_lose_to_the_same_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let settings = Settings { cache_bytes: 16 << 20, ..Settings::default() };
+        let db = nofault::Db::create(folder.path().join("db"), &settings).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        for round in 0..50_u8 {
+            let change = db.begin();
+            change.get(&table, "k").await.unwrap();
+            change.put(&table, "other", "1").unwrap();
+            let mut put = std::pin::pin!(table.put("k", [round]));
+            // One poll publishes the commit and leaves it to the disk to make it visible.
+            let ready = std::future::poll_fn(|context| Poll::Ready(put.as_mut().poll(context).is_ready())).await;
+            let Err(lost) = change.commit(Durability::Sync).await else { panic!("a lost update") };
+            db.after_conflict(lost).await.unwrap();
+            let change = db.begin();
+            assert_eq!(change.get(&table, "k").await.unwrap(), Some(vec![round]));
+            change.put(&table, "other", "1").unwrap();
+            change.commit(Durability::Sync).await.unwrap();
+            if !ready {
+                put.await.unwrap();
+            }
+        }
+        let other = db.after_conflict(db.table("none").await.unwrap_err()).await.unwrap_err();
+        assert_eq!(other.kind(), ErrorKind::NotFound, "an error that is no conflict is given back");
+    });
+}
+
+#[test]
+fn a_conflict_of_another_database_is_not_waited_for() {
+    let ((db, table), (other, _)) = (database(&tiny()), database(&tiny()));
+    (0..100).for_each(|_| table.put("k", "1").unwrap());
+    let change = db.begin();
+    change.get(&table, "k").unwrap();
+    change.put(&table, "k", "2").unwrap();
+    table.put("k", "3").unwrap();
+    other.after_conflict(change.commit(Durability::Sync).unwrap_err()).unwrap();
+}
+
+#[test]
+fn the_closure_of_transact_can_neither_commit_nor_keep_its_transaction() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let settings = Settings { cache_bytes: 16 << 20, ..Settings::default() };
+        let db = nofault::Db::create(folder.path().join("db"), &settings).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        let refused = db.transact(Durability::Sync, async |change| {
+            change.put(&table, "k", "1")?;
+            change.commit(Durability::Sync).await
+        });
+        assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::InvalidCall);
+        assert_eq!(table.get("k").await.unwrap(), None);
+        let kept = std::sync::Mutex::new(None);
+        let keep = async |change: nofault::Transaction| {
+            change.put(&table, "k", "1")?;
+            *kept.lock().unwrap() = Some(change);
+            Ok::<_, Error>(())
+        };
+        db.transact(Durability::Sync, keep).await.unwrap();
+        let change = kept.lock().unwrap().take().unwrap();
+        assert_eq!(change.put(&table, "l", "1").unwrap_err().kind(), ErrorKind::InvalidCall);
+        assert_eq!(change.get(&table, "k").await.unwrap_err().kind(), ErrorKind::InvalidCall);
+        assert_eq!(table.get("k").await.unwrap(), Some(b"1".to_vec()));
+    });
+}
+
 #[test]
 fn a_bulk_load_whose_entries_write_to_the_same_database_is_refused() {
     for background_threads in [true, false] {
@@ -193,7 +322,7 @@ fn a_failed_range_returns_its_error_once_and_ends() {
     range.next().unwrap().unwrap();
     let mut lent = table.range::<&[u8]>(..);
     lent.next_ref().unwrap().unwrap();
-    let mut change = db.begin();
+    let change = db.begin();
     let mut changed = change.range::<&[u8]>(&table, ..).unwrap();
     changed.next().unwrap().unwrap();
     let asynchronous = db.asynchronous().clone();
@@ -239,7 +368,7 @@ fn a_failed_range_returns_its_error_once_and_ends() {
 #[test]
 fn a_transaction_remembers_a_key_once_and_is_refused_more_keys_than_its_share_of_memory() {
     let (db, table) = database(&tiny());
-    let mut change = db.begin();
+    let change = db.begin();
     for _ in 0..200_000 {
         change.get(&table, "the same").unwrap();
     }
@@ -251,7 +380,7 @@ fn a_transaction_remembers_a_key_once_and_is_refused_more_keys_than_its_share_of
     change.put(&table, "k", "1").unwrap();
     change.commit(Durability::Sync).unwrap();
     // A range takes the memory of one read, however many keys are in it.
-    let mut change = db.begin();
+    let change = db.begin();
     assert_eq!(change.range::<&[u8]>(&table, ..).unwrap().count(), 1);
     for number in 0..200_000_u32 {
         change.get(&table, number.to_be_bytes()).unwrap();

@@ -1,6 +1,6 @@
 //! The errors of commits: a conflict, after which a transaction may run again, or any other.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::pages::LogPosition;
 use crate::transaction::Commit;
 use crate::transaction::reads::ReadSet;
@@ -25,9 +25,7 @@ impl From<CommitError> for Error {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Failed(error) => error,
-            CommitError::Conflict(..) => {
-                Error::new(ErrorKind::Conflict, "another transaction changed data that this one read; run it again")
-            }
+            CommitError::Conflict(position, _) => Error::conflict(position.0),
         }
     }
 }

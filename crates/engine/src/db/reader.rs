@@ -3,6 +3,7 @@
 //! A lookup that finds its pages in memory is a function call ([`Call::Done`]); only one that misses a page makes a future.
 //! It then goes on where it missed the page, as long as no other commit has become visible.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::loader::Loader;
@@ -39,6 +40,14 @@ pub(super) fn is_younger(tree: Tree, snapshot: &impl Snapshot) -> bool {
 pub(super) fn takes_another(error: &Error, taken: &mut usize) -> bool {
     *taken += 1;
     error.kind() == ErrorKind::SnapshotTooOld && *taken < SNAPSHOTS_MAX
+}
+
+/// The outcome of showing a value to a closure.
+enum Shown<R> {
+    /// The value was shown; the closure's answer.
+    Done(Option<R>),
+    /// The value is long and has yet to be read.
+    Long(FoundValue),
 }
 
 /// Reads keys of tables. Clones share the same database.
@@ -215,6 +224,31 @@ impl<S: Store> Reader<S> {
     /// Returns whether a key has a value as of a snapshot. Reads no pages of long values.
     pub(crate) async fn contains_at(&self, snapshot: &S::Snapshot, tree: Tree, key: &[u8]) -> Result<bool> {
         self.look_at(snapshot, tree, key, |held| held.is_some()).await
+    }
+
+    /// Shows the value of a key as of a snapshot to `look`, without a copy unless the value is long.
+    pub(crate) async fn get_with_at<R>(
+        &self,
+        snapshot: &S::Snapshot,
+        tree: Tree,
+        key: &[u8],
+        look: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let look = Cell::new(Some(look));
+        let lost = || Error::new(ErrorKind::Bug, "a value was shown and its answer lost");
+        let show = |value: Option<&[u8]>| look.take().map(|look| look(value));
+        let shown = self.look_at(snapshot, tree, key, |held| match held {
+            None => Shown::Done(show(None)),
+            Some(btree::ValueRef::Here(value)) => Shown::Done(show(Some(value))),
+            Some(long) => Shown::Long(long.into()),
+        });
+        match shown.await? {
+            Shown::Done(answer) => answer.ok_or_else(lost),
+            Shown::Long(found) => {
+                let value = overflow::value(&self.loader, snapshot, found).await?;
+                show(Some(&value)).ok_or_else(lost)
+            }
+        }
     }
 
     /// Returns the result of `look` on a key as of a snapshot.

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::commit_error::CommitError;
-use super::transaction;
+use super::transaction::TransactionState;
 use super::{Db, Transaction};
-use crate::error::Result;
-use crate::pages::Durability;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pages::{Durability, LogPosition};
 use crate::transaction::precedence::{Claim, ClaimScope, Precedence};
 use crate::transaction::reads::ReadSet;
 
@@ -17,28 +17,101 @@ const LOSSES_BEFORE_CLAIM: u32 = 3;
 /// Number of conflicts after which the next run claims all keys, because each run read something outside its claim.
 const LOSSES_BEFORE_ALL: u32 = 6;
 
-/// Runs `work` in a transaction, which `work` gives back with its result, and commits the transaction; repeats both for
-/// as long as the commit conflicts.
+/// Options of [`Db::transact`](super::Db::transact): the durability of the commit, and how often or how long it may be
+/// tried. A [`Durability`] alone stands for these options without a limit.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// use nofault::{Durability, db::TransactOptions, error::ErrorKind};
+///
+/// let options = TransactOptions::from(Durability::Sync).runs_max(3).time_max(std::time::Duration::from_secs(5));
+/// let lost = db.transact(options, |change| {
+///     let count = change.get(&stock, "apples")?.map_or(0, |count| count.len());
+///     stock.put("apples", vec![b'x'; count + 1])?; // another commit, in each run
+///     change.put(&stock, "pears", "3")
+/// });
+/// assert_eq!(lost.unwrap_err().kind(), ErrorKind::RetriesExhausted);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransactOptions {
+    durability: Durability,
+    runs_max: Option<u32>,
+    time_max: Option<Duration>,
+}
+
+impl TransactOptions {
+    /// Limits the number of runs. The call fails with `RetriesExhausted` when so many runs have lost to other commits,
+    /// and with `InvalidCall` when the limit is 0.
+    #[must_use]
+    pub fn runs_max(self, runs: u32) -> Self {
+        Self { runs_max: Some(runs), ..self }
+    }
+
+    /// Limits the time in which runs may begin, counted from the call. When a run has lost to another commit and the
+    /// time is over, the call fails with `RetriesExhausted`. A run that has begun is not interrupted, and neither is
+    /// the wait for another transaction that has precedence.
+    #[must_use]
+    pub fn time_max(self, time: Duration) -> Self {
+        Self { time_max: Some(time), ..self }
+    }
+}
+
+impl From<Durability> for TransactOptions {
+    fn from(durability: Durability) -> Self {
+        Self { durability, runs_max: None, time_max: None }
+    }
+}
+
+/// Runs `work` in a transaction and commits it; repeats both for as long as the commit conflicts. This one definition
+/// serves tasks and blocking calls.
 ///
 /// # Errors
-/// The error of `work`, or the error of the commit other than a conflict.
-pub(crate) async fn transact<R>(
+/// The error of `work`; or, converted, the error of the commit other than a conflict, and `RetriesExhausted`.
+pub(crate) async fn transact<T, E: From<Error>, F: Future<Output = std::result::Result<T, E>>>(
     db: &Db,
-    durability: Durability,
-    mut work: impl AsyncFnMut(Transaction) -> Result<(Transaction, R)>,
-) -> Result<R> {
-    let mut retries = Retries::default();
+    options: TransactOptions,
+    mut work: impl FnMut(Transaction) -> F,
+) -> std::result::Result<T, E> {
+    let mut retries = Retries::new(options)?;
     loop {
-        let (transaction, result) = work(retries.begin(db).await?).await?;
-        if retries.commit(transaction, durability).await? {
+        let run = retries.begin(db).await?;
+        let result = work(run.0.lent()).await?;
+        if retries.commit(run).await? {
             return Ok(result);
         }
     }
 }
 
+/// One run of a transaction. Dropping it gives the transaction up unless it is committed: handles of it that `work` has
+/// left somewhere fail then.
+struct Run(Transaction);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.0.inner.give_up();
+    }
+}
+
+/// Waits until a transaction that begins sees the commit to which the transaction that failed with `error` has lost.
+///
+/// # Errors
+/// `error`, when it is no conflict; the error of the log.
+pub(super) async fn after_conflict(db: &Db, error: Error) -> Result<()> {
+    let Some(position) = error.conflict_position() else { return Err(error) };
+    // An error of another database may name a position that the log of this one never reaches.
+    let position = LogPosition(position).min(db.core.commits.last().position);
+    db.core.waits.durable(position).await
+}
+
 /// The state of a transaction between two runs: the runs it has lost, and the read set of the last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Retries {
+    options: TransactOptions,
+    called: Instant,
     losses: u32,
     /// The read set of the last run.
     reads: ReadSet,
@@ -48,11 +121,19 @@ struct Retries {
 }
 
 impl Retries {
+    fn new(options: TransactOptions) -> Result<Self> {
+        if options.runs_max == Some(0) {
+            return Err(Error::new(ErrorKind::InvalidCall, "a transaction needs one run at least, and runs_max is 0"));
+        }
+        let (reads, begun, longest_run, claim) = (ReadSet::default(), None, Duration::ZERO, None);
+        Ok(Self { options, called: Instant::now(), losses: 0, reads, begun, longest_run, claim })
+    }
+
     /// Begins the next run.
     ///
     /// # Errors
     /// The error of waiting for precedence.
-    async fn begin(&mut self, db: &Db) -> Result<Transaction> {
+    async fn begin(&mut self, db: &Db) -> Result<Run> {
         // One at a time: the semaphore has one permit.
         self.claim = None;
         if self.losses > 0 {
@@ -64,28 +145,40 @@ impl Retries {
             self.claim = Some(db.core.committer.claim(claimed, Precedence::limit_after(self.longest_run)).await?);
         }
         self.begun = Some(Instant::now());
-        let inner = transaction::TransactionState::begin_with(&db.core, self.claim.as_ref().map(Claim::id));
-        Ok(Transaction { db: db.clone(), inner })
+        let claim = self.claim.as_ref().map(Claim::id);
+        Ok(Run(Transaction::new(db, TransactionState::begin_with(&db.core, claim))))
     }
 
     /// Commits a run; or, after a conflict, waits until another run makes sense and returns false.
     ///
     /// # Errors
-    /// The error of the commit, other than a conflict.
-    async fn commit(&mut self, run: Transaction, durability: Durability) -> Result<bool> {
+    /// The error of the commit, other than a conflict; `RetriesExhausted` when no other run may begin.
+    async fn commit(&mut self, run: Run) -> Result<bool> {
         let run_time = self.begun.take().map(|begun| begun.elapsed()).unwrap_or_default();
         self.longest_run = self.longest_run.max(run_time);
-        let core = run.db.core.clone();
-        match run.inner.commit(durability).await {
+        match run.0.inner.commit(self.options.durability).await {
             Ok(()) => Ok(true),
             Err(CommitError::Conflict(position, reads)) => {
                 self.losses += 1;
                 self.reads = reads;
                 // The claim ends before this wait: other commits need not wait for it.
                 self.claim = None;
-                core.waits.durable(position).await.map(|()| false)
+                self.check_limits()?;
+                run.0.db().core.waits.durable(position).await?;
+                self.check_limits().map(|()| false)
             }
             Err(CommitError::Failed(error)) => Err(error),
         }
+    }
+
+    /// Fails when no other run may begin.
+    fn check_limits(&self) -> Result<()> {
+        let (runs, time) = (self.losses, self.called.elapsed());
+        if self.options.runs_max.is_some_and(|max| runs >= max) || self.options.time_max.is_some_and(|max| time >= max)
+        {
+            let what = format!("the transaction has lost {runs} runs in {} ms to other commits", time.as_millis());
+            return Err(Error::new(ErrorKind::RetriesExhausted, what));
+        }
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod replaced;
 mod reservations;
 mod spread;
 mod superblocks;
+mod transactions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -366,10 +367,10 @@ fn a_transaction_whose_reads_were_changed_conflicts() {
         let core = new_core(easy());
         let tree = new_table(&core, Mode::Blocking, "t");
         put(&core, tree, "a", "1");
-        let mut reader = TransactionState::begin(&core);
+        let reader = TransactionState::begin(&core);
         assert_eq!(block_on(reader.get(tree, b"a")).unwrap(), Some(b"1".to_vec()));
         put(&core, tree, "a", "2");
-        (0..writes).for_each(|key| reader.set(tree, &key.to_be_bytes(), Some(b"3")));
+        (0..writes).for_each(|key| reader.set(tree, &key.to_be_bytes(), Some(b"3")).unwrap());
         let result = block_on(reader.commit(Durability::Sync));
         assert!(matches!(result, Err(CommitError::Conflict(..))), "{writes} writes: {result:?}");
         assert_eq!(block_on(core.reader.get(tree, &[0; 4]).finish()).unwrap(), None);
@@ -382,7 +383,7 @@ fn a_transaction_begins_and_ends_while_the_section_is_held() {
     let tree = new_table(&core, Mode::Blocking, "t");
     // This thread itself holds the section: a transaction that needed the section would wait for ever.
     let _section = core.commits.hold_section();
-    let mut reader = TransactionState::begin(&core);
+    let reader = TransactionState::begin(&core);
     assert_eq!(block_on(reader.get(tree, b"a")).unwrap(), None);
     drop(reader);
 }
@@ -398,14 +399,14 @@ fn a_range_that_gained_a_key_conflicts_and_the_part_not_scanned_does_not() {
     for (reverse, scanned, other) in [(false, "b", "f"), (true, "f", "b")] {
         for (changed, conflict) in [(scanned, true), (other, false)] {
             let direction = if reverse { Direction::Reverse } else { Direction::Forward };
-            let mut transaction = TransactionState::begin(&core);
+            let transaction = TransactionState::begin(&core);
             {
                 let mut scan = transaction.scan(tree, all.clone(), direction).unwrap();
                 for _ in 0..2 {
                     block_on(scan.next()).unwrap().unwrap();
                 }
             }
-            transaction.set(tree, b"z", Some(b"1"));
+            transaction.set(tree, b"z", Some(b"1")).unwrap();
             commit_ok(&core, Op::Delete { tree, key: changed.into() });
             let result = block_on(transaction.commit(Durability::Sync));
             assert_eq!(result.is_err(), conflict, "reverse {reverse}, {changed} changed");
@@ -424,11 +425,11 @@ fn a_transaction_reads_its_own_writes_in_order() {
     // Long ones lie elsewhere.
     let long = "x".repeat(2000);
     put(&core, tree, "c", &long);
-    let mut transaction = TransactionState::begin(&core);
-    transaction.set(tree, b"a", Some(b"new"));
-    transaction.set(tree, b"d", None);
-    transaction.set(tree, b"f", Some(b"new"));
-    transaction.set(tree, b"g", Some(b"new"));
+    let transaction = TransactionState::begin(&core);
+    transaction.set(tree, b"a", Some(b"new")).unwrap();
+    transaction.set(tree, b"d", None).unwrap();
+    transaction.set(tree, b"f", Some(b"new")).unwrap();
+    transaction.set(tree, b"g", Some(b"new")).unwrap();
     for reverse in [false, true] {
         let direction = if reverse { Direction::Reverse } else { Direction::Forward };
         let mut scan = transaction.scan(tree, KeyRange { start: Vec::new(), end: None }, direction).unwrap();
@@ -512,15 +513,15 @@ fn transactions_on_many_threads_leave_a_history_that_could_have_been_serial() {
                 let mut done = 0;
                 while done < 60 {
                     let (from, to) = ((thread + done) % 8, (thread * 3 + done * 5 + 1) % 8);
-                    let mut transaction = TransactionState::begin(core);
+                    let transaction = TransactionState::begin(core);
                     let mut balances = Vec::new();
                     for account in accounts {
                         balances.push(amount(block_on(transaction.get(tree, account)).unwrap()));
                     }
                     assert_eq!(balances.iter().sum::<u64>(), 800);
                     if from != to && balances[from] > 0 {
-                        transaction.set(tree, &accounts[from], Some(&(balances[from] - 1).to_le_bytes()));
-                        transaction.set(tree, &accounts[to], Some(&(balances[to] + 1).to_le_bytes()));
+                        transaction.set(tree, &accounts[from], Some(&(balances[from] - 1).to_le_bytes())).unwrap();
+                        transaction.set(tree, &accounts[to], Some(&(balances[to] + 1).to_le_bytes())).unwrap();
                     }
                     match block_on(transaction.commit(Durability::Sync)) {
                         Ok(()) => done += 1,

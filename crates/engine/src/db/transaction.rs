@@ -1,110 +1,205 @@
 //! Serializable transactions: reads see one snapshot and the transaction's own writes, writes stay private, and the
 //! commit succeeds only if nothing that was read has changed.
+//!
+//! A transaction is shared: its handle, its scans and the call that will commit it each keep it, and any of them may be
+//! used while others wait for pages. What it has read and written lies behind a lock that is held for one key at a time,
+//! never across a wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::commit_error::CommitError;
 use super::core::Core;
+use super::many::get_many_at;
 use super::scan::{Entry, Scan};
 use super::wait::yield_now;
-use super::write_set::{OwnWrites, WriteSet};
+use super::write_set::WriteSet;
 use crate::btree::{Direction, KeyRange, Tree};
 use crate::budget::Budget;
-use crate::error::Result;
-use crate::format::TableId;
+use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{CommitLog, Durability, Snapshot, Store};
 use crate::transaction::precedence::ClaimId;
-use crate::transaction::reads::ReadSet;
+use crate::transaction::reads::{ReadSet, ScanId};
 
 /// A transaction over any store and log: its snapshot, its reads and its writes.
 pub(crate) struct TransactionState<S: Store, L: CommitLog> {
     core: Arc<Core<S, L>>,
     snapshot: Arc<S::Snapshot>,
-    writes: WriteSet,
-    reads: ReadSet,
+    /// `None` from the moment at which the transaction commits or is given up.
+    sets: Mutex<Option<Sets>>,
     /// The claim that was placed for the transaction before it began, if there is one.
     claim: Option<ClaimId>,
 }
 
+/// The reads and the writes of a transaction.
+#[derive(Default)]
+struct Sets {
+    writes: WriteSet,
+    reads: ReadSet,
+    /// Number of calls that set or removed a key: while it stays the same, no scan looks again for writes to come.
+    changes: u64,
+}
+
 impl<S: Store, L: CommitLog> TransactionState<S, L> {
     /// Begins a transaction on a snapshot of the newest visible commit. No I/O.
-    pub(crate) fn begin(core: &Arc<Core<S, L>>) -> Self {
+    pub(crate) fn begin(core: &Arc<Core<S, L>>) -> Arc<Self> {
         Self::begin_with(core, None)
     }
 
     /// Begins a transaction as [`Self::begin`] does, after a claim was placed for it.
-    pub(crate) fn begin_with(core: &Arc<Core<S, L>>, claim: Option<ClaimId>) -> Self {
+    pub(crate) fn begin_with(core: &Arc<Core<S, L>>, claim: Option<ClaimId>) -> Arc<Self> {
         let snapshot = Arc::new(core.store.snapshot());
-        let reads = ReadSet::new(core.read_set_bytes_max);
-        Self { core: core.clone(), snapshot, writes: WriteSet::default(), reads, claim }
+        let sets = Sets { reads: ReadSet::new(core.read_set_bytes_max), ..Sets::default() };
+        Arc::new(Self { core: core.clone(), snapshot, sets: Mutex::new(Some(sets)), claim })
     }
 
     /// Returns the value of a key, as this transaction sees it.
-    pub(crate) async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if let Some(own) = self.writes.get(tree, key) {
-            return Ok(own.clone());
+    pub(crate) async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(own) = self.own_or_read(tree, key, Option::clone)? {
+            return Ok(own);
         }
-        self.reads.add_key(tree.table, key)?;
         self.core.reader.get_at(&self.snapshot, tree, key).await
     }
 
     /// Returns whether a key has a value, as this transaction sees it.
-    pub(crate) async fn contains(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
-        if let Some(own) = self.writes.get(tree, key) {
-            return Ok(own.is_some());
+    pub(crate) async fn contains(&self, tree: Tree, key: &[u8]) -> Result<bool> {
+        if let Some(own) = self.own_or_read(tree, key, Option::is_some)? {
+            return Ok(own);
         }
-        self.reads.add_key(tree.table, key)?;
         self.core.reader.contains_at(&self.snapshot, tree, key).await
     }
 
-    /// Sets or removes a key. Only this transaction sees the change until it commits.
-    pub(crate) fn set(&mut self, tree: Tree, key: &[u8], value: Option<&[u8]>) {
-        self.writes.set(tree, key.to_vec(), value.map(<[u8]>::to_vec));
+    /// Shows the value of a key, as this transaction sees it, to `look`.
+    pub(crate) async fn get_with<R>(&self, tree: Tree, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        // An own value is copied, because `look` is the caller's and must not run under the lock.
+        if let Some(own) = self.own_or_read(tree, key, Option::clone)? {
+            return Ok(look(own.as_deref()));
+        }
+        self.core.reader.get_with_at(&self.snapshot, tree, key, look).await
     }
 
-    /// Scans a range as this transaction sees it now. The part that is scanned counts as read.
+    /// Returns the values of many keys, as this transaction sees them, in the order of `keys`.
+    pub(crate) async fn get_many<K: AsRef<[u8]>>(&self, tree: Tree, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let (mut values, mut others) = (vec![None; keys.len()], Vec::new());
+        let mut budget = Budget::new();
+        for (number, key) in keys.iter().enumerate() {
+            match self.own_or_read(tree, key.as_ref(), Option::clone)? {
+                Some(own) => values[number] = own,
+                None => others.push(number),
+            }
+            budget.spend(1);
+            if budget.is_spent() {
+                budget = Budget::new();
+                yield_now().await;
+            }
+        }
+        drop(budget);
+        let of_snapshot: Vec<_> = others.iter().map(|number| keys[*number].as_ref()).collect();
+        let found = get_many_at(&self.core.reader, &self.snapshot, tree, &of_snapshot).await?;
+        others.into_iter().zip(found).for_each(|(number, value)| values[number] = value);
+        Ok(values)
+    }
+
+    /// Sets or removes a key. Only this transaction sees the change until it commits.
     ///
     /// # Errors
-    /// `TransactionTooLarge` when it has read too much to remember another range.
-    pub(crate) fn scan(&mut self, tree: Tree, range: KeyRange, direction: Direction) -> Result<TransactionScan<'_, S>> {
-        let own = self.writes.in_range(tree, &range, direction).peekable();
+    /// `InvalidCall` when the transaction has ended.
+    pub(crate) fn set(&self, tree: Tree, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let (key, value) = (key.to_vec(), value.map(<[u8]>::to_vec));
+        self.with_sets(|sets| {
+            sets.changes += 1;
+            sets.writes.set(tree, key, value);
+            Ok(())
+        })
+    }
+
+    /// Scans a range. The part that is scanned counts as read. Of the transaction's own writes it shows those made
+    /// before it reaches their keys.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge` when it has read too much to remember another range; `InvalidCall` when it has ended.
+    pub(crate) fn scan(
+        self: &Arc<Self>,
+        tree: Tree,
+        range: KeyRange,
+        direction: Direction,
+    ) -> Result<TransactionScan<S, L>> {
         let base = Scan::new(self.core.reader.clone(), self.snapshot.clone(), tree, range.clone(), direction);
-        self.reads.begin_scan(tree.table, &range)?;
-        let (reads, table) = (&mut self.reads, tree.table);
+        let id = self.with_sets(|sets| sets.reads.begin_scan(tree.table, &range))?;
         Ok(TransactionScan {
-            reads,
-            table,
+            transaction: self.clone(),
+            id,
+            tree,
             base,
             is_noted: false,
-            has_failed: false,
-            own,
+            is_over: false,
+            own: None,
+            own_as_of: None,
             shown: None,
+            own_rest: range.clone(),
             range,
             direction,
         })
     }
 
     /// Commits the transaction.
-    pub(crate) async fn commit(self, durability: Durability) -> std::result::Result<(), CommitError> {
-        let Self { core, snapshot, writes, mut reads, claim } = self;
-        reads.end_scan();
-        let reads = Some((snapshot.seq(), reads));
-        core.committer.commit_writes(writes, reads, durability, claim).await
+    pub(crate) async fn commit(&self, durability: Durability) -> std::result::Result<(), CommitError> {
+        let Some(Sets { writes, mut reads, .. }) = self.lock().take() else { return Err(ended().into()) };
+        reads.end_scans();
+        let reads = Some((self.snapshot.seq(), reads));
+        self.core.committer.commit_writes(writes, reads, durability, self.claim).await
+    }
+
+    /// Ends the transaction without a commit: calls through handles that are left fail.
+    pub(crate) fn give_up(&self) {
+        let sets = self.lock().take();
+        drop(sets);
+    }
+
+    /// Returns the transaction's own write to a key, as `copy` returns it; or `None`, and then the key counts as read.
+    fn own_or_read<R>(&self, tree: Tree, key: &[u8], copy: impl FnOnce(&Option<Vec<u8>>) -> R) -> Result<Option<R>> {
+        self.with_sets(|sets| match sets.writes.get(tree, key) {
+            Some(own) => Ok(Some(copy(own))),
+            None => sets.reads.add_key(tree.table, key).map(|()| None),
+        })
+    }
+
+    fn with_sets<R>(&self, with: impl FnOnce(&mut Sets) -> Result<R>) -> Result<R> {
+        with(self.lock().as_mut().ok_or_else(ended)?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Sets>> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::InvalidCall, "the transaction has ended: it was committed or given up")
+}
+
+impl<S: Store, L: CommitLog> std::fmt::Debug for TransactionState<S, L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction(commit {})", self.snapshot.seq())
     }
 }
 
 /// A range scan inside a transaction. Dropping the future of a wait loses no entry.
-pub(crate) struct TransactionScan<'t, S: Store> {
-    reads: &'t mut ReadSet,
-    table: TableId,
+pub(crate) struct TransactionScan<S: Store, L: CommitLog> {
+    transaction: Arc<TransactionState<S, L>>,
+    id: ScanId,
+    tree: Tree,
     base: Scan<S>,
     /// Whether the part of the range up to the entry that `base` has ready, or to its end, was added to the read set.
     is_noted: bool,
-    /// Whether the scan has returned an error and is over.
-    has_failed: bool,
-    own: std::iter::Peekable<OwnWrites<'t>>,
+    /// Whether the scan has returned an error or the end: it stays over, also when the transaction writes more.
+    is_over: bool,
+    /// The transaction's next own write in `own_rest`, as of so many changes; `None` in `own_as_of` when it has yet to
+    /// be looked up.
+    own: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    own_as_of: Option<u64>,
     /// The entry from the transaction's own writes that was lent to the caller last.
     shown: Option<Entry>,
+    /// The part of the range that the scan has not reached.
+    own_rest: KeyRange,
     range: KeyRange,
     direction: Direction,
 }
@@ -119,7 +214,18 @@ enum Next {
     End,
 }
 
-impl<S: Store> TransactionScan<'_, S> {
+impl<S: Store, L: CommitLog> TransactionScan<S, L> {
+    /// Sets the direction of a scan that has not begun.
+    pub(crate) fn set_direction(&mut self, direction: Direction) {
+        self.direction = direction;
+        self.base.set_direction(direction);
+    }
+
+    /// Limits read-ahead to this many leaves.
+    pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
+        self.base.set_read_ahead_max(leaves);
+    }
+
     /// Returns the next entry.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>> {
         Ok(match self.find().await? {
@@ -141,17 +247,22 @@ impl<S: Store> TransactionScan<'_, S> {
         })
     }
 
-    /// Finds the next entry. On `Base` the caller must take the entry from the base scan at once.
+    /// Finds the next entry, as [`Self::look`] does, or returns an error once.
     async fn find(&mut self) -> Result<Next> {
+        if self.is_over {
+            return Ok(Next::End);
+        }
+        let next = self.look().await;
+        self.is_over = matches!(next, Err(_) | Ok(Next::End));
+        next
+    }
+
+    /// Finds the next entry. On `Base` the caller must take the entry from the base scan at once.
+    async fn look(&mut self) -> Result<Next> {
         let mut budget = Budget::new();
         loop {
-            if self.has_failed {
-                return Ok(Next::End);
-            }
-            self.base.make_ready().await.inspect_err(|_| self.has_failed = true)?;
-            if !std::mem::replace(&mut self.is_noted, true) {
-                self.note_read();
-            }
+            self.base.make_ready().await?;
+            self.look_at_sets()?;
             // Many keys that the transaction has removed itself may lie between two entries.
             budget.spend(1);
             if budget.is_spent() {
@@ -159,39 +270,79 @@ impl<S: Store> TransactionScan<'_, S> {
                 yield_now().await;
             }
             let of_base = self.base.key();
-            let (is_own, is_both) = match (of_base, self.own.peek()) {
+            let (is_own, is_both) = match (of_base, &self.own) {
                 (_, None) => (false, false),
                 (None, Some(_)) => (true, false),
-                (Some(base), Some(&(own, _))) => match self.direction {
+                (Some(base), Some((own, _))) => match self.direction {
                     Direction::Forward => (own.as_slice() <= base, own.as_slice() == base),
                     Direction::Reverse => (own.as_slice() >= base, own.as_slice() == base),
                 },
             };
             if !is_own {
-                let is_end = of_base.is_none();
-                // At its end the scan stays there, and the range that it read is noted.
-                self.is_noted = is_end;
-                return Ok(if is_end { Next::End } else { Next::Base });
+                let Some(key) = of_base else { return Ok(Next::End) };
+                pass(&mut self.own_rest, self.direction, key);
+                self.is_noted = false;
+                return Ok(Next::Base);
             }
             if is_both {
                 // The transaction has a value of its own for this key, or has removed it.
                 self.base.show();
                 self.is_noted = false;
             }
-            if let Some((key, Some(value))) = self.own.next() {
-                return Ok(Next::Own((key.clone(), value.clone())));
+            if let Some((key, value)) = self.own.take() {
+                pass(&mut self.own_rest, self.direction, &key);
+                self.own_as_of = None;
+                if let Some(value) = value {
+                    return Ok(Next::Own((key, value)));
+                }
             }
         }
     }
 
-    /// Adds to the read set everything from where the scan began to the position of `base`, absent keys included.
-    fn note_read(&mut self) {
-        match (self.base.key(), self.direction) {
-            (None, _) => self.reads.scanned(self.table, &self.range),
-            (Some(key), Direction::Forward) => self.reads.scanned_to(self.table, key),
-            (Some(key), Direction::Reverse) => {
-                self.reads.scanned(self.table, &KeyRange { start: key.to_vec(), end: self.range.end.clone() });
+    /// Adds the part of the range up to the entry that `base` has ready to the read set, absent keys included, and looks
+    /// for the next own write, each unless that was done before.
+    fn look_at_sets(&mut self) -> Result<()> {
+        let Self { transaction, id, tree, base, is_noted, own, own_as_of, own_rest, range, direction, .. } = self;
+        transaction.with_sets(|sets| {
+            if !std::mem::replace(is_noted, true) {
+                match (base.key(), *direction) {
+                    (None, _) => sets.reads.scanned(*id, tree.table, range),
+                    (Some(key), Direction::Forward) => sets.reads.scanned_to(*id, tree.table, key),
+                    (Some(key), Direction::Reverse) => {
+                        let read = KeyRange { start: key.to_vec(), end: range.end.clone() };
+                        sets.reads.scanned(*id, tree.table, &read);
+                    }
+                }
             }
+            if own_as_of.replace(sets.changes) != Some(sets.changes) {
+                let next = sets.writes.next_in(*tree, own_rest, *direction);
+                *own = next.map(|(key, value)| (key.clone(), value.clone()));
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<S: Store, L: CommitLog> Drop for TransactionScan<S, L> {
+    fn drop(&mut self) {
+        if let Some(sets) = &mut *self.transaction.lock() {
+            sets.reads.end_scan(self.id);
+        }
+    }
+}
+
+/// Shortens the rest of a range to the part behind `key`, in the direction of the scan.
+fn pass(rest: &mut KeyRange, direction: Direction, key: &[u8]) {
+    match direction {
+        Direction::Forward => {
+            rest.start.clear();
+            rest.start.extend_from_slice(key);
+            rest.start.push(0);
+        }
+        Direction::Reverse => {
+            let end = rest.end.get_or_insert_default();
+            end.clear();
+            end.extend_from_slice(key);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Snapshot`]s and [`Transaction`]s, and the range scans that they give out.
+//! [`Snapshot`]s, and the range scans that they and tables give out.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -9,16 +9,14 @@ use super::many::get_many_at;
 use super::owner::Owner;
 use super::scan::{Entry, Scan};
 use super::tables::in_catalog;
-use super::transaction;
 use super::{Db, Table};
 use crate::btree::{Direction, FoundValue, KeyRange, Tree};
 use crate::buffer_pool::{self, BufferPool};
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
-use crate::pages::{Durability, Snapshot as _};
+use crate::pages::Snapshot as _;
 use crate::transaction::{CATALOG, table_and_compression, table_of};
-use crate::wal::Log;
 
 /// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;
 /// see [`Db::readers`]. A table created later is empty in it.
@@ -78,6 +76,20 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
         get_many_at(&self.db.core.reader, &self.pages, self.db.tree_of(table)?, keys).await
+    }
+
+    /// Calls `look` with the value of a key as of this snapshot, without copying it unless it is long. See
+    /// [`Table::get_with`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn get_with<R>(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        look: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.db.core.reader.get_with_at(&self.pages, self.db.tree_of(table)?, key.as_ref(), look).await
     }
 
     /// Walks the keys in `range` as of this snapshot.
@@ -216,148 +228,5 @@ impl Range {
     #[inline]
     pub(crate) fn show(&mut self) -> Option<(&[u8], &[u8])> {
         self.scan.show()
-    }
-}
-
-/// A serializable transaction: it reads a snapshot of its beginning and its own writes, and commits only if nothing
-/// that it read was changed meanwhile. A table created later is empty for it. Dropping it undoes everything.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), nofault::error::Error> {
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
-/// # let stock = db.create_table("stock").await?;
-/// # stock.put("apples", "12").await?;
-/// # stock.put("pears", "3").await?;
-/// use nofault::{Durability, error::ErrorKind};
-///
-/// let mut change = db.begin();
-/// let apples = change.get(&stock, "apples").await?.unwrap_or_default();
-/// change.put(&stock, "plums", apples)?;
-/// change.delete(&stock, "apples")?;
-/// assert_eq!(change.range_rev::<&str>(&stock, ..)?.next().await?, Some((b"plums".to_vec(), b"12".to_vec())));
-///
-/// // Another commit changes data that it read: it must run again, which `Db::transact` does by itself.
-/// stock.put("apples", "11").await?;
-/// let error = change.commit(Durability::Sync).await.unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Conflict);
-/// # Ok(())
-/// # }
-/// ```
-pub struct Transaction {
-    pub(super) db: Db,
-    pub(super) inner: transaction::TransactionState<BufferPool, Log>,
-}
-
-impl Transaction {
-    /// Returns the value of a key, which then counts as read. A key is remembered once, however often it is read.
-    ///
-    /// # Errors
-    /// `TransactionTooLarge` when the keys and ranges that the transaction has read, with some 64 bytes each, would
-    /// take more memory than an eighth of `cache_bytes`: the transaction goes on without this read. Otherwise as
-    /// [`Snapshot::get`].
-    pub async fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        let tree = self.db.tree_of(table)?;
-        self.inner.get(tree, key.as_ref()).await
-    }
-
-    /// Whether a key has a value. The key then counts as read.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub async fn contains_key(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.inner.contains(self.db.tree_of(table)?, key.as_ref()).await
-    }
-
-    /// Sets the value of a key, for this transaction only until it commits.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.set(self.db.tree_of(table)?, key.as_ref(), Some(value.as_ref()));
-        Ok(())
-    }
-
-    /// Removes a key, for this transaction only until it commits.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.set(self.db.tree_of(table)?, key.as_ref(), None);
-        Ok(())
-    }
-
-    /// Scans the keys in `range`. The part that was scanned counts as read, the absence of keys included; it is
-    /// remembered as one range, and ranges that touch as one.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database. `TransactionTooLarge` as [`Transaction::get`].
-    pub fn range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
-        let tree = self.db.tree_of(table)?;
-        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Forward)? })
-    }
-
-    /// Walks the keys in `range` from the last to the first.
-    ///
-    /// # Errors
-    /// As [`Transaction::range`].
-    pub fn range_rev<K: AsRef<[u8]>>(
-        &mut self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> Result<TransactionRange<'_>> {
-        let tree = self.db.tree_of(table)?;
-        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Reverse)? })
-    }
-
-    /// Commits the transaction.
-    ///
-    /// # Errors
-    /// `Conflict` when another commit changed data that it read: nothing was written, run it again. Otherwise as [`Db::write`].
-    pub async fn commit(self, durability: Durability) -> Result<()> {
-        Ok(self.inner.commit(durability).await?)
-    }
-}
-
-/// A scan of keys in order, as a transaction sees them.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), nofault::error::Error> {
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
-/// # let stock = db.create_table("stock").await?;
-/// # stock.put("apples", "12").await?;
-/// # stock.put("pears", "3").await?;
-/// let mut change = db.begin();
-/// change.put(&stock, "plums", "7")?;
-/// let mut range = change.range(&stock, "b"..)?;
-/// assert_eq!(range.next().await?, Some((b"pears".to_vec(), b"3".to_vec())));
-/// assert_eq!(range.next_ref().await?, Some((&b"plums"[..], &b"7"[..])));
-/// # Ok(())
-/// # }
-/// ```
-pub struct TransactionRange<'t> {
-    scan: transaction::TransactionScan<'t, BufferPool>,
-}
-
-impl TransactionRange<'_> {
-    /// The next key and its value; `None` at the end. Dropping the future loses no entry.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`]. A range returns an error once, and then `None`.
-    pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next().await
-    }
-
-    /// Like [`TransactionRange::next`], but lends the entry instead of giving it away, as [`Range::next_ref`] does.
-    ///
-    /// # Errors
-    /// As [`TransactionRange::next`].
-    pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        self.scan.next_ref().await
     }
 }

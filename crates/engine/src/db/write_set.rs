@@ -1,6 +1,6 @@
 //! The writes of a transaction or a batch before they are committed.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::btree::{Direction, KeyRange, Tree};
@@ -10,6 +10,9 @@ use crate::transaction::Op;
 /// The uncommitted writes of a transaction, by table and key.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct WriteSet(BTreeMap<TableId, TableWrites>);
+
+/// A key and its new value, or `None` when it was removed.
+type Write<'w> = (&'w Vec<u8>, &'w Option<Vec<u8>>);
 
 #[derive(Debug, Clone)]
 struct TableWrites {
@@ -38,16 +41,14 @@ impl WriteSet {
         self.0.get(&tree.table)?.keys.get(key)
     }
 
-    /// Returns the keys that were set or removed in a range, in the order of a scan.
-    pub(super) fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> OwnWrites<'_> {
-        let Some(TableWrites { keys, .. }) = self.0.get(&tree.table).filter(|_| !range.is_empty()) else {
-            return OwnWrites::Forward(Default::default());
-        };
+    /// Returns the first key in a range that was set or removed, in the order of a scan.
+    pub(super) fn next_in(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Option<Write<'_>> {
+        let TableWrites { keys, .. } = self.0.get(&tree.table).filter(|_| !range.is_empty())?;
         let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let found = keys.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
+        let mut found = keys.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
         match direction {
-            Direction::Forward => OwnWrites::Forward(found),
-            Direction::Reverse => OwnWrites::Reverse(found.rev()),
+            Direction::Forward => found.next(),
+            Direction::Reverse => found.next_back(),
         }
     }
 
@@ -60,22 +61,5 @@ impl WriteSet {
         };
         let of_table = move |writes: TableWrites| writes.keys.into_iter().map(move |entry| op(writes.tree, entry));
         self.0.into_values().flat_map(of_table)
-    }
-}
-
-/// The uncommitted writes in a range, in the order of a scan.
-pub(super) enum OwnWrites<'w> {
-    Forward(btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>),
-    Reverse(std::iter::Rev<btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>>),
-}
-
-impl<'w> Iterator for OwnWrites<'w> {
-    type Item = (&'w Vec<u8>, &'w Option<Vec<u8>>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Forward(writes) => writes.next(),
-            Self::Reverse(writes) => writes.next(),
-        }
     }
 }

@@ -306,7 +306,7 @@ fn change(input: &mut Input<'_>, batch: &mut Batch, table: &Table, model: &mut M
 
 /// Runs two transactions concurrently: the second must conflict when it read a key that the first wrote.
 fn transaction(input: &mut Input<'_>, db: &Db, table: &Table, model: &mut Model) {
-    let (mut first, mut second) = (db.begin(), db.begin());
+    let (first, second) = (db.begin(), db.begin());
     let (read, written) = (key(input), key(input));
     assert_eq!(second.get(table, &read).expect("a get"), model.get(&read).cloned());
     second.put(table, "second", [input.u8()]).expect("a put");

@@ -1,8 +1,8 @@
 //! Keeps the read set of a transaction: each key and each range once.
 //!
 //! Kept true by: ranges are disjoint and do not touch, so a repeated read takes no memory; a key inside a range that
-//! was read is not kept besides. Both are in ordered maps, so adding one never takes more than the logarithm of their
-//! number.
+//! was read, or inside the newest range that is being read, is not kept besides. All are in ordered maps, so adding one
+//! never takes more than the logarithm of their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -47,14 +47,26 @@ pub(crate) enum Read<'r> {
     Range(&'r [u8], &'r [u8]),
 }
 
+/// Identifies a scan that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ScanId(u64);
+
+/// A scan that has not ended: the part of its range that it has read, which grows with every entry.
+#[derive(Debug)]
+struct OpenScan {
+    read: Ends,
+    /// The memory that was taken for the range when the scan began.
+    reserved_bytes: usize,
+}
+
 /// The keys and ranges that a transaction has read: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
     keys: BTreeSet<Box<[u8]>>,
     /// The ranges: first key, and the first key after the range.
     ranges: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    /// The range that is being scanned, which grows with every entry.
-    scanned: Option<Ends>,
+    scans: BTreeMap<ScanId, OpenScan>,
+    scans_begun: u64,
     bytes: usize,
     bytes_max: usize,
 }
@@ -70,9 +82,10 @@ impl ReadSet {
     /// # Errors
     /// `TransactionTooLarge` when there is no memory left for it: the key must not be read then.
     pub(crate) fn add_key(&mut self, table: TableId, key: &[u8]) -> Result<()> {
-        self.end_scan();
         let key = scoped_key(table, key);
-        if self.contains(&key) {
+        // Only the newest scan: looking at all would take the longer the more there are.
+        let in_scan = self.scans.values().next_back().is_some_and(|scan| scan.read.0 <= key && key < scan.read.1);
+        if in_scan || self.contains(&key) {
             return Ok(());
         }
         self.take_memory(key.len())?;
@@ -84,24 +97,27 @@ impl ReadSet {
     ///
     /// # Errors
     /// `TransactionTooLarge` when there is no memory to remember it: then it must not begin.
-    pub(crate) fn begin_scan(&mut self, table: TableId, range: &KeyRange) -> Result<()> {
-        self.end_scan();
+    pub(crate) fn begin_scan(&mut self, table: TableId, range: &KeyRange) -> Result<ScanId> {
         let (start, end) = ends_of(table, range);
         // The memory is taken before the scan begins: where it will stop is not known, and must not be refused then.
-        self.take_memory(start.len() + end.len())?;
-        self.bytes -= start.len() + end.len() + ENTRY_OVERHEAD_BYTES;
-        self.scanned = Some((start.clone(), start));
-        Ok(())
+        let reserved_bytes = start.len() + end.len();
+        self.take_memory(reserved_bytes)?;
+        let id = ScanId(self.scans_begun);
+        self.scans_begun += 1;
+        self.scans.insert(id, OpenScan { read: (start.clone(), start), reserved_bytes });
+        Ok(id)
     }
 
-    /// Notes that the scan that began last has read all of `range`.
-    pub(crate) fn scanned(&mut self, table: TableId, range: &KeyRange) {
-        self.scanned = Some(ends_of(table, range));
+    /// Notes that a scan has read all of `range`.
+    pub(crate) fn scanned(&mut self, scan: ScanId, table: TableId, range: &KeyRange) {
+        if let Some(scan) = self.scans.get_mut(&scan) {
+            scan.read = ends_of(table, range);
+        }
     }
 
-    /// Notes that the scan that began last, a forward one, has read everything up to and including `key`.
-    pub(crate) fn scanned_to(&mut self, table: TableId, key: &[u8]) {
-        if let Some((_, end)) = &mut self.scanned {
+    /// Notes that a forward scan has read everything up to and including `key`.
+    pub(crate) fn scanned_to(&mut self, scan: ScanId, table: TableId, key: &[u8]) {
+        if let Some(OpenScan { read: (_, end), .. }) = self.scans.get_mut(&scan) {
             scoped(table, key, end);
             end.push(0);
         }
@@ -129,15 +145,15 @@ impl ReadSet {
 
     /// Returns everything that was read.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Read<'_>> {
-        let scanned =
-            self.scanned.iter().filter(|(start, end)| start < end).map(|(start, end)| Read::Range(start, end));
+        let scanned = self.scans.values().map(|scan| &scan.read).filter(|(start, end)| start < end);
+        let scanned = scanned.map(|(start, end)| Read::Range(start, end));
         let ranges = self.ranges.iter().map(|(start, end)| Read::Range(start, end));
         scanned.chain(ranges).chain(self.keys.iter().map(|key| Read::Key(key)))
     }
 
     /// Returns the number of keys and ranges.
     pub(crate) fn len(&self) -> usize {
-        self.keys.len() + self.ranges.len() + 1
+        self.keys.len() + self.ranges.len() + self.scans.len()
     }
 
     /// Returns about how many bytes of memory the set takes.
@@ -146,9 +162,20 @@ impl ReadSet {
         self.bytes
     }
 
-    /// Ends the scan that began last: its range joins the other ranges.
-    pub(crate) fn end_scan(&mut self) {
-        let Some((mut start, mut end)) = self.scanned.take().filter(|(start, end)| start < end) else { return };
+    /// Ends all scans.
+    pub(crate) fn end_scans(&mut self) {
+        while let Some((scan, _)) = self.scans.first_key_value() {
+            self.end_scan(*scan);
+        }
+    }
+
+    /// Ends a scan: its range joins the other ranges.
+    pub(crate) fn end_scan(&mut self, scan: ScanId) {
+        let Some(OpenScan { read: (mut start, mut end), reserved_bytes }) = self.scans.remove(&scan) else { return };
+        self.bytes -= reserved_bytes + ENTRY_OVERHEAD_BYTES;
+        if start >= end {
+            return;
+        }
         // All that it touches become one. Each was added once, so this takes no longer than adding them did.
         loop {
             let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(end.as_slice()))).next_back();
@@ -189,21 +216,21 @@ mod tests {
     }
 
     fn scan(reads: &mut ReadSet, start: &str, end: &str) {
-        reads.begin_scan(TABLE, &range(start, end)).unwrap();
-        reads.scanned(TABLE, &range(start, end));
-        reads.end_scan();
+        let scan = reads.begin_scan(TABLE, &range(start, end)).unwrap();
+        reads.scanned(scan, TABLE, &range(start, end));
+        reads.end_scan(scan);
     }
 
     #[test]
     fn a_repeated_read_takes_no_memory() {
         let mut reads = ReadSet::new(1 << 20);
         (0..1000).for_each(|_| reads.add_key(TABLE, b"k").unwrap());
-        assert_eq!((reads.memory_bytes(), reads.len()), (8 + 1 + ENTRY_OVERHEAD_BYTES, 2));
+        assert_eq!((reads.memory_bytes(), reads.len()), (8 + 1 + ENTRY_OVERHEAD_BYTES, 1));
         (0..1000).for_each(|_| scan(&mut reads, "a", "c"));
         let with_range = reads.memory_bytes();
         reads.add_key(TABLE, b"b").unwrap();
         assert_eq!(reads.memory_bytes(), with_range, "the range has it");
-        assert_eq!(reads.len(), 3);
+        assert_eq!(reads.len(), 2);
     }
 
     #[test]
@@ -226,11 +253,11 @@ mod tests {
     fn a_scan_to_the_end_of_its_table_ends_there() {
         let mut reads = ReadSet::new(1 << 20);
         let all = KeyRange { start: Vec::new(), end: None };
-        reads.begin_scan(TABLE, &all).unwrap();
+        let scan = reads.begin_scan(TABLE, &all).unwrap();
         assert_eq!(reads.iter().count(), 0, "nothing is read yet");
-        reads.scanned_to(TABLE, b"k");
-        reads.scanned(TABLE, &all);
-        reads.end_scan();
+        reads.scanned_to(scan, TABLE, b"k");
+        reads.scanned(scan, TABLE, &all);
+        reads.end_scan(scan);
         assert!(reads.contains(&scoped_key(TABLE, &[255; 30])) && !reads.contains(&scoped_key(TableId(8), b"")));
     }
 
@@ -244,5 +271,25 @@ mod tests {
         assert_eq!(refused.kind(), ErrorKind::TransactionTooLarge);
         assert_eq!((reads.memory_bytes(), reads.iter().count()), (before, 3));
         reads.add_key(TABLE, b"a").unwrap();
+    }
+
+    #[test]
+    fn scans_side_by_side_each_keep_their_own_range_and_their_memory_is_bounded() {
+        let mut reads = ReadSet::new(4 * (9 + 9 + ENTRY_OVERHEAD_BYTES));
+        let first = reads.begin_scan(TABLE, &range("a", "c")).unwrap();
+        let second = reads.begin_scan(TABLE, &range("m", "p")).unwrap();
+        reads.scanned_to(second, TABLE, b"n");
+        reads.scanned_to(first, TABLE, b"a");
+        reads.add_key(TABLE, b"m").unwrap();
+        let key = |key: &str| scoped_key(TABLE, key.as_bytes());
+        let both = [Read::Range(&key("a"), &key("a\0")), Read::Range(&key("m"), &key("n\0"))];
+        assert_eq!(reads.iter().collect::<Vec<_>>(), both, "and the key lies in the newest of them");
+        let more = [(); 3].map(|()| reads.begin_scan(TABLE, &range("s", "t")));
+        assert_eq!(more.iter().filter(|begun| begun.is_ok()).count(), 2, "the memory of two");
+        more.into_iter().flatten().for_each(|scan| reads.end_scan(scan));
+        reads.end_scans();
+        assert_eq!(reads.iter().collect::<Vec<_>>(), both);
+        assert_eq!(reads.memory_bytes(), 2 * (9 + 10 + ENTRY_OVERHEAD_BYTES));
+        assert!(!reads.contains(&key("b")), "no scan reached it");
     }
 }

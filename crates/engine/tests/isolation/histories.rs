@@ -1,7 +1,7 @@
 //! Random transactions of threads and tasks beside each other, recorded and checked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -163,7 +163,7 @@ pub(crate) fn work_as_thread(db: &blocking::Db, clients: &Clients, mut rng: Rng,
         if rng.u32(..3) > 0 {
             let id = clients.begin();
             let mut steps = Vec::new();
-            let mut transaction = db.begin();
+            let transaction = db.begin();
             carry_out!(transaction, tables, plans, id, steps, ());
             if rng.u32(..10) == 0 {
                 drop(transaction);
@@ -188,7 +188,7 @@ pub(crate) fn work_as_thread(db: &blocking::Db, clients: &Clients, mut rng: Rng,
             clients.recorder.attempt(id, &steps);
             next = clients.begin();
             last = Some((id, steps));
-            Ok(())
+            Ok::<_, nofault::Error>(())
         })?;
         if let Some((id, steps)) = last {
             clients.recorder.committed(id, &steps);
@@ -205,7 +205,7 @@ pub(crate) async fn work_as_task(db: nofault::Db, clients: Arc<Clients>, mut rng
         if rng.u32(..3) > 0 {
             let id = clients.begin();
             let mut steps = Vec::new();
-            let mut transaction = db.begin();
+            let transaction = db.begin();
             carry_out!(transaction, tables, plans, id, steps, (.await));
             if rng.u32(..10) == 0 {
                 drop(transaction);
@@ -218,21 +218,21 @@ pub(crate) async fn work_as_task(db: nofault::Db, clients: Arc<Clients>, mut rng
         }
         // The transaction begins before the closure is called, so its beginning is recorded before the call, and that of the next
         // run at the end of this one. One that is not needed stays without steps.
-        let mut next = clients.begin();
-        let mut last: Option<(u64, Vec<Step>)> = None;
+        let runs: Mutex<(u64, Option<(u64, Vec<Step>)>)> = Mutex::new((clients.begin(), None));
+        let lock = || runs.lock().unwrap_or_else(PoisonError::into_inner);
         db.transact(durability, async |transaction| {
-            if let Some((id, steps)) = last.take() {
+            let (id, last) = std::mem::take(&mut *lock());
+            if let Some((id, steps)) = last {
                 clients.recorder.aborted(id, &steps);
             }
-            let id = next;
             let mut steps = Vec::new();
             carry_out!(transaction, tables, plans, id, steps, (.await));
             clients.recorder.attempt(id, &steps);
-            next = clients.begin();
-            last = Some((id, steps));
-            Ok(())
+            *lock() = (clients.begin(), Some((id, steps)));
+            Ok::<_, nofault::Error>(())
         })
         .await?;
+        let (_, last) = std::mem::take(&mut *lock());
         if let Some((id, steps)) = last {
             clients.recorder.committed(id, &steps);
         }

@@ -90,8 +90,8 @@ fn history_fits_an_order(seed: u64, (_world, db, table): (SimWorld, Db, Table), 
                     let me = next.fetch_add(1, Ordering::Relaxed);
                     let durability = if rng.bool() { Durability::Sync } else { Durability::Deferred };
                     let seen = if runs == Runs::Once {
-                        let mut transaction = db.begin();
-                        let seen = one_transaction(&mut transaction, table, me, others, &mut rng).unwrap();
+                        let transaction = db.begin();
+                        let seen = one_transaction(&transaction, table, me, others, &mut rng).unwrap();
                         match transaction.commit(durability) {
                             Ok(()) => seen,
                             Err(error) => {
@@ -132,7 +132,7 @@ fn history_fits_an_order(seed: u64, (_world, db, table): (SimWorld, Db, Table), 
 
 /// Reads some keys, one by one or as a range, and overwrites some keys.
 fn one_transaction(
-    transaction: &mut Transaction,
+    transaction: &Transaction,
     table: &Table,
     me: u64,
     others: u64,
@@ -214,12 +214,12 @@ fn write_skew_is_impossible() {
             for (mine, other) in [("left", "right"), ("right", "left")] {
                 let (db, table) = (&db, &table);
                 scope.spawn(move || {
-                    let leave = |change: &mut Transaction| {
+                    let leave = |change: &Transaction| {
                         if change.get(table, other)?.is_some() {
                             std::thread::yield_now();
                             change.delete(table, mine)?;
                         }
-                        Ok(())
+                        Ok::<_, Error>(())
                     };
                     db.transact(Durability::Sync, leave).unwrap();
                 });
@@ -239,7 +239,7 @@ fn a_conflict_is_found_however_much_is_committed_after_it() {
             let (_world, db, table) = forgetful(11);
             table.put("b", "1").unwrap();
             table.put("d", "1").unwrap();
-            let mut change = db.begin();
+            let change = db.begin();
             let changed = match case {
                 "a key" => {
                     assert!(change.get(&table, "b").unwrap().is_some());
@@ -258,7 +258,7 @@ fn a_conflict_is_found_however_much_is_committed_after_it() {
                     "x"
                 }
                 _ => {
-                    assert_eq!(change.range_rev(&table, "a".."e").unwrap().count(), 2);
+                    assert_eq!(change.range(&table, "a".."e").unwrap().rev().count(), 2);
                     "a"
                 }
             };

@@ -326,7 +326,7 @@ impl Story {
     fn transaction(&mut self) -> Result<()> {
         let Some((name, table)) = self.table()? else { return self.create_table() };
         let mut after = self.book.newest().clone();
-        let mut transaction = self.db.begin();
+        let transaction = self.db.begin();
         for _ in 0..self.rng.usize(1..8) {
             let (key, value) = (self.key(), self.value());
             assert_eq!(transaction.get(&table, &key)?, value_in(&after, &name, &key), "in a transaction");

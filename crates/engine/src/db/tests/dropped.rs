@@ -204,10 +204,10 @@ fn a_large_commit_whose_future_is_dropped_is_finished_by_its_thread_or_never_beg
 fn a_transaction_dropped_at_each_of_its_waits_has_happened_or_not() {
     let (changes, after) = changes(5, 4);
     let work = async |core: &TestCore<MemoryStore>, tree: Tree| {
-        let mut transaction = TransactionState::begin(core);
+        let transaction = TransactionState::begin(core);
         assert_eq!(transaction.get(tree, &key_of(LONG)).await.unwrap(), Some(value_of(LONG, 1)));
         for (number, value) in &changes {
-            transaction.set(tree, &key_of(*number), value.as_deref());
+            transaction.set(tree, &key_of(*number), value.as_deref()).unwrap();
         }
         let mut seen = 0;
         {

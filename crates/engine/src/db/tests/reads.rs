@@ -104,9 +104,9 @@ fn contains_key_agrees_with_get_in_every_view() {
         }
         put(&core, tree, "long", &"v".repeat(3000));
         let before = core.store.snapshot();
-        let mut transaction = TransactionState::begin(&core);
-        transaction.set(tree, b"own", Some(b"v"));
-        transaction.set(tree, b"long", None);
+        let transaction = TransactionState::begin(&core);
+        transaction.set(tree, b"own", Some(b"v")).unwrap();
+        transaction.set(tree, b"long", None).unwrap();
         commit_ok(&core, Op::Delete { tree, key: key_of(7) });
         let views = |key: &[u8]| {
             let newest = mode.run(core.reader.contains(tree, key).finish()).unwrap();
@@ -117,7 +117,7 @@ fn contains_key_agrees_with_get_in_every_view() {
         assert_eq!(views(&key_of(8)), (true, true));
         assert_eq!(views(b"long"), (true, true));
         assert_eq!(views(b"own"), (false, false));
-        let mut sees = |key: &[u8]| mode.run(transaction.contains(tree, key)).unwrap();
+        let sees = |key: &[u8]| mode.run(transaction.contains(tree, key)).unwrap();
         assert!(sees(&key_of(7)) && sees(b"own") && !sees(b"long") && !sees(b"none"));
         let result = mode.run(transaction.commit(Durability::Sync));
         assert!(matches!(result, Err(CommitError::Conflict(..))), "a key that counts as read was deleted: {result:?}");

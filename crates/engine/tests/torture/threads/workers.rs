@@ -161,7 +161,7 @@ impl<'a> Writer<'a> {
     fn transaction(&mut self) -> Result<()> {
         let count = self.rng.usize(1..6);
         let (id, mut writes, durability) = (self.shared.history.new_id(), self.writes(count), self.durability());
-        let mut transaction = self.db.begin();
+        let transaction = self.db.begin();
         let table = &self.tables[&own(self.number)];
         let rows = &self.model[&own(self.number)];
         let from = key_of(self.rng.u32(..OWN_KEYS));

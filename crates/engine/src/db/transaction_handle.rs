@@ -1,0 +1,233 @@
+//! [`Transaction`]s and their range scans: the public face of `transaction`.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::bounds::{range_of, range_of_prefix};
+use super::transaction::{TransactionScan, TransactionState};
+use super::{Db, Table};
+use crate::btree::{Direction, KeyRange};
+use crate::buffer_pool::BufferPool;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pages::Durability;
+use crate::wal::Log;
+
+/// A serializable transaction: it reads a snapshot of its beginning and its own writes, and commits only if nothing
+/// that it read was changed meanwhile. A table created later is empty for it. Dropping it undoes everything.
+///
+/// All calls but `commit` take `&self`, so several reads of one transaction may wait for the disk side by side.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let stock = db.create_table("stock").await?;
+/// # stock.put("apples", "12").await?;
+/// # stock.put("pears", "3").await?;
+/// use nofault::{Durability, error::ErrorKind};
+///
+/// let change = db.begin();
+/// let (apples, pears) = tokio::try_join!(change.get(&stock, "apples"), change.get(&stock, "pears"))?;
+/// assert_eq!((apples.as_deref(), pears.as_deref()), (Some(&b"12"[..]), Some(&b"3"[..])));
+/// change.put(&stock, "plums", apples.unwrap_or_default())?;
+/// change.delete(&stock, "apples")?;
+/// assert_eq!(change.get_many(&stock, &["apples", "pears"]).await?, [None, Some(b"3".to_vec())]);
+/// assert_eq!(change.get_with(&stock, "plums", |count| count.map(<[u8]>::len)).await?, Some(2));
+/// assert_eq!(change.range::<&str>(&stock, ..)?.rev().next().await?, Some((b"plums".to_vec(), b"12".to_vec())));
+/// assert!(change.prefix(&stock, "app")?.next().await?.is_none());
+///
+/// // Another commit changes data that it read: it must run again, which `Db::transact` does by itself.
+/// stock.put("apples", "11").await?;
+/// let error = change.commit(Durability::Sync).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Conflict);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Transaction {
+    db: Db,
+    pub(super) inner: Arc<TransactionState<BufferPool, Log>>,
+    /// Whether `transact` commits the transaction, and not the owner of this handle.
+    is_lent: bool,
+}
+
+impl Transaction {
+    pub(super) fn new(db: &Db, inner: Arc<TransactionState<BufferPool, Log>>) -> Self {
+        Self { db: db.clone(), inner, is_lent: false }
+    }
+
+    /// Returns a handle for the closure of `transact`, through which the transaction cannot be committed.
+    pub(super) fn lent(&self) -> Self {
+        Self { db: self.db.clone(), inner: self.inner.clone(), is_lent: true }
+    }
+
+    /// The database of the transaction.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Returns the value of a key, which then counts as read. A key is remembered once, however often it is read.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge` when the keys and ranges that the transaction has read, with some 64 bytes each, would
+    /// take more memory than an eighth of `cache_bytes`: the transaction goes on without this read. `InvalidCall` when
+    /// the transaction was committed, which can happen to a handle that is kept beyond the end of `transact`. Otherwise
+    /// as [`Snapshot::get`](super::Snapshot::get).
+    pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.inner.get(self.db.tree_of(table)?, key.as_ref()).await
+    }
+
+    /// Whether a key has a value. The key then counts as read.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.inner.contains(self.db.tree_of(table)?, key.as_ref()).await
+    }
+
+    /// Calls `look` with the value of a key, or with `None` when it is absent, and returns the result of `look`. A value
+    /// that the transaction has not set itself is not copied, unless it is long. The key then counts as read. See
+    /// [`Table::get_with`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn get_with<R>(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        look: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.inner.get_with(self.db.tree_of(table)?, key.as_ref(), look).await
+    }
+
+    /// Reads many keys, which then count as read; the values come in the order of `keys`. Missing pages are read side
+    /// by side: see [`Table::get_many`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get`]. After `TransactionTooLarge` some of the keys count as read.
+    pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.inner.get_many(self.db.tree_of(table)?, keys).await
+    }
+
+    /// Sets the value of a key, for this transaction only until it commits.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database, and when the transaction was committed.
+    pub fn put(&self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.set(self.db.tree_of(table)?, key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Removes a key, for this transaction only until it commits.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.set(self.db.tree_of(table)?, key.as_ref(), None)
+    }
+
+    /// Scans the keys in `range`. The part that was scanned counts as read, the absence of keys included; it is
+    /// remembered as one range, and ranges that touch as one. The scan shows the transaction's own writes as they are
+    /// when it reaches their keys: those that are made meanwhile behind its position are not seen, those before it are.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database. `TransactionTooLarge` as [`Transaction::get`].
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange> {
+        self.scan(table, range_of(&range))
+    }
+
+    /// Scans the keys that begin with `prefix`, as [`Transaction::range`] does.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TransactionRange> {
+        self.scan(table, range_of_prefix(prefix.as_ref()))
+    }
+
+    fn scan(&self, table: &Table, range: KeyRange) -> Result<TransactionRange> {
+        let scan = self.inner.scan(self.db.tree_of(table)?, range, Direction::Forward)?;
+        Ok(TransactionRange { scan, _db: self.db.clone() })
+    }
+
+    /// Commits the transaction.
+    ///
+    /// # Errors
+    /// `Conflict` when another commit changed data that it read: nothing was written, run it again after
+    /// [`Db::after_conflict`]. `InvalidCall` for the transaction of [`Db::transact`], which commits it by itself; nothing
+    /// was written. Otherwise as [`Db::write`].
+    pub async fn commit(self, durability: Durability) -> Result<()> {
+        if self.is_lent {
+            let what = "transact commits its transaction when the closure returns Ok: the closure must not do so";
+            return Err(Error::new(ErrorKind::InvalidCall, what));
+        }
+        Ok(self.inner.commit(durability).await?)
+    }
+}
+
+/// A scan of keys in order, as a transaction sees them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let stock = db.create_table("stock").await?;
+/// # stock.put("apples", "12").await?;
+/// # stock.put("pears", "3").await?;
+/// let change = db.begin();
+/// change.put(&stock, "plums", "7")?;
+/// let mut range = change.range(&stock, "b"..)?;
+/// assert_eq!(range.next().await?, Some((b"pears".to_vec(), b"3".to_vec())));
+/// // The transaction may write while it scans.
+/// change.put(&stock, "plums", "8")?;
+/// assert_eq!(range.next_ref().await?, Some((&b"plums"[..], &b"8"[..])));
+/// # Ok(())
+/// # }
+/// ```
+pub struct TransactionRange {
+    scan: TransactionScan<BufferPool, Log>,
+    /// Keeps the database open.
+    _db: Db,
+}
+
+impl TransactionRange {
+    /// Reverses the scan: from the last key to the first. Call it before the first `next`.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        self.scan.set_direction(Direction::Reverse);
+        self
+    }
+
+    /// Limits the number of leaves that are requested ahead. See
+    /// [`Range::read_ahead_max`](super::Range::read_ahead_max).
+    #[must_use]
+    pub fn read_ahead_max(mut self, leaves: usize) -> Self {
+        self.scan.set_read_ahead_max(leaves);
+        self
+    }
+
+    /// The next key and its value; `None` at the end. Dropping the future loses no entry.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`]. A range returns an error once, and then `None`.
+    pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.scan.next().await
+    }
+
+    /// Like [`TransactionRange::next`], but lends the entry instead of giving it away, as
+    /// [`Range::next_ref`](super::Range::next_ref) does.
+    ///
+    /// # Errors
+    /// As [`TransactionRange::next`].
+    pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.scan.next_ref().await
+    }
+}
+
+impl std::fmt::Debug for TransactionRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TransactionRange").finish_non_exhaustive()
+    }
+}
