@@ -43,11 +43,17 @@ use crate::error::{Error, Result};
 use crate::pages::Durability;
 use crate::settings::{Compression, Settings};
 
-/// A database handle with blocking calls. See [`db::Db`], and the example of the module.
+/// A database handle with blocking calls. See [`db::Db`], and the example of the module. Dropping the last handle, and
+/// the last value obtained from one, waits until the database is closed: deferred commits are written then, and a
+/// checkpoint is made.
 #[derive(Debug, Clone)]
 pub struct Db(pub(crate) db::Db);
 
 impl Db {
+    fn new(db: db::Db) -> Self {
+        Self(db.with_waiting_drop(true))
+    }
+
     /// Creates a database. See [`db::Db::create`].
     ///
     /// ```
@@ -63,7 +69,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::create`].
     pub fn create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
-        block_on(db::Db::create(folder, settings)).map(Self)
+        block_on(db::Db::create(folder, settings)).map(Self::new)
     }
 
     /// Opens a database. See [`db::Db::open`].
@@ -82,7 +88,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::open`].
     pub fn open(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
-        block_on(db::Db::open(folder, settings)).map(Self)
+        block_on(db::Db::open(folder, settings)).map(Self::new)
     }
 
     /// Like [`Db::create`], on disks of the caller's choice. See [`db::Db::create_in`].
@@ -102,7 +108,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::create_in`].
     pub fn create_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
-        db::Db::create_in(directory, settings).map(Self)
+        db::Db::create_in(directory, settings).map(Self::new)
     }
 
     /// Like [`Db::open`], on disks of the caller's choice. See [`db::Db::open_in`].
@@ -125,11 +131,12 @@ impl Db {
     /// # Errors
     /// As [`db::Db::open_in`].
     pub fn open_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
-        db::Db::open_in(directory, settings).map(Self)
+        db::Db::open_in(directory, settings).map(Self::new)
     }
 
-    /// Returns the handle with `async` calls for the same database, for tasks of an executor. The database must have
-    /// been opened with background threads ([`Settings::background_threads`]).
+    /// Returns a handle with `async` calls for the same database, for tasks of an executor. The database must have been
+    /// opened with background threads ([`Settings::background_threads`]). Dropping that handle as the last does not wait
+    /// until the database is closed.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -141,8 +148,8 @@ impl Db {
     /// assert_eq!(names, ["stock"]);
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
-    pub fn asynchronous(&self) -> &db::Db {
-        &self.0
+    pub fn asynchronous(&self) -> db::Db {
+        self.0.clone().with_waiting_drop(false)
     }
 
     /// Creates an empty table. See [`db::Db::create_table`].

@@ -70,7 +70,7 @@ pub use self::compact::{Compaction, Pace};
 pub(crate) use self::compact::{compact, shrink};
 pub use self::completions::Completions;
 use self::core::Core;
-use self::owner::Owner;
+use self::owner::OwnerHandle;
 pub use self::retry::TransactOptions;
 pub(crate) use self::retry::transact;
 pub use self::stats::{CompactionStats, ShrinkEnding, Stats, TransactionStats};
@@ -97,10 +97,20 @@ pub use crate::wal::LogStats;
 type TheCore = Core<BufferPool, Log>;
 
 /// A database. Cloning gives another handle to the same database; it is closed when the last handle, and everything
-/// obtained from it, is gone, and the large commits that outlive their dropped futures have ended. Commits that were
-/// [`Durability::Deferred`] are written then, and a checkpoint is made. Call [`Db::close`] to learn whether that
-/// worked, or to keep the wait out of a drop: dropping the last of them waits for it, except in a waker that the
-/// database has called; there a new thread closes the database. Opening the folder again waits until it is closed.
+/// obtained from it, is gone, and the large commits that outlive their dropped futures have ended.
+///
+/// End with [`Db::close`], which reports whether closing worked. When the last handle is dropped instead, that thread
+/// waits for one write of the log at most, so that commits that were [`Durability::Deferred`] are durable; a thread of
+/// its own then makes the checkpoint and closes the files. If the process ends before, the next opening replays the
+/// log. Opening the folder again in this process waits until it is closed. (A handle of [`crate::blocking`] waits for
+/// all of this when it is dropped as the last, except in a waker that the database has called.)
+///
+/// # Dropped futures
+/// The future of any call may be dropped. A commit ([`Db::write`], [`Table::put`], [`Table::delete`],
+/// [`Transaction::commit`], [`Db::transact`], and those that create, change or drop tables) then happens as a whole or
+/// not at all, and its caller does not learn which: a later read tells. A commit dropped before its first poll does not
+/// happen. A large commit (of some hundred keys or more) that has entered the log is completed by a thread of the
+/// database.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -147,7 +157,7 @@ type TheCore = Core<BufferPool, Log>;
 #[derive(Clone)]
 pub struct Db {
     core: Arc<TheCore>,
-    owner: Arc<Owner>,
+    owner: OwnerHandle,
     /// The compression of new tables.
     compression: Compression,
 }
@@ -163,7 +173,8 @@ impl Db {
     /// `NoPermission`, `NoSpace`, `Io` as the system reports them.
     pub async fn create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
-        thread::run("nofault-create", move || open::create(&folder, &settings)).await?
+        let created = thread::run("nofault-create", move || open::create(&folder, &settings)).await?;
+        created.map(|db| db.with_waiting_drop(false))
     }
 
     /// Opens the database in `folder`. After a crash this replays the log; the time is bounded by `log_bytes`.
@@ -174,11 +185,13 @@ impl Db {
     /// one of its files is a link or no regular file. `Unsupported` when it was written by a later version.
     pub async fn open(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
-        thread::run("nofault-open", move || open::open(&folder, &settings)).await?
+        let opened = thread::run("nofault-open", move || open::open(&folder, &settings)).await?;
+        opened.map(|db| db.with_waiting_drop(false))
     }
 
     /// Like [`Db::create`], on disks of the caller's choice. Blocks. [`Directory::lock`] keeps other processes from
-    /// using the disks.
+    /// using the disks. Dropping the last handle waits until the database is closed: nothing else keeps this process
+    /// from opening the same disks meanwhile.
     ///
     /// # Errors
     /// As [`Db::create`].
@@ -187,7 +200,7 @@ impl Db {
     }
 
     /// Like [`Db::open`], on disks of the caller's choice. Blocks. [`Directory::lock`] keeps other processes from using
-    /// the disks.
+    /// the disks. Dropping the last handle waits, as after [`Db::create_in`].
     ///
     /// # Errors
     /// As [`Db::open`].
@@ -270,7 +283,7 @@ impl Db {
         self.core.catalog.list(&self.core.store.snapshot()).await
     }
 
-    /// Applies a batch: all of it or nothing.
+    /// Applies a batch: all of it or nothing, also when the future is dropped (see [Dropped futures](Db#dropped-futures)).
     ///
     /// # Errors
     /// `InvalidCall` when a key or value is too long, or a table is another database's. `NoSpace` when the disk is
@@ -528,6 +541,12 @@ impl Db {
     /// Length of the longest key that a table takes, in bytes.
     pub fn key_bytes_max(&self) -> usize {
         crate::format::node::key_bytes_max(self.page_bytes())
+    }
+
+    /// Sets whether dropping this handle, and those made from it, may wait until the database is closed.
+    pub(crate) fn with_waiting_drop(mut self, may_wait: bool) -> Self {
+        self.owner.set_may_wait(may_wait);
+        self
     }
 
     fn tree_of(&self, table: &Table) -> Result<Tree> {

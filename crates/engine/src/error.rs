@@ -1,7 +1,8 @@
 //! The one public error type. [`ErrorKind`] tells which reaction is possible; the message names the failure, its place
 //! and its cause.
 //!
-//! Errors are `Clone`: one failed read is reported to every task that waits for the page.
+//! Errors are `Clone`: one failed read is reported to every task that waits for the page. An error has no `source`: its
+//! message contains the cause, which a printer of whole chains would print a second time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -100,14 +101,13 @@ struct Repr {
     kind: ErrorKind,
     message: String,
     page: Option<PageId>,
-    source: Option<nofault_io::error::Error>,
     /// For a conflict the position up to which the log must be durable before another run makes sense.
     conflict_position: Option<u64>,
 }
 
 impl Repr {
     fn new(kind: ErrorKind, message: String) -> Self {
-        Self { kind, message, page: None, source: None, conflict_position: None }
+        Self { kind, message, page: None, conflict_position: None }
     }
 }
 
@@ -132,9 +132,9 @@ impl Error {
 
     /// Returns the error with the part of the database where it occurred put before its message.
     pub(crate) fn met_in(&self, place: impl fmt::Display) -> Self {
-        let Repr { kind, message, page, source, conflict_position } = &*self.0;
-        let (message, source) = (format!("{place}: {message}"), source.clone());
-        Self(Arc::new(Repr { kind: *kind, message, page: *page, source, conflict_position: *conflict_position }))
+        let Repr { kind, message, page, conflict_position } = &*self.0;
+        let message = format!("{place}: {message}");
+        Self(Arc::new(Repr { kind: *kind, message, page: *page, conflict_position: *conflict_position }))
     }
 
     /// Creates an error from one of the I/O layer that occurred while doing `action`.
@@ -152,8 +152,7 @@ impl Error {
             Io::Stopped => ErrorKind::Closed,
             _ => ErrorKind::Io,
         };
-        let message = format!("{action}: {source}");
-        Self(Arc::new(Repr { source: Some(source), ..Repr::new(kind, message) }))
+        Self(Arc::new(Repr::new(kind, format!("{action}: {source}"))))
     }
 
     /// Returns the kind of the error, which decides what the caller can do.
@@ -185,11 +184,7 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|source| source as _)
-    }
-}
+impl std::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {
@@ -201,5 +196,13 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert_eq!(error.page(), Some(PageId(4711)));
         assert_eq!(error.to_string(), "page 4711: slot 3 points past the end");
+    }
+
+    #[test]
+    fn a_chain_of_errors_prints_the_cause_once() {
+        let cause = nofault_io::error::Error::from_errno("read 512 bytes at 0", libc::EIO);
+        let error = Error::from_io("read page 7", cause.clone());
+        assert_eq!(error.to_string(), format!("read page 7: {cause}"));
+        assert!(std::error::Error::source(&error).is_none());
     }
 }

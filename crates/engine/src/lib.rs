@@ -29,19 +29,12 @@
 //! # }
 //! ```
 //!
-//! Implemented: everything in [`db`] and [`blocking`], on real files (io_uring or a thread pool) and on the simulated
-//! disk. Not implemented: compaction in the background, and encryption (bytes are reserved for it).
+//! Where to go on: [`Db`] has the calls on a whole database, [`Table`] those on one ordered map, [`Transaction`] and
+//! [`Snapshot`] those that read one moment; [`blocking`] has the same for threads. [`settings::Settings`] are the options of
+//! a database, [`error::ErrorKind`] the reactions to its errors, [`db::Stats`] its counters.
 //!
-//! | module | purpose | |---|---| | [`db`], [`blocking`] | the database as applications use it | | `recovery`,
-//! `checkpoint`, `verify` | opening after a crash, bounding the time that it takes, checking the blocks on disk | |
-//! `mmap` (feature) | the same tree over a mapped file, made safe in the ways that databases do it: for comparison | |
-//! `transaction` | commits: validation, order, visibility | | `btree` | the B+tree, which never waits | |
-//! `buffer_pool`, `block_allocator`, `wal` | pages in memory and on disk, blocks, the log | | `pages` | the contract
-//! between the users of pages (tree, commits) and the stores that keep them | | `driver` | runs the future of a
-//! blocking call on the calling thread | | `sync`, `background`, `blocks` | waiting in order and waking, the database's
-//! own threads, reading past the pool | | `budget` | how much work one poll, or one hold of a lock, may do | | `format`
-//! | the on-disk structures, as types | | `fuzzing` | the entry points of the fuzzer; not built otherwise | |
-//! [`settings`], [`error`] | the options of a database, and the errors of its calls |
+//! Features: `mmap` adds the same tree over a memory-mapped file, made safe in the ways that other databases do it, for
+//! comparison. Encryption does not exist; bytes are reserved for it.
 
 mod background;
 mod block_allocator;
@@ -75,4 +68,6 @@ mod wal;
 pub use db::{Batch, Db, Range, Snapshot, Table, Transaction};
 pub use error::{Error, ErrorKind};
 pub use ids::{BlockId, CommitSeq, PageId, TableId};
+/// The disks below a database: what [`Db::create_in`] and [`Db::open_in`] take.
+pub use nofault_io as io;
 pub use pages::Durability;

@@ -3,9 +3,13 @@
 mod memory;
 
 pub use crate::codec::Compression;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The smallest page of a database that is not made by a test.
+const PAGE_BYTES_LEAST: usize = 4096;
 
 /// Options of a database: its page size, memory, log and threads. Set the fields that differ from
-/// `Settings::default()`.
+/// `Settings::default()`. Later versions may add fields, so always end with `..Settings::default()`, as the example does.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -36,7 +40,7 @@ pub struct Settings {
     /// checkpoint, a backup or a verification keeps at most one old version of each page in addition, for as long as it
     /// runs.
     pub snapshot_bytes_max: u64,
-    /// Bytes of log that may accumulate before a checkpoint is made. The setting bounds the time that opening takes
+    /// Bytes of log that may accumulate before a checkpoint is made, not 0; the smallest log has four segments. The setting bounds the time that opening takes
     /// after a crash, and the log's space on disk: a single commit that is larger takes more, until the checkpoint
     /// after it.
     pub log_bytes: u64,
@@ -44,7 +48,7 @@ pub struct Settings {
     /// missing; a file in the database's own folder lists them. Used at creation only. There is no redundancy: data on
     /// a lost device is lost.
     pub stripe_folders: Vec<std::path::PathBuf>,
-    /// Number of reads that may be in flight at the device at a time.
+    /// Number of reads that may be in flight at the device at a time, at least 1.
     pub reads_in_flight_max: usize,
     /// Whether background threads may be started. Without them the callers that wait do all work on their own threads:
     /// that suffices for the blocking calls and makes tests repeatable. The async calls need the threads.
@@ -58,6 +62,17 @@ pub struct Settings {
     /// process, follows from the seed: one thread that uses a database without background threads on a simulated disk
     /// repeats its history exactly. Databases created with the same seed cannot tell their files apart.
     pub seed: Option<u64>,
+    /// What only the tests of nofault set. The field cannot be named in an expression, so that every expression that
+    /// makes `Settings` ends with `..`, and goes on to compile when fields are added.
+    #[doc(hidden)]
+    pub of_tests: OfTests,
+}
+
+/// What only the tests of nofault set.
+#[doc(hidden)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OfTests {
+    small_pages: bool,
 }
 
 /// Whether a database keeps its data file as long as its content by itself.
@@ -88,7 +103,43 @@ impl Default for Settings {
             compaction: CompactionMode::Automatic,
             compression: Compression::None,
             seed: None,
+            of_tests: OfTests::default(),
         }
+    }
+}
+
+impl Settings {
+    /// The default with which pages of 512 bytes may be created, so that the tests of nofault reach deep trees soon.
+    #[doc(hidden)]
+    pub fn with_small_pages() -> Self {
+        Self { of_tests: OfTests { small_pages: true }, ..Self::default() }
+    }
+
+    /// Refuses values that have no meaning.
+    ///
+    /// # Errors
+    /// `InvalidCall`, with the value that has to change.
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidCall, what));
+        match self {
+            Self { log_bytes: 0, .. } => refuse("log_bytes is 0: a database needs a log; the default is 256 MiB"),
+            Self { reads_in_flight_max: 0, .. } => {
+                refuse("reads_in_flight_max is 0: no page could be read; the default is 128")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses values with which no database can be created.
+    ///
+    /// # Errors
+    /// As [`Settings::check`].
+    pub(crate) fn check_new(&self) -> Result<()> {
+        if self.page_bytes < PAGE_BYTES_LEAST && !self.of_tests.small_pages {
+            let what = format!("pages of {} bytes: choose a power of two from 4,096 to 65,536", self.page_bytes);
+            return Err(Error::new(ErrorKind::InvalidCall, what));
+        }
+        self.check()
     }
 }
 
@@ -103,7 +154,7 @@ impl Settings {
             log_bytes: 1 << 20,
             background_threads: false,
             seed: Some(seed),
-            ..Self::default()
+            ..Self::with_small_pages()
         }
     }
 }

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
-use nofault::{Db, blocking};
+use nofault::{Batch, Db, Durability, blocking};
 use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
+use nofault_sim::{SimOptions, SimWorld};
 
 fn small() -> Settings {
     Settings { cache_bytes: 2 << 20, log_bytes: 4 << 20, ..Settings::default() }
@@ -169,6 +170,76 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
         assert!(db.verify().unwrap().is_clean());
     }
     assert_no_thread_panicked();
+}
+
+/// A simulated directory whose locks tell the thread on which they are dropped: the thread that has closed the database.
+#[derive(Debug)]
+struct LockedDirectory(Arc<dyn Directory>, Mutex<Sender<Option<String>>>);
+
+#[derive(Debug)]
+struct ToldLock(Mutex<Sender<Option<String>>>);
+
+impl nofault::io::disk::FileLock for ToldLock {}
+
+impl Drop for ToldLock {
+    fn drop(&mut self) {
+        let _ = self.0.lock().unwrap().send(here());
+    }
+}
+
+impl Directory for LockedDirectory {
+    fn create(&self, name: &str) -> nofault::io::error::Result<Arc<dyn nofault::io::disk::Disk>> {
+        self.0.create(name)
+    }
+
+    fn open(&self, name: &str) -> nofault::io::error::Result<Arc<dyn nofault::io::disk::Disk>> {
+        self.0.open(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> nofault::io::error::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> nofault::io::error::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn list(&self) -> nofault::io::error::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn sync(&self) -> nofault::io::error::Result<()> {
+        self.0.sync()
+    }
+
+    fn lock(&self, _: &str, _: &str) -> nofault::io::error::Result<Box<dyn nofault::io::disk::FileLock>> {
+        Ok(Box::new(ToldLock(Mutex::new(self.1.lock().unwrap().clone()))))
+    }
+}
+
+#[test]
+fn dropping_the_last_handle_of_a_task_leaves_the_closing_to_a_thread_and_loses_no_deferred_commit() {
+    for is_of_tasks in [true, false] {
+        let world = SimWorld::new(9, SimOptions::calm());
+        let (tell, told) = channel();
+        let directory: Arc<dyn Directory> = Arc::new(LockedDirectory(world.directory(), Mutex::new(tell)));
+        let db = blocking::Db::create_in(&directory, &small()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let mut batch = Batch::new();
+        batch.put(&table, "k", "deferred");
+        db.write(batch, Durability::Deferred).unwrap();
+        let of_tasks = is_of_tasks.then(|| db.asynchronous());
+        while told.try_recv().is_ok() {}
+        drop((db, table));
+        drop(of_tasks);
+        // With the power cut now, nothing but what the drop has written is left.
+        let after = world.restart(1).directory();
+        let closed_by = told.recv().unwrap();
+        let closes = closed_by.as_deref() == Some("nofault-close");
+        assert_eq!(closes, is_of_tasks, "closed by {closed_by:?}");
+        let after = blocking::Db::open_in(&after, &small()).unwrap();
+        assert_eq!(after.table("t").unwrap().get("k").unwrap(), Some(b"deferred".to_vec()), "{is_of_tasks}");
+    }
 }
 
 /// Disks that give completions to one thread of the database only, so that a test knows which thread wakes a task.

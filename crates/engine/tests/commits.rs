@@ -74,7 +74,7 @@ fn a_concurrent_committer_sees_its_commit_when_the_call_returns() {
             cache_bytes: 4 << 20,
             log_bytes: 4 << 20,
             background_threads,
-            ..Settings::default()
+            ..Settings::with_small_pages()
         };
         each_sees_its_own(&Db::create_in(&in_memory(7), &settings).unwrap(), 200);
     }
@@ -99,7 +99,7 @@ fn old_versions_are_reclaimed_while_commits_go_on() {
             background_threads: false,
             // Epochs of its own: nothing else in this process holds them up.
             seed: Some(5),
-            ..Settings::default()
+            ..Settings::with_small_pages()
         };
         let db = Db::create_in(&in_memory(5), &settings).unwrap();
         let table = db.create_table("t").unwrap();
@@ -123,7 +123,7 @@ fn old_versions_of_each_of_many_threads_are_reclaimed_while_the_threads_live() {
         log_bytes: 64 << 20,
         background_threads: false,
         seed: Some(6),
-        ..Settings::default()
+        ..Settings::with_small_pages()
     };
     let db = Db::create_in(&in_memory(6), &settings).unwrap();
     let table = db.create_table("t").unwrap();

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nofault::blocking::Db;
 use nofault::error::{Error, ErrorKind};
+use nofault::io::disk::Directory;
 use nofault::settings::Settings;
 
 fn small() -> Settings {
@@ -317,4 +319,31 @@ fn a_folder_that_may_only_be_read_is_refused_with_the_reason() {
     assert_whole(&path);
     set(&path, 0o755);
     set(&empty, 0o755);
+}
+
+#[test]
+fn settings_without_a_meaning_are_refused_and_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let good = Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    let wrong = [
+        Settings { log_bytes: 0, ..good.clone() },
+        Settings { reads_in_flight_max: 0, ..good.clone() },
+        Settings { page_bytes: 2048, ..good.clone() },
+        Settings { page_bytes: 5000, ..good.clone() },
+        Settings { page_bytes: 128 << 10, ..good.clone() },
+        Settings { page_bytes: 0, ..good.clone() },
+    ];
+    for settings in &wrong {
+        let error = Db::create(&path, settings).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+        let directory: Arc<dyn Directory> = nofault_sim::SimWorld::new(3, nofault_sim::SimOptions::calm()).directory();
+        assert_eq!(Db::create_in(&directory, settings).unwrap_err().kind(), ErrorKind::InvalidCall);
+    }
+    Db::create(&path, &good).unwrap();
+    for settings in &wrong[..2] {
+        assert_eq!(Db::open(&path, settings).unwrap_err().kind(), ErrorKind::InvalidCall);
+    }
+    // A database keeps its page size, so that of the settings does not matter.
+    Db::open(&path, &wrong[2]).unwrap();
 }

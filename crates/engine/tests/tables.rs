@@ -117,7 +117,8 @@ fn a_dropped_table_is_freed_in_steps_and_after_a_power_cut_at_any_of_them() {
 #[test]
 fn the_background_thread_frees_the_pages_of_a_dropped_table_while_others_commit() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings { page_bytes: 512, cache_bytes: 4 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    let settings =
+        Settings { page_bytes: 512, cache_bytes: 4 << 20, log_bytes: 1 << 20, ..Settings::with_small_pages() };
     let directory: Arc<dyn Directory> = Folder::open(folder.path(), Backend::Auto).map(Arc::new).unwrap();
     let (db, blocks) = with_a_table_to_drop(&directory, &settings).unwrap();
     let snapshot = db.snapshot();

@@ -325,7 +325,7 @@ fn a_failed_range_returns_its_error_once_and_ends() {
     let change = db.begin();
     let mut changed = change.range::<&[u8]>(&table, ..).unwrap();
     changed.next().unwrap().unwrap();
-    let asynchronous = db.asynchronous().clone();
+    let asynchronous = db.asynchronous();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let snapshot = asynchronous.snapshot();
     let mut awaited = snapshot.range::<&[u8]>(table.as_ref(), ..).unwrap();

@@ -25,8 +25,12 @@ const LOG_BYTES: u64 = 16 << 20;
 /// Copies a snapshot of the database into a new database. Blocks.
 pub(super) fn backup(db: &Db, path: &Path) -> Result<()> {
     let snapshot = essential_snapshot(db);
-    let settings =
-        Settings { page_bytes: db.page_bytes(), cache_bytes: CACHE_BYTES, log_bytes: LOG_BYTES, ..Settings::default() };
+    let settings = Settings {
+        page_bytes: db.page_bytes(),
+        cache_bytes: CACHE_BYTES,
+        log_bytes: LOG_BYTES,
+        ..Settings::with_small_pages()
+    };
     // `_signed` is held until the copy has its name, or is removed.
     let NewDirectory { directory, signed: _signed, .. } = open::new_directory(path, &settings)?;
     copy(&snapshot, &directory, &settings)

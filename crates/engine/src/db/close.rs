@@ -1,7 +1,5 @@
 //! Closes a database: makes the last checkpoint, so that opening has nothing to replay, and ends its threads.
 
-use std::sync::Arc;
-
 use super::Db;
 use crate::background;
 use crate::driver::block_on;
@@ -18,7 +16,7 @@ pub(super) fn close(db: Db) -> Result<()> {
     let saved = db.owner.save().or_else(|_| block_on(db.sync()));
     let Db { core, owner, .. } = db;
     drop(core);
-    match Arc::into_inner(owner) {
+    match owner.into_owner() {
         Some(owner) => saved.and(owner.close()),
         None => {
             let what = "everything is durable, but the database stays open: drop its other handles, tables, snapshots, ranges and transactions";

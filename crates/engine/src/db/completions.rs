@@ -4,10 +4,9 @@
 //! handful of reads. A runtime that polls descriptors anyway can do it itself.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::Arc;
 
 use super::Db;
-use super::owner::Owner;
+use super::owner::OwnerHandle;
 use crate::buffer_pool::ReadCompletions;
 
 /// Completions of reads, for a runtime to take. While one lives, no thread of the database takes them: its owner must
@@ -35,7 +34,7 @@ use crate::buffer_pool::ReadCompletions;
 /// ```
 pub struct Completions {
     reads: ReadCompletions,
-    _owner: Arc<Owner>,
+    _owner: OwnerHandle,
 }
 
 impl Completions {

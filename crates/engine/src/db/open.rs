@@ -12,7 +12,7 @@ use super::background_compaction::{CompactionParts, CompactionThread};
 use super::closing;
 use super::core::Core;
 use super::deferred_free::FreeingThread;
-use super::owner::{Memory, OpenLocks, Owner, Threads};
+use super::owner::{Memory, OpenLocks, Owner, OwnerHandle, Threads};
 use super::replay::Replay;
 use super::stripes::{self, ThisMachine};
 use crate::checkpoint::Background;
@@ -28,6 +28,7 @@ use crate::transaction::visibility::Visibility;
 
 /// Creates a database in a folder of this machine and opens it. Blocks.
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
+    settings.check_new()?;
     let NewDirectory { directory, stripes, signed } = new_directory(path, settings)?;
     create_in(&directory, settings, Purpose::Use, stripes, Some(signed))
 }
@@ -121,6 +122,7 @@ pub(super) fn create_in(
     stripes: Option<String>,
     signed: Option<Box<dyn FileLock>>,
 ) -> Result<Db> {
+    settings.check_new()?;
     let creation = Creation { file_id: settings.seed.unwrap_or_else(random), purpose, stripes, signed };
     let locks = recovery::create(directory, settings, creation)?;
     open_in(directory, settings, purpose, Some(locks))
@@ -134,6 +136,7 @@ pub(super) fn open_in(
     purpose: Purpose,
     locks: Option<Locks>,
 ) -> Result<Db> {
+    settings.check()?;
     // Declared first, so that it is dropped last, should anything go wrong.
     let open_locks;
     let OpenedParts { pool, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
@@ -188,12 +191,13 @@ pub(super) fn open_in(
     };
     let without_threads = threads.is_none();
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
-    let owner = Arc::new(Owner::new((checkpointer, disk, pool), shrinker, repairs, memory, threads, open_locks));
+    let parts = (checkpointer, disk, pool, core.log.clone());
+    let owner = Arc::new(Owner::new(parts, shrinker, repairs, memory, threads, open_locks));
     if without_threads {
         owner.free_dropped(&core.dropped);
     }
     if let Some(guards) = owner.guards() {
         core.committer.keep_open_with(guards);
     }
-    Ok(Db { core, owner, compression: settings.compression })
+    Ok(Db { core, owner: OwnerHandle::new(owner), compression: settings.compression })
 }

@@ -2,6 +2,8 @@
 //! the database.
 
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nofault_io::disk::{Disk, DiskInfo};
@@ -38,6 +40,51 @@ pub(super) struct Owner {
     locks: Option<OpenLocks>,
     /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
     process: u32,
+    log: Arc<Log>,
+    /// Whether the handle that was dropped last belongs to a thread, which may wait until the database is closed.
+    last_may_wait: AtomicBool,
+}
+
+/// The reference to the owner that each handle has. When the last is dropped, the database is closed: by the dropping
+/// thread, if it may wait, or by a thread of its own.
+#[derive(Clone)]
+pub(super) struct OwnerHandle {
+    owner: Arc<Owner>,
+    may_wait: bool,
+}
+
+impl OwnerHandle {
+    /// Creates a handle whose drop waits.
+    pub(super) fn new(owner: Arc<Owner>) -> Self {
+        Self { owner, may_wait: true }
+    }
+
+    /// Sets whether dropping this handle, and those cloned from it, may wait until the database is closed.
+    pub(super) fn set_may_wait(&mut self, may_wait: bool) {
+        self.may_wait = may_wait;
+    }
+
+    /// Returns the owner, if this is the last handle. Otherwise the handle is dropped.
+    pub(super) fn into_owner(self) -> Option<Owner> {
+        let owner = Arc::clone(&self.owner);
+        drop(self);
+        Arc::into_inner(owner)
+    }
+}
+
+impl Deref for OwnerHandle {
+    type Target = Owner;
+
+    fn deref(&self) -> &Owner {
+        &self.owner
+    }
+}
+
+impl Drop for OwnerHandle {
+    fn drop(&mut self) {
+        // Which of two handles dropped at the same moment is the last does not matter: both orders close the database.
+        self.owner.last_may_wait.store(self.may_wait, Ordering::Relaxed);
+    }
 }
 
 /// The resources that are released when a database is closed, in this order.
@@ -74,7 +121,7 @@ pub(super) struct Threads {
 
 impl Owner {
     pub(super) fn new(
-        (checkpointer, disk, pool): (Arc<Checkpointer>, Arc<dyn Disk>, BufferPool),
+        (checkpointer, disk, pool, log): (Arc<Checkpointer>, Arc<dyn Disk>, BufferPool, Arc<Log>),
         shrinker: Arc<Shrinker>,
         repairs: Vec<String>,
         memory: Memory,
@@ -82,7 +129,21 @@ impl Owner {
         locks: OpenLocks,
     ) -> Self {
         let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
-        Self { checkpointer, disk, pool, shrinker, repairs, memory, threads, freeing, locks: Some(locks), process }
+        let (locks, last_may_wait) = (Some(locks), AtomicBool::new(true));
+        Self {
+            checkpointer,
+            disk,
+            pool,
+            shrinker,
+            repairs,
+            memory,
+            threads,
+            freeing,
+            locks,
+            process,
+            log,
+            last_may_wait,
+        }
     }
 
     /// Notes that the database is open for as long as this owner lives, and returns the source of guards for work that
@@ -183,12 +244,18 @@ impl Drop for Owner {
             return;
         }
         let Some(threads) = threads else { return };
-        if !background::is_here() {
+        let is_own_thread = background::is_here();
+        if *self.last_may_wait.get_mut() && !is_own_thread {
             let _ = end_threads(threads, &self.checkpointer);
             return;
         }
-        // This thread is one of the database's threads, or one that they may be waiting for, as the waker was called in
-        // the middle of its work. So another thread ends them. If none can be started, everything stays as it is, above
+        if !is_own_thread {
+            // An executor's thread. It waits for one write of what the log has in memory, so that deferred commits are
+            // durable even if the process ends now; the checkpoint, which may take long, is left to another thread.
+            let _ = self.log.flush_acknowledged();
+        }
+        // Or this thread is one of the database's threads, or one that they may be waiting for, as the waker was called
+        // in the middle of its work. Another thread ends them. If none can be started, everything stays as it is, above
         // all the lock: no other process may open files that are still written to.
         let stays_open = self.locks.as_ref().map(|locks| locks.opening.stays_open());
         let left = ManuallyDrop::new((threads, self.locks.take()));

@@ -29,6 +29,7 @@ use crate::wal::LogStats;
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Counters of the buffer pool.
     pub pool: PoolStats,

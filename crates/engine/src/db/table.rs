@@ -97,7 +97,8 @@ impl Table {
         self.look_with(key.as_ref(), look).finish().await
     }
 
-    /// Sets the value of a key. Durable when it returns; concurrent calls share one write of the log.
+    /// Sets the value of a key. Durable when it returns; concurrent calls share one write of the log. When the future is
+    /// dropped before, the key may be set or not (see [Dropped futures](Db#dropped-futures)).
     ///
     /// # Errors
     /// As [`Db::write`].

@@ -150,7 +150,8 @@ impl Transaction {
         Ok(TransactionRange { scan, _db: self.db.clone() })
     }
 
-    /// Commits the transaction.
+    /// Commits the transaction: all of it or nothing, also when the future is dropped (see
+    /// [Dropped futures](Db#dropped-futures)).
     ///
     /// # Errors
     /// `Conflict` when another commit changed data that it read: nothing was written, run it again after

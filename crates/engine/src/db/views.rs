@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::bounds::{range_of, range_of_prefix};
 use super::catalog::TableList;
 use super::many::get_many_at;
-use super::owner::Owner;
+use super::owner::OwnerHandle;
 use super::scan::{Entry, Scan};
 use super::tables::in_catalog;
 use super::{Db, Table};
@@ -169,7 +169,7 @@ impl Snapshot {
 /// ```
 pub struct Range {
     scan: Scan<BufferPool>,
-    _owner: Arc<Owner>,
+    _owner: OwnerHandle,
 }
 
 impl Range {

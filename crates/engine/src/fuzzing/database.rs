@@ -28,7 +28,7 @@ fn settings(page_bytes: usize) -> Settings {
         log_bytes: 64 << 10,
         background_threads: false,
         seed: Some(FILE_ID),
-        ..Settings::default()
+        ..Settings::with_small_pages()
     }
 }
 

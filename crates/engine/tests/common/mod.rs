@@ -9,6 +9,6 @@ pub(crate) fn tiny() -> Settings {
         cache_bytes: 656 << 10,
         log_bytes: 1 << 20,
         background_threads: false,
-        ..Settings::default()
+        ..Settings::with_small_pages()
     }
 }

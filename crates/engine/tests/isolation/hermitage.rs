@@ -138,7 +138,7 @@ fn blocking_store() -> Blocking {
 }
 
 fn async_store() -> Async {
-    let db = blocking_store().0.asynchronous().clone();
+    let db = blocking_store().0.asynchronous();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let table = runtime.block_on(db.table("test")).unwrap();
     Async(Arc::new(runtime), db, table)

@@ -197,6 +197,9 @@ pub(crate) fn work_as_thread(db: &blocking::Db, clients: &Clients, mut rng: Rng,
     Ok(())
 }
 
+/// A run of a transaction: its id and its steps.
+type Run = (u64, Vec<Step>);
+
 /// Runs the transactions of one task.
 pub(crate) async fn work_as_task(db: nofault::Db, clients: Arc<Clients>, mut rng: Rng, count: usize) -> Result<()> {
     let tables = (db.table("lists").await?, db.table("registers").await?);
@@ -218,7 +221,7 @@ pub(crate) async fn work_as_task(db: nofault::Db, clients: Arc<Clients>, mut rng
         }
         // The transaction begins before the closure is called, so its beginning is recorded before the call, and that of the next
         // run at the end of this one. One that is not needed stays without steps.
-        let runs: Mutex<(u64, Option<(u64, Vec<Step>)>)> = Mutex::new((clients.begin(), None));
+        let runs: Mutex<(u64, Option<Run>)> = Mutex::new((clients.begin(), None));
         let lock = || runs.lock().unwrap_or_else(PoisonError::into_inner);
         db.transact(durability, async |transaction| {
             let (id, last) = std::mem::take(&mut *lock());
@@ -266,7 +269,7 @@ pub(crate) fn read_snapshots(db: &blocking::Db, clients: &Clients, count: usize)
 fn run_tasks(db: &blocking::Db, clients: &Arc<Clients>, rng: &mut Rng, tasks: usize, count: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let local = tokio::task::LocalSet::new();
-    let spawn = |_| local.spawn_local(work_as_task(db.asynchronous().clone(), clients.clone(), rng.fork(), count));
+    let spawn = |_| local.spawn_local(work_as_task(db.asynchronous(), clients.clone(), rng.fork(), count));
     let tasks: Vec<_> = (0..tasks).map(spawn).collect();
     local.block_on(&runtime, async {
         for task in tasks {

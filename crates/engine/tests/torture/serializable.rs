@@ -23,7 +23,10 @@ fn database(seed: u64) -> (SimWorld, Db, Table) {
 
 /// Creates a database that remembers only some hundred keys of recent commits.
 fn forgetful(seed: u64) -> (SimWorld, Db, Table) {
-    database_with(seed, Settings { page_bytes: 512, cache_bytes: 672 << 10, log_bytes: 1 << 20, ..Settings::default() })
+    database_with(
+        seed,
+        Settings { page_bytes: 512, cache_bytes: 672 << 10, log_bytes: 1 << 20, ..Settings::with_small_pages() },
+    )
 }
 
 fn database_with(seed: u64, settings: Settings) -> (SimWorld, Db, Table) {

@@ -24,7 +24,7 @@ fn settings(cache_bytes: usize) -> Settings {
         background_threads: false,
         seed: Some(1),
         log_bytes: 4 << 20,
-        ..Settings::default()
+        ..Settings::with_small_pages()
     }
 }
 
@@ -432,7 +432,8 @@ fn one_bad_read_neither_ends_a_compaction_nor_moves_wrong_bytes() {
 #[test]
 fn a_compaction_changes_no_result_of_writers_readers_and_checkpoints_beside_it() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings { page_bytes: 512, cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    let settings =
+        Settings { page_bytes: 512, cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::with_small_pages() };
     let db = blocking::Db::create(folder.path().join("db"), &settings).unwrap();
     let table = db.create_table("t").unwrap();
     table.bulk_load((0..10_000).map(|number| (key_of(number), vec![0; 30]))).unwrap();
