@@ -228,44 +228,6 @@ fn a_verdict_in_a_terminal_asks_the_questions_that_no_flag_answers() {
 }
 
 #[test]
-fn wrong_calls_are_refused_with_the_right_form() {
-    let lab = Lab::new();
-    let cases: [(&[&str], &str); 14] = [
-        (&["nothing"], "random, scan, async, access"),
-        (&["--preset", "slow"], "possible values: quick, standard, paper"),
-        (&["--size", "ten"], "as in 512M or 4GiB"),
-        (&["access", "--size", "64M", "--memory", "64M"], "at least twice"),
-        (&["--repeats", "0"], "must be 1 to 1000"),
-        (&["random", "--threads", "0"], "random.threads = 0"),
-        (&["access", "--seconds", "nan"], "more than zero"),
-        (
-            &["random", "--seconds", "1e18"],
-            "random.cell_s = 1000000000000000000: must be more than zero and at most 1000000 seconds",
-        ),
-        (&["engines", "--seconds", "1e300"], "at most 1000000 seconds"),
-        (&["access", "--seconds", "inf"], "at most 1000000 seconds"),
-        (&["async", "async"], "named twice"),
-        (&["--set", "random.block_byte=4096"], "random.block_byte"),
-        (&["--set", "random.cell_s=-1"], "random.cell_s"),
-        (&["--config", "/nowhere.toml"], "--print-config"),
-    ];
-    for (arguments, word) in cases {
-        let stderr = if arguments[0] == "--config" || arguments[0] == "--preset" {
-            outcome(&mut lab.bare(arguments)).stderr
-        } else {
-            refused(&lab, arguments, 2)
-        };
-        assert!(stderr.contains(word), "{arguments:?}: {stderr}");
-    }
-    assert!(!lab.dir.exists());
-    for arguments in [["report", "/nowhere"], ["list", "/nowhere"]] {
-        let outcome = outcome(&mut lab.command(&arguments));
-        assert_eq!(outcome.code, 2, "{}", outcome.stderr);
-        assert!(outcome.stderr.contains("there is no"), "{}", outcome.stderr);
-    }
-}
-
-#[test]
 fn a_bad_configuration_is_named_by_line_and_name() {
     let lab = Lab::new();
     let file = lab.outer.path().join("bad.toml");

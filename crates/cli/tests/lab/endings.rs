@@ -1,5 +1,7 @@
 //! Runs and questions that are interrupted: the results so far are kept and reported.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
 use std::fs;
 use std::io::{Read, Write};
 use std::path::PathBuf;

@@ -157,3 +157,41 @@ fn the_help_names_the_experiments_that_a_run_without_arguments_leaves_out() {
         assert_eq!(first.contains(word), !quick.contains(name), "{word}: {first}");
     }
 }
+
+#[test]
+fn wrong_calls_are_refused_with_the_right_form() {
+    let lab = Lab::new();
+    let cases: [(&[&str], &str); 14] = [
+        (&["nothing"], "random, scan, async, access"),
+        (&["--preset", "slow"], "possible values: quick, standard, paper"),
+        (&["--size", "ten"], "as in 512M or 4GiB"),
+        (&["access", "--size", "64M", "--memory", "64M"], "at least twice"),
+        (&["--repeats", "0"], "must be 1 to 1000"),
+        (&["random", "--threads", "0"], "random.threads = 0"),
+        (&["access", "--seconds", "nan"], "more than zero"),
+        (
+            &["random", "--seconds", "1e18"],
+            "random.cell_s = 1000000000000000000: must be more than zero and at most 1000000 seconds",
+        ),
+        (&["engines", "--seconds", "1e300"], "at most 1000000 seconds"),
+        (&["access", "--seconds", "inf"], "at most 1000000 seconds"),
+        (&["async", "async"], "named twice"),
+        (&["--set", "random.block_byte=4096"], "random.block_byte"),
+        (&["--set", "random.cell_s=-1"], "random.cell_s"),
+        (&["--config", "/nowhere.toml"], "--print-config"),
+    ];
+    for (arguments, word) in cases {
+        let stderr = if arguments[0] == "--config" || arguments[0] == "--preset" {
+            outcome(&mut lab.bare(arguments)).stderr
+        } else {
+            crate::refused(&lab, arguments, 2)
+        };
+        assert!(stderr.contains(word), "{arguments:?}: {stderr}");
+    }
+    assert!(!lab.dir.exists());
+    for arguments in [["report", "/nowhere"], ["list", "/nowhere"]] {
+        let outcome = outcome(&mut lab.command(&arguments));
+        assert_eq!(outcome.code, 2, "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("there is no"), "{}", outcome.stderr);
+    }
+}

@@ -1,4 +1,6 @@
-//! Records that somebody else has written: what they contain never acts on the terminal of the reader.
+//! Records of other people: nothing that they contain acts on the terminal of the reader.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 use std::fs;
 use std::path::Path;

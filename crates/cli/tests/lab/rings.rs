@@ -1,5 +1,7 @@
 //! A machine on which the kernel refuses io_uring, as Docker's usual profile does.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
 use std::fs;
 
 use crate::common::{Lab, Outcome};

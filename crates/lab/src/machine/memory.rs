@@ -136,8 +136,8 @@ fn by_cgroup(required: &Requirement, facts: &Facts) -> Result<Plan> {
     Ok(Plan { limit, data_bytes: required.data_bytes, notes: Vec::new() })
 }
 
-/// Plans a limit by ballast where the user has named or allowed it: one that nobody expects would stop everything else
-/// on the machine.
+/// Plans a limit by ballast where the user has named or allowed it: a ballast that the user does not expect would stop everything
+/// else on the machine.
 fn allowed_ballast(required: &Requirement, facts: &Facts) -> Result<Plan> {
     let plan = by_ballast(required, facts)?;
     if required.choice == MemoryChoice::Ballast || required.ballast_allowed {
