@@ -1,7 +1,7 @@
 //! The two kinds of chart of the report: [`Rows`] (one row a method: dots, bars, strips) and [`Lines`] (stacked
 //! panels over a common axis: time series, sweeps, percentile curves). Each is drawn twice, for wide and narrow pages.
 
-use super::svg::{Anchor, Axis, Canvas, TEXT_PX, text_width, wrap};
+use super::svg::{Anchor, Axis, Canvas, TEXT_PX, TickMark, placed, text_width, wrap};
 use crate::format::Unit;
 
 /// Widths in pixels of a chart's two drawings, at which the text has its natural size.
@@ -77,12 +77,11 @@ impl Rows {
             layout.push((row, lines, top, y));
         }
         let bottom = y + 2.0;
-        for (value, text) in axis.ticks(None) {
-            let x = axis.at(value);
-            canvas.line("grid", (x, 6.0), (x, bottom));
-            let half = text_width(&text) / 2.0;
-            let x = x.clamp(half.min(width / 2.0), (width - half).max(width / 2.0));
-            canvas.text("tick", (x, bottom + 15.0), Anchor::Middle, &text);
+        for TickMark { at_px, label } in placed(axis.ticks(None), &axis, width) {
+            canvas.line("grid", (at_px, 6.0), (at_px, bottom));
+            if let Some((middle, text)) = label {
+                canvas.text("tick", (middle, bottom + 15.0), Anchor::Middle, &text);
+            }
         }
         canvas.line("axis", (left, bottom), (right, bottom));
         for (row, lines, top, end) in layout {
@@ -242,11 +241,11 @@ impl Lines {
         }
         let bottom = y - 10.0;
         let ticks = if self.ticks.is_empty() { x.ticks(None) } else { fitting(&self.ticks, &x) };
-        for (value, text) in ticks {
-            canvas.line("axis", (x.at(value), bottom), (x.at(value), bottom + 4.0));
-            let half = text_width(&text) / 2.0;
-            let at = x.at(value).clamp(half, (width - half).max(half));
-            canvas.text("tick", (at, bottom + 17.0), Anchor::Middle, &text);
+        for TickMark { at_px, label } in placed(ticks, &x, width) {
+            canvas.line("axis", (at_px, bottom), (at_px, bottom + 4.0));
+            if let Some((middle, text)) = label {
+                canvas.text("tick", (middle, bottom + 17.0), Anchor::Middle, &text);
+            }
         }
         let end = axis_text(&mut canvas, &self.axis, right, bottom + 35.0);
         canvas.finish(&format!("chart {class}"), end, label)

@@ -270,6 +270,31 @@ impl Axis {
     }
 }
 
+/// A mark on a horizontal axis: its place, and its label where there is room for one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TickMark {
+    /// Position of the mark in pixels.
+    pub(crate) at_px: f64,
+    /// Middle of the label in pixels, and the label.
+    pub(crate) label: Option<(f64, String)>,
+}
+
+/// Places labels below a horizontal axis of a drawing that is `width` pixels wide: none leaves the drawing, and one that
+/// would touch its neighbour because of that is left out.
+pub(crate) fn placed(ticks: Vec<(f64, String)>, axis: &Axis, width: f64) -> Vec<TickMark> {
+    let mut last: Option<(f64, f64)> = None;
+    let place = |(value, text): (f64, String)| {
+        let (at_px, half) = (axis.at(value), text_width(&text) / 2.0);
+        let middle = at_px.clamp(half.min(width / 2.0), (width - half).max(width / 2.0));
+        let free = last.is_none_or(|(other, other_half)| (middle - other).abs() >= half + other_half + 4.0);
+        if free {
+            last = Some((middle, half));
+        }
+        TickMark { at_px, label: free.then_some((middle, text)) }
+    };
+    ticks.into_iter().map(place).collect()
+}
+
 /// The smallest number of 1, 2 or 5 times a power of ten that is not below `value`.
 pub(crate) fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
@@ -301,6 +326,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_label_that_is_moved_into_the_drawing_touches_no_other() {
+        let axis = Axis::between(1.0, 100.0, false, Unit::Count, 0.0, 100.0);
+        let ticks = [(1.0, "first"), (60.0, "middle"), (100.0, "very long label")];
+        let placed = placed(ticks.map(|(at, text)| (at, text.to_owned())).to_vec(), &axis, 104.0);
+        let labels: Vec<Option<&str>> =
+            placed.iter().map(|mark| mark.label.as_ref().map(|(_, text)| text.as_str())).collect();
+        assert_eq!(labels, [Some("first"), Some("middle"), None]);
+        assert_eq!(placed[2].at_px, 100.0, "the mark stays");
     }
 
     #[test]

@@ -18,7 +18,7 @@ const MAPS: [&str; 2] = ["mmap-random", "mmap-normal"];
 const TO: f64 = 2.4;
 
 /// A published run: reads per second over time.
-struct Published {
+struct PublishedRun {
     /// The lab's method that corresponds.
     method: &'static str,
     label: &'static str,
@@ -32,8 +32,8 @@ struct Published {
 const PUBLISHED_EXPLICIT_K: f64 = 898.0;
 
 /// Figure 2(a) of the paper, from its published data: 100 threads, 4 KiB, one SSD, 100 GB of page cache.
-const PUBLISHED: [Published; 2] = [
-    Published {
+const PUBLISHED: [PublishedRun; 2] = [
+    PublishedRun {
         method: MAPS[0],
         label: "paper: mmap RANDOM",
         full_at_s: 27.0,
@@ -43,7 +43,7 @@ const PUBLISHED: [Published; 2] = [
             618, 471, 198, 555, 556, 213, 450, 606, 272, 332, 610, 380, 232, 610, 479, 205, 528, 587, 208, 420, 599,
         ],
     },
-    Published {
+    PublishedRun {
         method: MAPS[1],
         label: "paper: mmap NORMAL",
         full_at_s: 16.0,
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_published_curves_have_the_papers_three_phases() {
-        let series = |published: &Published| Series {
+        let series = |published: &PublishedRun| Series {
             label: String::new(),
             tone: "t0",
             dash: 0,
