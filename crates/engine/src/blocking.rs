@@ -91,6 +91,24 @@ impl Db {
         block_on(db::Db::open(folder, settings)).map(Self::new)
     }
 
+    /// Opens a database, or creates it where there is none. See [`db::Db::open_or_create`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// use nofault::blocking::Db;
+    ///
+    /// Db::open_or_create(folder.path().join("shop"), &settings)?.create_table("stock")?;
+    /// assert_eq!(Db::open_or_create(folder.path().join("shop"), &settings)?.table_names()?, ["stock"]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::open_or_create`].
+    pub fn open_or_create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
+        block_on(db::Db::open_or_create(folder, settings)).map(Self::new)
+    }
+
     /// Like [`Db::create`], on disks of the caller's choice. See [`db::Db::create_in`].
     ///
     /// ```
@@ -244,6 +262,26 @@ impl Db {
     /// As [`db::Db::table`].
     pub fn table(&self, name: &str) -> Result<Table> {
         block_on(self.0.table(name)).map(Table::new)
+    }
+
+    /// Opens a table by its name, or creates it. See [`db::Db::open_or_create_table`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(db.open_or_create_table("stock")?.len()?, 2);
+    /// assert_eq!(db.open_or_create_table("orders")?.len()?, 0);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::open_or_create_table`].
+    pub fn open_or_create_table(&self, name: &str) -> Result<Table> {
+        block_on(self.0.open_or_create_table(name)).map(Table::new)
     }
 
     /// The names of all tables, sorted.

@@ -8,6 +8,7 @@
 //! A scan ends whatever the pages hold: each step down must lead to a node of the same table, exactly one level lower.
 
 pub(crate) mod build;
+pub(crate) mod estimate;
 mod leaves;
 pub(crate) mod many;
 pub(crate) mod merge;
@@ -140,6 +141,8 @@ pub(crate) struct Chunk {
     pub(crate) own_max: usize,
     /// Whether the leaf has more entries of the range than were copied.
     pub(crate) is_part: bool,
+    /// Whether keys are copied without their values, so that no page of values is looked up.
+    pub(crate) keys_only: bool,
 }
 
 /// At most this many bytes are allocated in advance for the entries of a chunk.
@@ -240,7 +243,8 @@ impl Chunk {
         self.bytes.extend_from_slice(head);
         self.bytes.extend_from_slice(tail);
         let key_end = self.bytes.len();
-        match self.copy_value(pages, cell, values) {
+        let place = if self.keys_only { Ok(ValuePlace::Here) } else { self.copy_value(pages, cell, values) };
+        match place {
             Ok(place) => self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), place }),
             Err(wait) => {
                 self.bytes.truncate(start);

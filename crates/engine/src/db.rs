@@ -37,6 +37,7 @@ mod open;
 mod overflow;
 mod owner;
 mod pins;
+mod read_modify_write;
 mod reader;
 mod replay;
 mod reservations;
@@ -44,6 +45,8 @@ mod retry;
 mod scan;
 mod sparse_leaves;
 mod stats;
+#[cfg(feature = "stream")]
+mod stream;
 mod stripes;
 mod structure;
 mod table;
@@ -74,6 +77,8 @@ use self::owner::OwnerHandle;
 pub use self::retry::TransactOptions;
 pub(crate) use self::retry::transact;
 pub use self::stats::{CompactionStats, ShrinkEnding, Stats, TransactionStats};
+#[cfg(feature = "stream")]
+pub use self::stream::RangeStream;
 pub use self::stripes::data_bytes;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;
@@ -189,6 +194,17 @@ impl Db {
         opened.map(|db| db.with_waiting_drop(false))
     }
 
+    /// Opens the database in `folder`, or creates it where there is none, nor any part of one. An emptied or damaged
+    /// database is an error and never a new beginning.
+    ///
+    /// # Errors
+    /// As [`Db::open`], but for `NotFound`, and as [`Db::create`].
+    pub async fn open_or_create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
+        let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
+        let opened = thread::run("nofault-open", move || open::open_or_create(&folder, &settings)).await?;
+        opened.map(|db| db.with_waiting_drop(false))
+    }
+
     /// Like [`Db::create`], on disks of the caller's choice. Blocks. [`Directory::lock`] keeps other processes from
     /// using the disks. Dropping the last handle waits until the database is closed: nothing else keeps this process
     /// from opening the same disks meanwhile.
@@ -263,6 +279,25 @@ impl Db {
     pub async fn table(&self, name: &str) -> Result<Table> {
         let tree = self.core.catalog.table(name.as_bytes()).await?;
         Ok(Table { db: self.clone(), tree, name: name.into() })
+    }
+
+    /// Opens a table by its name, or creates it as [`Db::create_table`] does. Of several calls at the same time all get
+    /// the same table.
+    ///
+    /// # Errors
+    /// As [`Db::table`], but for `NotFound`, and as [`Db::create_table`], but for `AlreadyExists`.
+    pub async fn open_or_create_table(&self, name: &str) -> Result<Table> {
+        loop {
+            match self.table(name).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+            match self.create_table(name).await {
+                // Another call has created it, or has dropped it again.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => return created,
+            }
+        }
     }
 
     /// Returns the names of all tables, sorted.

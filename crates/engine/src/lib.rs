@@ -34,7 +34,7 @@
 //! a database, [`error::ErrorKind`] the reactions to its errors, [`db::Stats`] its counters.
 //!
 //! Features: `mmap` adds the same tree over a memory-mapped file, made safe in the ways that other databases do it, for
-//! comparison. Encryption does not exist; bytes are reserved for it.
+//! comparison; `stream` makes streams of ranges. Encryption does not exist; bytes are reserved for it.
 
 mod background;
 mod block_allocator;

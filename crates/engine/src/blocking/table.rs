@@ -3,6 +3,7 @@
 use std::ops::RangeBounds;
 
 use super::Range;
+use super::views::Entry;
 use crate::db;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
@@ -199,6 +200,227 @@ impl Table {
     /// ```
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         Range::new(self.0.prefix(prefix))
+    }
+
+    /// The entry with the first key. See [`db::Table::first`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.first()?, Some((b"apples".to_vec(), b"12".to_vec())));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::first`].
+    pub fn first(&self) -> Result<Option<Entry>> {
+        block_on(self.0.first())
+    }
+
+    /// The entry with the last key. See [`db::Table::last`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.last()?, Some((b"pears".to_vec(), b"3".to_vec())));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::last`].
+    pub fn last(&self) -> Result<Option<Entry>> {
+        block_on(self.0.last())
+    }
+
+    /// Removes the entry with the first key and returns it: a queue. See [`db::Table::pop_first`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.pop_first()?, Some((b"apples".to_vec(), b"12".to_vec())));
+    /// assert_eq!(stock.pop_first()?, Some((b"pears".to_vec(), b"3".to_vec())));
+    /// assert_eq!(stock.pop_first()?, None);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::pop_first`].
+    pub fn pop_first(&self) -> Result<Option<Entry>> {
+        block_on(self.0.pop_first())
+    }
+
+    /// The exact number of entries, counted. See [`db::Table::len`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.len()?, 2);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::len`].
+    pub fn len(&self) -> Result<u64> {
+        block_on(self.0.len())
+    }
+
+    /// An estimate of the number of entries in `range`. See [`db::Table::approximate_len`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.approximate_len("b"..)?, 1);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::approximate_len`].
+    pub fn approximate_len<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        block_on(self.0.approximate_len(range))
+    }
+
+    /// An estimate of the bytes of the leaves that hold `range`. See [`db::Table::approximate_bytes`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.approximate_bytes::<&str>(..)?, 4096);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::approximate_bytes`].
+    pub fn approximate_bytes<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        block_on(self.0.approximate_bytes(range))
+    }
+
+    /// Whether the table has no entry.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert!(!stock.is_empty()? && db.create_table("orders")?.is_empty()?);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::is_empty`].
+    pub fn is_empty(&self) -> Result<bool> {
+        block_on(self.0.is_empty())
+    }
+
+    /// Replaces the value of a key by the result of `change`. See [`db::Table::update`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let count = stock.update("visits", |count| {
+    ///     let count = count.map_or(0, |count| u64::from_be_bytes(count.try_into().unwrap_or_default()));
+    ///     Some((count + 1).to_be_bytes().to_vec())
+    /// })?;
+    /// assert_eq!(count, Some(1u64.to_be_bytes().to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::update`].
+    pub fn update(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>> {
+        block_on(self.0.update(key, change))
+    }
+
+    /// The value of a key, which is set to the result of `make` where it has none. See [`db::Table::get_or_insert_with`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.get_or_insert_with("pears", || b"0".to_vec())?, b"3");
+    /// assert_eq!(stock.get_or_insert_with("plums", || b"0".to_vec())?, b"0");
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::get_or_insert_with`].
+    pub fn get_or_insert_with(&self, key: impl AsRef<[u8]>, make: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>> {
+        block_on(self.0.get_or_insert_with(key, make))
+    }
+
+    /// Removes all entries in `range`, in one commit. See [`db::Table::delete_range`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.delete_range("a".."b")?, 1);
+    /// assert_eq!(stock.first()?, Some((b"pears".to_vec(), b"3".to_vec())));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::delete_range`].
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        block_on(self.0.delete_range(range))
+    }
+
+    /// Removes all entries, in one commit. See [`db::Table::clear`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!((stock.clear()?, stock.len()?), (2, 0));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::clear`].
+    pub fn clear(&self) -> Result<u64> {
+        block_on(self.0.clear())
     }
 
     /// Fills an empty table with entries in ascending order of their keys. See [`db::Table::bulk_load`].

@@ -163,6 +163,27 @@ impl Snapshot {
         block_on(self.0.get_with(table.as_ref(), key, look))
     }
 
+    /// The exact number of entries of a table as of this snapshot. See [`db::Table::len`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.delete("apples")?;
+    /// assert_eq!((before.len(&stock)?, stock.len()?), (2, 1));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::get`].
+    pub fn len(&self, table: &Table) -> Result<u64> {
+        block_on(self.0.len(table.as_ref()))
+    }
+
     /// Walks the keys in `range` as of this snapshot.
     ///
     /// ```
@@ -181,7 +202,7 @@ impl Snapshot {
     /// # Errors
     /// `InvalidCall` for a table of another database.
     pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
-        self.0.range(table.as_ref(), range).map(Range)
+        self.0.range(table.as_ref(), range).map(Range::new)
     }
 
     /// Walks the keys that begin with `prefix` as of this snapshot.
@@ -202,7 +223,7 @@ impl Snapshot {
     /// # Errors
     /// `InvalidCall` for a table of another database.
     pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
-        self.0.prefix(table.as_ref(), prefix).map(Range)
+        self.0.prefix(table.as_ref(), prefix).map(Range::new)
     }
 }
 
@@ -221,11 +242,66 @@ impl Snapshot {
 /// }
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
-pub struct Range(db::Range);
+///
+/// It may be used from both ends, which meet in the middle:
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// # stock.put("apples", "12")?;
+/// # stock.put("pears", "3")?;
+/// let mut range = stock.range::<&str>(..);
+/// assert_eq!(range.next_back().transpose()?.map(|(name, _)| name), Some(b"pears".to_vec()));
+/// assert_eq!(range.next().transpose()?.map(|(name, _)| name), Some(b"apples".to_vec()));
+/// assert!(range.next().is_none() && range.next_back().is_none());
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+pub struct Range {
+    front: db::Range,
+    /// The scan from the other end, once it was asked for.
+    back: Option<Back>,
+    /// The entry that was lent last, where both ends are in use.
+    shown: Entry,
+}
+
+/// The scan from the other end of a range. Each end stops at the last key of the other.
+struct Back {
+    range: db::Range,
+    front_key: Option<Vec<u8>>,
+    back_key: Option<Vec<u8>>,
+    /// Whether the two ends have met, or one has failed.
+    is_over: bool,
+}
+
+impl Back {
+    /// Notes that an end has read this; `last` is where its key is kept, `other` the last key of the other end. Returns
+    /// it unless the other end has passed it.
+    fn meet(&mut self, is_front: bool, read: Result<Option<Entry>>) -> Option<Result<Entry>> {
+        let Self { front_key, back_key, is_over, .. } = self;
+        let (last, other) = if is_front { (front_key, back_key) } else { (back_key, front_key) };
+        match read.transpose() {
+            Some(Ok((key, value))) => {
+                // Both ends see one snapshot, so the first key that both reach is the last of either.
+                if other.as_ref().is_some_and(|other| *other == key) {
+                    *is_over = true;
+                    return None;
+                }
+                *last = Some(key.clone());
+                Some(Ok((key, value)))
+            }
+            end => {
+                *is_over = true;
+                end
+            }
+        }
+    }
+}
 
 impl Range {
     pub(super) fn new(range: db::Range) -> Self {
-        Self(range)
+        Self { front: range, back: None, shown: Entry::default() }
     }
 
     /// Reverses the scan: from the last key to the first. Call it before the first `next`.
@@ -243,7 +319,7 @@ impl Range {
     /// ```
     #[must_use]
     pub fn rev(self) -> Self {
-        Self(self.0.rev())
+        Self::new(self.front.rev())
     }
 
     /// Limits the number of leaves that are requested ahead. See [`db::Range::read_ahead_max`].
@@ -262,16 +338,75 @@ impl Range {
     /// ```
     #[must_use]
     pub fn read_ahead_max(self, leaves: usize) -> Self {
-        Self(self.0.read_ahead_max(leaves))
+        Self::new(self.front.read_ahead_max(leaves))
+    }
+
+    /// Begins behind `key`, to go on where another scan ended. See [`db::Range::after`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut page = stock.prefix("").after("apples").limit(20);
+    /// assert_eq!(page.next().transpose()?, Some((b"pears".to_vec(), b"3".to_vec())));
+    /// assert!(stock.range::<&str>(..).rev().after("apples").next().is_none());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn after(self, key: impl AsRef<[u8]>) -> Self {
+        Self::new(self.front.after(key))
+    }
+
+    /// Ends the scan after `entries` more entries, those taken from its other end included.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.range::<&str>(..).limit(1).count(), 1);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn limit(self, entries: u64) -> Self {
+        Self::new(self.front.limit(entries))
+    }
+
+    /// The next entries that are at hand, `entries_max` at the most; none at the end. See [`db::Range::next_batch`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut range = stock.range::<&str>(..);
+    /// assert_eq!((range.next_batch(1)?.len(), range.next_batch(1000)?.len(), range.next_batch(1000)?.len()), (1, 1, 0));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Range::next_batch`].
+    pub fn next_batch(&mut self, entries_max: usize) -> Result<Vec<Entry>> {
+        if self.back.is_some() {
+            return self.by_ref().take(entries_max.min(1)).collect();
+        }
+        block_on(self.front.next_batch(entries_max))
     }
 
     /// Like `next`, but lends the entry from the scan's own memory instead of giving it away. See [`db::Range::next_ref`].
     ///
     /// ```
-    /// # use nofault::{blocking::Db, settings::Settings};
-    /// # fn main() -> Result<(), nofault::error::Error> {
     /// # let folder = tempfile::tempdir().unwrap();
-    /// # let stock = Db::create(folder.path().join("shop"), &Settings::default())?.create_table("stock")?;
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
     /// # stock.put("apples", "12")?;
     /// # stock.put("pears", "3")?;
     /// let (mut range, mut bytes) = (stock.range::<&str>(..), 0);
@@ -279,14 +414,18 @@ impl Range {
     ///     bytes += name.len() + count.len();
     /// }
     /// assert_eq!(bytes, 14);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), nofault::error::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`db::Range::next_ref`].
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        if self.0.is_ready() { Ok(self.0.show()) } else { block_on(self.0.next_ref()) }
+        if self.back.is_some() {
+            let Some(entry) = self.next().transpose()? else { return Ok(None) };
+            self.shown = entry;
+            return Ok(Some((&self.shown.0, &self.shown.1)));
+        }
+        if self.front.is_ready() { Ok(self.front.show()) } else { block_on(self.front.next_ref()) }
     }
 }
 
@@ -294,6 +433,32 @@ impl Iterator for Range {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Result<Entry>> {
-        self.0.take().map(Ok).or_else(|| block_on(self.0.next()).transpose())
+        if self.back.as_ref().is_some_and(|back| back.is_over) {
+            return None;
+        }
+        let read = match self.front.take() {
+            Some(entry) => Ok(Some(entry)),
+            None => block_on(self.front.next()),
+        };
+        match &mut self.back {
+            None => read.transpose(),
+            Some(back) => back.meet(true, read),
+        }
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Result<Entry>> {
+        let front = &self.front;
+        let begin = || Back { range: front.reversed(), front_key: None, back_key: None, is_over: false };
+        let back = self.back.get_or_insert_with(begin);
+        if back.is_over || !self.front.spend_limit() {
+            return None;
+        }
+        let read = match back.range.take() {
+            Some(entry) => Ok(Some(entry)),
+            None => block_on(back.range.next()),
+        };
+        back.meet(false, read)
     }
 }

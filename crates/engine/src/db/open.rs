@@ -110,6 +110,19 @@ fn open_now(path: &Path, settings: &Settings) -> Result<Db> {
     open_in(&stripes::open(Arc::new(folder), &ThisMachine).map_err(at)?, settings, Purpose::Use, None)
 }
 
+/// Opens the database in a folder of this machine, or creates it where there is none. Blocks.
+pub(super) fn open_or_create(path: &Path, settings: &Settings) -> Result<Db> {
+    match open(path, settings) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    match create(path, settings) {
+        // Another caller was faster.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => open(path, settings),
+        created => created,
+    }
+}
+
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -10,7 +10,8 @@ use super::loader::Loader;
 use super::overflow;
 use super::tables::Tables;
 use super::wait::Call;
-use crate::btree::{self, FoundValue, Position, Tree};
+use crate::btree::estimate::RangeSize;
+use crate::btree::{self, FoundValue, KeyRange, Position, Tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Attempt, Snapshot, Store, Wait};
@@ -107,6 +108,12 @@ impl<S: Store> Reader<S> {
             Ok(found) => Call::Done(Ok(found)),
             missed => Call::Waits(self.look_after(tree, key, missed, resume, |held| held.is_some())),
         }
+    }
+
+    /// Estimates the size of a range in the newest visible commit.
+    pub(crate) async fn estimate(&self, tree: Tree, range: &KeyRange) -> Result<RangeSize> {
+        let estimated = self.loader.attempt(|| tree.estimate(&self.loader.store().latest(), range)).await;
+        estimated.map_err(|error| self.explain_latest(tree, error))
     }
 
     /// Shows the newest visible value of a key to `look`, without a copy unless the value is long. `get` does not use

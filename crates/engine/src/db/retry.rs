@@ -88,7 +88,7 @@ pub(crate) async fn transact<T, E: From<Error>, F: Future<Output = std::result::
 
 /// One run of a transaction. Dropping it gives the transaction up unless it is committed: handles of it that `work` has
 /// left somewhere fail then.
-struct Run(Transaction);
+pub(super) struct Run(pub(super) Transaction);
 
 impl Drop for Run {
     fn drop(&mut self) {
@@ -109,7 +109,7 @@ pub(super) async fn after_conflict(db: &Db, error: Error) -> Result<()> {
 
 /// The state of a transaction between two runs: the runs it has lost, and the read set of the last.
 #[derive(Debug)]
-struct Retries {
+pub(super) struct Retries {
     options: TransactOptions,
     called: Instant,
     losses: u32,
@@ -121,7 +121,11 @@ struct Retries {
 }
 
 impl Retries {
-    fn new(options: TransactOptions) -> Result<Self> {
+    /// Creates the state of a transaction that has not run.
+    ///
+    /// # Errors
+    /// `InvalidCall` for options that allow no run.
+    pub(super) fn new(options: TransactOptions) -> Result<Self> {
         if options.runs_max == Some(0) {
             return Err(Error::new(ErrorKind::InvalidCall, "a transaction needs one run at least, and runs_max is 0"));
         }
@@ -133,7 +137,7 @@ impl Retries {
     ///
     /// # Errors
     /// The error of waiting for precedence.
-    async fn begin(&mut self, db: &Db) -> Result<Run> {
+    pub(super) async fn begin(&mut self, db: &Db) -> Result<Run> {
         // One at a time: the semaphore has one permit.
         self.claim = None;
         if self.losses > 0 {
@@ -153,7 +157,7 @@ impl Retries {
     ///
     /// # Errors
     /// The error of the commit, other than a conflict; `RetriesExhausted` when no other run may begin.
-    async fn commit(&mut self, run: Run) -> Result<bool> {
+    pub(super) async fn commit(&mut self, run: Run) -> Result<bool> {
         let run_time = self.begun.take().map(|begun| begun.elapsed()).unwrap_or_default();
         self.longest_run = self.longest_run.max(run_time);
         match run.0.inner.commit(self.options.durability).await {

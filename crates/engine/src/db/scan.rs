@@ -68,6 +68,8 @@ pub(crate) struct Scan<S: Store> {
     values_at_once: usize,
     /// Most leaves that are requested ahead.
     leaves_max: usize,
+    /// Number of entries that the scan may still return.
+    left: u64,
     read_ahead: ReadAhead,
     /// Registers the scan with the store as a long one, while it reads far ahead.
     range_scan: Option<S::RangeScan>,
@@ -173,6 +175,7 @@ impl<S: Store> Scan<S> {
             distance: 0,
             values_at_once: VALUES_AT_ONCE_FIRST,
             leaves_max: usize::MAX,
+            left: u64::MAX,
             read_ahead,
             range_scan: None,
         }
@@ -188,6 +191,82 @@ impl<S: Store> Scan<S> {
         self.leaves_max = leaves;
     }
 
+    /// Leaves the values out: those of all entries are empty, and no page of values is read. For a scan that has not
+    /// begun.
+    pub(crate) fn set_keys_only(&mut self) {
+        self.chunk.keys_only = true;
+    }
+
+    /// Sets how many entries the scan may still return.
+    pub(crate) fn set_limit(&mut self, entries: u64) {
+        self.left = entries;
+    }
+
+    /// Takes one entry off the limit for another scan that shares it. Returns false when none is left.
+    pub(crate) fn spend_limit(&mut self) -> bool {
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+
+    /// Leaves out the keys up to and including `key`, in the direction of the scan, which has not begun.
+    pub(crate) fn skip_to_after(&mut self, key: &[u8]) {
+        let Some(rest) = &mut self.rest else { return };
+        match self.direction {
+            Direction::Forward => rest.start = rest.start.as_slice().max(&[key, &[0]].concat()).to_vec(),
+            Direction::Reverse if rest.end.as_deref().is_none_or(|end| key < end) => rest.end = Some(key.to_vec()),
+            Direction::Reverse => {}
+        }
+    }
+
+    /// Creates a scan of the entries to come, in the other direction.
+    pub(crate) fn reversed(&self) -> Self {
+        let after = |key: &[u8]| [key, &[0]].concat();
+        let ready = (self.given < self.usable).then(|| {
+            let (first, last) = (self.chunk.entry(self.given).0, self.chunk.entry(self.usable - 1).0);
+            let (low, high) = if self.direction == Direction::Forward { (first, last) } else { (last, first) };
+            KeyRange { start: low.to_vec(), end: Some(after(high)) }
+        });
+        let (range, direction) = match (ready, self.rest.clone(), self.direction) {
+            (None, None, _) => (KeyRange { start: Vec::new(), end: Some(Vec::new()) }, Direction::Forward),
+            (Some(ready), Some(rest), Direction::Forward) => {
+                (KeyRange { start: ready.start, end: rest.end }, Direction::Reverse)
+            }
+            (Some(ready), Some(rest), Direction::Reverse) => {
+                (KeyRange { start: rest.start, end: ready.end }, Direction::Forward)
+            }
+            (Some(range), None, Direction::Forward) | (None, Some(range), Direction::Forward) => {
+                (range, Direction::Reverse)
+            }
+            (Some(range), None, Direction::Reverse) | (None, Some(range), Direction::Reverse) => {
+                (range, Direction::Forward)
+            }
+        };
+        let mut scan = Self::new(self.reader.clone(), self.snapshot.clone(), self.tree, range, direction);
+        scan.leaves_max = self.leaves_max;
+        scan
+    }
+
+    /// Counts the entries to come.
+    pub(crate) async fn count(&mut self) -> Result<u64> {
+        let mut count = 0;
+        loop {
+            self.make_ready().await?;
+            let ready = self.usable - self.given;
+            if ready == 0 {
+                return Ok(count);
+            }
+            count += ready as u64;
+            self.given = self.usable;
+        }
+    }
+
+    /// Returns the next entries that can be returned together, `most` at the most; none at the end.
+    pub(crate) async fn next_batch(&mut self, most: usize) -> Result<Vec<Entry>> {
+        self.make_ready().await?;
+        Ok(std::iter::from_fn(|| self.take()).take(most).collect())
+    }
+
     /// Returns the next entry.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>> {
         self.make_ready().await?;
@@ -196,7 +275,7 @@ impl<S: Store> Scan<S> {
 
     /// Returns whether the next entry can be returned without waiting.
     pub(crate) fn is_ready(&self) -> bool {
-        self.given < self.usable && !(self.is_long(self.given) && self.long.is_empty())
+        self.left > 0 && self.given < self.usable && !(self.is_long(self.given) && self.long.is_empty())
     }
 
     /// Waits until the next entry can be returned. When there is none afterwards, the range has ended. A scan that
@@ -213,6 +292,9 @@ impl<S: Store> Scan<S> {
     }
 
     async fn find(&mut self) -> Result<()> {
+        if self.left == 0 {
+            return Ok(());
+        }
         while self.given == self.usable {
             if !self.fill().await? {
                 return Ok(());
@@ -242,6 +324,7 @@ impl<S: Store> Scan<S> {
         };
         let key = key.to_vec();
         self.given += 1;
+        self.left -= 1;
         Some((key, value))
     }
 
@@ -255,6 +338,7 @@ impl<S: Store> Scan<S> {
         }
         let (key, held) = self.chunk.entry(self.given);
         self.given += 1;
+        self.left -= 1;
         let value = match held {
             ValueRef::Here(value) => value,
             ValueRef::Overflow(_) | ValueRef::Spread(_) => &self.shown,

@@ -8,7 +8,7 @@ use super::many::get_many;
 use super::reader::GetResult;
 use super::views::Range;
 use super::wait::Call;
-use super::{Db, bulk, thread};
+use super::{Db, bulk, read_modify_write, thread};
 use crate::btree::{KeyRange, Tree};
 use crate::error::Result;
 use crate::pages::Store as _;
@@ -35,6 +35,17 @@ use crate::transaction::Op;
 /// assert_eq!(range.next().await?, Some((b"plums".to_vec(), b"7".to_vec())));
 /// assert!(range.next().await?.is_none());
 /// assert!(stock.prefix("app").next().await?.is_some());
+///
+/// // Read and written in one transaction.
+/// let one_more = |count: Option<&[u8]>| Some([count.unwrap_or_default(), b"0"].concat());
+/// assert_eq!(stock.update("plums", one_more).await?, Some(b"70".to_vec()));
+/// assert_eq!(stock.get_or_insert_with("nuts", || b"500".to_vec()).await?, b"500");
+/// assert_eq!((stock.len().await?, stock.is_empty().await?), (3, false));
+/// assert_eq!((stock.approximate_len("b"..).await?, stock.approximate_bytes("b"..).await?), (2, 2731));
+/// assert_eq!(stock.last().await?, Some((b"plums".to_vec(), b"70".to_vec())));
+/// assert_eq!(stock.pop_first().await?, Some((b"apples".to_vec(), b"12".to_vec())));
+/// assert_eq!(stock.first().await?, Some((b"nuts".to_vec(), b"500".to_vec())));
+/// assert_eq!((stock.delete_range("o"..).await?, stock.clear().await?), (1, 1));
 /// assert_eq!((stock.name(), stock.db().page_bytes()), ("stock", 4096));
 /// # Ok(())
 /// # }
@@ -123,6 +134,121 @@ impl Table {
     /// Walks the keys that begin with `prefix`, as they are now.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.scan(range_of_prefix(prefix.as_ref()))
+    }
+
+    /// Returns the entry with the first key, as it is now.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.range::<&[u8]>(..).read_ahead_max(0).next().await
+    }
+
+    /// Returns the entry with the last key, as it is now.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.range::<&[u8]>(..).rev().read_ahead_max(0).next().await
+    }
+
+    /// Removes the entry with the first key and returns it. Durable when it returns. Runs as a transaction, so of
+    /// several callers each gets another entry.
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        read_modify_write::pop_first(self).await
+    }
+
+    /// Returns the exact number of entries at one moment. Counts them: reads every leaf of the table, and no values that
+    /// lie outside of the leaves.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn len(&self) -> Result<u64> {
+        self.range::<&[u8]>(..).count_entries().await
+    }
+
+    /// Estimates the number of entries in `range` from one page of each level of the tree at either end of it: exact
+    /// where both lie in one leaf, otherwise usually right by a factor of less than two. Takes as long as two `get`s.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn approximate_len<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        let range = range_of(&range);
+        Ok(self.db.core.reader.estimate(self.tree, &range).await?.entries.round() as u64)
+    }
+
+    /// Estimates the bytes of the leaves that hold `range`, as [`Table::approximate_len`] estimates the entries. Values
+    /// that lie outside of the leaves, and compression, are left out.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn approximate_bytes<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        let range = range_of(&range);
+        let leaves = self.db.core.reader.estimate(self.tree, &range).await?.leaves;
+        Ok((leaves * self.db.page_bytes() as f64).round() as u64)
+    }
+
+    /// Returns whether the table has no entry.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn is_empty(&self) -> Result<bool> {
+        Ok(self.first().await?.is_none())
+    }
+
+    /// Replaces the value of a key by the result of `change`, which gets the value that the key has, or `None`, and
+    /// returns the new value, or `None` to remove the key. Returns that result. Durable when it returns. Runs as a
+    /// transaction, so no update is lost: `change` is called again when another commit changes the key.
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn update(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>> {
+        read_modify_write::update(self, key.as_ref(), change).await
+    }
+
+    /// Returns the value of a key; where it has none, sets it to the result of `make` first. Durable when it returns. Of
+    /// several callers all get the value that was set by one of them.
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn get_or_insert_with(&self, key: impl AsRef<[u8]>, make: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>> {
+        let (mut make, mut made) = (Some(make), Vec::new());
+        let value = self.update(key, |value| {
+            if let Some(value) = value {
+                return Some(value.to_vec());
+            }
+            if let Some(make) = make.take() {
+                made = make();
+            }
+            Some(made.clone())
+        });
+        Ok(value.await?.unwrap_or_default())
+    }
+
+    /// Removes all entries in `range`, in one commit, and returns their number. Durable when it returns. Reads the leaves
+    /// of the range, and no values outside of them; keeps the keys in memory meanwhile, some 100 bytes each beside their
+    /// length. To remove a whole large table, [`Db::drop_table`] takes much less.
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        let range = range_of(&range);
+        read_modify_write::delete_range(self, &range).await
+    }
+
+    /// Removes all entries, as [`Table::delete_range`] does, and returns their number.
+    ///
+    /// # Errors
+    /// As [`Table::delete_range`].
+    pub async fn clear(&self) -> Result<u64> {
+        self.delete_range::<&[u8]>(..).await
     }
 
     fn scan(&self, range: KeyRange) -> Range {

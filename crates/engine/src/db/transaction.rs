@@ -221,6 +221,11 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
         self.base.set_direction(direction);
     }
 
+    /// Leaves out the values of entries that the transaction has not written, as [`Scan::set_keys_only`] does.
+    pub(crate) fn set_keys_only(&mut self) {
+        self.base.set_keys_only();
+    }
+
     /// Limits read-ahead to this many leaves.
     pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
         self.base.set_read_ahead_max(leaves);

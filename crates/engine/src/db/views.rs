@@ -108,6 +108,14 @@ impl Snapshot {
         Ok(self.scan(self.db.tree_of(table)?, range_of_prefix(prefix.as_ref())))
     }
 
+    /// Returns the exact number of entries of a table as of this snapshot. See [`Table::len`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn len(&self, table: &Table) -> Result<u64> {
+        self.range::<&[u8]>(table, ..)?.count_entries().await
+    }
+
     /// The names of all tables, sorted.
     ///
     /// # Errors
@@ -164,6 +172,9 @@ impl Snapshot {
 /// // Given away; and only one is wanted, so none behind it is read.
 /// let mut range = stock.range("b"..).read_ahead_max(0);
 /// assert_eq!(range.next().await?, Some((b"pears".to_vec(), b"3".to_vec())));
+/// // Page by page.
+/// let page = stock.prefix("").after("apples").limit(20).next_batch(20).await?;
+/// assert_eq!(page, [(b"pears".to_vec(), b"3".to_vec())]);
 /// # Ok(())
 /// # }
 /// ```
@@ -191,6 +202,46 @@ impl Range {
     pub fn read_ahead_max(mut self, leaves: usize) -> Self {
         self.scan.set_read_ahead_max(leaves);
         self
+    }
+
+    /// Begins behind `key`, which need not exist: a scan that ended at `key` goes on there, in this or another snapshot.
+    /// Call it before the first `next`, and after [`Range::rev`]: a reversed scan begins below `key`.
+    #[must_use]
+    pub fn after(mut self, key: impl AsRef<[u8]>) -> Self {
+        self.scan.skip_to_after(key.as_ref());
+        self
+    }
+
+    /// Ends the scan after `entries` more entries.
+    #[must_use]
+    pub fn limit(mut self, entries: u64) -> Self {
+        self.scan.set_limit(entries);
+        self
+    }
+
+    /// Returns the next entries that are at hand, `entries_max` at the most; none at the end. Waits only when there is
+    /// none. One call for many entries is faster than one for each.
+    ///
+    /// # Errors
+    /// As [`Range::next`].
+    pub async fn next_batch(&mut self, entries_max: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.scan.next_batch(entries_max).await
+    }
+
+    /// Counts the entries of a scan that has not begun, without their values.
+    pub(super) async fn count_entries(mut self) -> Result<u64> {
+        self.scan.set_keys_only();
+        self.scan.count().await
+    }
+
+    /// Returns a scan of the entries to come in the other direction.
+    pub(crate) fn reversed(&self) -> Self {
+        Self { scan: self.scan.reversed(), _owner: self._owner.clone() }
+    }
+
+    /// Takes one entry off the limit, for a scan from the other end. Returns false when none is left.
+    pub(crate) fn spend_limit(&mut self) -> bool {
+        self.scan.spend_limit()
     }
 
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.

@@ -1,0 +1,238 @@
+//! Calls on tables that are made of others: first and last entries, counting, estimates, read-modify-write, ranges removed, and ranges used
+//! from both ends, page by page and in batches.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use common::tiny;
+use fastrand::Rng;
+use nofault::blocking::{Db, Table};
+use nofault::error::ErrorKind;
+use nofault::io::disk::Directory;
+use nofault::settings::Settings;
+use nofault_sim::{SimOptions, SimWorld};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn database(settings: &Settings) -> (Db, Table) {
+    let directory: Arc<dyn Directory> = SimWorld::new(5, SimOptions::calm()).directory();
+    let db = Db::create_in(&directory, settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    (db, table)
+}
+
+fn key_of(number: u32) -> Vec<u8> {
+    format!("k{number:05}").into_bytes()
+}
+
+/// Fills a table with some keys; about one value in ten lies outside of its leaf.
+fn filled(table: &Table, count: u32, rng: &mut Rng) -> Model {
+    let mut model = Model::new();
+    for _ in 0..count {
+        let bytes = if rng.u32(..10) == 0 { rng.usize(600..5_000) } else { rng.usize(..40) };
+        let (key, value) = (key_of(rng.u32(..1_000)), vec![rng.u8(..); bytes]);
+        table.put(&key, &value).unwrap();
+        model.insert(key, value);
+    }
+    model
+}
+
+#[test]
+fn first_last_and_len_agree_with_a_model_also_for_an_empty_table_and_in_a_snapshot() {
+    let ((db, table), mut rng) = (database(&tiny()), Rng::with_seed(1));
+    assert!(table.is_empty().unwrap() && table.first().unwrap().is_none() && table.last().unwrap().is_none());
+    assert_eq!((table.len().unwrap(), table.pop_first().unwrap()), (0, None));
+    let mut model = filled(&table, 300, &mut rng);
+    let before = db.snapshot();
+    assert_eq!(before.len(&table).unwrap(), model.len() as u64);
+    while !model.is_empty() {
+        assert_eq!(table.len().unwrap(), model.len() as u64);
+        assert_eq!(
+            table.last().unwrap().unwrap(),
+            model.last_key_value().map(|(k, v)| (k.clone(), v.clone())).unwrap()
+        );
+        for _ in 0..37 {
+            assert_eq!(table.first().unwrap(), model.first_key_value().map(|(k, v)| (k.clone(), v.clone())));
+            assert_eq!(table.pop_first().unwrap(), model.pop_first());
+        }
+    }
+    assert!(table.is_empty().unwrap() && before.len(&table).unwrap() > 200);
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn counting_reads_no_page_of_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    let db = Db::create(folder.path().join("db"), &settings).unwrap();
+    db.create_table("t").unwrap().bulk_load((0..2_000).map(|number| (key_of(number), vec![1; 3_000]))).unwrap();
+    db.close().unwrap();
+    let db = Db::open(folder.path().join("db"), &settings).unwrap();
+    let table = db.table("t").unwrap();
+    let before = db.stats().pool.misses;
+    assert_eq!(table.len().unwrap(), 2_000);
+    let read = db.stats().pool.misses - before;
+    assert!(read < 200, "{read} pages for 2,000 keys, and there are 1,500 pages of values");
+}
+
+#[test]
+fn a_removed_range_is_removed_as_a_whole_and_nothing_beside_it() {
+    let ((db, table), mut rng) = (database(&tiny()), Rng::with_seed(2));
+    for _ in 0..20 {
+        let mut model = filled(&table, 200, &mut rng);
+        model.extend(table.range::<&[u8]>(..).map(Result::unwrap));
+        let (start, end) = (key_of(rng.u32(..1_000)), key_of(rng.u32(..1_000)));
+        let (start, end) = (start.clone().min(end.clone()), start.max(end));
+        let bounds = (Bound::Included(start), if rng.bool() { Bound::Excluded(end) } else { Bound::Unbounded });
+        let inside: Vec<_> = model.range(bounds.clone()).map(|(key, _)| key.clone()).collect();
+        assert_eq!(table.delete_range(bounds).unwrap(), inside.len() as u64);
+        inside.iter().for_each(|key| drop(model.remove(key)));
+        assert!(table.range::<&[u8]>(..).map(Result::unwrap).eq(model));
+    }
+    let left = table.len().unwrap();
+    assert_eq!((table.clear().unwrap(), table.clear().unwrap()), (left, 0));
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn no_update_of_many_threads_is_lost_and_each_popped_entry_goes_to_one() {
+    let settings = Settings { cache_bytes: 16 << 20, log_bytes: 4 << 20, ..Settings::default() };
+    let (_db, table) = database(&settings);
+    (0..100).for_each(|number| table.put(key_of(number), "1").unwrap());
+    let popped = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let (table, popped) = (&table, &popped);
+            scope.spawn(move || {
+                let number =
+                    |value: Option<&[u8]>| value.map_or(0, |value| u32::from_be_bytes(value.try_into().unwrap()));
+                for _ in 0..25 {
+                    table.update("zzz", |value| Some((number(value) + 1).to_be_bytes().to_vec())).unwrap();
+                    popped.lock().unwrap().push(table.pop_first().unwrap().unwrap().0);
+                }
+                let winner = table.get_or_insert_with("zzzz", || vec![thread]).unwrap();
+                assert_eq!(table.get("zzzz").unwrap().unwrap(), winner);
+            });
+        }
+    });
+    assert_eq!(table.get("zzz").unwrap().unwrap(), 100_u32.to_be_bytes());
+    let mut popped = popped.into_inner().unwrap();
+    popped.sort();
+    assert!(popped.into_iter().eq((0..100).map(key_of)));
+    assert_eq!(table.update("zzz", |_| None).unwrap(), None);
+    assert!(!table.contains_key("zzz").unwrap());
+}
+
+#[test]
+fn a_range_used_from_both_ends_in_any_order_returns_each_entry_once() {
+    let ((_db, table), mut rng) = (database(&tiny()), Rng::with_seed(3));
+    let model = filled(&table, 400, &mut rng);
+    for round in 0..300 {
+        let (start, limit) = (key_of(rng.u32(..1_000)), if rng.bool() { u64::MAX } else { rng.u64(..50) });
+        let expected: Vec<_> = model.range(start.clone()..).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let (is_reversed, mut range) = (rng.bool(), table.range(start.as_slice()..).limit(limit));
+        if is_reversed {
+            range = range.rev();
+        }
+        let back_share = rng.u32(..4);
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        loop {
+            let entry = match rng.u32(..6) {
+                0 => range
+                    .next_ref()
+                    .unwrap()
+                    .map(|(key, value)| (key.to_vec(), value.to_vec()))
+                    .map(|entry| (true, entry)),
+                1 => {
+                    let batch = range.next_batch(rng.usize(1..9)).unwrap();
+                    let last = batch.last().cloned().map(|entry| (true, entry));
+                    front.extend(batch.into_iter().rev().skip(1).rev());
+                    last
+                }
+                turn if turn - 2 < back_share => range.next_back().transpose().unwrap().map(|entry| (false, entry)),
+                _ => range.next().transpose().unwrap().map(|entry| (true, entry)),
+            };
+            match entry {
+                Some((true, entry)) => front.push(entry),
+                Some((false, entry)) => back.push(entry),
+                None => break,
+            }
+        }
+        assert!(range.next().is_none() && range.next_back().is_none() && range.next_ref().unwrap().is_none());
+        let (low, mut high) = if is_reversed { (back, front) } else { (front, back) };
+        high.reverse();
+        assert_eq!((low.len() + high.len()) as u64, limit.min(expected.len() as u64), "round {round}");
+        assert!(low.iter().eq(&expected[..low.len()]), "round {round}");
+        assert!(high.iter().eq(&expected[expected.len() - high.len()..]), "round {round}");
+    }
+}
+
+#[test]
+fn a_scan_goes_on_after_any_key_in_either_direction() {
+    let ((_db, table), mut rng) = (database(&tiny()), Rng::with_seed(4));
+    let model = filled(&table, 200, &mut rng);
+    for _ in 0..100 {
+        let (key, start) = (key_of(rng.u32(..1_000)), key_of(rng.u32(..1_000)));
+        let keys = |range: nofault::blocking::Range| range.map(|entry| entry.unwrap().0).collect::<Vec<_>>();
+        let all = || model.range(start.clone()..).map(|(key, _)| key.clone());
+        let found = keys(table.range(start.as_slice()..).after(&key));
+        assert!(found.into_iter().eq(all().filter(|other| *other > key)));
+        let found = keys(table.range(start.as_slice()..).rev().after(&key));
+        assert!(found.into_iter().eq(all().rev().filter(|other| *other < key)));
+    }
+    // Pages of seven, each in a snapshot of its own.
+    let (mut seen, mut last) = (Vec::new(), Vec::new());
+    loop {
+        let page = table.prefix("k").after(&last).limit(7).map(Result::unwrap).collect::<Vec<_>>();
+        let Some((key, _)) = page.last() else { break };
+        last = key.clone();
+        seen.extend(page);
+    }
+    assert!(seen.into_iter().eq(model));
+}
+
+#[test]
+fn estimates_are_exact_within_a_leaf_and_within_a_factor_of_two_beyond() {
+    let (_db, table) = database(&tiny());
+    assert_eq!(table.approximate_len::<&str>(..).unwrap(), 0);
+    (0..5).for_each(|number| table.put(key_of(number), "1").unwrap());
+    assert_eq!(table.approximate_len(key_of(1)..key_of(4)).unwrap(), 3);
+    let mut numbers: Vec<_> = (0..5_000).collect();
+    Rng::with_seed(6).shuffle(&mut numbers);
+    numbers.iter().for_each(|number| table.put(key_of(*number), "1").unwrap());
+    for (start, end) in [(0, 5_000), (0, 2_500), (1_000, 4_000), (4_000, 5_000), (2_000, 2_300)] {
+        let (real, found) = (u64::from(end - start), table.approximate_len(key_of(start)..key_of(end)).unwrap());
+        assert!(found * 2 >= real && found <= real * 2, "{found} of {real} from {start}");
+        let bytes = table.approximate_bytes(key_of(start)..key_of(end)).unwrap();
+        assert!(bytes >= real * 8 && bytes <= real * 80, "{bytes} bytes for {real} entries");
+    }
+    assert_eq!(table.approximate_len(key_of(3)..key_of(3)).unwrap(), 0);
+}
+
+#[test]
+fn opening_or_creating_makes_one_database_and_one_table_however_many_ask() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let settings = Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    let db = Db::open_or_create(&path, &settings).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let db = &db;
+            scope.spawn(move || db.open_or_create_table("t").unwrap().put([thread], "1").unwrap());
+        }
+    });
+    assert_eq!(db.table("t").unwrap().len().unwrap(), 4);
+    assert_eq!(db.open_or_create_table("").unwrap_err().kind(), ErrorKind::InvalidCall);
+    assert_eq!(Db::open_or_create(&path, &settings).unwrap_err().kind(), ErrorKind::Busy);
+    drop(db);
+    assert_eq!(Db::open_or_create(&path, &settings).unwrap().table("t").unwrap().len().unwrap(), 4);
+    // An emptied database is no new beginning.
+    std::fs::write(path.join("data"), []).unwrap();
+    let error = Db::open_or_create(&path, &settings).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
