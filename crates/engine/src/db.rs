@@ -84,7 +84,7 @@ pub use self::stripes::data_bytes;
 pub(crate) use self::stripes::parse as parse_stripes;
 pub use self::table::Table;
 use self::tables::in_catalog;
-pub use self::transaction_handle::{Transaction, TransactionRange};
+pub use self::transaction_handle::{Savepoint, Transaction, TransactionRange};
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot};
 use crate::btree::Tree;

@@ -218,6 +218,22 @@ impl Transaction {
         self.0.prefix(table.as_ref(), prefix).map(TransactionRange)
     }
 
+    /// Notes this moment, so that the writes after it can be undone. See [`db::Transaction::savepoint`].
+    ///
+    /// # Errors
+    /// As [`db::Transaction::savepoint`].
+    pub fn savepoint(&self) -> Result<db::Savepoint> {
+        self.0.savepoint()
+    }
+
+    /// Undoes the writes since a savepoint. See [`db::Transaction::roll_back_to`], and [`db::Savepoint`] for an example.
+    ///
+    /// # Errors
+    /// As [`db::Transaction::roll_back_to`].
+    pub fn roll_back_to(&self, savepoint: db::Savepoint) -> Result<()> {
+        self.0.roll_back_to(savepoint)
+    }
+
     /// Commits the transaction.
     ///
     /// ```

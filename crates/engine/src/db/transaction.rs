@@ -5,6 +5,7 @@
 //! used while others wait for pages. What it has read and written lies behind a lock that is held for one key at a time,
 //! never across a wait.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::commit_error::CommitError;
@@ -37,6 +38,34 @@ struct Sets {
     reads: ReadSet,
     /// Number of calls that set or removed a key: while it stays the same, no scan looks again for writes to come.
     changes: u64,
+    /// The savepoints that can be gone back to, oldest first, each with the length of `replaced` at its moment.
+    savepoints: Vec<(SavepointId, usize)>,
+    /// The writes that were replaced since the first savepoint, oldest first.
+    replaced: Vec<ReplacedWrite>,
+}
+
+impl Sets {
+    fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.changes += 1;
+        if self.savepoints.is_empty() {
+            self.writes.set(tree, key, value);
+        } else {
+            let before = self.writes.replace(tree, key.clone(), value);
+            self.replaced.push(ReplacedWrite { tree, key, before });
+        }
+    }
+}
+
+/// Identifies a savepoint among those of all transactions of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SavepointId(u64);
+
+/// A write that another write of the same transaction has replaced.
+struct ReplacedWrite {
+    tree: Tree,
+    key: Vec<u8>,
+    /// The write before, if there was one.
+    before: Option<Option<Vec<u8>>>,
 }
 
 impl<S: Store, L: CommitLog> TransactionState<S, L> {
@@ -106,8 +135,44 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
     pub(crate) fn set(&self, tree: Tree, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let (key, value) = (key.to_vec(), value.map(<[u8]>::to_vec));
         self.with_sets(|sets| {
+            sets.set(tree, key, value);
+            Ok(())
+        })
+    }
+
+    /// Notes the moment, so that the writes after it can be undone.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the transaction has ended.
+    pub(crate) fn savepoint(&self) -> Result<SavepointId> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = SavepointId(NEXT.fetch_add(1, Ordering::Relaxed));
+        self.with_sets(|sets| {
+            sets.savepoints.push((id, sets.replaced.len()));
+            Ok(id)
+        })
+    }
+
+    /// Undoes the writes since a savepoint. What was read stays read.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the savepoint is another transaction's or lies after one that was gone back to, and when the
+    /// transaction has ended.
+    pub(crate) fn roll_back_to(&self, savepoint: SavepointId) -> Result<()> {
+        self.with_sets(|sets| {
+            let Some(index) = sets.savepoints.iter().position(|(id, _)| *id == savepoint) else {
+                let what = "the savepoint is another transaction's, or an earlier one was gone back to since";
+                return Err(Error::new(ErrorKind::InvalidCall, what));
+            };
+            let (_, len) = sets.savepoints[index];
+            sets.savepoints.truncate(index + 1);
             sets.changes += 1;
-            sets.writes.set(tree, key, value);
+            for ReplacedWrite { tree, key, before } in sets.replaced.drain(len..).rev() {
+                match before {
+                    Some(value) => sets.writes.set(tree, key, value),
+                    None => sets.writes.remove(tree, &key),
+                }
+            }
             Ok(())
         })
     }

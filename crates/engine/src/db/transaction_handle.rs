@@ -4,7 +4,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::bounds::{range_of, range_of_prefix};
-use super::transaction::{TransactionScan, TransactionState};
+use super::transaction::{SavepointId, TransactionScan, TransactionState};
 use super::{Db, Table};
 use crate::btree::{Direction, KeyRange};
 use crate::buffer_pool::BufferPool;
@@ -150,6 +150,25 @@ impl Transaction {
         Ok(TransactionRange { scan, _db: self.db.clone() })
     }
 
+    /// Notes this moment, so that the writes after it can be undone while those before it stay. From the first savepoint
+    /// on the transaction keeps each write that another replaces, in memory of its own.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the transaction was committed.
+    pub fn savepoint(&self) -> Result<Savepoint> {
+        self.inner.savepoint().map(Savepoint)
+    }
+
+    /// Undoes the writes since a savepoint, which stands and can be gone back to again; later ones do not. What was read
+    /// stays read, so the commit may conflict over it. Takes as long as the writes that it undoes took.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the savepoint is another transaction's, or the transaction has gone back to an earlier one
+    /// since; when the transaction was committed.
+    pub fn roll_back_to(&self, savepoint: Savepoint) -> Result<()> {
+        self.inner.roll_back_to(savepoint.0)
+    }
+
     /// Commits the transaction: all of it or nothing, also when the future is dropped (see
     /// [Dropped futures](Db#dropped-futures)).
     ///
@@ -165,6 +184,26 @@ impl Transaction {
         Ok(self.inner.commit(durability).await?)
     }
 }
+
+/// A moment of a transaction, to which [`Transaction::roll_back_to`] goes back.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// db.transact(nofault::Durability::Sync, |change| {
+///     change.put(&stock, "apples", "12")?;
+///     let without_pears = change.savepoint()?;
+///     change.put(&stock, "pears", "3")?;
+///     change.roll_back_to(without_pears)?;
+///     change.put(&stock, "plums", "7")
+/// })?;
+/// assert_eq!(stock.get_many(&["apples", "pears", "plums"])?, [Some(b"12".to_vec()), None, Some(b"7".to_vec())]);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint(SavepointId);
 
 /// A scan of keys in order, as a transaction sees them.
 ///

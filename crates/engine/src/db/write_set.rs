@@ -1,6 +1,6 @@
 //! The writes of a transaction or a batch before they are committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
 use crate::btree::{Direction, KeyRange, Tree};
@@ -23,8 +23,23 @@ struct TableWrites {
 impl WriteSet {
     /// Sets or removes a key, replacing an earlier write to it.
     pub(crate) fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.replace(tree, key, value);
+    }
+
+    /// Sets or removes a key, and returns the earlier write to it that this one replaces.
+    pub(super) fn replace(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) -> Option<Option<Vec<u8>>> {
         let of_table = self.0.entry(tree.table).or_insert_with(|| TableWrites { tree, keys: BTreeMap::new() });
-        of_table.keys.insert(key, value);
+        of_table.keys.insert(key, value)
+    }
+
+    /// Forgets a write.
+    pub(super) fn remove(&mut self, tree: Tree, key: &[u8]) {
+        if let btree_map::Entry::Occupied(mut of_table) = self.0.entry(tree.table) {
+            of_table.get_mut().keys.remove(key);
+            if of_table.get().keys.is_empty() {
+                of_table.remove();
+            }
+        }
     }
 
     /// Returns whether nothing was set or removed.

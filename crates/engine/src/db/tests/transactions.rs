@@ -13,7 +13,7 @@ type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 const ALL: KeyRange = KeyRange { start: Vec::new(), end: None };
 
 /// A scan beside its model: the keys that it may still return.
-struct Scanned {
+struct ScanModel {
     scan: TransactionScan<MemoryStore, MemoryLog>,
     direction: Direction,
     rest: KeyRange,
@@ -21,7 +21,7 @@ struct Scanned {
     read: KeyRange,
 }
 
-impl Scanned {
+impl ScanModel {
     fn begin(transaction: &Arc<TransactionState<MemoryStore, MemoryLog>>, tree: Tree, rng: &mut Rng) -> Self {
         let (start, end) = (key_of(rng.u16(..40)), rng.bool().then(|| key_of(rng.u16(..80))));
         let (range, direction) =
@@ -70,11 +70,22 @@ proptest! {
             content.insert(key, value);
         }
         let transaction = TransactionState::begin(&core);
-        let (mut scans, mut gets): (Vec<Scanned>, BTreeSet<Vec<u8>>) = Default::default();
+        let (mut scans, mut gets): (Vec<ScanModel>, BTreeSet<Vec<u8>>) = Default::default();
+        let mut savepoints = Vec::new();
         for _ in 0..rng.usize(..200) {
             let key = key_of(rng.u16(..80));
-            match rng.u32(..10) {
-                0 => scans.push(Scanned::begin(&transaction, tree, &mut rng)),
+            match rng.u32(..12) {
+                10 => savepoints.push((transaction.savepoint().unwrap(), content.clone())),
+                11 if !savepoints.is_empty() => {
+                    let index = rng.usize(..savepoints.len());
+                    let (savepoint, then) = savepoints[index].clone();
+                    transaction.roll_back_to(savepoint).unwrap();
+                    content = then;
+                    for (later, _) in savepoints.drain(index + 1..) {
+                        prop_assert!(transaction.roll_back_to(later).is_err());
+                    }
+                }
+                0 => scans.push(ScanModel::begin(&transaction, tree, &mut rng)),
                 1 if !scans.is_empty() => drop(scans.swap_remove(rng.usize(..scans.len()))),
                 2 => {
                     transaction.set(tree, &key, None).unwrap();
@@ -183,4 +194,17 @@ fn calls_on_a_transaction_that_has_ended_fail_and_change_nothing() {
         assert!(block_on(transaction.commit(Durability::Sync)).is_err());
         assert_eq!(block_on(core.reader.get(tree, b"a").finish()).unwrap().is_some(), !give_up);
     }
+}
+
+#[test]
+fn a_savepoint_of_another_transaction_is_refused_and_nothing_is_undone() {
+    let core = new_core(easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    let (one, other) = (TransactionState::begin(&core), TransactionState::begin(&core));
+    let (savepoint, _) = (one.savepoint().unwrap(), other.savepoint().unwrap());
+    other.set(tree, b"k", Some(b"1")).unwrap();
+    assert_eq!(other.roll_back_to(savepoint).unwrap_err().kind(), ErrorKind::InvalidCall);
+    block_on(other.commit(Durability::Sync)).unwrap();
+    assert_eq!(block_on(core.reader.get(tree, b"k").finish()).unwrap(), Some(b"1".to_vec()));
+    assert_eq!(other.savepoint().unwrap_err().kind(), ErrorKind::InvalidCall);
 }
