@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::error::{LabError, LabErrorKind};
 use crate::experiments;
 use crate::format::Unit;
+use crate::judge;
 use crate::judge::bound::Bound;
 use crate::record::file::RecordFile;
 use crate::record::{RunInfo, SkipCause};
@@ -191,10 +192,10 @@ impl Comparison {
             }
         };
         let more_is_better = metric.more_is_better();
-        let (ratio, verdict) = match (metric, after.over(&before)) {
+        let (ratio, verdict) = match (metric, judge::ratio(new, old, metric, &[])) {
             (Metric::Figure(_), _) => outcome(&before, &after, more_is_better),
-            (_, Some(ratio)) => (ratio, verdict(&before, &after, ratio.median, more_is_better, self.threshold)),
-            (_, None) => {
+            (_, Ok(ratio)) => (ratio, verdict(&before, &after, ratio.median, more_is_better, self.threshold)),
+            (_, Err(_)) => {
                 self.warnings.push(format!("{}: zero in the first result, not compared", old.key));
                 return;
             }

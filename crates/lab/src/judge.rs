@@ -3,6 +3,9 @@
 //!
 //! No rule has a fixed answer: each sentence is made from the measured ratio, in either direction. Where the repeats do
 //! not separate two methods it says "inconclusive".
+//!
+//! Kept true by: figures of two groups are divided only here, and only where their conditions are equal ([`ratio`]). A
+//! rule that is about one of the conditions names it; everything else is a [`Refusal`], which is shown with its reason.
 
 pub(crate) mod bound;
 pub(crate) mod claim;
@@ -14,7 +17,7 @@ use serde::Serialize;
 
 use crate::format::{Unit, digits};
 use crate::record::ExperimentId;
-use crate::summary::{Group, Metric, Spread};
+use crate::summary::{Group, Metric, Property, Spread};
 
 /// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -83,15 +86,138 @@ const REPEATS_MAX: usize = 50;
 /// Fewest repeats on a side with which the rank test can tell overlapping samples apart.
 const RANKED_MIN: usize = 5;
 
-/// Compares two groups; `None` where one has no figure. A difference is conclusive where the ranges are apart
+/// The reason why two groups are not compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// One of the two has no figure.
+    NoFigure,
+    /// The conditions of the two differ.
+    Unequal {
+        /// The experiment of the first group.
+        experiment: ExperimentId,
+        /// The keys of both groups.
+        keys: [String; 2],
+        /// The differences, in words.
+        reason: String,
+    },
+}
+
+impl Refusal {
+    /// Makes the finding that shows the refusal; `None` where there is no figure to compare.
+    fn finding(self) -> Option<Finding> {
+        let Self::Unequal { experiment, keys, reason } = self else { return None };
+        Some(Finding {
+            rule: "unequal",
+            rule_text: "figures are divided only where requests in flight, page size, batching and warmth are equal, but for the condition that \
+                a comparison is about",
+            experiment: Some(experiment),
+            kind: Kind::Inconclusive,
+            text: format!("No ratio is formed: {reason}."),
+            trials: keys.into(),
+            key_figure: None,
+        })
+    }
+
+    /// The differences in words; `None` where there is no figure to compare.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match self {
+            Self::NoFigure => None,
+            Self::Unequal { reason, .. } => Some(reason),
+        }
+    }
+}
+
+/// Returns the comparison, or `None` after a refusal, whose finding is added to `all`.
+pub(crate) fn or_refused<T>(compared: Result<T, Refusal>, all: &mut Vec<Finding>) -> Option<T> {
+    match compared {
+        Ok(compared) => Some(compared),
+        Err(refusal) => {
+            all.extend(refusal.finding());
+            None
+        }
+    }
+}
+
+/// Returns whether two groups may be compared: whether their conditions are equal.
+pub(crate) fn are_equal(a: &Group<'_>, b: &Group<'_>) -> bool {
+    a.conditions().differences(b.conditions(), &[]).is_empty()
+}
+
+/// Checks that the conditions of two groups are equal, but for the properties that the comparison is `about`.
+fn check_equal(a: &Group<'_>, b: &Group<'_>, about: &[Property]) -> Result<(), Refusal> {
+    let differences = a.conditions().differences(b.conditions(), about);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let reason = format!("{} and {} differ in what they were given: {}", a.label(), b.label(), differences.join(", "));
+    Err(Refusal::Unequal { experiment: a.spec.experiment, keys: [a.key.clone(), b.key.clone()], reason })
+}
+
+/// Divides the figure of one group by that of another: the ratio of the medians, with the smallest and the largest ratio
+/// that the repeats allow. `about` names the conditions whose effect the ratio is to show.
+///
+/// # Errors
+/// A refusal where a group has no figure, or the conditions differ in anything else.
+pub(crate) fn ratio(a: &Group<'_>, b: &Group<'_>, metric: Metric, about: &[Property]) -> Result<Spread, Refusal> {
+    let (Some(x), Some(y)) = (a.spread(metric), b.spread(metric)) else { return Err(Refusal::NoFigure) };
+    check_equal(a, b, about)?;
+    divide(&x, &y).ok_or(Refusal::NoFigure)
+}
+
+/// Divides one ratio by another, such as the gain of one method from more threads by that of another method.
+pub(crate) fn ratio_of_ratios(a: &Spread, b: &Spread) -> Option<Spread> {
+    divide(a, b)
+}
+
+/// The ratio of the medians, with the smallest and largest ratio that the values allow. `None` where the divisor is zero
+/// or negative.
+fn divide(a: &Spread, b: &Spread) -> Option<Spread> {
+    if b.min <= 0.0 || b.median <= 0.0 {
+        return None;
+    }
+    let count = a.count.min(b.count);
+    Some(Spread { median: a.median / b.median, min: a.min / b.max, max: a.max / b.min, count })
+}
+
+/// Compares two groups of equal conditions. A difference is conclusive where the ranges are apart
 /// ([`Spread::differs_from`]), or where a rank test (Mann-Whitney, five percent, at least [`RANKED_MIN`] repeats each)
 /// finds it: ranges only grow with repeats, ranks do not.
-pub(crate) fn compare<'g>(a: &'g Group<'_>, b: &'g Group<'_>, metric: Metric) -> Option<Comparison<'g>> {
-    compare_by(a, metric, b, metric)
+///
+/// # Errors
+/// As [`ratio`].
+pub(crate) fn compare<'g>(a: &'g Group<'_>, b: &'g Group<'_>, metric: Metric) -> Result<Comparison<'g>, Refusal> {
+    compare_about(a, b, metric, &[])
+}
+
+/// Compares two groups whose conditions differ in the properties that the comparison is about; otherwise as [`compare`].
+///
+/// # Errors
+/// As [`ratio`].
+pub(crate) fn compare_about<'g>(
+    a: &'g Group<'_>,
+    b: &'g Group<'_>,
+    metric: Metric,
+    about: &[Property],
+) -> Result<Comparison<'g>, Refusal> {
+    check_equal(a, b, about)?;
+    compare_values(a, metric, b, metric).ok_or(Refusal::NoFigure)
 }
 
 /// Compares two groups whose figures have different metrics for one quantity; otherwise as [`compare`].
+///
+/// # Errors
+/// As [`ratio`].
 pub(crate) fn compare_by<'g>(
+    a: &'g Group<'_>,
+    a_metric: Metric,
+    b: &'g Group<'_>,
+    b_metric: Metric,
+) -> Result<Comparison<'g>, Refusal> {
+    check_equal(a, b, &[])?;
+    compare_values(a, a_metric, b, b_metric).ok_or(Refusal::NoFigure)
+}
+
+fn compare_values<'g>(
     a: &'g Group<'_>,
     a_metric: Metric,
     b: &'g Group<'_>,
@@ -100,7 +226,7 @@ pub(crate) fn compare_by<'g>(
     let (experiment, keys) = (a.spec.experiment, [a.key.as_str(), b.key.as_str()]);
     let (x, y) = (a.values(a_metric), b.values(b_metric));
     let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
-    let ratio = a.over(&b)?;
+    let ratio = divide(&a, &b)?;
     let kind = if a.differs_from(&b) || ranks_differ(&x, &y) { Kind::Difference } else { Kind::Inconclusive };
     Some(Comparison { experiment, keys, a, b, ratio, kind, repeats: repeats_needed(&x, &y) })
 }
@@ -203,6 +329,33 @@ where
     } else {
         rated.reduce(|best, next| if order(&next, &best).is_lt() { next } else { best }).map(|(_, group)| group)
     }
+}
+
+/// Of all pairs of equal conditions, one group from each side, the one in which the better group has the best figure.
+/// The groups of one side are all of those that could stand for it, so the choice favours neither side. Conditions
+/// that the comparison is `about` may differ. `None` where no two groups are equal.
+pub(crate) fn best_pair<'g, 'a>(
+    of: &[&'g Group<'a>],
+    over: &[&'g Group<'a>],
+    metric: Metric,
+    about: &[Property],
+) -> Option<(&'g Group<'a>, &'g Group<'a>)> {
+    let mut chosen: Option<(f64, (&Group<'_>, &Group<'_>))> = None;
+    let better = |a: f64, b: f64| if metric.more_is_better() { a > b } else { a < b };
+    for a in of.iter().copied() {
+        // Against one group, the best of the other side under its conditions.
+        let equal = over.iter().copied().filter(|b| check_equal(a, b, about).is_ok());
+        let Some(b) = best(equal, metric) else { continue };
+        let Some(a) = best(of.iter().copied().filter(|other| check_equal(other, b, about).is_ok()), metric) else {
+            continue;
+        };
+        let (Some(x), Some(y)) = (a.spread(metric), b.spread(metric)) else { continue };
+        let best = if better(x.median, y.median) { x.median } else { y.median };
+        if chosen.as_ref().is_none_or(|(so_far, _)| better(best, *so_far)) {
+            chosen = Some((best, (a, b)));
+        }
+    }
+    chosen.map(|(_, pair)| pair)
 }
 
 pub(crate) fn keys(groups: &[&Group<'_>]) -> Vec<String> {

@@ -2,6 +2,8 @@
 //! Each experiment has a table of its own methods; shared ones are here. A method is looked up by its id, and no property
 //! is derived from the id's letters.
 
+use serde::Serialize;
+
 /// The way in which a method reaches its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
@@ -59,6 +61,61 @@ pub struct Method {
     pub axis: Axis,
     /// The design of a store, where a rule tells stores apart by it.
     pub design: Design,
+    /// The pages of the memory through which the method reaches its data, unless a trial's parameters say otherwise.
+    pub pages: Pages,
+    /// How many requests one call of the method answers.
+    pub calls: Calls,
+    /// Where the method's data is when a warm trial starts.
+    pub warm: Warmth,
+    /// The requests that the method has to serve at a time.
+    pub in_flight: InFlight,
+}
+
+/// The pages of the memory through which a method reaches its data: a map, the buffers of read calls, or the frames of
+/// a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pages {
+    /// Pages of 4 KiB.
+    Small,
+    /// Huge pages.
+    Huge,
+    /// The pages that a whole database chooses by itself: a part of what is compared, equal to any.
+    Own,
+}
+
+/// How many requests one call of a method answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Calls {
+    /// Each request is answered by itself.
+    Single,
+    /// A call waits for all requests in flight together.
+    Batches,
+}
+
+/// Where a trial's data is when the trial starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Warmth {
+    /// On the device only.
+    Cold,
+    /// In the page cache; the process has yet to map it.
+    Cached,
+    /// In the process's own memory or its page tables: the first access costs no more than a later one.
+    Ready,
+    /// In the page cache, by a method of calls, which keeps nothing in the process: both [`Self::Cached`] and
+    /// [`Self::Ready`].
+    Calls,
+}
+
+/// The number of requests that a method has to serve at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InFlight {
+    /// The number of threads times the requests in flight of each.
+    OfThreads,
+    /// The value of this parameter of the trial: its tasks, whatever its threads.
+    OfParameter(&'static str),
 }
 
 /// How the writes of a method become durable.
@@ -92,7 +149,50 @@ impl Method {
     /// Creates a method in the colour of its family.
     pub const fn new(id: &'static str, title: &'static str, family: Family) -> Self {
         let (durability, axis, design) = (Durability::AfterSync, Axis::Threads, Design::Any);
-        Self { id, title, family, baseline_of: None, tone: family.tone(), durability, axis, design }
+        let warm = match family {
+            Family::Buffered => Warmth::Calls,
+            Family::Pool => Warmth::Ready,
+            _ => Warmth::Cached,
+        };
+        Self {
+            id,
+            title,
+            family,
+            baseline_of: None,
+            tone: family.tone(),
+            durability,
+            axis,
+            design,
+            pages: Pages::Small,
+            calls: Calls::Single,
+            warm,
+            in_flight: InFlight::OfThreads,
+        }
+    }
+
+    /// Returns the method with its data in huge pages.
+    pub const fn huge(self) -> Self {
+        Self { pages: Pages::Huge, ..self }
+    }
+
+    /// Returns the method as a whole database, which chooses its pages by itself and is warmed through its own calls.
+    pub const fn database(self) -> Self {
+        Self { pages: Pages::Own, warm: Warmth::Ready, ..self }
+    }
+
+    /// Returns the method with calls that wait for all requests in flight together.
+    pub const fn batched(self) -> Self {
+        Self { calls: Calls::Batches, ..self }
+    }
+
+    /// Returns the method with warm data in the process itself.
+    pub const fn ready(self) -> Self {
+        Self { warm: Warmth::Ready, ..self }
+    }
+
+    /// Returns the method with as many requests at a time as a parameter of the trial says.
+    pub const fn in_flight_of(self, parameter: &'static str) -> Self {
+        Self { in_flight: InFlight::OfParameter(parameter), ..self }
     }
 
     /// Returns the method in another colour, to tell it from others of its family.
@@ -134,18 +234,18 @@ pub static SHARED: &[Method] = &[
     Method::new("fio-uring", "fio io_uring", Family::Baseline).baseline_of(Family::Ring).by_depth(),
     Method::new("fio-uring-direct", "fio io_uring", Family::Baseline).baseline_of(Family::Ring),
     Method::new("fio-psync-direct", "fio psync", Family::Baseline).baseline_of(Family::Direct),
-    Method::new("os-cow", "OS copy-on-write, as MMAPv1 does it", Family::Mapped),
-    Method::new("user-cow", "user copy-on-write, in the map", Family::Mapped),
-    Method::new("user-cow-pwrite", "user copy-on-write, by pwrite", Family::Mapped),
-    Method::new("mapped-log", "read-only map, the engine's log", Family::Mapped),
-    Method::new("shadow", "shadow paging, as LMDB does it", Family::Mapped).shadow(),
-    Method::new("shadow-writemap", "shadow paging, WRITEMAP", Family::Mapped).shadow(),
-    Method::new("lmdb", "LMDB", Family::Mapped).shadow(),
-    Method::new("sqlite", "SQLite", Family::Buffered),
+    Method::new("os-cow", "OS copy-on-write, as MMAPv1 does it", Family::Mapped).database(),
+    Method::new("user-cow", "user copy-on-write, in the map", Family::Mapped).database(),
+    Method::new("user-cow-pwrite", "user copy-on-write, by pwrite", Family::Mapped).database(),
+    Method::new("mapped-log", "read-only map, the engine's log", Family::Mapped).database(),
+    Method::new("shadow", "shadow paging, as LMDB does it", Family::Mapped).shadow().database(),
+    Method::new("shadow-writemap", "shadow paging, WRITEMAP", Family::Mapped).shadow().database(),
+    Method::new("lmdb", "LMDB", Family::Mapped).shadow().database(),
+    Method::new("sqlite", "SQLite", Family::Buffered).database(),
     Method::new("pool", "nofault pool", Family::Pool),
-    Method::new("engine", "engine", Family::Ring),
-    Method::new("nofault", "nofault", Family::Pool),
-    Method::new("redb", "redb", Family::Buffered),
+    Method::new("engine", "engine", Family::Ring).database(),
+    Method::new("nofault", "nofault", Family::Pool).database(),
+    Method::new("redb", "redb", Family::Buffered).database(),
 ];
 
 /// Finds a method by its id: in the experiment's own table, otherwise in the shared one.

@@ -4,13 +4,14 @@
 use crate::machine::ram::is_zram;
 use std::path::Path;
 
+use nofault_io::aligned::PageKind;
 use nofault_io::disk::{DirectIo, DiskNoteKind, FileOptions};
 use nofault_io::error::ErrorKind;
 use nofault_io::mapped::Advice;
 use nofault_io::psync::PsyncDisk;
 
 use crate::config::{Choice, Config};
-use crate::error::Result;
+use crate::error::{LabError, Result};
 use crate::experiment::{Available, Context, Plan};
 use crate::measure::{self, Measurement};
 use crate::read_loops::fio::{self, Engine};
@@ -228,6 +229,9 @@ pub(super) fn execute(
             outcome
         }
         Way::Pool(calls) => {
+            if ring::pages_of(spec, pattern) == PageKind::Small {
+                without_huge_pages()?;
+            }
             let pool = Pool::open(spec)?;
             let mut outcome = measure::run(&plan, pool::works(spec, layout, &pool, calls, pattern), on_tick)?;
             pool.record_in(&mut outcome);
@@ -248,6 +252,16 @@ pub(super) fn execute(
     // the device's counters.
     warn_of_other_load(spec, way.is_direct() && !matches!(way, Way::Fio(_)), &mut outcome);
     Ok(outcome)
+}
+
+/// Makes the memory that this process allocates from now on lie in small pages, as that of a map. For a trial's own
+/// process.
+///
+/// # Errors
+/// `System` where the kernel refuses it.
+fn without_huge_pages() -> Result<()> {
+    rustix::thread::disable_transparent_huge_pages(true)
+        .map_err(|errno| LabError::system("switch huge pages off for this process", &errno.into()))
 }
 
 /// Largest difference between the device's bytes and the trial's own, as a fraction, at which no other user of the

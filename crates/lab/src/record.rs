@@ -25,7 +25,7 @@ pub use warning::{Warning, WarningKind};
 
 /// Version of the record format. It rises when a field changes its meaning, or when rules act on a new field; files of earlier versions
 /// are read, and get such fields then.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

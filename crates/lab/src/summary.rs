@@ -4,6 +4,7 @@
 //! Rules: a trial with wrong data, failed operations or no operation at all has no figure, ever. A partial trial counts
 //! only where no whole one exists. Every figure is a median with the smallest and the largest of its repeats.
 
+mod conditions;
 mod titles;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MemoryMethod, Outcome, Trial, TrialSpec};
 
 pub use crate::methods::{Family, Method};
+pub use conditions::{Conditions, Property};
 pub use titles::{is_plain, parameters, target_title};
 
 /// The median of a figure over its repeats, with the smallest and the largest.
@@ -53,18 +55,9 @@ impl Spread {
         fewest >= 2 && gap > 0.0 && (fewest >= 4 || gap > widest)
     }
 
-    /// This figure divided by another: the ratio of the medians, with the smallest and largest ratio that the repeats
-    /// allow. `None` where the other is zero or negative.
-    pub fn over(&self, other: &Self) -> Option<Self> {
-        if other.min <= 0.0 || other.median <= 0.0 {
-            return None;
-        }
-        Some(Self {
-            median: self.median / other.median,
-            min: self.min / other.max,
-            max: self.max / other.min,
-            count: self.count.min(other.count),
-        })
+    /// The figure times a plain number, such as the reciprocal of an expected value.
+    pub fn times(&self, factor: f64) -> Self {
+        Self { median: self.median * factor, min: self.min * factor, max: self.max * factor, count: self.count }
     }
 
     /// Formats the figure, `412 K/s (398 K/s to 420 K/s)`; without the brackets for a single value.
@@ -279,6 +272,11 @@ impl<'a> Group<'a> {
         self.method.map_or(Family::Other, |method| method.family)
     }
 
+    /// The conditions of the group's trials, which every comparison requires to be equal.
+    pub fn conditions(&self) -> Conditions {
+        Conditions::of(self.method, self.spec)
+    }
+
     /// The method's name for people.
     pub fn title(&self) -> String {
         methods::title(self.method, &self.spec.method)
@@ -354,6 +352,11 @@ pub fn fio_of<'g, 'a>(own: &Group<'_>, groups: &[&'g Group<'a>]) -> Option<&'g G
     own.family().is_explicit().then_some(())?;
     let stands_beside = |fio: &&Group<'a>| fio.method.and_then(|method| method.baseline_of) == Some(own.family());
     groups.iter().copied().filter(stands_beside).find(|fio| fio.spec.params == own.spec.params)
+}
+
+/// Whether groups have operations of different sizes, so that their latencies do not compare.
+pub fn sizes_differ(groups: &[&Group<'_>]) -> bool {
+    groups.iter().any(|group| group.spec.params.block_bytes != groups[0].spec.params.block_bytes)
 }
 
 /// All trials of a record file in groups, in the order in which they were first measured.
@@ -445,14 +448,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_has_its_median_and_a_ratio_to_another() {
+    fn a_spread_has_its_median_and_is_scaled_as_a_whole() {
         let a = Spread::of([3.0, 1.0, f64::NAN, 2.0]).unwrap();
         assert_eq!((a.median, a.min, a.max, a.count), (2.0, 1.0, 3.0, 3));
-        let b = Spread::of([4.0, 6.0]).unwrap();
-        assert_eq!(b.median, 5.0);
-        let ratio = b.over(&a).unwrap();
-        assert_eq!((ratio.median, ratio.min, ratio.max), (2.5, 4.0 / 3.0, 6.0));
-        assert_eq!(a.over(&Spread::of([0.0]).unwrap()), None);
+        assert_eq!(Spread::of([4.0, 6.0]).unwrap().median, 5.0);
+        assert_eq!(a.times(2.0), Spread { median: 4.0, min: 2.0, max: 6.0, count: 3 });
         assert_eq!(Spread::of([]), None);
     }
 

@@ -2,8 +2,8 @@
 //! 2024).
 //!
 //! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one
-//! thread} x {map, read calls}. Three more ways are added: the map with a yield after each touch (the most favourable
-//! form of "async mmap"), direct reads on a ring whose descriptor the executor itself polls, and the engine's own async
+//! thread} x {map, read calls}. Four more ways are added: the map with a yield after each touch (the most favourable
+//! form of "async mmap"), warm also a map whose pages this process has touched before (as warm as a pool), direct reads on a ring whose descriptor the executor itself polls, and the engine's own async
 //! reads. A trial is one run and gives one dot of the strip plot.
 //!
 //! Two variants of the work:
@@ -58,9 +58,10 @@ const PLANNED_TOUCH_S: f64 = 60e-6;
 const PLANNED_BYTES_PER_S: f64 = 1.2e9;
 
 /// The methods: id, distribution of the work over tasks and threads, and way of reading.
-const METHODS: [(&str, Spread, Means); 9] = [
+const METHODS: [(&str, Spread, Means); 10] = [
     ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
     ("async-mmap-yield", Spread::Tasks { yields: true }, Means::Map),
+    ("async-mmap-touched", Spread::Tasks { yields: false }, Means::TouchedMap),
     ("async-read", Spread::Tasks { yields: false }, Means::Read),
     ("async-uring", Spread::Ring, Means::Read),
     ("async-pool", Spread::Pool, Means::Read),
@@ -177,7 +178,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     for variant in variants {
         for cache in [CacheState::Cold, CacheState::Warm] {
-            for (method, spread, _) in METHODS {
+            for (method, spread, means) in METHODS {
                 let yields = spread == Spread::Tasks { yields: true };
                 let in_pool = spread == Spread::Pool;
                 if in_pool {
@@ -185,7 +186,9 @@ fn plan(config: &Config, available: &Available) -> Plan {
                     continue;
                 }
                 let ring_has_no_cache = spread == Spread::Ring && cache == CacheState::Warm;
-                if !(variant == SEQUENTIAL && yields || ring_has_no_cache) {
+                // Only warm data can be touched before, and only to stand beside the pool, which has no sequential trial.
+                let touched = means == Means::TouchedMap && (cache == CacheState::Cold || variant == SEQUENTIAL);
+                if !(variant == SEQUENTIAL && yields || ring_has_no_cache || touched) {
                     plan.trials.push(trial(config, &available.small_files, variant, method, cache, &[]));
                 }
             }

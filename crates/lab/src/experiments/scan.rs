@@ -6,12 +6,14 @@
 //! Over several files consecutive stripes lie on consecutive files: the ring reads them through a striped disk, the map
 //! through one map a file.
 //!
-//! Ring and fio run twice: with buffers in huge pages, and with buffers in 4 KiB pages (`buffers=small`). The block
-//! layer splits large requests over scattered pages, and this can change the rate more than the choice of method does.
+//! Ring, fio and the pool run twice: with buffers in huge pages, and with buffers in 4 KiB pages (`buffers=small`), as a
+//! map has. The block layer splits large requests over scattered pages, and this can change the rate more than the
+//! choice of method does; so only the latter are compared with a map.
 
 mod findings;
 mod hypotheses;
 mod literature;
+mod methods;
 mod params;
 mod reasons;
 mod words;
@@ -45,6 +47,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 5,
+    methods: methods::METHODS,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     evidence: reasons::EVIDENCE,
@@ -146,24 +149,20 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     let touch = |threads: u32| with_part(config, params(threads, 1, PAGE_BYTES as u64));
     let read = |threads: u32| with_part(config, params(threads, 1, scan.block_bytes));
     let deep = |depth: u32| params(1, depth, scan.block_bytes);
-    let small = || {
-        scan.depths.first().map(|depth| {
-            let mut small = deep(*depth);
-            small.extra.insert("buffers".into(), "small".into());
-            small
-        })
+    let small = |mut params: Params| {
+        params.extra.insert("buffers".into(), "small".into());
+        params
     };
     planner.add("mmap-normal", scan.map_threads.iter().map(|threads| touch(*threads)));
     planner.add("mmap-sequential", scan.map_threads.iter().map(|threads| touch(*threads)));
     planner.add("pread-direct", scan.map_threads.iter().map(|threads| read(*threads)));
     planner.add("uring-direct", scan.depths.iter().map(|depth| deep(*depth)));
     planner.add("fio-uring", scan.depths.iter().map(|depth| deep(*depth)));
-    // One thread comes first, because a range scan reads ahead by itself.
-    let mut pool_threads: Vec<u32> =
-        scan.map_threads.iter().copied().filter(|_| config.preset != Preset::Quick).collect();
-    pool_threads.insert(0, 1);
-    pool_threads.dedup();
-    planner.add("pool", pool_threads.into_iter().map(touch));
+    // The engine as it is, with one thread, because a range scan reads ahead by itself; and under the map's conditions.
+    planner.add("pool", [touch(1)]);
+    planner.add("pool", scan.map_threads.iter().map(|threads| small(touch(*threads))));
+    // With as many requests as the map has threads, and in pages of the map's size.
+    planner.add("uring-direct", scan.map_threads.iter().map(|depth| small(deep(*depth))));
     if lean {
         for method in ["mmap-random", "pread-buffered"] {
             planner.leave_to_larger_preset(method, "on the RAM-backed device from --preset standard on");
@@ -172,8 +171,7 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     }
     planner.add("mmap-random", most.map(touch));
     planner.add("pread-buffered", scan.map_threads.iter().map(|threads| read(*threads)));
-    planner.add("uring-direct", small());
-    planner.add("fio-uring", small());
+    planner.add("fio-uring", scan.depths.first().map(|depth| small(deep(*depth))));
 }
 
 fn plan_striped(

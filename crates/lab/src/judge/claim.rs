@@ -7,13 +7,13 @@
 use serde::Serialize;
 
 use crate::format::Unit;
-use crate::judge::best;
 use crate::judge::bound::Bound;
 pub use crate::judge::bound::Outcome;
+use crate::judge::{self, best};
 use crate::methods::Design;
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
-use crate::summary::{Group, Metric, Spread, Summary, target_title};
+use crate::summary::{Group, Metric, Property, Spread, Summary, target_title};
 
 /// A claim about mmap that records can confirm or refute.
 #[derive(Debug)]
@@ -74,6 +74,8 @@ pub(crate) struct Ratio {
     pub(crate) of: Pick,
     /// Selects the methods of the second side, the ratio's denominator; the best of them counts.
     pub(crate) over: Pick,
+    /// The conditions whose effect the claim is about; in all others the two sides must be equal.
+    pub(crate) about: &'static [Property],
     /// The interval in which the ratio must lie for the claim to hold.
     pub(crate) bound: Bound,
     /// The command that measures the claim: shown where the records lack its figures.
@@ -148,26 +150,16 @@ fn together(parts: Vec<Contribution<'_>>, every: bool, missing: &str) -> Decisio
 
 impl Ratio {
     fn decide(&self, experiment: ExperimentId, records: &Records<'_>) -> Decision {
-        let mut outcomes = Vec::new();
-        let mut texts = Vec::new();
-        let mut used = Vec::new();
+        let mut places = Places::default();
         for (variant, target) in records.summary.places(experiment) {
             if !self.variants.contains(&variant) {
                 continue;
             }
             let groups = records.summary.at(experiment, variant, target);
-            let side = |pick: Pick| best(groups.iter().copied().filter(|group| pick(group)), self.metric);
-            let (Some(a), Some(b)) = (side(self.of), side(self.over)) else { continue };
-            let (Some(x), Some(y)) = (a.spread(self.metric), b.spread(self.metric)) else { continue };
-            let Some(ratio) = x.over(&y) else { continue };
-            outcomes.push(self.bound.decide(&ratio));
-            texts.push(format!("{}: {}", target_title(target), against(a, b, self.metric, &ratio)));
-            used.extend([a, b]);
+            let side = |pick: Pick| groups.iter().copied().filter(|group| pick(group)).collect::<Vec<_>>();
+            places.best_pair(target, &side(self.of), &side(self.over), self);
         }
-        if outcomes.is_empty() {
-            return Decision::not_measured(self.missing);
-        }
-        Decision::new(Outcome::all(&outcomes), format!("{}.", texts.join("; ")), &used)
+        places.decide(self.missing)
     }
 }
 
@@ -180,7 +172,7 @@ pub(crate) const fn at_least(
     low: f64,
     missing: &'static str,
 ) -> Test {
-    Test::Ratio(Ratio { variants, metric, of, over, bound: Bound::at_least(low), missing })
+    Test::Ratio(Ratio { variants, metric, of, over, about: &[], bound: Bound::at_least(low), missing })
 }
 
 /// The test that in each of these variants the best of `of` has at most `high` times the figure of the best of `over`.
@@ -192,7 +184,7 @@ pub(crate) const fn at_most(
     high: f64,
     missing: &'static str,
 ) -> Test {
-    Test::Ratio(Ratio { variants, metric, of, over, bound: Bound::at_most(high), missing })
+    Test::Ratio(Ratio { variants, metric, of, over, about: &[], bound: Bound::at_most(high), missing })
 }
 
 /// The decisions of one claim, place by place, with their texts and groups.
@@ -209,6 +201,40 @@ impl<'s> Places<'s> {
         self.outcomes.push(outcome);
         self.texts.push(text);
         self.used.extend(used);
+    }
+
+    /// Returns the ratio of two groups; after a refusal for unequal conditions, adds its reason as an undecided place.
+    /// `place` names the place in the text.
+    pub(crate) fn ratio(
+        &mut self,
+        place: &str,
+        (a, b): (&'s Group<'s>, &'s Group<'s>),
+        metric: Metric,
+        about: &[Property],
+    ) -> Option<Spread> {
+        match judge::ratio(a, b, metric, about) {
+            Ok(ratio) => Some(ratio),
+            Err(refusal) => {
+                if let Some(reason) = refusal.reason() {
+                    self.add(Outcome::Undecided, format!("{place}: no ratio is formed: {reason}"), &[a, b]);
+                }
+                None
+            }
+        }
+    }
+
+    /// Decides a place by the best pair of equal conditions among two sides: the pair whose better half has the best
+    /// figure. Without such a pair the place is undecided, with the reason.
+    fn best_pair(&mut self, target: &str, of: &[&'s Group<'s>], over: &[&'s Group<'s>], rule: &Ratio) {
+        let (metric, place) = (rule.metric, target_title(target));
+        let Some((a, b)) = judge::best_pair(of, over, metric, rule.about) else {
+            if let (Some(a), Some(b)) = (best(of.iter().copied(), metric), best(over.iter().copied(), metric)) {
+                self.ratio(&place, (a, b), metric, rule.about);
+            }
+            return;
+        };
+        let Some(ratio) = self.ratio(&place, (a, b), metric, rule.about) else { return };
+        self.add(rule.bound.decide(&ratio), format!("{place}: {}", against(a, b, metric, &ratio)), &[a, b]);
     }
 
     /// Whether no place has a decision.

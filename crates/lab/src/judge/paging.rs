@@ -1,14 +1,14 @@
 //! Rules about reads of data larger than memory: rates of mmap against explicit I/O, their CPU, and the work of reclaim
 //! meanwhile.
 
-use super::{Finding, Kind, best, compare, keys, on, shown};
+use super::{Finding, Kind, best, best_pair, compare, keys, on, or_refused, shown};
 use crate::format::{Unit, digits};
 use crate::summary::{Family, Group, Metric, fio_of, target_title};
 
-pub(crate) fn of_family<'g, 'a>(
-    groups: &'g [&'g Group<'a>],
+pub(crate) fn of_family<'s, 'g, 'a>(
+    groups: &'s [&'g Group<'a>],
     wanted: fn(Family) -> bool,
-) -> impl Iterator<Item = &'g Group<'a>> {
+) -> impl Iterator<Item = &'g Group<'a>> + use<'s, 'g, 'a> {
     groups.iter().copied().filter(move |group| wanted(group.family()))
 }
 
@@ -16,20 +16,32 @@ pub(crate) fn mapped(family: Family) -> bool {
     family == Family::Mapped
 }
 
+/// The mapped methods with a valid figure: memory was full, where it was to be.
+pub(crate) fn valid_maps<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
+    of_family(groups, mapped).filter(|group| !group.never_filled()).collect()
+}
+
+/// The fastest mapped method and the fastest explicit one of the pair whose conditions are equal; without such a pair the
+/// fastest of each side, whose comparison is then refused with the reason.
+fn sides<'g, 'a>(groups: &[&'g Group<'a>], rate: Metric) -> Option<(&'g Group<'a>, &'g Group<'a>)> {
+    let maps = valid_maps(groups);
+    let calls: Vec<&Group<'_>> = of_family(groups, Family::is_explicit).collect();
+    best_pair(&maps, &calls, rate, &[]).or_else(|| Some((best(maps, rate)?, best(calls, rate)?)))
+}
+
 pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
-    let best_mapped = best(of_family(groups, mapped).filter(|group| !group.never_filled()), metric);
-    let best_explicit = best(of_family(groups, Family::is_explicit), metric);
-    let (Some(map), Some(direct)) = (best_mapped, best_explicit) else { return };
-    let Some(comparison) = compare(map, direct, metric) else { return };
+    let Some((map, direct)) = sides(groups, metric) else { return };
+    let Some(comparison) = or_refused(compare(map, direct, metric), all) else { return };
     let work = if metric == Metric::BytesPerS { "scans at" } else { "reaches" };
     let rate = if metric == Metric::BytesPerS { "scan rate" } else { "random reads per second" };
     let place = format!(", {}", target_title(target));
     all.push(Finding {
         rule: "mapped-against-explicit",
         rule_text: "median rate of the fastest mapped method over that of the fastest of the lab's own O_DIRECT \
-            methods on the same target, whatever their threads and depths; conclusive when the ranges of their repeats are apart (of fewer than four: by more than either is wide), or by a rank test from five repeats on",
+            methods, on the same target and under equal conditions: requests in flight, page size, batching; conclusive when the ranges of their \
+            repeats are apart (of fewer than four: by more than either is wide), or by a rank test from five repeats on",
         text: format!(
-            "{}{}mmap at its best ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
+            "{}{}mmap ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
             on(target),
             comparison.caveat(),
             map.label(),
@@ -53,14 +65,13 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
 /// Compares the CPU time for a read: a slow device hides this cost in the rates.
 pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
     let rate = groups.first().map_or(Metric::OpsPerS, |group| group.basis.metric);
-    let Some(map) = best(of_family(groups, mapped), rate) else { return };
-    let Some(direct) = best(of_family(groups, Family::is_explicit), metric) else { return };
-    let Some(comparison) = compare(map, direct, metric) else { return };
+    let Some((map, direct)) = sides(groups, rate) else { return };
+    let Some(comparison) = or_refused(compare(map, direct, metric), all) else { return };
     let of_what = if metric == Metric::CpuPerGb { "GB" } else { "read" };
     all.push(Finding {
         rule: "cpu-per-work",
         rule_text: "CPU of the process, its children and kswapd for one operation (or 10^9 bytes): the fastest mapped method over \
-            the cheapest of the lab's own O_DIRECT methods",
+            the fastest of the lab's own O_DIRECT methods under equal conditions",
         text: format!(
             "{}{}a {of_what} costs {} of CPU through the mapping ({}) and {} with explicit I/O ({}): {}.",
             on(target),
@@ -119,7 +130,7 @@ pub(crate) fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding
 pub(crate) fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
     let own = of_family(groups, Family::is_explicit).filter_map(|own| {
         let fio = fio_of(own, groups)?;
-        Some((own, fio, compare(own, fio, metric)?))
+        Some((own, fio, compare(own, fio, metric).ok()?))
     });
     let (short, even): (Vec<_>, Vec<_>) = own.partition(|(.., comparison)| comparison.ratio.median < 0.95);
     for (list, kind) in [(even, Kind::Fact), (short, Kind::Warning)] {

@@ -2,10 +2,10 @@
 //! device, and the remaining gap to the map.
 
 use super::paging::of_family;
-use super::{Finding, best, compare, on, shown};
+use super::{Comparison, Finding, best, best_pair, compare, on, or_refused, paging, shown};
 use crate::format::Unit;
 use crate::record::ExperimentId;
-use crate::summary::{Family, Group, Metric, Summary};
+use crate::summary::{Family, Group, Metric, Summary, target_title};
 
 /// Compares the rates of the engine's pool with the other methods at each place where an experiment measured both.
 pub(crate) fn rates(summary: &Summary<'_>, experiment: ExperimentId, metric: Metric, all: &mut Vec<Finding>) {
@@ -15,24 +15,28 @@ pub(crate) fn rates(summary: &Summary<'_>, experiment: ExperimentId, metric: Met
 }
 
 fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
-    let Some(pool) = best(of_family(groups, |family| family == Family::Pool), metric) else { return };
+    let pools: Vec<&Group<'_>> = of_family(groups, |family| family == Family::Pool).collect();
     let others = [
-        (best(of_family(groups, Family::is_explicit), metric), "raw explicit I/O", "pool-against-raw"),
-        (best(of_family(groups, |family| family == Family::Mapped), metric), "mmap at its best", "pool-against-mapped"),
+        (of_family(groups, Family::is_explicit).collect(), "raw explicit I/O", "pool-against-raw"),
+        (paging::valid_maps(groups), "mmap", "pool-against-mapped"),
     ];
-    let verb = if metric == Metric::BytesPerS { "scans at" } else { "reads" };
-    for (other, who, rule) in others.into_iter().filter_map(|(other, who, rule)| Some((other?, who, rule))) {
-        let Some(comparison) = compare(pool, other, metric) else { continue };
+    let (verb, what) =
+        if metric == Metric::BytesPerS { ("scans at", "scan rate") } else { ("reads", "random reads per second") };
+    for (others, who, rule) in others {
+        let pair = best_pair(&pools, &others, metric, &[]);
+        let pair = pair.or_else(|| Some((best(pools.iter().copied(), metric)?, best(others, metric)?)));
+        let Some((pool, other)) = pair else { continue };
+        let Some(comparison) = or_refused(compare(pool, other, metric), all) else { continue };
         let cpu = if metric == Metric::BytesPerS { Metric::CpuPerGb } else { Metric::CpuPerOp };
         let of_what = if metric == Metric::BytesPerS { "GB" } else { "read" };
-        let cpu = compare(pool, other, cpu).map_or(String::new(), |cpu| {
+        let cpu = compare(pool, other, cpu).map_or(String::new(), |cpu: Comparison<'_>| {
             let (a, b) = (shown(cpu.a, Unit::Seconds), shown(cpu.b, Unit::Seconds));
             format!(", at {a} of CPU a {of_what} against {b}")
         });
         all.push(Finding {
             rule,
             rule_text: "median rate of the engine's fastest method over that of the fastest raw O_DIRECT one, and of the fastest mapped one, on \
-                the same target. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and copies \
+                the same target and under equal conditions. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and copies \
                 its value out; its pool is smaller than the memory limit, which page cache may fill",
             text: format!(
                 "{}{}the engine's pool ({}) {verb} {}, {who} ({}) {}: {} of it{cpu}.",
@@ -44,6 +48,13 @@ fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<F
                 shown(comparison.b, metric.unit()),
                 comparison.show(),
             ),
+            key_figure: (rule == "pool-against-mapped").then(|| {
+                let figures = (shown(comparison.a, metric.unit()), shown(comparison.b, metric.unit()));
+                comparison.key_figure(
+                    format!("{what}, engine's pool ÷ mmap, {}", target_title(target)),
+                    format!("{} against {}", figures.0, figures.1),
+                )
+            }),
             ..comparison.finding()
         });
     }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::bound::Bound;
 use super::claim::{Records, explicit, mapped};
-use super::{Comparison, Kind, best, compare};
+use super::{Comparison, Kind, Refusal, best, best_pair, compare};
 use crate::config::WorkloadConfig;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, TargetKind};
@@ -208,6 +208,10 @@ pub struct Reason {
     /// The thread counts of the measurement, if they are far from the user's number.
     #[serde(skip)]
     pub(crate) far: Option<String>,
+    /// Whether the comparison was refused because its sides were measured under unequal conditions: the text is then why,
+    /// and the reason is none.
+    #[serde(skip)]
+    pub(crate) refused: bool,
 }
 
 impl Reason {
@@ -239,7 +243,10 @@ pub(crate) fn is_home(group: &Group<'_>) -> bool {
 /// Makes a reason from the comparison of `a`, the map, with `b`. It supports the better side when the repeats confirm
 /// the difference and it matters, otherwise neither.
 pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str) -> Option<Reason> {
-    let comparison = compare(a, b, metric)?;
+    let comparison = match compare(a, b, metric) {
+        Ok(comparison) => comparison,
+        Err(refusal) => return refused(rule, a, b, what, &refusal),
+    };
     let gain = if metric.more_is_better() { comparison.ratio.median } else { 1.0 / comparison.ratio.median };
     let side = match comparison.kind {
         Kind::Difference if WORSE.contains(gain) => Side::Against,
@@ -254,7 +261,15 @@ pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: M
         repeats: comparison.ratio.count,
         at_home: is_home(a),
         far: None,
+        refused: false,
     })
+}
+
+/// Notes a comparison that was refused for unequal conditions; `None` where there was no figure.
+fn refused(rule: &'static str, a: &Group<'_>, b: &Group<'_>, what: &str, refusal: &Refusal) -> Option<Reason> {
+    let text = format!("{what}, {}: {}", target_title(&a.spec.target.label), refusal.reason()?);
+    let trials = vec![a.key.clone(), b.key.clone()];
+    Some(Reason { rule, side: Side::Neither, text, trials, repeats: 0, at_home: is_home(a), far: None, refused: true })
 }
 
 fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison: &Comparison<'_>) -> String {
@@ -277,7 +292,7 @@ fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison
 /// Creates a reason from a proof or a count, without a comparison.
 pub(crate) fn proof(rule: &'static str, side: Side, text: String, group: &Group<'_>) -> Reason {
     let (trials, at_home) = (vec![group.key.clone()], is_home(group));
-    Reason { rule, side, text, trials, repeats: usize::MAX, at_home, far: None }
+    Reason { rule, side, text, trials, repeats: usize::MAX, at_home, far: None, refused: false }
 }
 
 /// The number of threads of a group's trials.
@@ -309,14 +324,6 @@ pub(crate) fn nearest<'g, 'a>(
     groups.into_iter().filter(|group| off(group) <= least).collect()
 }
 
-/// Returns the groups whose count is near `wanted` (by a factor of [`NEAR`]); if there are none, those with the nearest
-/// count.
-fn near<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>, count: fn(&Group<'_>) -> u32) -> Vec<&'g Group<'a>> {
-    let is_near = |group: &&&Group<'_>| wanted.is_none_or(|wanted| factor(count(group), wanted) <= NEAR);
-    let found: Vec<&Group<'_>> = groups.iter().filter(is_near).copied().collect();
-    if found.is_empty() { nearest(groups, wanted, count) } else { found }
-}
-
 /// Returns the groups with no more threads than `wanted`, and the groups with the nearest number.
 fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Group<'a>> {
     let fewer = |group: &&&Group<'_>| wanted.is_none_or(|wanted| threads(group) <= wanted);
@@ -342,7 +349,7 @@ pub(crate) struct Reading {
 
 /// Finds the reasons of rule 4, high throughput on fast storage: compares the rates, and the CPU time for them, which a
 /// slow device hides in the rates.
-pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &Reading) -> Vec<Reason> {
+pub(crate) fn throughput<'s>(records: &Records<'s>, workload: &Workload, reading: &Reading) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let Reading { experiment: id, rate, cpu, words: [what, per], sequential: scans } = *reading;
     let places = records.summary.places(id).into_iter().filter(|(_, target)| TargetKind::of(target).part().is_none());
@@ -352,21 +359,17 @@ pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &R
         let groups = records.summary.at(id, variant, target);
         let maps = mapped(&groups);
         let maps = if scans { up_to(maps, wanted) } else { nearest(maps, wanted, count) };
-        let Some(map) = best(maps, rate) else { continue };
-        // Both sides are taken at the same count; otherwise the comparison would be one of counts.
-        let alike = wanted.map(|_| count(map));
-        let calls = explicit(&groups);
-        let own = groups.iter().copied().filter(|group| group.family() == Family::Pool);
-        let (fast, pool, cheap) = if scans {
-            (up_to(calls.clone(), wanted), up_to(own.collect(), wanted), up_to(calls, wanted))
-        } else {
-            // The cost of a request depends less on the number of concurrent ones than the rate does.
-            (nearest(calls.clone(), alike, count), nearest(own.collect(), alike, count), near(calls, alike, count))
+        let own: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.family() == Family::Pool).collect();
+        // Both sides are taken under equal conditions; without such a pair the refusal is shown.
+        let pair = |others: &[&'s Group<'s>]| {
+            let best_of = |groups: &[&'s Group<'s>]| best(groups.iter().copied(), rate);
+            best_pair(&maps, others, rate, &[]).or_else(|| best_of(&maps).zip(best_of(others)))
         };
-        for (rule, others, metric, what) in
-            [("throughput", fast, rate, what), (POOL, pool, rate, what), ("throughput", cheap, cpu, per)]
+        let (calls, pool) = (pair(&explicit(&groups)), pair(&own));
+        for (rule, pair, metric, what) in
+            [("throughput", calls, rate, what), (POOL, pool, rate, what), ("throughput", calls, cpu, per)]
         {
-            let Some(other) = best(others, metric) else { continue };
+            let Some((map, other)) = pair else { continue };
             let counts = [count(map), count(other)];
             let Some(found) = reason(rule, map, other, metric, what) else { continue };
             reasons.push(match scans {

@@ -64,7 +64,7 @@ pub fn run(
     let mut command = Command::new("fio");
     command.args(arguments(plan.duration, spec, layout, pattern, engine)?);
     // glibc's malloc asks for transparent huge pages then; other C libraries ignore it.
-    if ring::pages_of(spec) == PageKind::Huge {
+    if ring::pages_of(spec, pattern) == PageKind::Huge {
         command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     }
     run_command(plan, command, spec.params.threads, on_tick)

@@ -2,8 +2,8 @@
 //!
 //! The loop: refill the free slots and submit them a batch at a time, then wait for a batch. Small batches keep a
 //! virtual disk busy at both ends: the host takes a large submission as one, and nothing completes meanwhile. Buffers
-//! are one region in huge pages, registered with the ring together with the file (where the kernel refuses one, the
-//! trial carries a warning). Nothing is allocated per request: a buffer travels with its operation and comes back with
+//! are one region, for scans in huge pages, registered with the ring together with the file (where the kernel refuses
+//! one, the trial carries a warning). Nothing is allocated per request: a buffer travels with its operation and comes back with
 //! the completion.
 
 use std::path::Path;
@@ -55,11 +55,13 @@ pub fn batch_of(depth: u32, block_bytes: u64) -> usize {
     if block_bytes > 16 * PAGE_BYTES as u64 { 1 } else { (depth as usize / 16).max(1) }
 }
 
-/// The page size of a trial's buffers: huge pages, unless the trial is there to show the difference.
-pub fn pages_of(spec: &TrialSpec) -> PageKind {
-    match spec.params.extra.get("buffers").map(String::as_str) {
-        Some("small") => PageKind::Small,
-        _ => PageKind::Huge,
+/// The page size of a trial's buffers or frames, unless its parameter `buffers` says otherwise: small pages for random
+/// reads, as those of a map; huge pages for scans, whose large requests the block layer splits over small ones.
+pub fn pages_of(spec: &TrialSpec, pattern: Pattern) -> PageKind {
+    match (spec.params.extra.get("buffers").map(String::as_str), pattern) {
+        (Some("small"), _) => PageKind::Small,
+        (Some("huge"), _) | (_, Pattern::Scan { .. }) => PageKind::Huge,
+        (_, Pattern::Random) => PageKind::Small,
     }
 }
 
@@ -69,7 +71,7 @@ pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, disk: &'a dyn Disk, pa
     let work = |(number, order): (usize, Order)| -> Work<'a> {
         Box::new(move |worker: &mut Worker<'_>| {
             // The ring is opened on the thread that uses it, as SINGLE_ISSUER requires.
-            let mut ring = Ring::open(spec, layout, disk)?;
+            let mut ring = Ring::open(spec, layout, disk, pages_of(spec, pattern))?;
             ring.read(worker, order)?;
             if number == 0 { ring.sum_sample(worker, &spec.target, spec.seed) } else { Ok(()) }
         })
@@ -95,13 +97,13 @@ struct Slot {
 }
 
 impl<'a> Ring<'a> {
-    fn open(spec: &TrialSpec, layout: &'a Layout, disk: &dyn Disk) -> Result<Self> {
+    fn open(spec: &TrialSpec, layout: &'a Layout, disk: &dyn Disk, pages: PageKind) -> Result<Self> {
         let (depth, block_bytes) = (spec.params.depth as usize, layout.block_bytes as usize);
         let total_bytes = depth
             .checked_mul(block_bytes)
             .filter(|bytes| *bytes > 0)
             .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("{depth} buffers of {block_bytes} bytes")))?;
-        let mut memory = IoBuf::zeroed(total_bytes, pages_of(spec))?;
+        let mut memory = IoBuf::zeroed(total_bytes, pages)?;
         memory.fill(0);
         let options = QueueOptions { depth_max: depth, single_thread: true, registered: vec![memory.region().clone()] };
         let queue = disk.queue(&options)?;

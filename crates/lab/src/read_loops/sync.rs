@@ -123,8 +123,8 @@ pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, files: &'a Files, patt
     let work = |(number, order): (usize, Order)| -> Work<'a> {
         Box::new(move |worker: &mut Worker<'_>| {
             let block_bytes = layout.block_bytes as usize;
-            let pages = if block_bytes > PAGE_BYTES { PageKind::Huge } else { PageKind::Small };
-            let mut buffer = IoBuf::zeroed(block_bytes, pages)?;
+            // Small pages, as those of a map: what a method gains from huge ones is measured apart, with the ring.
+            let mut buffer = IoBuf::zeroed(block_bytes, PageKind::Small)?;
             // The pages of the buffer are faulted in now, not by the first reads.
             buffer.fill(0);
             read(worker, layout, files, order, &mut buffer)?;

@@ -264,6 +264,9 @@ pub fn parse_records(path: &Path, bytes: &[u8]) -> Result<RecordFile, RecordErro
     if file.run.schema < 2 {
         upgrade::from_schema_1(&mut file.run.machine, &mut file.trials, &mut file.skips);
     }
+    if file.run.schema < 3 {
+        upgrade::from_schema_2(&mut file.trials);
+    }
     Ok(file)
 }
 

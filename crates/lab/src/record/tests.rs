@@ -63,3 +63,18 @@ fn a_file_of_this_schema_keeps_its_fields_whatever_its_texts_contain() {
     let read = parse_records(Path::new("records.ndjson"), &bytes).unwrap();
     assert_eq!(read.trials, file.trials);
 }
+
+#[test]
+fn a_pool_of_an_earlier_schema_has_huge_pages_and_is_not_compared_with_a_map() {
+    let rates = [("mmap-random", 1e4), ("pool", 2e4)];
+    let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+    let old = of_schema_1(&file, |old| old.run.schema = 2);
+    let read = parse_records(Path::new("records.ndjson"), &old).unwrap();
+    let summary = crate::summary::Summary::of(&read);
+    let differences = summary.groups[0].conditions().differences(summary.groups[1].conditions(), &[]);
+    assert_eq!(differences, ["small pages against huge pages"]);
+    let present = of_schema_1(&file, |present| present.run.schema = SCHEMA);
+    let read = parse_records(Path::new("records.ndjson"), &present).unwrap();
+    let summary = crate::summary::Summary::of(&read);
+    assert!(summary.groups[0].conditions().differences(summary.groups[1].conditions(), &[]).is_empty());
+}

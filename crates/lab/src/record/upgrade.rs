@@ -1,4 +1,7 @@
-//! Gives records of schema 1 the fields that schema 2 has.
+//! Gives records of earlier schemas the fields that this schema has.
+//!
+//! Up to schema 2 some methods had their data in huge pages that lie in small pages now, as those of the map that they
+//! are compared with. Such trials get the parameter that says so, and are compared with nothing in small pages.
 //!
 //! In schema 1 the cause of a skip, the kind of a warning, the settings of a store and the costs of the machine stood in texts only, and the lab
 //! searched these texts. They are searched here once, when such a file is read; everything else acts on the fields. The texts are those that the
@@ -6,6 +9,18 @@
 //! is there stays as it is.
 
 use super::{MachineInfo, Outcome, Skip, SkipCause, Trial, Warning, WarningKind};
+
+/// Methods whose data lay in huge pages up to schema 2.
+const HUGE_UP_TO_2: [&str; 5] = ["pool", "pool-tasks", "pool-get-many", "pool-frames", "check-every-load"];
+
+/// Marks the trials of schema 1 and 2 whose data lay in huge pages.
+pub(super) fn from_schema_2(trials: &mut [Trial]) {
+    for spec in trials.iter_mut().map(|trial| &mut trial.spec) {
+        if HUGE_UP_TO_2.contains(&spec.method.as_str()) {
+            spec.params.extra.insert("buffers".into(), "huge".into());
+        }
+    }
+}
 
 /// Fills in the fields of schema 2 from the texts of an older run.
 pub(super) fn from_schema_1(machine: &mut MachineInfo, trials: &mut [Trial], skips: &mut [Skip]) {

@@ -3,11 +3,11 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::format::{Unit, digits};
-use crate::judge::best;
+use crate::format::{Unit, bytes, digits};
+use crate::judge::{self, are_equal, best};
 use crate::progress::wrapped;
 use crate::record::ExperimentId;
-use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, target_title};
+use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, sizes_differ, target_title};
 
 /// A column of the terminal's table: a header, and a text for each row; an empty text where a row has no figure.
 pub(crate) struct Column {
@@ -105,11 +105,20 @@ pub(crate) fn rated(
     variants: &[&str],
     heads: &Heads,
 ) -> Sheet {
-    let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
-    Sheet::new(rate_columns(heads, &parts.collect::<Vec<_>>(), &title(experiment, target)))
+    let all: Vec<Vec<&Group<'_>>> = variants.iter().map(|variant| summary.at(experiment, variant, target)).collect();
+    let parts: Vec<_> = variants.iter().zip(&all).map(|(variant, groups)| (*variant, chosen(groups.clone()))).collect();
+    Sheet::new(rate_columns(heads, &all, &parts, &title(experiment, target)))
 }
 
-fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -> Vec<Column> {
+/// The method that a row is compared with: the fastest of the lab's own O_DIRECT methods that was measured under the
+/// row's conditions. Where operations start at a given rate, the measured rates are no result to compare.
+fn reference_of<'g, 'a>(group: &Group<'_>, all: &[&'g Group<'a>], metric: Metric) -> Option<&'g Group<'a>> {
+    let explicit = |other: &&Group<'_>| other.family().is_explicit() && !other.has_given_rate();
+    best(all.iter().copied().filter(explicit).filter(|other| are_equal(group, other)), metric)
+}
+
+/// Makes the columns of rows in `parts`, which were chosen from `all`, part by part.
+fn rate_columns(heads: &Heads, all: &[Vec<&Group<'_>>], parts: &[(&str, Vec<&Group<'_>>)], title: &str) -> Vec<Column> {
     let first = parts.iter().find_map(|(_, groups)| groups.first());
     let primary = first.map_or(Metric::OpsPerS, |group| group.basis.metric);
     let Heads { rate, cpu_metric, cpu } = *heads;
@@ -117,13 +126,10 @@ fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -
         parts.iter().flat_map(|(variant, groups)| groups.iter().map(move |group| (*variant, *group))).collect();
     let mut ratios = Vec::new();
     let mut by_fio = Vec::new();
-    for (_, groups) in parts {
-        // Where operations start at a given rate, the measured rates are no result to compare.
-        let explicit = groups.iter().copied().filter(|group| group.family().is_explicit() && !group.has_given_rate());
-        let reference = best(explicit, primary);
-        ratios.extend(groups.iter().map(|group| ratio(group, reference, primary)));
+    for (part, (_, groups)) in all.iter().zip(parts) {
+        ratios.extend(groups.iter().map(|group| ratio(group, reference_of(group, part, primary), primary)));
         by_fio.extend(groups.iter().map(|own| {
-            let ratio = fio_of(own, groups).and_then(|fio| own.spread(primary)?.over(&fio.spread(primary)?));
+            let ratio = fio_of(own, part).and_then(|fio| judge::ratio(own, fio, primary, &[]).ok());
             ratio.map_or(String::new(), |ratio| digits(ratio.median))
         }));
     }
@@ -134,10 +140,15 @@ fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -
     let metric = |metric: Metric| {
         each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
     };
-    // Where reads start at a given rate, their time counts from the moment when each was due.
+    // Where reads start at a given rate, their time counts from the moment when each was due. Latencies of operations of
+    // different sizes are not comparable: each then says its size.
+    let sized = sizes_differ(&rows.iter().map(|(_, group)| *group).collect::<Vec<_>>());
     let p99 = each(&|group| {
         let due = group.spread(Metric::Latency("open_loop", 990));
-        due.or(group.spread(Metric::Latency("op", 990))).map_or(String::new(), |s| Unit::Seconds.show(s.median))
+        due.or(group.spread(Metric::Latency("op", 990))).map_or(String::new(), |spread| {
+            let size = if sized { format!(" / {}", bytes(group.spec.params.block_bytes)) } else { String::new() };
+            format!("{}{size}", Unit::Seconds.show(spread.median))
+        })
     });
     let extra = each(&|group| {
         let Some(spread) = group.spread(Metric::Amplification) else { return String::new() };
@@ -174,14 +185,14 @@ pub(crate) fn measured(group: &Group<'_>, metric: Metric) -> String {
     format!("{shown} ±{off:.0} %")
 }
 
-/// Formats the ratio to a reference group with its range: `0.90 (0.75–1.10)`.
+/// Formats the ratio to a reference group with its range: `0.90 (0.75–1.10)`; empty where the two were not measured under
+/// equal conditions.
 pub(crate) fn ratio(group: &Group<'_>, reference: Option<&Group<'_>>, metric: Metric) -> String {
     let Some(reference) = reference else { return String::new() };
     if std::ptr::eq(group, reference) {
         return "reference".into();
     }
-    let both = group.spread(metric).and_then(|own| own.over(&reference.spread(metric)?));
-    match both {
+    match judge::ratio(group, reference, metric, &[]).ok() {
         Some(Spread { median, count: ..2, .. }) => short(median),
         Some(Spread { median, min, max, .. }) => format!("{} ({}–{})", short(median), short(min), short(max)),
         None => String::new(),

@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
 use super::choice::{few, one_each};
-use crate::format::{Unit, digits};
+use crate::format::{Unit, bytes, digits};
 use crate::record::{Tick, Trial};
-use crate::summary::{Basis, Family, Group, Metric, Paging, is_plain, parameters};
+use crate::summary::{Basis, Family, Group, Metric, Paging, is_plain, parameters, sizes_differ};
 
 /// A figure of the report: a drawing with its title, its explanation and the table behind it.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -152,6 +152,7 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     // fio is a process of its own: this process's faults and waits are not fio's.
     let of_others =
         |group: &Group<'_>, metric: Metric| group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_));
+    let sized = sizes_differ(groups);
     let mut table = Table::new(&["method", "runs", "spread"]);
     for (index, (name, metric)) in columns.iter().enumerate() {
         let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };
@@ -169,7 +170,12 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
         }
         for (index, (_, metric)) in columns.iter().enumerate() {
             let spread = group.spread(*metric).filter(|_| !of_others(group, *metric));
-            row.push(spread.map_or("–".into(), |spread| metric.unit().show(spread.median)));
+            // Latencies of operations of different sizes are not comparable: each then says its size.
+            let size = match metric {
+                Metric::Latency(..) if sized => format!(" / {}", bytes(group.spec.params.block_bytes)),
+                _ => String::new(),
+            };
+            row.push(spread.map_or("–".into(), |spread| metric.unit().show(spread.median) + &size));
             if index == 0 {
                 let left_out = group.worthless.len();
                 let runs = group.good.len();

@@ -21,24 +21,31 @@ pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Evaluation {
             let of_rule = evidence.filter(|evidence| evidence.rule == rule && evidence.second_best == second_best);
             of_rule.flat_map(|evidence| (evidence.find)(records, workload)).collect()
         };
-        let mut given = reasons(false);
+        let of = |second_best: bool| -> (Vec<Reason>, Vec<Reason>) {
+            reasons(second_best).into_iter().partition(|reason| !reason.refused)
+        };
+        let (mut given, mut refused) = of(false);
         if given.is_empty() {
-            given = reasons(true);
+            let (second, more) = of(true);
+            given = second;
+            refused.extend(more);
         }
         if given.is_empty() {
-            found.not_measured.push(what_measures(rule));
+            found.not_measured.push(what_measures(rule, &refused));
         }
         found.reasons.extend(given);
     }
     found
 }
 
-/// A rule's question in words, and the command that measures it.
-fn what_measures(rule: Rule) -> NotMeasured {
+/// A rule's question in words, with the comparisons that were refused, and the command that measures it.
+fn what_measures(rule: Rule, refused: &[Reason]) -> NotMeasured {
     let has = |experiment: &&dyn crate::experiment::Experiment| {
         experiment.description().evidence.iter().any(|evidence| evidence.rule == rule)
     };
     let names: Vec<&str> = experiments::ALL.into_iter().filter(has).map(|experiment| experiment.id().name()).collect();
     let (question, how) = rule.question();
-    NotMeasured { question: question.into(), command: format!("nofault lab {}{how}", names.join(" ")) }
+    let why: Vec<&str> = refused.iter().map(|reason| reason.text.as_str()).collect();
+    let why = if why.is_empty() { String::new() } else { format!(" (no ratio was formed: {})", why.join("; ")) };
+    NotMeasured { question: format!("{question}{why}"), command: format!("nofault lab {}{how}", names.join(" ")) }
 }

@@ -182,6 +182,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         Like::steady("mmap-sequential", 16, 1, 210.0, 2500.0).mapped(380.0, 1500.0, 950.0, 0.3),
         Like::steady("pread-buffered", 16, 1, 50_000.0, 16.0).mapped(60_000.0, 1.02, 20.0, 0.1),
         Like::steady("pread-direct", 16, 1, 62_000.0, 12.0),
+        Like::steady("uring-direct", 1, 16, 66_000.0, 3.6),
         Like::steady("uring-direct", 1, 64, 71_000.0, 3.1),
         Like::steady("fio-psync-direct", 16, 1, 61_500.0, 14.0),
         Like::steady("fio-uring-direct", 1, 64, 70_400.0, 3.9),
@@ -194,6 +195,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     let scan = [
         Like::steady("mmap-normal", 4, 1, 1900.0, 520.0).mapped(2400.0, 1.01, 5000.0, 0.9),
         Like::steady("mmap-sequential", 4, 1, 1200.0, 700.0).mapped(1500.0, 1.0, 6000.0, 0.93),
+        Like::steady("pread-direct", 4, 1, 3100.0, 90.0),
         Like::steady("uring-direct", 1, 8, 3200.0, 60.0),
         Like::steady("fio-uring-direct", 1, 8, 1210.0, 180.0),
     ];
@@ -495,12 +497,19 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
 
 /// Adds trials of `translate` with two working sets, and of `eviction` for each kind of reclaim.
 pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
-    let times = [("array", 210.0), ("hash", 225.0), ("swizzled", 200.0), ("mapped", 240.0), ("mapped-huge", 190.0)];
+    let times = [
+        ("array", 210.0),
+        ("array-small", 255.0),
+        ("hash", 225.0),
+        ("swizzled", 200.0),
+        ("mapped", 240.0),
+        ("mapped-huge", 190.0),
+    ];
     for repeat in 0..3 {
         for (variant, scale) in [("access", 0.4), ("lookup", 1.0)] {
             for working_set in [64_u64 << 20, 1 << 30] {
                 for (method, ns) in times {
-                    let like = Like::steady(method, 1, 1, 1.0, 1.0);
+                    let like = Like::steady(method, 1, 1, 1e6, 1.0);
                     let mut trial =
                         timed(rng, spec(experiments::translate::ID, variant, "memory", &like, repeat), &like);
                     trial.spec.target.data_bytes = working_set;

@@ -4,8 +4,8 @@
 use super::ID;
 use super::{OVERWRITE, SYNC_COST};
 use crate::format::{Unit, digits};
-use crate::judge::{Finding, Kind, best, compare, compare_by, keys, on, shown};
-use crate::summary::{Family, Group, Metric, Summary};
+use crate::judge::{Finding, Kind, best, compare, compare_about, compare_by, keys, on, or_refused, shown};
+use crate::summary::{Family, Group, Metric, Property, Summary};
 
 /// Adds the findings that the records of `access` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
@@ -44,7 +44,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
     else {
         return;
     };
-    let Some(comparison) = compare(map, direct, Metric::OpsPerS) else { return };
+    let Some(comparison) = or_refused(compare(map, direct, Metric::OpsPerS), all) else { return };
     all.push(Finding {
         rule: "one-at-a-time",
         rule_text: "median rate of the fastest mapped method over that of the fastest synchronous O_DIRECT method, one thread",
@@ -69,7 +69,8 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
     let Some(alone) = best(groups.iter().copied().filter(|group| group.spec.params.depth <= 1), Metric::OpsPerS) else {
         return;
     };
-    let Some(comparison) = compare(batched, alone, Metric::OpsPerS) else { return };
+    let about = &[Property::InFlight, Property::Calls];
+    let Some(comparison) = or_refused(compare_about(batched, alone, Metric::OpsPerS, about), all) else { return };
     all.push(Finding {
         rule: "batching",
         rule_text: "median rate of the fastest io_uring method with several requests in flight over the fastest method with one",
@@ -144,7 +145,8 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
             continue;
         }
         let Some(closed) = closed else { continue };
-        let Some(comparison) = compare_by(open, due, closed, Metric::Latency("op", 990)) else { continue };
+        let compared = compare_by(open, due, closed, Metric::Latency("op", 990));
+        let Some(comparison) = or_refused(compared, all) else { continue };
         let from_start = open.spread(Metric::Latency("op", 990)).map_or(String::new(), |started| {
             format!(", {} counted from when it started", shown(started, Unit::Seconds))
         });

@@ -3,8 +3,8 @@
 use super::ID;
 use crate::format::Unit;
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Decision, Records, Test, at_least, is};
-use crate::summary::{Family, Metric};
+use crate::judge::claim::{Claim, Decision, Ratio, Records, Test, at_least, is};
+use crate::summary::{Family, Metric, Property};
 
 /// The published claims about mmap that the records of `access` decide.
 pub(super) static CLAIMS: &[Claim] = &[
@@ -14,14 +14,15 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Leonardo Benicio, 2022, §6: 1.6 M/s in batches against 0.72 M/s one at a time",
         experiment: ID,
         rule: "random reads per second of the best io_uring batch over the best of map, pread and O_DIRECT, each one thread, on the file: at least 2",
-        test: at_least(
-            &["read"],
-            Metric::OpsPerS,
-            |group| group.family() == Family::Ring && !group.spec.target.kind().is_ram_backed(),
-            |group| one_at_a_time(group.family()) && !group.spec.target.kind().is_ram_backed(),
-            2.0,
-            "`nofault lab access` measures it",
-        ),
+        test: Test::Ratio(Ratio {
+            variants: &["read"],
+            metric: Metric::OpsPerS,
+            of: |group| group.family() == Family::Ring && !group.spec.target.kind().is_ram_backed(),
+            over: |group| one_at_a_time(group.family()) && !group.spec.target.kind().is_ram_backed(),
+            about: &[Property::InFlight, Property::Calls],
+            bound: Bound::at_least(2.0),
+            missing: "`nofault lab access` measures it",
+        }),
     },
     Claim {
         id: "map-beats-read-calls",

@@ -4,9 +4,9 @@ use super::ID;
 use super::methods::METHODS;
 use super::{SEQUENTIAL, Spread, spread_of};
 use crate::format::Unit;
-use crate::judge::{Finding, KeyFigure, Kind, compare, on, shown};
+use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, compare_about, on, or_refused, shown};
 use crate::record::CacheState;
-use crate::summary::{Family, Group, Metric, Summary, is_plain};
+use crate::summary::{Family, Group, Metric, Property, Summary, is_plain};
 
 /// Adds the findings that the records of `async` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
@@ -52,29 +52,35 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     let one = only_mapped(groups, is_one_thread);
     let many = only_mapped(groups, |group| !is_async(&group.spec.method) && group.spec.params.threads > 1);
     let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
-    let mut push =
-        |rule, rule_text, other: &Group<'_>, sentence: &dyn Fn(&str, &str, &str) -> String, key: Option<String>| {
-            let Some(comparison) = compare(map, other, Metric::Seconds) else { return };
-            let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
-            let text = sentence(&a, &b, &comparison.show());
-            all.push(Finding {
-                rule,
-                rule_text,
-                text: format!("{}{place}: {}{text}", on(target), comparison.caveat()),
-                key_figure: key.map(|label| KeyFigure {
-                    label,
-                    value: Unit::Ratio.show(comparison.ratio.median),
-                    detail: format!("{a} against {b}, {place}"),
-                }),
-                ..comparison.finding()
-            });
-        };
+    let mut push = |rule,
+                    rule_text,
+                    other: &Group<'_>,
+                    about,
+                    sentence: &dyn Fn(&str, &str, &str) -> String,
+                    key: Option<String>| {
+        let compared = compare_about(map, other, Metric::Seconds, about);
+        let Some(comparison) = or_refused(compared, all) else { return };
+        let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
+        let text = sentence(&a, &b, &comparison.show());
+        all.push(Finding {
+            rule,
+            rule_text,
+            text: format!("{}{place}: {}{text}", on(target), comparison.caveat()),
+            key_figure: key.map(|label| KeyFigure {
+                label,
+                value: Unit::Ratio.show(comparison.ratio.median),
+                detail: format!("{a} against {b}, {place}"),
+            }),
+            ..comparison.finding()
+        });
+    };
     let key = |text: &str| (cache == CacheState::Cold && variant != SEQUENTIAL).then(|| text.to_owned());
     if let Some(read) = read {
         push(
             "async-map-against-read",
             "time of the async tasks over a mapping over that of the same tasks with awaited reads",
             read,
+            &[],
             &|a, b, ratio| format!("the same async tasks take {a} over a mapping and {b} with awaited reads: {ratio}."),
             key("time of async tasks, mmap ÷ awaited reads"),
         );
@@ -84,6 +90,8 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             "async-map-against-one-thread",
             "time of the async tasks over a mapping over that of one plain thread over the same mapping: 1 means that `await` gained nothing",
             one,
+            // Eight tasks on one thread, against one thread with one file after another.
+            &[Property::InFlight],
             &|a, b, ratio| {
                 format!(
                     "async tasks over a mapping take {a}, one thread without async {b}: {ratio} (1 means that nothing ran at the same time)."
@@ -97,6 +105,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             "async-map-against-threads",
             "time of the async tasks over a mapping over that of as many threads over the same mapping",
             many,
+            &[],
             &|a, b, ratio| format!("async tasks over a mapping take {a}, one thread for each file {b}: {ratio}."),
             None,
         );
@@ -112,7 +121,7 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     let Some(read) = groups.iter().filter(asynchronous).find(|group| group.family() == Family::Buffered) else {
         return;
     };
-    let Some(comparison) = compare(map, read, metric) else { return };
+    let Some(comparison) = or_refused(compare(map, read, metric), all) else { return };
     let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
     let most = |group: &Group<'_>| group.spread(latest).map_or("–".into(), |spread| shown(spread, Unit::Seconds));
     let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
@@ -141,17 +150,19 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
 /// Compares tasks that read through the engine with tasks over a map, on the same executor.
 fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().find(|group| group.spec.method == id);
-    let (Some(pool), Some(map)) = (find("async-pool"), find("async-mmap")) else { return };
-    let Some(comparison) = compare(pool, map, Metric::Seconds) else { return };
+    // Data that is warm in the pool is in the process; a map is as warm once its pages were touched.
+    let mapped = if cache == CacheState::Warm { "async-mmap-touched" } else { "async-mmap" };
+    let (Some(pool), Some(map)) = (find("async-pool"), find(mapped)) else { return };
+    let Some(comparison) = or_refused(compare(pool, map, Metric::Seconds), all) else { return };
     let late = Metric::Latency("ticker", 990);
-    let timer = compare(pool, map, late).map_or(String::new(), |timer| {
+    let timer = compare(pool, map, late).map_or(String::new(), |timer: Comparison<'_>| {
         let (a, b) = (shown(timer.a, Unit::Seconds), shown(timer.b, Unit::Seconds));
         format!("; a 1 ms timer on the executor fires {a} late at p99 beside it, {b} beside the map")
     });
     all.push(Finding {
         rule: "async-pool-against-map",
         rule_text: "time of the tasks that await the engine over that of tasks that touch a mapping, on one single-threaded executor, same \
-            touches; warm means in the pool, or in the page cache",
+            touches; warm means in the pool, and in a map whose pages were touched before",
         text: format!(
             "{}{cache}: {}tasks that await the engine's pool take {}, tasks over a mapping {}: {}{timer}.",
             on(target),

@@ -1,9 +1,10 @@
 //! Published claims about mmap that the records of `async` decide.
 
 use super::ID;
-use crate::judge::claim::{Claim, at_least};
+use crate::judge::bound::Bound;
+use crate::judge::claim::{Claim, Ratio, Test};
 use crate::record::CacheState;
-use crate::summary::{Group, Metric, is_plain};
+use crate::summary::{Group, Metric, Property, is_plain};
 
 /// The published claims about mmap that the records of `async` decide.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
@@ -12,14 +13,15 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     source: "Huon Wilson, Async hazard, 2024; Valialkin on Go's runtime",
     experiment: ID,
     rule: "time of the async tasks over a cold map, over that of one plain thread over the same map, at least 0.8 (random touches)",
-    test: at_least(
-        &["random-touch"],
-        Metric::Seconds,
-        |group| cold(group, "async-mmap"),
-        |group| cold(group, "single-mmap"),
-        0.8,
-        "`nofault lab async` measures it",
-    ),
+    test: Test::Ratio(Ratio {
+        variants: &["random-touch"],
+        metric: Metric::Seconds,
+        of: |group| cold(group, "async-mmap"),
+        over: |group| cold(group, "single-mmap"),
+        about: &[Property::InFlight],
+        bound: Bound::at_least(0.8),
+        missing: "`nofault lab async` measures it",
+    }),
 }];
 
 fn cold(group: &Group<'_>, method: &str) -> bool {

@@ -22,7 +22,7 @@ pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields:
             let notes = Rc::clone(&notes);
             async move {
                 match (means, &job.order) {
-                    (Means::Map, _) => touch_map(job, &notes, yields).await,
+                    (Means::Map | Means::TouchedMap, _) => touch_map(job, &notes, yields).await,
                     (Means::Read, Order::Touches(_)) => read_touches(job, &notes).await,
                     (Means::Read, Order::Sequential { .. }) => read_stream(job, &notes).await,
                 }

@@ -6,7 +6,8 @@ pub(super) const QUESTION: &str = "Does `await` help when the file is mapped?";
 /// How `async` measures, as the report explains it.
 pub(super) const METHOD: &str = "Eight files (or as many as set), a fixed amount of work: tasks on one single-threaded executor, a thread a file, or one \
      thread after another; over a map, with read calls (the executor hands them to its thread pool), or with direct reads \
-     on a ring that the executor polls. A trial is one run; a dot each. `random-touch` makes seeded 4 KiB touches, the same in every file; \
+     on a ring that the executor polls. A warm map is mapped anew, as in the source, and also touched before the clock starts, which is as \
+     warm as the pool that it stands beside. A trial is one run; a dot each. `random-touch` makes seeded 4 KiB touches, the same in every file; \
      `sequential`, the source's, sums every 512th byte. The lateness of a 1 ms kernel timer on the executor's thread is \
      recorded; a tick that the executor never ran counts with its full lateness. Sums are checked.";
 

@@ -28,6 +28,8 @@ const PREFETCH_AHEAD: usize = 8;
 pub(super) enum Means {
     /// A shared map of the file.
     Map,
+    /// A shared map of the file, each page of which was touched before the clock starts.
+    TouchedMap,
     /// Read calls.
     Read,
 }
@@ -237,6 +239,12 @@ impl Source {
         };
         if let Some(advice) = advice {
             map.advise(advice, range.start as usize..range.end as usize)?;
+        }
+        if let (Means::TouchedMap, Order::Touches(touched)) = (means, order) {
+            for block in touched.iter() {
+                let at = content::block_offset(content.first_block + block) as usize;
+                map.guarded(at..at + BLOCK_BYTES, |bytes| std::hint::black_box(bytes[0]))?;
+            }
         }
         Ok(Self::Map(map))
     }

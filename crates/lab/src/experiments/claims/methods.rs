@@ -4,8 +4,8 @@ use crate::methods::{Family, Method};
 
 /// The methods that only `claims` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
-    Method::new("mmap-in-place", "mmap, in place", Family::Mapped),
-    Method::new("mmap-copy", "mmap, copied out", Family::Mapped),
+    Method::new("mmap-in-place", "mmap, in place", Family::Mapped).ready(),
+    Method::new("mmap-copy", "mmap, copied out", Family::Mapped).ready(),
     Method::new("mmap-call", "mmap, touch, munmap", Family::Mapped),
     Method::new("mmap-call-one-page", "mmap, touch one page, munmap", Family::Mapped),
     Method::new("one-map", "one map of the file", Family::Mapped),

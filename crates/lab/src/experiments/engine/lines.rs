@@ -6,7 +6,7 @@ use super::trials::{INTERVAL, data_title};
 use super::works::{self, Bound, ENGINE, POLLER, Quantity, Row, TICKER};
 use crate::entries::KEY_BYTES;
 use crate::format::digits;
-use crate::judge::bound;
+use crate::judge::{self, bound};
 use crate::show::columns::measured;
 use crate::summary::{Group, Metric, Spread, Summary, is_plain};
 
@@ -125,7 +125,7 @@ impl<'g, 'a> Line<'g, 'a> {
 
     /// Returns the ratio of the engine's figure to the other figure.
     pub(super) fn ratio(&self, other: &Other<'g, 'a>) -> Option<Spread> {
-        self.spread()?.over(&other.group.spread(self.quantity.metric)?)
+        judge::ratio(self.own, other.group, self.quantity.metric, &[]).ok()
     }
 
     /// Formats a figure in the unit of the line; a dash for `None`.

@@ -4,7 +4,7 @@
 use super::ID;
 use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, SCAN};
 use crate::format::Unit;
-use crate::judge::{Finding, KeyFigure, best, compare, shown};
+use crate::judge::{Comparison, Finding, KeyFigure, best, best_pair, compare, or_refused, shown};
 use crate::summary::{Group, Metric, Summary};
 
 /// Pairs of methods of one store that are compared: the changed method, the plain one, and a name for the change.
@@ -35,11 +35,11 @@ fn place(target: &str) -> &'static str {
 }
 
 fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
-    // The best group of each method, because read-ahead may have been varied.
-    let of = |id: &str| best(groups.iter().copied().filter(|group| group.spec.method == id), Metric::OpsPerS);
+    // All groups of each method, because read-ahead may have been varied.
+    let of = |id: &str| groups.iter().copied().filter(|group| group.spec.method == id).collect::<Vec<_>>();
     for (with, without, what) in PAIRS {
-        let (Some(a), Some(b)) = (of(with), of(without)) else { continue };
-        let Some(comparison) = compare(a, b, Metric::OpsPerS) else { continue };
+        let Some((a, b)) = best_pair(&of(with), &of(without), Metric::OpsPerS, &[]) else { continue };
+        let Some(comparison) = or_refused(compare(a, b, Metric::OpsPerS), all) else { continue };
         let key = with == "sqlite-mmap" && work == "ycsb-c" && target == LARGER;
         let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
         all.push(Finding {
@@ -75,8 +75,8 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
     let Some(own) = groups.iter().copied().find(|group| group.spec.method == ENGINE) else { return };
     let others = groups.iter().copied().filter(|group| group.spec.method != ENGINE);
     let Some(other) = best(others, Metric::OpsPerS) else { return };
-    let Some(comparison) = compare(own, other, Metric::OpsPerS) else { return };
-    let cpu = compare(own, other, Metric::CpuPerOp).map_or(String::new(), |cpu| {
+    let Some(comparison) = or_refused(compare(own, other, Metric::OpsPerS), all) else { return };
+    let cpu = compare(own, other, Metric::CpuPerOp).map_or(String::new(), |cpu: Comparison<'_>| {
         format!(", at {} of CPU against {}", shown(cpu.a, Unit::Seconds), shown(cpu.b, Unit::Seconds))
     });
     let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));

@@ -28,8 +28,8 @@ fn sqlite(records: &Records<'_>) -> Decision {
             a.method == "sqlite" && alike && a.target.label == b.target.label
         };
         let Some(calls) = groups.iter().find(same).copied() else { continue };
-        let Some(ratio) = map.spread(metric).and_then(|a| a.over(&calls.spread(metric)?)) else { continue };
         let (fit, class) = (target_title(&map.spec.target.label), extra(map, "durability").unwrap_or("one class"));
+        let Some(ratio) = places.ratio(&fit, (map, calls), metric, &[]) else { continue };
         let ahead = extra(map, "read_ahead_kb").map_or(String::new(), |kib| format!(", read-ahead {kib} KiB"));
         let text = format!("{fit}, commits {class}{ahead}: {}", times(&ratio));
         places.add(Bound::at_least(1.1).decide(&ratio), text, &[map, calls]);

@@ -2,7 +2,7 @@
 
 use super::ID;
 use super::LARGER;
-use crate::judge::best;
+use crate::judge::best_pair;
 use crate::judge::claim::Records;
 use crate::judge::reason::{CHOICE, Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::summary::Metric;
@@ -14,15 +14,14 @@ pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, datab
 /// Finds reasons for the verdict in databases that run with a map and without: rates of reads on data larger than memory.
 fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let groups = records.summary.at(ID, "ycsb-c", LARGER);
-    // The best group of each method, because read-ahead may have been varied.
-    let of = |id: &str, wanted: Option<u32>| {
+    // All groups of each method, because read-ahead may have been varied.
+    let of = |id: &str| {
         let own = groups.iter().copied().filter(|group| group.spec.method == id).collect();
-        best(nearest(own, wanted, threads), Metric::OpsPerS)
+        nearest(own, workload.threads, threads)
     };
     let pairs = [("sqlite-mmap", "sqlite"), ("rocksdb-mmap", "rocksdb")].into_iter();
     let found = pairs.filter_map(|(map, calls)| {
-        let map = of(map, workload.threads)?;
-        let calls = of(calls, workload.threads.map(|_| threads(map)))?;
+        let (map, calls) = best_pair(&of(map), &of(calls), Metric::OpsPerS, &[])?;
         let found = reason(CHOICE, map, calls, Metric::OpsPerS, "YCSB C")?;
         Some(found.at_thread_counts(workload.threads, [threads(map), threads(calls)], "YCSB C", map))
     });

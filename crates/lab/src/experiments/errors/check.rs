@@ -120,7 +120,8 @@ fn access(
 fn load(path: &Path, layout: &Layout, first: u64, count: u64) -> Result<(IoBuf, Vec<u64>, f64)> {
     let failed = |error: &std::io::Error| LabError::system(format!("read {}", path.display()), error);
     let file = File::open(path).map_err(|error| failed(&error))?;
-    let mut frames = IoBuf::zeroed(count as usize * PAGE_BYTES, PageKind::Huge)?;
+    // In small pages, as the pages of the map are.
+    let mut frames = IoBuf::zeroed(count as usize * PAGE_BYTES, PageKind::Small)?;
     file.read_exact_at(&mut frames, first).map_err(|error| failed(&error))?;
     let started = Instant::now();
     let sums: Vec<u64> = frames.chunks_exact(PAGE_BYTES).map(checksum).collect();

@@ -4,7 +4,7 @@ use super::ID;
 use super::methods::METHODS;
 use super::{BIT_FLIP, CHECKSUM_COST, FAULTS, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
 use crate::format::digits;
-use crate::judge::{Finding, KeyFigure, Kind, compare_by, keys, on};
+use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, or_refused};
 use crate::methods;
 use crate::record::Outcome;
 use crate::summary::{Group, Metric, Summary, parameters};
@@ -123,7 +123,7 @@ fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             groups.iter().copied().find(|group| group.spec.method == method && group.spec.params == access.spec.params)
         };
         let (Some(load), plain) = (same("check-every-load"), same("no-check")) else { continue };
-        let Some(comparison) = compare_by(access, metric, load, metric) else { continue };
+        let Some(comparison) = or_refused(compare(access, load, metric), all) else { continue };
         let plain = plain.and_then(|group| group.spread(metric));
         let plain = plain
             .map_or(String::new(), |spread| format!(" (a mapping without any check: {} ns)", digits(spread.median)));

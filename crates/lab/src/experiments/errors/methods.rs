@@ -10,7 +10,7 @@ pub(super) static METHODS: &[Method] = &[
     Method::new("shadow-checked", "shadow paging, checked", Family::Mapped).shadow(),
     Method::new("mmap-readonly", "mmap, read-only", Family::Mapped),
     Method::new("engine-dirty", "engine, changed page", Family::Ring),
-    Method::new("no-check", "mmap, no check", Family::Mapped),
-    Method::new("check-every-access", "mmap, checked at every access", Family::Mapped),
-    Method::new("check-every-load", "own memory, checked at load", Family::Direct),
+    Method::new("no-check", "mmap, no check", Family::Mapped).ready(),
+    Method::new("check-every-access", "mmap, checked at every access", Family::Mapped).ready(),
+    Method::new("check-every-load", "own memory, checked at load", Family::Direct).ready(),
 ];

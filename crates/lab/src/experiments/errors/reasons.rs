@@ -1,8 +1,8 @@
 //! Reasons for and against a map that the records of `errors` give.
 
-use super::FAULTS;
 use super::ID;
 use super::hypotheses::signals_met;
+use super::{FAULTS, STRAY_WRITE};
 use crate::judge::claim::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, proof};
 use crate::summary::{Family, Group};
@@ -12,7 +12,11 @@ use crate::summary::{Family, Group};
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Errors, errors)];
 
 /// Finds reasons for the verdict in the errors and wrong answers that faults caused.
-fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
+fn errors(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
+    // A database that is only read has only read-only maps, and none of its pages is ever written back: what a stray
+    // write does to a writable map says nothing about it.
+    let only_read = workload.read_only == Some(true);
+    let bears = |variant: &str| FAULTS.contains(&variant) && !(only_read && variant == STRAY_WRITE);
     let is_map = |group: &Group<'_>| group.family() == Family::Mapped;
     let mut reasons = Vec::new();
     for (name, words) in [
@@ -20,8 +24,11 @@ fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
         ("signals", "SIGBUS, which ends a process that does not catch it"),
         ("reached_disk", "stray writes that reached the disk"),
     ] {
+        if only_read && name == "reached_disk" {
+            continue;
+        }
         let met = |map: bool| {
-            let fault = |group: &&Group<'_>| FAULTS.contains(&group.spec.variant.as_str());
+            let fault = |group: &&Group<'_>| bears(&group.spec.variant);
             let these = records.of(ID).filter(fault).filter(move |group| is_map(group) == map);
             // A trial records only the events that happened, so a missing figure counts as zero.
             let count = |group| match name {

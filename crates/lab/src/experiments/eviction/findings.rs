@@ -3,8 +3,8 @@
 use super::ID;
 use super::{FAULTS, ReclaimWork, SHOOTDOWNS, reclaim_of};
 use crate::format::{Unit, digits};
-use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
-use crate::summary::{Group, Metric, Spread, Summary};
+use crate::judge::{Finding, KeyFigure, Kind, compare, compare_about, keys, on, or_refused, shown};
+use crate::summary::{Group, Metric, Property, Spread, Summary};
 
 /// A map counts as bound by the device from this share of the direct reads' rate on.
 const DEVICE_BOUND: f64 = 0.9;
@@ -64,7 +64,8 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
         if threads < 2 {
             continue;
         }
-        let Some(comparison) = compare(many, one, Metric::CpuPerOp) else { continue };
+        let compared = compare_about(many, one, Metric::CpuPerOp, &[Property::InFlight]);
+        let Some(comparison) = or_refused(compared, all) else { continue };
         all.push(Finding {
             rule: "page-table-contention",
             rule_text: "CPU time of one fault with a thread on each CPU over that with one thread: a ratio above one is contention: for the page \
@@ -91,7 +92,8 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
         if threads < 2 {
             continue;
         }
-        let Some(comparison) = compare(told, alone, Metric::TimePerOp) else { continue };
+        let compared = compare_about(told, alone, Metric::TimePerOp, &[Property::InFlight]);
+        let Some(comparison) = or_refused(compared, all) else { continue };
         all.push(Finding {
             rule: "price-of-a-shootdown",
             rule_text: "time to fault a cached page in and take it out of the map again, with other threads of the process running on the other CPUs \
@@ -122,7 +124,7 @@ fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>)
     if !evicts(pinned) || !evicts(free) {
         return;
     }
-    let Some(comparison) = compare(free, pinned, Metric::CpuPerOp) else { return };
+    let Some(comparison) = or_refused(compare(free, pinned, Metric::CpuPerOp), all) else { return };
     let interrupts = |group: &Group<'_>| {
         group.spread(Metric::ShootdownsPerS).map_or("–".into(), |rate| shown(rate, Unit::PerSecond))
     };
@@ -161,7 +163,7 @@ fn binding(
     if !evicts(map) {
         return;
     }
-    let Some(rates) = compare(map, direct, Metric::OpsPerS) else { return };
+    let Some(rates) = or_refused(compare(map, direct, Metric::OpsPerS), all) else { return };
     let cpu = |group: &Group<'_>| group.spread(Metric::CpuPerOp).map(|spread| spread.median);
     let (Some(whole), Some(floor)) = (cpu(map), cpu(direct)) else { return };
     let per_page = map.spread(Metric::ShootdownsPerS).map_or(0.0, |rate| rate.median / rates.a.median.max(1e-9));
@@ -224,7 +226,7 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let Some(map) = find("mmap-normal").filter(|map| evicts(map)) else { return };
     for (other, what) in [("pread-buffered", "read calls through the page cache"), ("pread-direct", "direct reads")] {
         let Some(other) = find(other) else { continue };
-        let Some(comparison) = compare(map, other, Metric::CpuPerGb) else { continue };
+        let Some(comparison) = or_refused(compare(map, other, Metric::CpuPerGb), all) else { continue };
         let rate = |group: &Group<'_>| {
             group.spread(Metric::BytesPerS).map_or("–".into(), |s| shown(s, Unit::BytesPerSecond))
         };
@@ -260,7 +262,10 @@ fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
             let (Some(a), Some(b)) = (with(&kswapd, method, threads), with(&cgroup, method, threads)) else {
                 continue;
             };
-            let Some(comparison) = compare(a, b, metric).filter(|_| evicts(a) && evicts(b)) else { continue };
+            if !evicts(a) || !evicts(b) {
+                continue;
+            }
+            let Some(comparison) = or_refused(compare(a, b, metric), all) else { continue };
             all.push(Finding {
                 rule: "kswapd-against-cgroup",
                 rule_text: "rate of the same mapped work where kswapd, one thread, evicts, over that where the faulting threads evict for themselves \

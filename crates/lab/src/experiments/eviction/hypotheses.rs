@@ -8,6 +8,7 @@ use crate::judge::bound::Bound;
 use crate::judge::claim::{
     Claim, Decision, Outcome, Places, Records, Test, against, both, extra, mapped, of_variant, times,
 };
+use crate::judge::ratio;
 use crate::record::MemoryMethod;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
@@ -79,10 +80,7 @@ fn kswapd(records: &Records<'_>) -> Decision {
         (&a.method, &a.params, &a.target.label) == (&b.method, &b.params, &b.target.label)
     };
     let control = of_variant(records, ID, "scan-cgroup").into_iter().find(same).filter(|_| !scans.is_empty());
-    let freed = control.and_then(|control| {
-        let metric = Metric::BytesPerS;
-        Some((control.spread(metric)?.over(&group.spread(metric)?)?, control))
-    });
+    let freed = control.and_then(|control| Some((ratio(control, group, Metric::BytesPerS, &[]).ok()?, control)));
     match freed {
         Some((ratio, control)) => Decision::new(
             both(busy, Bound::at_least(FREED).decide(&ratio)),
@@ -116,7 +114,7 @@ fn shootdowns(records: &Records<'_>) -> Decision {
                 (&a.method, a.params.threads) == (&b.method, b.params.threads) && extra(free, "pin").is_none()
             };
             let Some(free) = maps.iter().copied().find(same) else { continue };
-            let Some(ratio) = pinned.spread(cpu).and_then(|cost| cost.over(&free.spread(cpu)?)) else { continue };
+            let Some(ratio) = places.ratio(&target_title(target), (pinned, free), cpu, &[]) else { continue };
             let text = format!("{}, by {by}: {}", target_title(target), against(pinned, free, cpu, &ratio));
             places.add(Bound::at_most(SHOT).decide(&ratio), text, &[pinned, free]);
         }

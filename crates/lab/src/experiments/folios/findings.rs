@@ -2,7 +2,7 @@
 
 use super::{ID, folio_bytes, methods, sizes};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::{Finding, KeyFigure, compare, shown};
+use crate::judge::{Finding, KeyFigure, compare, or_refused, shown};
 use crate::summary::{Group, Metric, Summary};
 
 /// The metric that counts page faults for each touched page.
@@ -27,7 +27,7 @@ fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &m
     let own: Vec<&Group<'_>> = groups.iter().copied().filter(|group| !group.good.is_empty()).collect();
     let [smallest, .., largest] = sizes(&own)[..] else { return };
     let (Some(small), Some(large)) = (at(&own, method, smallest), at(&own, method, largest)) else { return };
-    let Some(comparison) = compare(large, small, Metric::TimePerOp) else { return };
+    let Some(comparison) = or_refused(compare(large, small, Metric::TimePerOp), all) else { return };
     let faults =
         |group: &Group<'_>| group.spread(FAULTS).map_or("–".into(), |spread| digits(1.0 / spread.median.max(1e-9)));
     let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));

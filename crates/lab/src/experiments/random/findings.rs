@@ -4,7 +4,7 @@
 use super::ID;
 use crate::format::{Unit, digits};
 use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
-use crate::judge::{Finding, Kind, best, compare, keys, on, pool, shown};
+use crate::judge::{Finding, Kind, best, compare, keys, on, or_refused, pool, shown};
 use crate::record::Outcome;
 use crate::summary::{Group, Metric, Summary};
 
@@ -28,7 +28,7 @@ fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     for wrong in ["mmap-normal", "mmap-sequential"] {
         let same = |group: &&&Group<'_>| group.spec.method == wrong && group.spec.params == right.spec.params;
         let Some(wrong) = groups.iter().find(same) else { continue };
-        let Some(comparison) = compare(right, wrong, Metric::OpsPerS) else { continue };
+        let Some(comparison) = or_refused(compare(right, wrong, Metric::OpsPerS), all) else { continue };
         let read = wrong.spread(Metric::Amplification).map_or(String::new(), |amplification| {
             format!(
                 "; with {} the device read {} bytes for each byte asked",

@@ -8,8 +8,8 @@ pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, o
      than the memory they may use, from a cold start on; rates are those after memory was full, latencies those of the whole \
      trial. A trial of a map or of buffered reads goes on, for at most as long again, until memory was full for half of its time. The map loads one word of each page, as the paper's \
      benchmark loads one byte; read calls and the ring fetch the whole block. A word of each page is checked against the expected \
-     content, while timed; fio checks nothing. The ring keeps its depth filled from one thread, with registered buffers in huge \
-     pages.";
+     content, while timed; fio checks nothing. The ring keeps its depth filled from one thread, with registered buffers. \
+     Buffers, and the frames of the engine's pool, lie in small pages as those of a map.";
 
 /// Conditions under which the answer of `random` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[

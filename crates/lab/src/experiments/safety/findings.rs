@@ -3,7 +3,7 @@
 use super::ID;
 use super::{COMMITS, STEAL};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on};
+use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, or_refused};
 use crate::summary::{Group, Metric, Summary};
 
 /// The costs of making a mapped file safe: name, metric and unit (`None` for bytes).
@@ -106,7 +106,7 @@ fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Findin
     let Some(engine) = groups.iter().copied().find(|group| group.spec.method == "engine") else { return };
     let mapped = groups.iter().copied().filter(|group| group.spec.method != "engine");
     let Some(map) = best(mapped, Metric::OpsPerS) else { return };
-    let Some(comparison) = compare(engine, map, Metric::OpsPerS) else { return };
+    let Some(comparison) = or_refused(compare(engine, map, Metric::OpsPerS), all) else { return };
     let written = |group: &Group<'_>| shown(group, Metric::Figure("bytes_written_per_commit"), None);
     all.push(Finding {
         rule: "price-of-safety",

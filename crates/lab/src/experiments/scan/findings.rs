@@ -4,9 +4,11 @@
 use super::ID;
 use crate::format::Unit;
 use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
-use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, pool, shown};
+use crate::judge::{
+    Finding, KeyFigure, Kind, best, best_pair, compare, compare_about, keys, on, or_refused, pool, shown,
+};
 use crate::record::TargetKind;
-use crate::summary::{Family, Group, Metric, Summary, target_title};
+use crate::summary::{Family, Group, Metric, Property, Summary, target_title};
 
 /// Adds the findings that the records of `scan` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
@@ -23,36 +25,36 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     pool::rates(summary, ID, Metric::BytesPerS, all);
 }
 
-/// Reports the device's best rate with any direct method, and the share of it that each other way of scanning reaches.
+/// Reports the best rate that the device gave any direct method, and beside it the best rate of each other way of
+/// scanning. Each is at its own best, so no ratio is formed.
 fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let metric = Metric::BytesPerS;
     let Some(top) = best(of_family(groups, |family| family.is_explicit() || family == Family::Baseline), metric) else {
         return;
     };
-    let mut shares: Vec<(String, f64, &Group<'_>)> = Vec::new();
+    let mut bests: Vec<(f64, &Group<'_>)> = Vec::new();
     for group in of_family(groups, |family| matches!(family, Family::Mapped | Family::Buffered)) {
-        let Some(comparison) = compare(group, top, metric) else { continue };
-        let title = group.title();
-        match shares.iter_mut().find(|(other, ..)| *other == title) {
-            Some(known) if known.1 >= comparison.ratio.median => {}
-            Some(known) => *known = (title, comparison.ratio.median, group),
-            None => shares.push((title, comparison.ratio.median, group)),
+        let Some(rate) = group.spread(metric) else { continue };
+        match bests.iter_mut().find(|(_, other)| other.spec.method == group.spec.method) {
+            Some((known, _)) if *known >= rate.median => {}
+            Some(known) => *known = (rate.median, group),
+            None => bests.push((rate.median, group)),
         }
     }
-    let (Some(rate), false) = (top.spread(metric), shares.is_empty()) else { return };
-    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let (Some(rate), false) = (top.spread(metric), bests.is_empty()) else { return };
+    bests.sort_by(|a, b| b.0.total_cmp(&a.0));
     let listed: Vec<String> =
-        shares.iter().map(|(title, share, _)| format!("{title} {}", Unit::Percent.show(share * 100.0))).collect();
+        bests.iter().map(|(rate, group)| format!("{} {}", group.label(), Unit::BytesPerSecond.show(*rate))).collect();
     let mut trials = keys(&[top]);
-    trials.extend(shares.iter().map(|(_, _, group)| group.key.clone()));
+    trials.extend(bests.iter().map(|(_, group)| group.key.clone()));
     all.push(Finding {
         rule: "scan-ceiling",
         rule_text: "the highest median of all direct methods, fio among them, is taken for the device's limit; median scan \
-            rates of the others, each with its best threads, as shares of it",
+            rates of the others, each at its own best, whatever its conditions: no ratio is formed",
         experiment: Some(ID),
         kind: Kind::Fact,
         text: format!(
-            "{}of the device's own ceiling ({}, by {}) a scan gets: {}.",
+            "{}the device gave {} at most (to {}); each other way of scanning had at its own best: {}.",
             on(target),
             shown(rate, Unit::BytesPerSecond),
             top.label(),
@@ -72,7 +74,8 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         params.extra.remove("buffers");
         let same = |group: &&&Group<'_>| group.spec.method == small.spec.method && group.spec.params == params;
         let Some(huge) = groups.iter().find(same) else { continue };
-        let Some(comparison) = compare(huge, small, Metric::BytesPerS) else { continue };
+        let compared = compare_about(huge, small, Metric::BytesPerS, &[Property::Pages]);
+        let Some(comparison) = or_refused(compared, all) else { continue };
         all.push(Finding {
             rule: "buffers",
             rule_text: "median scan rate with buffers in huge pages over that with buffers in 4 KiB pages, same method and depth",
@@ -98,8 +101,9 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         let Some(single) = TargetKind::of(striped).part() else { continue };
         let (many, one) = (summary.at(ID, variant, striped), summary.at(ID, variant, single));
         let gain = |wanted: fn(Family) -> bool| {
-            let (a, b) = (best(of_family(&many, wanted), metric)?, best(of_family(&one, wanted), metric)?);
-            Some((compare(a, b, metric)?, keys(&[a, b])))
+            let (many, one): (Vec<_>, Vec<_>) = (of_family(&many, wanted).collect(), of_family(&one, wanted).collect());
+            let (a, b) = best_pair(&many, &one, metric, &[])?;
+            Some((compare(a, b, metric).ok()?, keys(&[a, b])))
         };
         let (Some((direct, mut trials)), Some((map, more))) = (gain(Family::is_explicit), gain(mapped)) else {
             continue;
@@ -108,7 +112,7 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         let clear = direct.kind == Kind::Difference || map.kind == Kind::Difference;
         all.push(Finding {
             rule: "striping",
-            rule_text: "scan rate of the fastest method of each kind on the striped target over that on a single one",
+            rule_text: "scan rate of the fastest method of each kind on the striped target over that on a single one, under equal conditions",
             experiment: Some(ID),
             kind: if clear { Kind::Difference } else { Kind::Inconclusive },
             text: format!(

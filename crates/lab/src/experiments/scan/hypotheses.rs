@@ -1,11 +1,11 @@
 //! Published claims about mmap that the records of `scan` decide.
 
 use super::ID;
-use crate::judge::best;
 use crate::judge::bound::Bound;
 use crate::judge::claim::{
     Claim, Decision, Outcome, Places, Records, Test, at_most, explicit, is_explicit, is_mapped, mapped, times,
 };
+use crate::judge::{self, best_pair};
 use crate::record::TargetKind;
 use crate::summary::{Group, Metric};
 
@@ -16,7 +16,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "A sequential scan through mmap reaches less than half of what direct I/O reaches, from one device.",
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.2 and figure 3: 2.5 of 6.8 GB/s",
         experiment: ID,
-        rule: "bytes per second of the best map over those of the best O_DIRECT method are at most 0.5, on each target",
+        rule: "bytes per second of the best map over those of the best O_DIRECT method under equal conditions are at most 0.5, on each target",
         test: at_most(&[""], Metric::BytesPerS, is_mapped, is_explicit, 0.5, "`nofault lab scan` measures it"),
     },
     Claim {
@@ -24,7 +24,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "Scans through mmap gain nothing from more devices, where direct I/O does.",
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.2 and figure 4: 2.7 of 60 GB/s from ten SSDs",
         experiment: ID,
-        rule: "best map striped over best map on one: at most 1.2, where the same ratio of direct I/O is at least 1.5",
+        rule: "best map striped over best map on one, under equal conditions: at most 1.2, where the same ratio of direct I/O is at least 1.5",
         test: Test::Own(striping),
     },
 ];
@@ -37,10 +37,10 @@ fn striping(records: &Records<'_>) -> Decision {
     for (variant, striped) in summary.places(ID) {
         let Some(single) = TargetKind::of(striped).part() else { continue };
         let (many, one) = (summary.at(ID, variant, striped), summary.at(ID, variant, single));
-        let map = best(mapped(&many), metric).zip(best(mapped(&one), metric));
-        let direct = best(explicit(&many), metric).zip(best(explicit(&one), metric));
+        let map = best_pair(&mapped(&many), &mapped(&one), metric, &[]);
+        let direct = best_pair(&explicit(&many), &explicit(&one), metric, &[]);
         let (Some((maps, map)), Some((directs, call))) = (map, direct) else { continue };
-        let gain = |many: &Group<'_>, one: &Group<'_>| many.spread(metric)?.over(&one.spread(metric)?);
+        let gain = |many: &Group<'_>, one: &Group<'_>| judge::ratio(many, one, metric, &[]).ok();
         let used = [maps, map, directs, call];
         let (Some(map), Some(direct)) = (gain(maps, map), gain(directs, call)) else { continue };
         let text = format!("{striped}: mmap gains {}, direct I/O {}", times(&map), times(&direct));

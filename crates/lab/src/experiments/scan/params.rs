@@ -61,12 +61,12 @@ impl config::Params for Params {
             cell_s: 0.7,
             map_threads: vec![4],
             map_stripe_bytes: 128 * MIB,
-            depths: vec![8],
+            depths: vec![4],
             block_bytes: MIB,
             raid_stripe_bytes: MIB,
             ram_devices: 2,
         };
-        let standard = |quick| Self { cell_s: 1.5, map_threads: vec![1, 20], depths: vec![4, 32], ..quick };
+        let standard = |quick| Self { cell_s: 1.5, map_threads: vec![1, 4, 20], depths: vec![4, 20], ..quick };
         match preset {
             Preset::Quick => quick,
             Preset::Standard => standard(quick),

@@ -182,7 +182,7 @@ fn help(
 /// pages in order.
 fn ring_in_order(worker: &mut Worker<'_>, spec: &TrialSpec, layout: &Layout, disk: &dyn Disk) -> Result<()> {
     let depth = (spec.params.depth as usize).max(1);
-    let mut memory = IoBuf::zeroed(depth * PAGE_BYTES, PageKind::Huge)?;
+    let mut memory = IoBuf::zeroed(depth * PAGE_BYTES, PageKind::Small)?;
     memory.fill(0);
     let options = QueueOptions { depth_max: depth, single_thread: true, registered: vec![memory.region().clone()] };
     let mut queue = disk.queue(&options)?;

@@ -3,7 +3,7 @@
 use super::ID;
 use super::{AHEAD, FITS, LEAF_SCAN};
 use crate::format::{Unit, bytes};
-use crate::judge::{Finding, best, compare, on};
+use crate::judge::{Finding, best, compare, on, or_refused};
 use crate::summary::{Family, Group, Metric, Summary};
 
 /// The metric that judges methods, the 99.9th percentile of an access: the single longest access of a run is one event.
@@ -71,7 +71,7 @@ fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<F
         .copied()
         .filter(|group| group.family() == Family::Mapped && group.spec.method != "mmap" && !group.waits_apart());
     let Some(chosen) = best(others, TAIL) else { return };
-    let Some(comparison) = compare(chosen, plain, TAIL) else { return };
+    let Some(comparison) = or_refused(compare(chosen, plain, TAIL), all) else { return };
     all.push(Finding {
         rule: "work-around",
         rule_text: "99.9th percentile of how long the thread is held by one access, the work-around's own calls included: the mapped \
@@ -95,7 +95,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let of = |wanted: fn(Family) -> bool| groups.iter().copied().filter(move |group| wanted(group.family()));
     let Some(ring) = best(of(Family::is_explicit), TAIL) else { return };
     let Some(map) = best(of(|family| family == Family::Mapped), Metric::OpsPerS) else { return };
-    let Some(comparison) = compare(map, ring, Metric::OpsPerS) else { return };
+    let Some(comparison) = or_refused(compare(map, ring, Metric::OpsPerS), all) else { return };
     all.push(Finding {
         rule: "work-around-against-reads-in-flight",
         rule_text: "accesses a second of one thread: the fastest mapped work-around over reads in flight on a ring, the same order known as \
@@ -122,7 +122,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
 fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
     let (Some(with), Some(without)) = (of("engine-scan"), of("engine-scan-noprefetch")) else { return };
-    let Some(comparison) = compare(with, without, Metric::OpsPerS) else { return };
+    let Some(comparison) = or_refused(compare(with, without, Metric::OpsPerS), all) else { return };
     let show = |group: &Group<'_>| format!("{} (an entry: {})", rate(group), stall(group));
     all.push(Finding {
         rule: "leaf-scan-prefetch",

@@ -49,7 +49,8 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
             extra_memory = bytes;
         }
         "pool-frames" => {
-            let mut memory = IoBuf::zeroed(bytes, PageKind::Huge)?;
+            // In small pages, as the pages of the map are.
+            let mut memory = IoBuf::zeroed(bytes, PageKind::Small)?;
             // Read past the page cache, as a pool does: otherwise the data would take memory twice.
             let direct = crate::read_loops::sync::Files::open(&layout, crate::read_loops::sync::Means::Direct)?;
             for (index, piece) in memory.chunks_mut(BACKGROUND_BYTES).enumerate() {

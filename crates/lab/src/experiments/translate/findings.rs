@@ -3,8 +3,8 @@
 use super::ID;
 use super::{ACCESS, LOOKUP};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, shown};
-use crate::summary::{Group, Metric, Summary};
+use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, compare_about, or_refused, shown};
+use crate::summary::{Group, Metric, Property, Summary};
 
 /// Swizzling pays when a lookup through it takes less than this share of a lookup through the array; otherwise it is
 /// not worth its bookkeeping.
@@ -49,9 +49,11 @@ fn times(comparison: &Comparison) -> (String, String) {
 /// Tests the paper's claim that a pool matches a map in memory, at the largest size and on one thread.
 fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
-    for (pool, is_key) in [("array", true), ("hash", false)] {
-        let (Some(own), Some(map)) = (at(groups, pool, size, 1), at(groups, "mapped", size, 1)) else { continue };
-        let Some(comparison) = compare(own, map, Metric::TimePerOp) else { continue };
+    for (pool, map, is_key) in
+        [("array-small", "mapped", true), ("array", "mapped-huge", false), ("hash", "mapped-huge", false)]
+    {
+        let (Some(own), Some(map)) = (at(groups, pool, size, 1), at(groups, map, size, 1)) else { continue };
+        let Some(comparison) = or_refused(compare(own, map, Metric::TimePerOp), all) else { continue };
         let ratio = comparison.ratio.median;
         let says = match ratio {
             ratio if ratio > SIMILAR => "the map is faster",
@@ -61,15 +63,15 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
         let (a, b) = times(&comparison);
         all.push(Finding {
             rule: "pool-against-map-in-memory",
-            rule_text: "time of one operation on one thread at the largest working set, through the pool's table over through the mapped file in small \
-                pages; 'similar' when neither takes more than a quarter longer. The pool's frames lie in huge pages, which the map of a file has only \
-                where the file system gives them",
+            rule_text: "time of one operation on one thread at the largest working set, through the pool's table over through the mapped file, \
+                both in pages of the same size; 'similar' when neither takes more than a quarter longer",
             text: format!(
-                "{}{} in {} of memory takes {a} through {} and {b} through the map: {}; {says}.",
+                "{}{} in {} of memory takes {a} through {} and {b} through the {}: {}; {says}.",
                 comparison.caveat(),
                 what(variant),
                 bytes(size),
-                super::title(pool),
+                own.title(),
+                map.title(),
                 comparison.show(),
             ),
             key_figure: (is_key && variant == LOOKUP).then(|| KeyFigure {
@@ -87,7 +89,8 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
     let Some(size) = sizes(groups).pop() else { return };
     for (small, huge, whose) in [("mapped", "mapped-huge", "the map"), ("array-small", "array", "the pool")] {
         let (Some(small), Some(huge)) = (at(groups, small, size, 1), at(groups, huge, size, 1)) else { continue };
-        let Some(comparison) = compare(small, huge, Metric::TimePerOp) else { continue };
+        let compared = compare_about(small, huge, Metric::TimePerOp, &[Property::Pages]);
+        let Some(comparison) = or_refused(compared, all) else { continue };
         let (a, b) = times(&comparison);
         all.push(Finding {
             rule: "page-size-in-memory",
@@ -111,15 +114,15 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let mut counts = vec![1, most];
     counts.dedup();
     for threads in counts {
-        let pair = (at(groups, "hash-pinned", size, threads), at(groups, "mapped", size, threads));
+        let pair = (at(groups, "hash-pinned", size, threads), at(groups, "mapped-huge", size, threads));
         let (Some(pinned), Some(map)) = pair else { continue };
-        let Some(comparison) = compare(pinned, map, Metric::TimePerOp) else { continue };
+        let Some(comparison) = or_refused(compare(pinned, map, Metric::TimePerOp), all) else { continue };
         let (a, b) = times(&comparison);
         let on = if threads == 1 { "one thread".into() } else { format!("{threads} threads") };
         all.push(Finding {
             rule: "pins-and-locks",
             rule_text: "time of one operation through a hash table behind locks that pins and unpins each page (the textbook's pool) over that through \
-                the map, at the largest working set",
+                the map, both in huge pages, at the largest working set",
             text: format!(
                 "{}on {on}, {} in {} takes {a} when each page is looked up under a lock and pinned, {b} through the map: {}.",
                 comparison.caveat(),
@@ -137,7 +140,7 @@ fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let sizes = sizes(groups);
     let compared = |size: &u64| {
         let (swizzled, array) = (at(groups, "swizzled", *size, 1)?, at(groups, "array", *size, 1)?);
-        Some((*size, compare(swizzled, array, Metric::TimePerOp)?))
+        Some((*size, compare(swizzled, array, Metric::TimePerOp).ok()?))
     };
     let all_sizes: Vec<_> = sizes.iter().filter_map(compared).collect();
     let Some((size, comparison)) = all_sizes.last() else { return };

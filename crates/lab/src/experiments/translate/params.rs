@@ -16,8 +16,7 @@ pub(crate) struct Params {
     pub(crate) working_set_bytes: Vec<u64>,
     /// Thread counts; the plan leaves out counts above the number of CPUs.
     pub(crate) threads: Vec<u32>,
-    /// Whether the controls are measured too: frames in small pages, and a hash table with locks and pins as in the
-    /// textbook.
+    /// Whether the control is measured too: a hash table with locks and pins as in the textbook.
     pub(crate) controls: bool,
 }
 

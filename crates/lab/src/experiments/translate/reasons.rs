@@ -2,7 +2,7 @@
 
 use super::ID;
 use super::LOOKUP;
-use crate::judge::best;
+use crate::judge::best_pair;
 use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::summary::{Family, Group, Metric};
@@ -21,16 +21,14 @@ fn lookups(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         group.spec.params.extra.get("working_set").and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0)
     };
     let largest = lookups.iter().map(|group| set(group)).fold(0.0, f64::max);
-    let side = |map: bool, wanted: Option<u32>| {
+    let side = |map: bool| {
         let these = lookups
             .iter()
             .copied()
             .filter(|group| (set(group) - largest).abs() < 0.5 && (group.family() == Family::Mapped) == map);
-        best(nearest(these.collect(), wanted, threads), Metric::OpsPerS)
+        nearest(these.collect::<Vec<_>>(), wanted, threads)
     };
-    if let Some(map) = side(true, wanted)
-        && let Some(pool) = side(false, wanted.map(|_| threads(map)))
-    {
+    if let Some((map, pool)) = best_pair(&side(true), &side(false), Metric::OpsPerS, &[]) {
         let found = reason("in memory", map, pool, Metric::OpsPerS, "lookups");
         reasons
             .extend(found.map(|reason| reason.at_thread_counts(wanted, [threads(map), threads(pool)], "lookups", map)));

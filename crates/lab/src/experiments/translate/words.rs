@@ -4,9 +4,9 @@
 pub(super) const QUESTION: &str = "Can a buffer pool match a map when everything is in memory?";
 
 /// How `translate` measures, as the report explains it.
-pub(super) const METHOD: &str = "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id, a hash table (half full), pointers swizzled \
-     into the parent, a mapped file in memory with small and with huge pages; as controls the array over frames in small pages, \
-     and the hash table behind 64 locks with a pin on each page in use. All but the map check whether the page is resident. `access` \
+pub(super) const METHOD: &str = "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id over frames in small and in huge pages, a hash \
+     table (half full), pointers swizzled into the parent, a mapped file in memory with small and with huge pages; as a control \
+     the hash table behind 64 locks with a pin on each page in use. A pool stands beside the map with pages of the same size. All but the map check whether the page is resident. `access` \
      follows a random cycle through all pages, one cache line of each; `lookup` looks up random keys in a B+tree, the next one \
      known only when the last value is. Nothing is evicted, so no pool pays for its replacement strategy. Each tag that is read is checked.";
 
