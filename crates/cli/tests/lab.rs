@@ -37,7 +37,7 @@ fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
     let summary: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("standard output is JSON alone");
     assert!(summary.is_object(), "{summary}");
-    assert!(outcome.stderr.contains("[17/17]"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("[18/18]"), "{}", outcome.stderr);
     let result = lab.only_result();
     assert!(fs::read_to_string(result.join("report.html")).unwrap().contains("<svg"));
     assert_eq!(lab.names(), [result.file_name().unwrap().to_str().unwrap()], "no data, no lock");
@@ -105,11 +105,11 @@ fn a_plan_touches_nothing() {
     let lab = Lab::new();
     let outcome = lab.run(&["--plan"]);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
-    assert!(outcome.stdout.contains("17 trials") && outcome.stdout.contains("may be used"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("18 trials") && outcome.stdout.contains("may be used"), "{}", outcome.stdout);
     // A plan is output that was asked for, so it is printed even with --quiet, and as JSON with --json.
-    assert!(lab.run(&["--plan", "--quiet"]).stdout.contains("17 trials"));
+    assert!(lab.run(&["--plan", "--quiet"]).stdout.contains("18 trials"));
     let json: serde_json::Value = serde_json::from_str(&lab.run(&["--plan", "--json"]).stdout).unwrap();
-    assert_eq!(json["cells"].as_array().map(Vec::len), Some(17), "{json}");
+    assert_eq!(json["cells"].as_array().map(Vec::len), Some(18), "{json}");
     assert!(json["time_s"].as_f64().is_some_and(|time| time > 0.0) && json["left_out"].is_array(), "{json}");
     assert!(!lab.dir.exists());
     // The data that an earlier run was told to keep is not deleted either.

@@ -1,8 +1,13 @@
 //! Compares two results: which trials became better or worse, by more than their spread and a threshold.
 //!
-//! The rule: a change counts when the ranges of the repeats are apart, with fewer than four repeats by more than either
-//! is wide, *and* the medians differ by more than the threshold. Medians closer than the threshold are "same"; anything
-//! else is "inconclusive". A single run has no range, so it can be "same" or "inconclusive", never better or worse.
+//! The rule: a change counts when it is larger than the threshold *and* chance alone would not give it. A ratio closer to 1
+//! than the threshold is "same"; anything else is "inconclusive". A single run has no noise that is known, so it can be
+//! "same" or "inconclusive", never better or worse.
+//!
+//! Chance is judged for all trials together ([`crate::judge::statistics`]): their logarithms share a variance
+//! (Smyth's moderated t), because two repeats alone say little about the noise; changes from run to run that all trials
+//! show beyond that variance widen it; and the p-values are corrected by Benjamini and Hochberg's method. Two runs of one
+//! build so end without a difference in at least nineteen of twenty pairs.
 //!
 //! The result of a fault, or of commits when a process was killed, is an outcome and not a rate: one run decides, and
 //! any change counts.
@@ -14,8 +19,8 @@ use serde::Serialize;
 use crate::error::{LabError, LabErrorKind};
 use crate::experiments;
 use crate::format::Unit;
-use crate::judge;
 use crate::judge::bound::Bound;
+use crate::judge::{self, statistics};
 use crate::record::file::RecordFile;
 use crate::record::{RunInfo, SkipCause};
 use crate::summary::{Group, Metric, Spread, Summary};
@@ -30,8 +35,7 @@ pub enum Verdict {
     Worse,
     /// The medians differ by less than the threshold.
     Same,
-    /// The medians differ by more than the threshold, but by no more than chance allows with so few repeats
-    /// ([`Spread::differs_from`]).
+    /// The two differ by more than the threshold, but by no more than chance gives among so many trials.
     Inconclusive,
 }
 
@@ -68,6 +72,9 @@ pub struct Row {
     pub ratio: Spread,
     /// The verdict on the change.
     pub verdict: Verdict,
+    /// The values of both results, before and after; empty where one run decides.
+    #[serde(skip)]
+    values: [Vec<f64>; 2],
 }
 
 fn spread<S: serde::Serializer>(value: &Spread, serializer: S) -> Result<S::Ok, S::Error> {
@@ -144,6 +151,7 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::
         );
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
+    comparison.judge_by_chance();
     let known = |key: &String| before.groups.iter().any(|group| group.key == *key);
     comparison.only_after = after.groups.into_iter().map(|group| group.key).filter(|key| !known(key)).collect();
     Ok(comparison)
@@ -194,7 +202,8 @@ impl Comparison {
         let more_is_better = metric.more_is_better();
         let (ratio, verdict) = match (metric, judge::ratio(new, old, metric, &[])) {
             (Metric::Figure(_), _) => outcome(&before, &after, more_is_better),
-            (_, Ok(ratio)) => (ratio, verdict(&before, &after, ratio.median, more_is_better, self.threshold)),
+            // By its size alone: whether it is due to chance is judged for all trials together.
+            (_, Ok(ratio)) => (ratio, verdict(ratio.median, more_is_better, self.threshold)),
             (_, Err(_)) => {
                 self.warnings.push(format!("{}: zero in the first result, not compared", old.key));
                 return;
@@ -208,16 +217,39 @@ impl Comparison {
             after,
             ratio,
             verdict,
+            values: match metric {
+                Metric::Figure(_) => Default::default(),
+                _ => [old.values(metric), new.values(metric)],
+            },
         });
+    }
+
+    /// Makes each change inconclusive that chance alone may have given.
+    fn judge_by_chance(&mut self) {
+        let by_chance = |row: &&mut Row| !row.values[0].is_empty();
+        let mut rows: Vec<&mut Row> = self.rows.iter_mut().filter(by_chance).collect();
+        let samples: Vec<[&[f64]; 2]> = rows.iter().map(|row| [&row.values[0][..], &row.values[1][..]]).collect();
+        let found = statistics::differences(&samples);
+        if found.between_runs > BETWEEN_RUNS {
+            self.warnings.push(format!(
+                "the two results differ by {:.1} times what their own repeats scatter, in most trials and in either direction: this counts as noise",
+                found.between_runs
+            ));
+        }
+        for (row, differs) in rows.iter_mut().zip(found.differ) {
+            if !differs && row.verdict != Verdict::Same {
+                row.verdict = Verdict::Inconclusive;
+            }
+        }
     }
 }
 
-fn verdict(before: &Spread, after: &Spread, ratio: f64, more_is_better: bool, threshold: f64) -> Verdict {
+/// Factor between the differences of two results and the scatter of their own repeats from which on it is mentioned.
+const BETWEEN_RUNS: f64 = 1.5;
+
+fn verdict(ratio: f64, more_is_better: bool, threshold: f64) -> Verdict {
     if Bound::between(-threshold, threshold).contains(ratio - 1.0) {
         return Verdict::Same;
-    }
-    if !before.differs_from(after) {
-        return Verdict::Inconclusive;
     }
     if (ratio > 1.0) == more_is_better { Verdict::Better } else { Verdict::Worse }
 }
@@ -287,73 +319,4 @@ fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::{ExperimentId, Skip};
-
-    #[test]
-    fn a_method_that_fails_each_time_is_worse_and_one_that_was_not_planned_is_listed() {
-        let rates = [("mmap-random", 1e4), ("pread-direct", 2e4)];
-        let before = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
-        let mut after = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates[..1]);
-        let gone = compare(&before, &after, 0.05).unwrap();
-        assert!(!gone.has_regression() && gone.only_before.len() == 1, "{gone:?}");
-        let key = gone.only_before[0].clone();
-        let skip = Skip::new(crate::experiments::random::ID, "file", "pread-direct", "the device went away");
-        after.skips.push(skip.because(SkipCause::Failed(key.clone())));
-        let failed = compare(&before, &after, 0.05).unwrap();
-        assert!(failed.has_regression() && failed.spoilt == [key], "{failed:?}");
-        assert!(failed.warnings.iter().any(|warning| warning.contains("went away")), "{failed:?}");
-    }
-
-    /// Creates a record file with one trial and one figure.
-    fn one(experiment: ExperimentId, variant: &str, figure: &str, value: f64) -> RecordFile {
-        let mut file = crate::verdict::tests::file(experiment, variant, &[("shadow", 1e4)]);
-        if experiment == crate::experiments::errors::ID {
-            file.trials.truncate(1);
-        }
-        for trial in &mut file.trials {
-            trial.outcome.figures.insert(figure.into(), value);
-        }
-        file
-    }
-
-    #[test]
-    fn the_outcome_of_a_fault_is_decided_by_one_run() {
-        let detected =
-            |value| one(crate::experiments::errors::ID, crate::experiments::errors::BIT_FLIP, "detected", value);
-        for (before, after, verdict, exit) in [
-            (1.0, 0.0, Verdict::Worse, 1),
-            (0.0, 1.0, Verdict::Better, 0),
-            (1.0, 1.0, Verdict::Same, 0),
-            (0.0, 0.0, Verdict::Same, 0),
-        ] {
-            let compared = compare(&detected(before), &detected(after), 0.05).unwrap();
-            let found: Vec<Verdict> = compared.rows.iter().map(|row| row.verdict).collect();
-            assert_eq!((found, compared.exit_code()), (vec![verdict], exit), "{before} {after}: {compared:?}");
-            assert!(serde_json::to_string(&compared).is_ok());
-        }
-    }
-
-    #[test]
-    fn a_commit_that_is_lost_is_a_regression_whatever_the_rate() {
-        for figure in ["lost_commits", "torn_commits"] {
-            let commits = |value| one(crate::experiments::safety::ID, "commits", figure, value);
-            let worse = compare(&commits(0.0), &commits(1.0), 0.05).unwrap();
-            assert!(worse.exit_code() == 1 && worse.spoilt.len() == 1, "{worse:?}");
-            assert!(worse.warnings.iter().any(|warning| warning.contains("after a kill")), "{worse:?}");
-            for (before, after) in [(0.0, 0.0), (2.0, 2.0), (2.0, 0.0)] {
-                assert_eq!(compare(&commits(before), &commits(after), 0.05).unwrap().exit_code(), 0);
-            }
-        }
-    }
-
-    #[test]
-    fn results_without_a_trial_in_common_are_no_comparison() {
-        let random = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("mmap-random", 1e4)]);
-        let scan = crate::verdict::tests::file(crate::experiments::scan::ID, "", &[("mmap-normal", 1e4)]);
-        let refused = compare(&random, &scan, 0.05).unwrap_err();
-        assert_eq!(refused.kind(), LabErrorKind::Usage);
-        assert!(refused.to_string().contains("no trial in common"), "{refused}");
-    }
-}
+mod tests;

@@ -17,6 +17,7 @@ use crate::judge::Finding;
 use crate::judge::claim::{Claim, Contribution, Records};
 use crate::judge::reason::Evidence;
 use crate::literature::{self, Counterparts, LiteratureRow, LiteratureTable};
+use crate::machine::device_rate::DeviceRate;
 use crate::measure::Measurement;
 use crate::methods::{self, Family, Method};
 use crate::read_loops;
@@ -258,6 +259,8 @@ pub(crate) struct Available {
     pub(crate) folder: PathBuf,
     /// The ways to fill memory, so that the kernel must reclaim pages.
     pub(crate) reclaim: Vec<Reclaim>,
+    /// The rate of random reads of the device under the data file; `None` before it is measured, and where it cannot be.
+    pub(crate) device_rate: Option<DeviceRate>,
     /// Bytes of memory that are free for the trials now; `None` where the amount is not known.
     pub(crate) memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.

@@ -4,6 +4,7 @@
 mod threats;
 
 use crate::experiments;
+use crate::judge::statistics::{self, ALPHA};
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
 
@@ -13,8 +14,25 @@ pub use crate::judge::{Finding, KeyFigure, Kind};
 pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     experiments::ALL.iter().for_each(|experiment| (experiment.description().findings)(summary, &mut all));
+    correct_for_number(&mut all);
     threats::find(file, summary, &mut all);
     all
+}
+
+/// Makes each difference inconclusive that the number of comparisons alone may have given, by Benjamini and Hochberg's
+/// method: of the differences that are left, at most one of twenty is expected to be due to chance.
+fn correct_for_number(all: &mut [Finding]) {
+    let p_values: Vec<f64> = all.iter().filter_map(|finding| finding.p).collect();
+    let count = p_values.len();
+    let mut differ = statistics::benjamini_hochberg(&p_values, ALPHA).into_iter();
+    for finding in all.iter_mut().filter(|finding| finding.p.is_some()) {
+        if !differ.next().unwrap_or(false) && finding.kind == Kind::Difference {
+            finding.kind = Kind::Inconclusive;
+            finding.text.push_str(&format!(
+                " Inconclusive: among {count} comparisons chance alone may give such a difference."
+            ));
+        }
+    }
 }
 
 /// Selects at most `most` key figures, for the head of a summary: at most two from one experiment. Within an experiment,

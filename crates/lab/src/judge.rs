@@ -9,12 +9,16 @@
 
 pub(crate) mod bound;
 pub(crate) mod claim;
+pub(crate) mod curve;
+pub(crate) mod noise;
 pub(crate) mod paging;
 pub(crate) mod pool;
 pub(crate) mod reason;
+pub(crate) mod statistics;
 
 use serde::Serialize;
 
+use self::statistics::{ALPHA, LogRatio};
 use crate::format::{Unit, digits};
 use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Property, Spread};
@@ -46,6 +50,9 @@ pub struct Finding {
     pub kind: Kind,
     /// The finding as a sentence.
     pub text: String,
+    /// For a comparison: the probability of such a difference by chance; `None` where the repeats do not tell, and for
+    /// everything that is no comparison.
+    pub p: Option<f64>,
     /// Keys of the trials behind the finding.
     #[serde(rename = "cells")]
     pub trials: Vec<String>,
@@ -75,6 +82,8 @@ pub(crate) struct Comparison<'g> {
     pub(crate) b: Spread,
     /// The figure of `a` divided by the figure of `b`.
     pub(crate) ratio: Spread,
+    /// The probability of such a difference by chance; `None` where the repeats do not tell.
+    pub(crate) p: Option<f64>,
     pub(crate) kind: Kind,
     /// Number of repeats of each group that would separate the two if the noise stays the same; `None` above
     /// [`REPEATS_MAX`].
@@ -83,8 +92,8 @@ pub(crate) struct Comparison<'g> {
 
 /// Largest number of repeats that is ever recommended.
 const REPEATS_MAX: usize = 50;
-/// Fewest repeats on a side with which the rank test can tell overlapping samples apart.
-const RANKED_MIN: usize = 5;
+/// Fewest repeats that are ever recommended.
+const REPEATS_MIN: usize = 3;
 
 /// The reason why two groups are not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +120,7 @@ impl Refusal {
             rule_text: "figures are divided only where requests in flight, page size, batching and warmth are equal, but for the condition that \
                 a comparison is about",
             experiment: Some(experiment),
+            p: None,
             kind: Kind::Inconclusive,
             text: format!("No ratio is formed: {reason}."),
             trials: keys.into(),
@@ -153,25 +163,47 @@ fn check_equal(a: &Group<'_>, b: &Group<'_>, about: &[Property]) -> Result<(), R
     Err(Refusal::Unequal { experiment: a.spec.experiment, keys: [a.key.clone(), b.key.clone()], reason })
 }
 
-/// Divides the figure of one group by that of another: the ratio of the medians, with the smallest and the largest ratio
-/// that the repeats allow. `about` names the conditions whose effect the ratio is to show.
+/// Divides the figure of one group by that of another: the ratio of the geometric means of the repeats, with the ends of
+/// its interval ([`statistics`]). `about` names the conditions whose effect the ratio is to show.
 ///
 /// # Errors
 /// A refusal where a group has no figure, or the conditions differ in anything else.
 pub(crate) fn ratio(a: &Group<'_>, b: &Group<'_>, metric: Metric, about: &[Property]) -> Result<Spread, Refusal> {
-    let (Some(x), Some(y)) = (a.spread(metric), b.spread(metric)) else { return Err(Refusal::NoFigure) };
+    ratio_at(a, b, metric, about, ALPHA)
+}
+
+/// Divides the figures of two groups, as [`ratio`], with an interval that misses the true ratio with probability `alpha`.
+///
+/// # Errors
+/// As [`ratio`].
+pub(crate) fn ratio_at(
+    a: &Group<'_>,
+    b: &Group<'_>,
+    metric: Metric,
+    about: &[Property],
+    alpha: f64,
+) -> Result<Spread, Refusal> {
+    let (x, y) = (a.values(metric), b.values(metric));
+    if x.is_empty() || y.is_empty() {
+        return Err(Refusal::NoFigure);
+    }
     check_equal(a, b, about)?;
-    divide(&x, &y).ok_or(Refusal::NoFigure)
+    divide(&x, &y, alpha).map(|(ratio, _)| ratio).ok_or(Refusal::NoFigure)
 }
 
-/// Divides one ratio by another, such as the gain of one method from more threads by that of another method.
-pub(crate) fn ratio_of_ratios(a: &Spread, b: &Spread) -> Option<Spread> {
-    divide(a, b)
+/// The ratio of two samples with the ends of its interval, and the probability of such a difference by chance. `None`
+/// where the divisor is zero or negative.
+fn divide(x: &[f64], y: &[f64], alpha: f64) -> Option<(Spread, Option<f64>)> {
+    if let Some(log) = LogRatio::of(x, y) {
+        let (min, max) = log.interval(alpha).unwrap_or((log.ratio(), log.ratio()));
+        return Some((Spread { median: log.ratio(), min, max, count: x.len().min(y.len()) }, log.p()));
+    }
+    // Zeroes have no logarithm: the ratio of the medians, with the smallest and the largest that the repeats allow.
+    let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
+    Some((range_ratio(&a, &b)?, None))
 }
 
-/// The ratio of the medians, with the smallest and largest ratio that the values allow. `None` where the divisor is zero
-/// or negative.
-fn divide(a: &Spread, b: &Spread) -> Option<Spread> {
+fn range_ratio(a: &Spread, b: &Spread) -> Option<Spread> {
     if b.min <= 0.0 || b.median <= 0.0 {
         return None;
     }
@@ -179,9 +211,14 @@ fn divide(a: &Spread, b: &Spread) -> Option<Spread> {
     Some(Spread { median: a.median / b.median, min: a.min / b.max, max: a.max / b.min, count })
 }
 
-/// Compares two groups of equal conditions. A difference is conclusive where the ranges are apart
-/// ([`Spread::differs_from`]), or where a rank test (Mann-Whitney, five percent, at least [`RANKED_MIN`] repeats each)
-/// finds it: ranges only grow with repeats, ranks do not.
+/// Divides one ratio by another, such as the gain of one method from more threads by that of another method. The interval
+/// has the smallest and the largest quotient that both intervals allow.
+pub(crate) fn ratio_of_ratios(a: &Spread, b: &Spread) -> Option<Spread> {
+    range_ratio(a, b)
+}
+
+/// Compares two groups of equal conditions. A difference is conclusive where chance alone would give such a ratio in less
+/// than one comparison of twenty, by Welch's t on the logarithms of the repeats ([`statistics`]).
 ///
 /// # Errors
 /// As [`ratio`].
@@ -226,38 +263,12 @@ fn compare_values<'g>(
     let (experiment, keys) = (a.spec.experiment, [a.key.as_str(), b.key.as_str()]);
     let (x, y) = (a.values(a_metric), b.values(b_metric));
     let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
-    let ratio = divide(&a, &b)?;
-    let kind = if a.differs_from(&b) || ranks_differ(&x, &y) { Kind::Difference } else { Kind::Inconclusive };
-    Some(Comparison { experiment, keys, a, b, ratio, kind, repeats: repeats_needed(&x, &y) })
+    let (ratio, p) = divide(&x, &y, ALPHA)?;
+    let kind = if p.is_some_and(|p| p < ALPHA) { Kind::Difference } else { Kind::Inconclusive };
+    Some(Comparison { experiment, keys, a, b, ratio, p, kind, repeats: repeats_needed(&x, &y) })
 }
 
-/// Whether two samples differ by Mann-Whitney's rank test: two-sided at five percent, by its normal approximation.
-/// False with fewer than [`RANKED_MIN`] values on either side.
-fn ranks_differ(x: &[f64], y: &[f64]) -> bool {
-    let (n, m) = (x.len() as f64, y.len() as f64);
-    if x.len() < RANKED_MIN || y.len() < RANKED_MIN {
-        return false;
-    }
-    let wins = |a: &f64| {
-        y.iter()
-            .map(|b| {
-                if a > b {
-                    1.0
-                } else if a < b {
-                    0.0
-                } else {
-                    0.5
-                }
-            })
-            .sum::<f64>()
-    };
-    let u: f64 = x.iter().map(wins).sum();
-    let (mean, deviation) = (n * m / 2.0, (n * m * (n + m + 1.0) / 12.0).sqrt());
-    ((u - mean).abs() - 0.5) / deviation > 1.96
-}
-
-/// Number of repeats at which the rank test finds a difference of this size in four of five cases: about 16.5 / d²,
-/// with d the difference of the means in standard deviations.
+/// Number of repeats at which a difference of this size is found in four of five cases: about 16 / d², with d the difference of the means in standard deviations.
 fn repeats_needed(x: &[f64], y: &[f64]) -> Option<usize> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let squares = |values: &[f64]| values.iter().map(|value| (value - mean(values)).powi(2)).sum::<f64>();
@@ -265,8 +276,8 @@ fn repeats_needed(x: &[f64], y: &[f64]) -> Option<usize> {
         return None;
     }
     let variance = (squares(x) + squares(y)) / (x.len() + y.len() - 2) as f64;
-    let needed = (16.5 * variance / (mean(x) - mean(y)).powi(2)).ceil();
-    (needed <= REPEATS_MAX as f64).then(|| (needed as usize).max(RANKED_MIN).max(x.len().min(y.len()) + 1))
+    let needed = (16.0 * variance / (mean(x) - mean(y)).powi(2)).ceil();
+    (needed <= REPEATS_MAX as f64).then(|| (needed as usize).max(REPEATS_MIN).max(x.len().min(y.len()) + 1))
 }
 
 impl Comparison<'_> {
@@ -277,6 +288,7 @@ impl Comparison<'_> {
             rule: "",
             rule_text: "",
             experiment: Some(self.experiment),
+            p: self.p,
             kind: self.kind,
             text: String::new(),
             trials: self.keys.map(str::to_owned).to_vec(),
@@ -356,6 +368,15 @@ pub(crate) fn best_pair<'g, 'a>(
         }
     }
     chosen.map(|(_, pair)| pair)
+}
+
+/// The titles of the methods that stand for a side at the points of a curve, each once.
+pub(crate) fn titles(groups: &[&Group<'_>]) -> String {
+    let mut titles: Vec<String> = groups.iter().map(|group| group.title()).collect();
+    titles.dedup();
+    titles.sort();
+    titles.dedup();
+    titles.join(" and ")
 }
 
 pub(crate) fn keys(groups: &[&Group<'_>]) -> Vec<String> {

@@ -10,6 +10,7 @@
 //! | [`faulty`] | a file system whose reads fail on demand |
 //! | [`pool`] | the same content as a database of the engine |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
+//! | `device_rate` | the rate at which a device gives random reads |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
 //! | [`scratch`] | folders for the files that a trial makes beside the data files |
 //! | [`cache`] | cold and warm page caches, made and checked |
@@ -25,6 +26,7 @@ pub mod calibrate;
 pub mod content;
 pub mod data;
 pub mod device;
+pub(crate) mod device_rate;
 pub mod doctor;
 pub mod faulty;
 pub mod leftovers;

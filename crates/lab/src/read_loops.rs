@@ -8,10 +8,13 @@
 //! | [`pool`] | the engine's own buffer pool |
 //! | [`fio`] | fio, the outside baseline |
 //!
+//! [`fill`] fills memory before a trial's clock starts.
+//!
 //! Kept true by all of them: nothing is allocated and nothing is opened after the clock has started; every block is
 //! verified while it is timed; the sample ([`Layout::sample`]) is summed up once the clock has stopped, because with
 //! read-ahead 256 touches before it would already fill the memory.
 
+pub mod fill;
 pub mod fio;
 pub mod map;
 pub mod pool;

@@ -14,13 +14,13 @@ use crate::config::{Choice, Config};
 use crate::error::{LabError, Result};
 use crate::experiment::{Available, Context, Plan};
 use crate::measure::{self, Measurement};
+use crate::read_loops::fill::{self, Memory};
 use crate::read_loops::fio::{self, Engine};
 use crate::read_loops::pool::{self, Calls, Pool};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern, map, ring};
 use crate::record::{
-    CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TargetKind, TrialSpec, Warning,
-    WarningKind,
+    CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TargetKind, TrialSpec, WarningKind,
 };
 use crate::workload::Layout;
 
@@ -191,14 +191,15 @@ pub(super) fn params(threads: u32, depth: u32, block_bytes: u64) -> Params {
     Params { threads, depth, block_bytes, ..Params::default() }
 }
 
-/// Measures one method of `random` or `scan`.
+/// Measures one method of `random` or `scan`. With [`Memory::Full`] a method that fills memory as it reads finds it full
+/// when its clock starts.
 ///
 /// # Errors
 /// `Usage` for an unknown method; the error of opening or reading.
 pub(super) fn execute(
     spec: &TrialSpec,
     layout: &Layout,
-    pattern: Pattern,
+    (pattern, memory): (Pattern, Memory),
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
     let way = Way::of(&spec.method).ok_or_else(|| read_loops::unknown(spec))?;
@@ -215,10 +216,16 @@ pub(super) fn execute(
     let mut outcome = match way {
         Way::Map(advice) => {
             let maps = map::Maps::open(layout, advice)?;
+            if memory == Memory::Full {
+                fill::fill(spec, layout, Some(&maps), context.cancel)?;
+            }
             measure::run_then(&plan, map::works(spec, layout, &maps, pattern), on_tick, &|| maps.end_read_ahead())?
         }
         Way::Sync(means) => {
             let files = Files::open(layout, means)?;
+            if memory == Memory::Full && means != Means::Direct {
+                fill::fill(spec, layout, None, context.cancel)?;
+            }
             measure::run(&plan, sync::works(spec, layout, &files, pattern), on_tick)?
         }
         Way::Ring => {
@@ -250,7 +257,9 @@ pub(super) fn execute(
     }
     // fio's ticks come from its own reports, and it loads itself from disk in the first: they cannot be compared with
     // the device's counters.
-    warn_of_other_load(spec, way.is_direct() && !matches!(way, Way::Fio(_)), &mut outcome);
+    if way.is_direct() && !matches!(way, Way::Fio(_)) {
+        warn_of_foreign_bytes(spec, &mut outcome);
+    }
     Ok(outcome)
 }
 
@@ -267,16 +276,10 @@ fn without_huge_pages() -> Result<()> {
 /// Largest difference between the device's bytes and the trial's own, as a fraction, at which no other user of the
 /// device is assumed.
 const FOREIGN_BYTES_MAX: f64 = 0.10;
-/// Largest fraction of the machine's CPU time that the hypervisor may take without a warning.
-const STEAL_MAX: f64 = 0.02;
-/// Largest fraction of the machine's CPU time that other processes may use without a warning. It includes the kernel's
-/// work for the trial in interrupts and kernel threads, so it cannot be lower.
-const OTHER_LOAD_MAX: f64 = 0.20;
-
-/// Adds a warning for each sign of other load that influences the figures. With `direct` the device must read exactly
-/// the bytes that the trial counts.
-pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut Outcome) {
-    let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
+/// Adds a warning where the device moved other amounts than the trial counts, tick by tick: for methods past the page cache,
+/// for which the device must read exactly these bytes.
+pub(super) fn warn_of_foreign_bytes(spec: &TrialSpec, outcome: &mut Outcome) {
+    let foreign = foreign_ticks(spec, outcome);
     if foreign > 0 {
         outcome.warnings.push(WarningKind::DeviceTraffic.warning(format!(
             "in {foreign} of {} ticks the device moved more than {:.0} % more or less than this trial asked for: another \
@@ -285,23 +288,6 @@ pub(super) fn warn_of_other_load(spec: &TrialSpec, direct: bool, outcome: &mut O
             FOREIGN_BYTES_MAX * 100.0
         )));
     }
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    let capacity_s = (outcome.elapsed_s * cpus).max(1e-9);
-    let counter = |name: &str| outcome.counters.get(name).copied();
-    let mut found = Vec::new();
-    if let Some(steal) = counter("steal_s").map(|steal_s| steal_s / capacity_s).filter(|share| *share > STEAL_MAX) {
-        found.push(Warning::from(format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0)));
-    }
-    if let Some(busy_s) = counter("system_busy_s") {
-        let ours =
-            ["own_cpu_user_s", "own_cpu_system_s", "children_cpu_user_s", "children_cpu_system_s", "kswapd_cpu_s"];
-        let ours_s: f64 = ours.iter().filter_map(|name| counter(name)).sum();
-        let others = (busy_s - ours_s) / capacity_s;
-        if others > OTHER_LOAD_MAX {
-            found.push(WarningKind::OtherLoad.warning(format!("others used {:.0} % of the CPU time", others * 100.0)));
-        }
-    }
-    outcome.warnings.extend(found);
 }
 
 /// Number of ticks in which the bytes that the device read differ from the bytes that the trial counted.

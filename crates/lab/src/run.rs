@@ -4,6 +4,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`child`] | one trial in a process of its own |
+//! | `noise` | the signs of other load during a trial |
 //! | `prepare` | the resources of a run: data files, RAM-backed devices, memory limits; made and removed |
 //! | `schedule` | the trials in their order, with their times and sizes; shown before anything starts |
 //!
@@ -12,6 +13,7 @@
 //! removing the data makes room for the records.
 
 pub mod child;
+mod noise;
 mod prepare;
 mod schedule;
 
@@ -318,6 +320,9 @@ impl Runner<'_> {
             self.note(note)?;
         }
         prepared.make(self.progress, self.cancel)?;
+        if let Some(note) = prepared.device_note() {
+            self.note(note)?;
+        }
         // Planned again: the devices have their names only now.
         let schedule = Schedule::of(&self.options.config, prepared.available(), prepared.no_limit());
         for skip in &schedule.skips {

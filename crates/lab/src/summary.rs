@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 
 use crate::format::Unit;
-use crate::methods;
+use crate::methods::{self, Calls, Pages};
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MemoryMethod, Outcome, Trial, TrialSpec};
 
@@ -43,16 +43,6 @@ impl Spread {
         let median =
             if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) };
         Some(Self { median, min, max, count: sorted.len() })
-    }
-
-    /// Whether two figures differ beyond chance. Their ranges must be apart, and with fewer than four values on a side
-    /// also by more than either is wide: without the second rule, one pair in three of equal distributions would count
-    /// as different.
-    pub fn differs_from(&self, other: &Self) -> bool {
-        let fewest = self.count.min(other.count);
-        let gap = (self.min - other.max).max(other.min - self.max);
-        let widest = (self.max - self.min).max(other.max - other.min);
-        fewest >= 2 && gap > 0.0 && (fewest >= 4 || gap > widest)
     }
 
     /// The figure times a plain number, such as the reciprocal of an expected value.
@@ -218,17 +208,22 @@ pub struct Basis {
     pub out_of_core: bool,
     /// The columns about paging that are meaningful for the trial.
     pub paging: Paging,
+    /// The pages of the trial's data, where they are others than the method usually has and the trial's parameters do not
+    /// say.
+    pub pages: Option<Pages>,
+    /// How many requests a call of the trial answers, where that is another number than the method usually has.
+    pub calls: Option<Calls>,
 }
 
 impl Basis {
     /// Judges a trial by this metric; the trial causes no paging.
     pub const fn by(metric: Metric) -> Self {
-        Self { metric, out_of_core: false, paging: Paging::None }
+        Self { metric, out_of_core: false, paging: Paging::None, pages: None, calls: None }
     }
 
     /// Creates the rule that judges a trial by this metric, for a trial that loads and evicts pages.
     pub const fn paging(metric: Metric) -> Self {
-        Self { metric, out_of_core: false, paging: Paging::Faults }
+        Self { paging: Paging::Faults, ..Self::by(metric) }
     }
 }
 
@@ -274,7 +269,7 @@ impl<'a> Group<'a> {
 
     /// The conditions of the group's trials, which every comparison requires to be equal.
     pub fn conditions(&self) -> Conditions {
-        Conditions::of(self.method, self.spec)
+        Conditions::of(self.method, self.spec, self.basis.pages, self.basis.calls)
     }
 
     /// The method's name for people.
@@ -454,23 +449,5 @@ mod tests {
         assert_eq!(Spread::of([4.0, 6.0]).unwrap().median, 5.0);
         assert_eq!(a.times(2.0), Spread { median: 4.0, min: 2.0, max: 6.0, count: 3 });
         assert_eq!(Spread::of([]), None);
-    }
-
-    #[test]
-    fn a_few_values_differ_only_by_more_than_they_scatter() {
-        let differs = |a: &[f64], b: &[f64]| {
-            let (a, b) = (Spread::of(a.iter().copied()).unwrap(), Spread::of(b.iter().copied()).unwrap());
-            assert_eq!(a.differs_from(&b), b.differs_from(&a));
-            a.differs_from(&b)
-        };
-        assert!(!differs(&[1.0], &[9.0]), "one run");
-        assert!(!differs(&[1.0, 3.0], &[2.0, 4.0]) && !differs(&[1.0, 2.0, 2.1, 2.2], &[2.2, 3.0, 3.1, 3.2]));
-        assert!(!differs(&[1.0, 2.0], &[3.0, 4.0]) && differs(&[1.0, 2.0], &[3.1, 4.0]), "as wide, and wider");
-        assert!(differs(&[1.0, 1.5, 1.7, 2.0], &[2.1, 3.0, 3.5, 4.0]), "four of each");
-        // Pairs that differ by chance alone: at most a tenth; with ranges that are merely apart it would be a third.
-        let mut random = fastrand::Rng::with_seed(1);
-        let mut pair = || [0, 1].map(|_| (0..12).map(|_| random.f64()).sum::<f64>());
-        let by_chance = (0..10_000).filter(|_| differs(&pair(), &pair())).count();
-        assert!((500..1500).contains(&by_chance), "{by_chance}");
     }
 }

@@ -11,13 +11,16 @@
 
 mod rules;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::judge;
 use crate::judge::claim::Records;
+use crate::judge::noise::Noise;
 use crate::judge::reason::POOL;
-use crate::record::WarningKind;
+use crate::judge::statistics::{self, ALPHA};
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
 
@@ -117,6 +120,7 @@ pub fn judge(file: &RecordFile, summary: &Summary<'_>, stated: Workload) -> Verd
 
 fn judge_as(records: &Records<'_>, stated: Workload, assumed: Workload) -> Verdict {
     let mut found = rules::apply(records, &assumed);
+    correct_for_number(&mut found.reasons);
     let sides: Vec<Side> = found.reasons.iter().map(|reason| reason.side).collect();
     let decides = |side: Side| sides.contains(&side);
     let may_map = assumed.read_only == Some(true) && assumed.fits_in_memory == Some(true);
@@ -158,6 +162,23 @@ fn judge_as(records: &Records<'_>, stated: Workload, assumed: Workload) -> Verdi
         sure,
         why_no_surer,
         otherwise: None,
+    }
+}
+
+/// Takes the side of each reason whose difference the number of comparisons alone may have given, by Benjamini and
+/// Hochberg's method.
+fn correct_for_number(reasons: &mut [Reason]) {
+    let p_values: Vec<f64> = reasons.iter().filter_map(|reason| reason.p).collect();
+    let mut differ = statistics::benjamini_hochberg(&p_values, ALPHA).into_iter();
+    for reason in reasons.iter_mut().filter(|reason| reason.p.is_some()) {
+        if !differ.next().unwrap_or(false) && reason.side != Side::Neither {
+            reason.side = Side::Neither;
+            reason.text = format!(
+                "{}, which among {} comparisons chance alone may give.",
+                reason.text.trim_end_matches('.'),
+                p_values.len()
+            );
+        }
     }
 }
 
@@ -214,8 +235,12 @@ fn how_sure(
             format!("{count} of the rules that apply {} not measured", if count == 1 { "was" } else { "were" }),
         );
     }
-    if decisive.iter().all(|reason| reason.repeats < 3) && !decisive.is_empty() {
-        at_most(Sure::Fairly, "no deciding figure has three repeats (--preset standard has)".into());
+    let few = decisive.iter().filter(|reason| reason.repeats < 3).count();
+    if few > 0 {
+        let (count, each) = (decisive.len(), if few == 1 { "has" } else { "have" });
+        let text =
+            format!("{few} of {count} deciding figures {each} fewer than three repeats (--preset standard has three)");
+        at_most(Sure::Fairly, text);
     }
     if decisive.len() == 1 {
         at_most(Sure::Fairly, "one rule alone decides".into());
@@ -243,13 +268,23 @@ fn how_sure(
                 .into(),
         );
     }
-    let trials: Vec<_> = records.summary.groups.iter().flat_map(|group| &group.good).collect();
-    let noisy = trials.iter().filter(|trial| WarningKind::OtherLoad.is_among(&trial.outcome.warnings)).count();
-    if noisy * 4 > trials.len() {
-        at_most(
-            Sure::Little,
-            format!("the machine was not quiet: others worked during {noisy} of {} trials", trials.len()),
-        );
+    let noise = Noise::of(records.summary, |_| true);
+    if noise.is_loud() {
+        at_most(Sure::Little, format!("the machine was not quiet: {}", noise.words()));
+    } else {
+        // The run as a whole was quiet; the trials that decide may not have been.
+        let deciding: BTreeSet<&str> =
+            decisive.iter().flat_map(|reason| reason.trials.iter().map(String::as_str)).collect();
+        let noise = Noise::of(records.summary, |group| deciding.contains(group.key.as_str()));
+        if noise.is_loud() {
+            at_most(
+                Sure::Little,
+                format!("the machine was not quiet while the deciding figures were measured: {}", noise.words()),
+            );
+        }
+    }
+    for drift in judge::noise::drifts(records.summary) {
+        at_most(Sure::Fairly, drift.words());
     }
     if !records.file.is_complete() {
         at_most(Sure::Little, format!("the run is not complete ({})", records.file.incomplete_reason()));

@@ -40,11 +40,11 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, limit_flag};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::methods::Durability;
+use crate::methods::{Calls, Durability, Family};
 use crate::read_loops::map::{self, Maps};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern};
-use crate::read_trials::warn_of_other_load;
+use crate::read_trials::warn_of_foreign_bytes;
 use crate::record::{
     CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec, Warning,
     WarningKind,
@@ -155,8 +155,11 @@ impl Experiment for Access {
         execute(spec, context)
     }
 
-    fn basis(&self, _: &TrialSpec) -> Basis {
-        Basis::paging(Metric::OpsPerS)
+    fn basis(&self, spec: &TrialSpec) -> Basis {
+        // A ring submits a batch and waits for all of it, as the source does.
+        let is_ring =
+            crate::methods::find(methods::METHODS, &spec.method).is_some_and(|method| method.family == Family::Ring);
+        Basis { calls: is_ring.then_some(Calls::Batches), ..Basis::paging(Metric::OpsPerS) }
     }
 
     fn covers_warning(&self, group: &Group<'_>, warning: &Warning) -> bool {
@@ -271,7 +274,9 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         _ => reads(spec, context, &layout, way)?,
     };
     let writes = [OVERWRITE, SYNC_COST].contains(&&*spec.variant);
-    warn_of_other_load(spec, !writes && matches!(way, DIRECT | Way::Ring), &mut outcome);
+    if !writes && matches!(way, DIRECT | Way::Ring) {
+        warn_of_foreign_bytes(spec, &mut outcome);
+    }
     add_spread(&mut outcome);
     Ok(outcome)
 }

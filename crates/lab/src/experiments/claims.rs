@@ -41,6 +41,7 @@ use crate::experiment::{
 };
 use crate::measure::{self, Measurement, Work};
 use crate::read_loops::Pattern;
+use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{
     CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, SkipCause, Target, TrialSpec,
@@ -262,21 +263,17 @@ fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut
 /// otherwise the system's error.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = || workload::layout_of(spec, spec.params.block_bytes);
-    let mut outcome = match spec.variant.as_str() {
+    match spec.variant.as_str() {
         CACHED_READ => cached::execute(spec, &layout()?, context),
         MAP_CALLS => calls::execute(spec, &layout()?, context),
         MANY_MAPS => maps::many(spec, &layout()?, context),
         FILE_GROWTH => maps::growth(spec, context),
         PRIVATE_REMAP => remap::execute(spec, &layout()?, context),
-        UNCACHED_READ => return read_trials::execute(spec, &layout()?, Pattern::Random, context),
+        UNCACHED_READ => read_trials::execute(spec, &layout()?, (Pattern::Random, Memory::Full), context),
         MAP_COMMIT => commits::execute(spec, context),
         LONG_READER => reader::execute(spec, context),
-        other => {
-            return Err(LabError::new(LabErrorKind::Usage, format!("claims: unknown variant '{other}'")));
-        }
-    }?;
-    read_trials::warn_of_other_load(spec, false, &mut outcome);
-    Ok(outcome)
+        other => Err(LabError::new(LabErrorKind::Usage, format!("claims: unknown variant '{other}'"))),
+    }
 }
 
 /// Runs the workers for the trial's planned time.

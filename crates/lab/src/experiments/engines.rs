@@ -33,7 +33,6 @@ use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
 use crate::mixes::{MIXES, Mix};
 use crate::read_loops;
-use crate::read_trials::warn_of_other_load;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates};
@@ -312,7 +311,6 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let entries = place.entries(spec).unwrap_or(data.count);
     outcome.figures.insert("space_ratio".into(), file_bytes as f64 / (entries * data.entry_bytes()) as f64);
     outcome.texts.insert("files".into(), files);
-    warn_of_other_load(spec, false, &mut outcome);
     Ok(outcome)
 }
 

@@ -29,6 +29,7 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, ReclaimBytes, Section, TargetView,
 };
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
+use crate::read_loops::fill::Memory;
 use crate::read_loops::{self, Pattern};
 use crate::read_trials;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
@@ -266,13 +267,13 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         FAULTS => parts::faults(spec, context),
         SHOOTDOWNS => parts::shootdowns(spec, context),
         variant => {
-            let pattern = match variant.split('-').next() {
-                Some("random") => Pattern::Random,
-                Some("scan") => Pattern::Scan { part_bytes: 128 << 20 },
+            let work = match variant.split('-').next() {
+                Some("random") => (Pattern::Random, Memory::Full),
+                Some("scan") => (Pattern::Scan { part_bytes: 128 << 20 }, Memory::Empty),
                 _ => return Err(read_loops::unknown(spec)),
             };
             let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-            let mut outcome = read_trials::execute(spec, &layout, pattern, context)?;
+            let mut outcome = read_trials::execute(spec, &layout, work, context)?;
             // Only direct reads put nothing into the page cache that could be evicted.
             let evicted = outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"));
             if spec.method != "pread-direct" && evicted == Some(0.0) {

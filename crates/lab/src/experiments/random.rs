@@ -2,10 +2,17 @@
 //! Your Database Management System?" (CIDR 2022).
 //!
 //! Methods: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight, the
-//! engine's own pool (blocking on threads, tasks of one executor, batches), and fio. The hints that are wrong for
-//! random reads, and `pread` with the kernel's own read-ahead, run with only one thread count, because they are slow
-//! with every count.
+//! engine's own pool (blocking on threads, tasks of one executor, batches), and fio. The unit of the answer is a curve
+//! over requests in flight, so the methods that are compared are measured at the same numbers of them. The hints that
+//! are wrong for random reads, and `pread` with the kernel's own read-ahead, run with only one thread count, because
+//! they are slow with every count.
+//!
+//! Two variants:
+//! - the plain one begins with full memory, so that every figure shows eviction, however slow the device is, and lasts
+//!   for at least [`READS_MIN`] reads of the calibrated device;
+//! - `fill` begins with empty memory, as the paper's figure 2 does.
 
+mod figures;
 mod filling;
 mod findings;
 mod hypotheses;
@@ -23,12 +30,13 @@ use crate::experiment::{
 };
 use crate::methods::Axis;
 use crate::read_loops::Pattern;
+use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::choice::most_telling;
 use crate::show::columns::{self, Sheet};
-use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series};
-use crate::summary::{Basis, Metric, Summary};
+use crate::show::figures::{Figure, costs, latencies, rates, time_series};
+use crate::summary::{Basis, Family, Group, Metric, Summary};
 use crate::workload::{self, PAGE_BYTES};
 
 /// Reason for skipping the pool when the configured block size is not 4096 bytes.
@@ -79,11 +87,17 @@ impl Experiment for Random {
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
         let (groups, place) = (section.by_family(), &section.title);
+        let fills = |group: &&Group<'_>| group.good.iter().any(|trial| findings::filled_at(&trial.outcome).is_some());
         let mut figures = Vec::new();
-        figures.extend(time_series(&groups, place, Metric::OpsPerS, "reads per second"));
+        if groups.iter().any(fills) {
+            figures.extend(time_series(&groups, place, Metric::OpsPerS, "reads per second"));
+        }
+        if section.variant == FILL {
+            return figures;
+        }
+        figures.extend(figures::curves(&groups, place));
         figures.extend(rates(&groups, place, Metric::OpsPerS, "reads per second"));
         figures.extend(costs(&groups, place, Metric::CpuPerOp, "CPU time per read"));
-        figures.extend(sweeps(&groups, place, Metric::OpsPerS, "reads per second"));
         figures.extend(latencies(&groups, place, "op", "read"));
         figures
     }
@@ -92,16 +106,23 @@ impl Experiment for Random {
     fn paper(&self, summary: &Summary<'_>) -> Vec<Figure> {
         let (groups, place) = (summary.at(ID, "", "file"), "file");
         let axis = "reads per second";
-        let curve = sweeps(&groups, place, Metric::OpsPerS, axis).into_iter().next();
+        let curve = figures::curves(&groups, place);
+        // Memory fills in trials of their own, beside which the explicit reads of the curve stand.
+        let fills = summary.at(ID, FILL, place);
+        let explicit = groups.iter().copied().filter(|group| group.family() != Family::Mapped);
+        let filling: Vec<&Group<'_>> =
+            if fills.is_empty() { groups.clone() } else { fills.into_iter().chain(explicit).collect() };
         let bars = || rates(&most_telling(&groups, Metric::OpsPerS), place, Metric::OpsPerS, axis);
         let title =
             |figure: Figure| Figure { title: "Random 4 KiB reads, data larger than memory: file".into(), ..figure };
-        curve.or_else(bars).map(title).into_iter().chain(filling::figure(&groups, place)).collect()
+        curve.or_else(bars).map(title).into_iter().chain(filling::figure(&filling, place)).collect()
     }
 
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         let heads = columns::Heads { rate: "reads/s", cpu_metric: Metric::CpuPerOp, cpu: "CPU/read" };
-        vec![columns::rated(place.summary, self.id(), place.target, &place.variants, &heads)]
+        // The variant that fills memory is a curve over time, and only in the report.
+        let shown: Vec<&str> = place.variants.iter().copied().filter(|variant| *variant != FILL).collect();
+        vec![columns::rated(place.summary, self.id(), place.target, &shown, &heads)]
     }
 }
 
@@ -110,27 +131,37 @@ impl Experiment for Random {
 enum Sweep {
     /// Every count that the configuration names: of threads or of requests in flight, as the method has it.
     All,
-    /// Only the largest number of threads: for methods that are slow with every count, such as a map with a wrong hint.
-    Most,
+    /// Only the count nearest to [`USUAL`]: for methods that are slow with every count, such as a map with a wrong hint,
+    /// and for those that stand beside the curve.
+    One,
 }
 
+/// The number of requests in flight of the methods that are measured with only one.
+const USUAL: u32 = 16;
+/// The least number of reads for which a trial lasts on the calibrated device: enough for a 99th percentile.
+const READS_MIN: f64 = 1000.0;
+/// The largest factor by which a slow device lengthens a trial.
+const LONGER_MAX: f64 = 20.0;
+/// The variant that begins with empty memory.
+pub const FILL: &str = "fill";
+
 /// The methods that every preset measures on every target.
-const MAIN: [(&str, Sweep); 7] = [
+const MAIN: [(&str, Sweep); 6] = [
     ("mmap-random", Sweep::All),
-    ("mmap-normal", Sweep::Most),
+    ("mmap-normal", Sweep::One),
     ("pread-direct", Sweep::All),
     ("uring-direct", Sweep::All),
-    ("pool", Sweep::All),
     ("pool-tasks", Sweep::All),
-    ("fio-psync", Sweep::All),
+    ("fio-psync", Sweep::One),
 ];
 /// Further methods, which the quick preset leaves out on a RAM-backed device.
-const OTHERS: [(&str, Sweep); 5] = [
-    ("mmap-sequential", Sweep::Most),
-    ("pread-buffered", Sweep::Most),
+const OTHERS: [(&str, Sweep); 6] = [
     ("pread-buffered-random", Sweep::All),
-    ("fio-uring", Sweep::All),
-    ("pool-get-many", Sweep::All),
+    ("mmap-sequential", Sweep::One),
+    ("pread-buffered", Sweep::One),
+    ("fio-uring", Sweep::One),
+    ("pool", Sweep::One),
+    ("pool-get-many", Sweep::One),
 ];
 
 /// Plans the methods with their thread counts and depths: on the file, on a RAM-backed device and on raw devices.
@@ -167,25 +198,68 @@ fn plan_target(
     let in_ram = available.ram.iter().any(|ram| ram == target);
     let block_bytes = random.block_bytes;
     let no_pool = Some(OTHER_BLOCKS).filter(|_| block_bytes != PAGE_BYTES as u64);
+    let from = plan.trials.len();
     let mut planner = Planner { experiment: ID, config, available, target, memory, duration_s, no_pool, plan };
-    let most = threads.iter().copied().max();
+    let depths = if in_ram { threads } else { &random.depths };
     let counts = |id: &str, sweep: Sweep| -> Vec<Params> {
         let axis = crate::methods::find(methods::METHODS, id).map_or(Axis::Threads, |method| method.axis);
-        match (sweep, axis) {
-            (Sweep::Most, _) => most.map(|threads| params(threads, 1, block_bytes)).into_iter().collect(),
-            (Sweep::All, Axis::Threads) => threads.iter().map(|threads| params(*threads, 1, block_bytes)).collect(),
-            (Sweep::All, Axis::Depth) => random.depths.iter().map(|depth| params(1, *depth, block_bytes)).collect(),
+        let all = if axis == Axis::Threads { threads } else { depths };
+        let of = |count: u32| {
+            if axis == Axis::Threads { params(count, 1, block_bytes) } else { params(1, count, block_bytes) }
+        };
+        match sweep {
+            Sweep::All => all.iter().copied().map(of).collect(),
+            Sweep::One => usual(all).map(of).into_iter().collect(),
         }
     };
     for (id, sweep) in MAIN {
         planner.add(id, counts(id, sweep));
     }
+    let lean = in_ram && config.preset == Preset::Quick;
     for (id, sweep) in OTHERS {
-        match in_ram && config.preset == Preset::Quick {
+        match lean {
             true => planner.leave_to_larger_preset(id, "on the RAM-backed device from --preset standard on"),
             false => planner.add(id, counts(id, sweep)),
         }
     }
+    if !lean {
+        // The engine as it is, with its frames in huge pages: beside the curve, compared with nothing in small ones.
+        planner
+            .add("pool-tasks", depths.iter().copied().max().map(|depth| in_huge_pages(params(1, depth, block_bytes))));
+    }
+    let filling = planner.plan.trials.len();
+    planner.add("mmap-random", counts("mmap-random", Sweep::One));
+    if config.preset != Preset::Quick {
+        for id in ["mmap-normal", "mmap-sequential", "pread-buffered-random", "pread-direct"] {
+            planner.add(id, counts(id, Sweep::One));
+        }
+    }
+    plan.trials[filling..].iter_mut().for_each(|trial| trial.variant = FILL.into());
+    if target == &available.file {
+        plan.trials[from..].iter_mut().for_each(|trial| trial.duration_s = long_enough(trial, available));
+    }
+}
+
+/// The count that is nearest to [`USUAL`], as a factor.
+fn usual(counts: &[u32]) -> Option<u32> {
+    let off = |count: u32| (f64::from(count.max(1)).ln() - f64::from(USUAL).ln()).abs();
+    counts.iter().copied().min_by(|a, b| off(*a).total_cmp(&off(*b)))
+}
+
+fn in_huge_pages(mut params: Params) -> Params {
+    params.extra.insert("buffers".into(), "huge".into());
+    params
+}
+
+/// The length of a trial in seconds: the planned one, or longer where the calibrated device needs more time for
+/// [`READS_MIN`] reads, or to fill memory in a trial that begins with empty memory.
+fn long_enough(trial: &TrialSpec, available: &Available) -> f64 {
+    let Some(device) = available.device_rate else { return trial.duration_s };
+    let in_flight = trial.params.threads.saturating_mul(trial.params.depth);
+    // A trial that fills memory goes on for as long again, so half of the time is planned for it.
+    let filling = if trial.variant == FILL { trial.memory.bytes as f64 / PAGE_BYTES as f64 } else { 0.0 };
+    let needed_s = device.seconds(READS_MIN.max(filling), in_flight);
+    trial.duration_s.max(needed_s.min(trial.duration_s * LONGER_MAX))
 }
 
 /// Measures one trial.
@@ -194,7 +268,8 @@ fn plan_target(
 /// `Usage` for an unknown method; the error of opening or reading.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-    read_trials::execute(spec, &layout, Pattern::Random, context)
+    let memory = if spec.variant == FILL { Memory::Empty } else { Memory::Full };
+    read_trials::execute(spec, &layout, (Pattern::Random, memory), context)
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@
 mod findings;
 mod hypotheses;
 mod literature;
-mod methods;
 mod params;
 mod reasons;
 mod words;
@@ -24,7 +23,9 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
+use crate::methods::{self, Family, Method, Pages};
 use crate::read_loops::Pattern;
+use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
@@ -47,7 +48,6 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 5,
-    methods: methods::METHODS,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     evidence: reasons::EVIDENCE,
@@ -81,8 +81,11 @@ impl Experiment for Scan {
         execute(spec, context)
     }
 
-    fn basis(&self, _: &TrialSpec) -> Basis {
-        Basis { out_of_core: true, ..Basis::paging(Metric::BytesPerS) }
+    fn basis(&self, spec: &TrialSpec) -> Basis {
+        // The buffers of a ring, of fio and of the pool lie in huge pages, unless the trial says otherwise.
+        let is_huge = |method: &Method| matches!(method.family, Family::Ring | Family::Baseline | Family::Pool);
+        let pages = methods::find(&[], &spec.method).filter(|method| is_huge(method)).map(|_| Pages::Huge);
+        Basis { out_of_core: true, pages, ..Basis::paging(Metric::BytesPerS) }
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
@@ -258,7 +261,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         })?,
     };
     let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-    read_trials::execute(spec, &layout, Pattern::Scan { part_bytes }, context)
+    read_trials::execute(spec, &layout, (Pattern::Scan { part_bytes }, Memory::Empty), context)
 }
 
 #[cfg(test)]

@@ -203,7 +203,6 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         LEAF_SCAN => leaf_scan::run(spec, context)?,
         _ => return Err(read_loops::unknown(spec)),
     };
-    crate::read_trials::warn_of_other_load(spec, false, &mut outcome);
     for name in ["extra_threads", "extra_memory_bytes", "prepare_s"] {
         outcome.figures.entry(name.into()).or_insert(0.0);
     }

@@ -4,6 +4,7 @@ use super::{Finding, Kind};
 use crate::experiments;
 use crate::format::digits;
 use crate::judge::keys;
+use crate::judge::noise::drifts;
 use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId, Warning, WarningKind};
 use crate::summary::{Family, Group, Metric, Summary};
@@ -28,6 +29,16 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
     // The threat with the most trials comes first.
     threats.all.sort_by_key(|threat| std::cmp::Reverse(threat.groups.len()));
     all.extend(threats.all.iter().map(|threat| threat.finding(summary)));
+    all.extend(drifts(summary).into_iter().map(|drift| Finding {
+        rule: "drift",
+        rule_text: "geometric mean, over the methods of an experiment, of the last repeat over the first: more than five percent, and more than chance gives",
+        experiment: Some(drift.experiment),
+        p: None,
+        kind: Kind::Warning,
+        text: format!("The machine drifted: {}.", drift.words()),
+        trials: Vec::new(),
+        key_figure: None,
+    }));
     single_runs(summary, all);
 }
 
@@ -44,6 +55,7 @@ fn warning(group: &Group<'_>, rule: &'static str, rule_text: &'static str, text:
         rule,
         rule_text,
         experiment: Some(group.spec.experiment),
+        p: None,
         kind: Kind::Warning,
         text,
         trials: keys(&[group]),
@@ -57,6 +69,7 @@ fn run(file: &RecordFile, all: &mut Vec<Finding>) {
             rule,
             rule_text,
             experiment: None,
+            p: None,
             kind: Kind::Warning,
             text,
             trials: Vec::new(),
@@ -163,11 +176,14 @@ impl Threat<'_, '_> {
             })
             .collect();
         let place = if keys.len() == 1 { name(self.groups[0]) } else { format!("in {}", counts.join(", ")) };
-        let so = if self.warning == Some(WarningKind::OtherLoad) { ": these figures are noisy" } else { "" };
+        let noise = [WarningKind::OtherLoad, WarningKind::Steal, WarningKind::ForeignReads];
+        let is_noise = self.warning.is_some_and(|kind| noise.contains(&kind));
+        let so = if is_noise { ": these figures are noisy" } else { "" };
         Finding {
             rule: self.rule,
             rule_text: self.rule_text,
             experiment: if experiments.len() == 1 { experiments.first().copied() } else { None },
+            p: None,
             kind: Kind::Warning,
             text: format!("{}{}: {}{so}.", place[..1].to_uppercase(), &place[1..], self.words()),
             trials: keys,
@@ -259,6 +275,7 @@ fn single_runs(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         rule: "single-run",
         rule_text: "one repeat has no spread: comparisons with it are inconclusive",
         experiment: None,
+        p: None,
         kind: Kind::Warning,
         text: format!(
             "{} of {} methods have one usable run: they have no spread, and comparisons with them are inconclusive.",

@@ -9,6 +9,8 @@ use serde::Serialize;
 use crate::format::Unit;
 use crate::judge::bound::Bound;
 pub use crate::judge::bound::Outcome;
+use crate::judge::curve::Curve;
+use crate::judge::statistics::CLAIM_ALPHA;
 use crate::judge::{self, best};
 use crate::methods::Design;
 use crate::record::ExperimentId;
@@ -212,13 +214,41 @@ impl<'s> Places<'s> {
         metric: Metric,
         about: &[Property],
     ) -> Option<Spread> {
-        match judge::ratio(a, b, metric, about) {
+        match judge::ratio_at(a, b, metric, about, CLAIM_ALPHA) {
             Ok(ratio) => Some(ratio),
             Err(refusal) => {
                 if let Some(reason) = refusal.reason() {
                     self.add(Outcome::Undecided, format!("{place}: no ratio is formed: {reason}"), &[a, b]);
                 }
                 None
+            }
+        }
+    }
+
+    /// Decides a place by the ratio of two curves; without a common point the place is undecided, with the reason.
+    pub(crate) fn curve(
+        &mut self,
+        place: &str,
+        (a, b): (&Curve<'s, 's>, &Curve<'s, 's>),
+        metric: Metric,
+        bound: Bound,
+    ) {
+        match a.over(b, metric) {
+            Ok(found) => {
+                let side = |at: fn(&(&'s Group<'s>, &'s Group<'s>)) -> &'s Group<'s>| {
+                    judge::titles(&found.pairs.iter().map(at).collect::<Vec<_>>())
+                };
+                let (of, over) = (side(|pair| pair.0), side(|pair| pair.1));
+                let ratio = found.at(CLAIM_ALPHA);
+                let text = format!("{place}: {of} over {over}, {}: {}", found.words(), times(&ratio));
+                let used: Vec<_> = found.pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
+                self.add(bound.decide(&ratio), text, &used);
+            }
+            Err(refusal) => {
+                let used: Vec<_> = a.best(metric).into_iter().chain(b.best(metric)).collect();
+                if let Some(reason) = refusal.reason() {
+                    self.add(Outcome::Undecided, format!("{place}: no ratio is formed: {reason}"), &used);
+                }
             }
         }
     }

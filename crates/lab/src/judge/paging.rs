@@ -16,21 +16,30 @@ pub(crate) fn mapped(family: Family) -> bool {
     family == Family::Mapped
 }
 
-/// The mapped methods with a valid figure: memory was full, where it was to be.
-pub(crate) fn valid_maps<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
-    of_family(groups, mapped).filter(|group| !group.never_filled()).collect()
+/// The mapped methods that may stand for a map: those with a hint that fits the work, as `hint` selects them, and with a
+/// valid figure, which shows full memory where it is to. A map with a wrong hint never stands in for another.
+pub(crate) fn valid_maps<'g, 'a>(groups: &[&'g Group<'a>], hint: Hint) -> Vec<&'g Group<'a>> {
+    of_family(groups, mapped).filter(|group| !group.never_filled() && hint(group)).collect()
 }
+
+/// Selects the maps whose hint to the kernel fits the work.
+pub(crate) type Hint = fn(&Group<'_>) -> bool;
 
 /// The fastest mapped method and the fastest explicit one of the pair whose conditions are equal; without such a pair the
 /// fastest of each side, whose comparison is then refused with the reason.
-fn sides<'g, 'a>(groups: &[&'g Group<'a>], rate: Metric) -> Option<(&'g Group<'a>, &'g Group<'a>)> {
-    let maps = valid_maps(groups);
+fn sides<'g, 'a>(groups: &[&'g Group<'a>], hint: Hint, rate: Metric) -> Option<(&'g Group<'a>, &'g Group<'a>)> {
+    let maps = valid_maps(groups, hint);
     let calls: Vec<&Group<'_>> = of_family(groups, Family::is_explicit).collect();
     best_pair(&maps, &calls, rate, &[]).or_else(|| Some((best(maps, rate)?, best(calls, rate)?)))
 }
 
-pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
-    let Some((map, direct)) = sides(groups, metric) else { return };
+pub(crate) fn mapped_against_explicit(
+    groups: &[&Group<'_>],
+    target: &str,
+    (hint, metric): (Hint, Metric),
+    all: &mut Vec<Finding>,
+) {
+    let Some((map, direct)) = sides(groups, hint, metric) else { return };
     let Some(comparison) = or_refused(compare(map, direct, metric), all) else { return };
     let work = if metric == Metric::BytesPerS { "scans at" } else { "reaches" };
     let rate = if metric == Metric::BytesPerS { "scan rate" } else { "random reads per second" };
@@ -63,9 +72,9 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
 }
 
 /// Compares the CPU time for a read: a slow device hides this cost in the rates.
-pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, (hint, metric): (Hint, Metric), all: &mut Vec<Finding>) {
     let rate = groups.first().map_or(Metric::OpsPerS, |group| group.basis.metric);
-    let Some((map, direct)) = sides(groups, rate) else { return };
+    let Some((map, direct)) = sides(groups, hint, rate) else { return };
     let Some(comparison) = or_refused(compare(map, direct, metric), all) else { return };
     let of_what = if metric == Metric::CpuPerGb { "GB" } else { "read" };
     all.push(Finding {
@@ -118,6 +127,7 @@ pub(crate) fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding
         rule_text: "CPU of kswapd over the time with full memory, and TLB shootdown interrupts over evicted file pages, of the mapped \
             method where kswapd worked most",
         experiment: Some(group.spec.experiment),
+        p: None,
         kind: Kind::Fact,
         text: format!("{}{}: {who}{direct}.", on(target), group.label()),
         trials: keys(&[group]),
@@ -150,6 +160,7 @@ pub(crate) fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, a
             rule: "against-fio",
             rule_text: "median rate of the lab's own method over fio's with the same engine, threads, depth and block; a warning below 0.95",
             experiment: Some(first.spec.experiment),
+            p: None,
             kind,
             text: format!(
                 "{}the lab {says} asked the same way: {}{so}.",

@@ -1,24 +1,29 @@
 //! Rules that compare the engine's own pool with the raw ways to read: the cost of pool, tree and checksums above the
 //! device, and the remaining gap to the map.
 
-use super::paging::of_family;
+use super::paging::{Hint, of_family};
 use super::{Comparison, Finding, best, best_pair, compare, on, or_refused, paging, shown};
 use crate::format::Unit;
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Summary, target_title};
 
 /// Compares the rates of the engine's pool with the other methods at each place where an experiment measured both.
-pub(crate) fn rates(summary: &Summary<'_>, experiment: ExperimentId, metric: Metric, all: &mut Vec<Finding>) {
+pub(crate) fn rates(
+    summary: &Summary<'_>,
+    experiment: ExperimentId,
+    (hint, metric): (Hint, Metric),
+    all: &mut Vec<Finding>,
+) {
     for (variant, target) in summary.places(experiment) {
-        rates_at(&summary.at(experiment, variant, target), target, metric, all);
+        rates_at(&summary.at(experiment, variant, target), target, (hint, metric), all);
     }
 }
 
-fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+fn rates_at(groups: &[&Group<'_>], target: &str, (hint, metric): (Hint, Metric), all: &mut Vec<Finding>) {
     let pools: Vec<&Group<'_>> = of_family(groups, |family| family == Family::Pool).collect();
     let others = [
         (of_family(groups, Family::is_explicit).collect(), "raw explicit I/O", "pool-against-raw"),
-        (paging::valid_maps(groups), "mmap", "pool-against-mapped"),
+        (paging::valid_maps(groups, hint), "mmap", "pool-against-mapped"),
     ];
     let (verb, what) =
         if metric == Metric::BytesPerS { ("scans at", "scan rate") } else { ("reads", "random reads per second") };

@@ -4,12 +4,14 @@
 use serde::Serialize;
 
 use super::bound::Bound;
-use super::claim::{Records, explicit, mapped};
-use super::{Comparison, Kind, Refusal, best, best_pair, compare};
+use super::claim::{Records, explicit};
+use super::curve::{Curve, CurveRatio};
+use super::paging::{Hint, valid_maps};
+use super::{Comparison, Kind, Refusal, best, best_pair, compare, titles};
 use crate::config::WorkloadConfig;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, TargetKind};
-use crate::summary::{Family, Group, Metric, target_title};
+use crate::summary::{Family, Group, Metric, is_plain, target_title};
 
 /// Gains that count for the map; a gain between this bound and [`WORSE`] is too small to matter for the choice.
 const BETTER: Bound = Bound::at_least(1.2);
@@ -19,6 +21,8 @@ const NEAR: f64 = 2.0;
 /// Shortest wait that counts as a stall, in seconds: no storage answers faster.
 pub(crate) const STALL_S: f64 = 10e-6;
 
+/// The end of a reason whose difference the repeats do not confirm.
+const NOT_BORNE_OUT: &str = ", which the repeats do not bear out";
 /// Name of the throughput rule where a map is compared with the engine's buffer pool, which caches, evicts and locks.
 pub(crate) const POOL: &str = "throughput of a pool";
 /// Name of the throughput rule ([`throughput`]) where databases with and without a map are compared.
@@ -199,6 +203,9 @@ pub struct Reason {
     /// Keys of the trials behind the reason.
     #[serde(rename = "cells")]
     pub trials: Vec<String>,
+    /// For a comparison: the probability of such a difference by chance.
+    #[serde(skip)]
+    pub(crate) p: Option<f64>,
     /// Smallest number of repeats behind the reason; a proof (bytes found on the disk) counts as enough.
     #[serde(skip)]
     pub(crate) repeats: usize,
@@ -247,15 +254,10 @@ pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: M
         Ok(comparison) => comparison,
         Err(refusal) => return refused(rule, a, b, what, &refusal),
     };
-    let gain = if metric.more_is_better() { comparison.ratio.median } else { 1.0 / comparison.ratio.median };
-    let side = match comparison.kind {
-        Kind::Difference if WORSE.contains(gain) => Side::Against,
-        Kind::Difference if BETTER.contains(gain) => Side::For,
-        _ => Side::Neither,
-    };
     Some(Reason {
         rule,
-        side,
+        side: side_of(comparison.kind, comparison.ratio.median, metric),
+        p: comparison.p,
         text: sentence(a, b, metric, what, &comparison),
         trials: vec![a.key.clone(), b.key.clone()],
         repeats: comparison.ratio.count,
@@ -265,11 +267,32 @@ pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: M
     })
 }
 
+/// The side that a ratio of a map to something else supports, by a metric: none where the repeats do not confirm the
+/// difference, or where it is too small to matter.
+fn side_of(kind: Kind, ratio: f64, metric: Metric) -> Side {
+    let gain = if metric.more_is_better() { ratio } else { 1.0 / ratio };
+    match kind {
+        Kind::Difference if WORSE.contains(gain) => Side::Against,
+        Kind::Difference if BETTER.contains(gain) => Side::For,
+        _ => Side::Neither,
+    }
+}
+
 /// Notes a comparison that was refused for unequal conditions; `None` where there was no figure.
 fn refused(rule: &'static str, a: &Group<'_>, b: &Group<'_>, what: &str, refusal: &Refusal) -> Option<Reason> {
     let text = format!("{what}, {}: {}", target_title(&a.spec.target.label), refusal.reason()?);
     let trials = vec![a.key.clone(), b.key.clone()];
-    Some(Reason { rule, side: Side::Neither, text, trials, repeats: 0, at_home: is_home(a), far: None, refused: true })
+    Some(Reason {
+        rule,
+        side: Side::Neither,
+        text,
+        trials,
+        p: None,
+        repeats: 0,
+        at_home: is_home(a),
+        far: None,
+        refused: true,
+    })
 }
 
 fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison: &Comparison<'_>) -> String {
@@ -277,7 +300,7 @@ fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison
     let place = target_title(&a.spec.target.label);
     let caveat = match comparison.kind {
         Kind::Difference => "",
-        _ => ", which the repeats do not bear out",
+        _ => NOT_BORNE_OUT,
     };
     format!(
         "{what}, {place}: {} through {}, {} with {}: {}{caveat}.",
@@ -292,7 +315,7 @@ fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison
 /// Creates a reason from a proof or a count, without a comparison.
 pub(crate) fn proof(rule: &'static str, side: Side, text: String, group: &Group<'_>) -> Reason {
     let (trials, at_home) = (vec![group.key.clone()], is_home(group));
-    Reason { rule, side, text, trials, repeats: usize::MAX, at_home, far: None, refused: false }
+    Reason { rule, side, text, trials, p: None, repeats: usize::MAX, at_home, far: None, refused: false }
 }
 
 /// The number of threads of a group's trials.
@@ -342,22 +365,77 @@ pub(crate) struct Reading {
     pub(crate) cpu: Metric,
     /// Words for the rate and for the CPU cost in sentences.
     pub(crate) words: [&'static str; 2],
+    /// Selects the maps whose hint fits the work: no other map stands in for them.
+    pub(crate) hint: Hint,
     /// Whether the program knows the order of its reads ahead: the depth of the queue and the number of threads are
     /// then its own choice.
     pub(crate) sequential: bool,
+}
+
+/// Compares the curve of a map over requests in flight with those of the two `sides`, explicit I/O and the engine's pool:
+/// where the user does not say how many requests there are, the whole curve counts.
+fn by_curves<'s>(maps: &[&'s Group<'s>], sides: &[Vec<&'s Group<'s>>; 2], reading: &Reading) -> Vec<Reason> {
+    let Reading { rate, cpu, words: [what, per], .. } = *reading;
+    let map = Curve::of(maps.iter().copied(), rate);
+    let [calls, pool] = sides;
+    let mut reasons = Vec::new();
+    for (rule, side, metric, what) in
+        [("throughput", calls, rate, what), (POOL, pool, rate, what), ("throughput", calls, cpu, per)]
+    {
+        let other = Curve::of(side.iter().copied().filter(|group| is_plain(&group.spec.params)), rate);
+        match map.over(&other, metric) {
+            // A curve of one point is a pair, with the figures of both.
+            Ok(found) if found.pairs.len() == 1 => {
+                let (a, b) = found.pairs[0];
+                reasons.extend(reason(rule, a, b, metric, what));
+            }
+            Ok(found) => reasons.push(whole_curve(rule, &found, metric, what)),
+            Err(refusal) => {
+                let bests = map.best(rate).zip(other.best(rate));
+                reasons.extend(bests.and_then(|(a, b)| refused(rule, a, b, what, &refusal)));
+            }
+        }
+    }
+    reasons
+}
+
+/// Makes a reason from the ratio of a map's curve to another.
+fn whole_curve(rule: &'static str, found: &CurveRatio<'_, '_>, metric: Metric, what: &str) -> Reason {
+    let (map, _) = found.pairs[0];
+    let others: Vec<&Group<'_>> = found.pairs.iter().map(|(_, other)| *other).collect();
+    Reason {
+        rule,
+        side: side_of(found.kind(), found.ratio.median, metric),
+        text: format!(
+            "{what}, {}, {}: {} through {} over {}{}.",
+            target_title(&map.spec.target.label),
+            found.words(),
+            found.show(),
+            map.title(),
+            titles(&others),
+            if found.kind() == Kind::Difference { "" } else { NOT_BORNE_OUT },
+        ),
+        trials: found.keys(),
+        p: found.p,
+        repeats: found.ratio.count,
+        at_home: is_home(map),
+        far: None,
+        refused: false,
+    }
 }
 
 /// Finds the reasons of rule 4, high throughput on fast storage: compares the rates, and the CPU time for them, which a
 /// slow device hides in the rates.
 pub(crate) fn throughput<'s>(records: &Records<'s>, workload: &Workload, reading: &Reading) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    let Reading { experiment: id, rate, cpu, words: [what, per], sequential: scans } = *reading;
-    let places = records.summary.places(id).into_iter().filter(|(_, target)| TargetKind::of(target).part().is_none());
+    let Reading { experiment: id, rate, cpu, words: [what, per], hint, sequential: scans } = *reading;
+    let whole = |(variant, target): &(&str, &str)| variant.is_empty() && TargetKind::of(target).part().is_none();
+    let places = records.summary.places(id).into_iter().filter(whole);
     let wanted = workload.threads;
     let count: fn(&Group<'_>) -> u32 = if scans { threads } else { in_flight };
     for (variant, target) in places {
         let groups = records.summary.at(id, variant, target);
-        let maps = mapped(&groups);
+        let maps = valid_maps(&groups, hint);
         let maps = if scans { up_to(maps, wanted) } else { nearest(maps, wanted, count) };
         let own: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.family() == Family::Pool).collect();
         // Both sides are taken under equal conditions; without such a pair the refusal is shown.
@@ -365,6 +443,11 @@ pub(crate) fn throughput<'s>(records: &Records<'s>, workload: &Workload, reading
             let best_of = |groups: &[&'s Group<'s>]| best(groups.iter().copied(), rate);
             best_pair(&maps, others, rate, &[]).or_else(|| best_of(&maps).zip(best_of(others)))
         };
+        if !scans && wanted.is_none() {
+            let side = [explicit(&groups), own];
+            reasons.extend(by_curves(&maps, &side, reading));
+            continue;
+        }
         let (calls, pool) = (pair(&explicit(&groups)), pair(&own));
         for (rule, pair, metric, what) in
             [("throughput", calls, rate, what), (POOL, pool, rate, what), ("throughput", calls, cpu, per)]

@@ -9,24 +9,20 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use nofault_io::aligned::{IoBuf, PageKind};
-use nofault_io::completion::{Op, OpKind};
-use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
 use nofault_io::probe::{Ability, Probe};
-use nofault_io::psync::PsyncDisk;
-use nofault_io::uring::UringDisk;
 use serde::Serialize;
 
 use super::calibrate::Costs;
 use super::content::{self, BLOCK_BYTES};
 use super::data::{self, DataSpec};
+use super::device_rate::read_rate;
 use super::memory::{self, CgroupGuard, Requirement};
 use super::survey::{self, find_fio};
 use super::system;
 use super::workdir::WorkDir;
 use super::{faulty, ram};
 use crate::config::MemoryChoice;
-use crate::error::{LabError, LabErrorKind, Result};
+use crate::error::Result;
 
 const PROBE_DATA: DataSpec = DataSpec { seed: 0x0d0c, data_bytes: 256 << 20 };
 /// Length of each short measurement of the device.
@@ -255,7 +251,7 @@ fn storage(report: &mut DoctorReport, folder: &WorkDir) {
         ("device bandwidth", 1 << 20, 8, "bytes_per_s"),
     ];
     for (topic, block_bytes, depth, unit) in probes {
-        match read_rate(&path, block_bytes, depth) {
+        match read_rate(&path, PROBE_DATA, (block_bytes, depth), TRIAL_TIME) {
             Ok((reads_per_s, kind)) => {
                 let bytes_per_s = reads_per_s * block_bytes as f64;
                 let (found, figure) = match unit {
@@ -307,49 +303,6 @@ fn sync_costs(path: &Path) -> Result<(f64, Option<f64>)> {
         }
     });
     Ok((fdatasync, dsync.ok()))
-}
-
-/// Measures verified random direct reads for half a second. Returns reads per second, and the kind of disk that made
-/// them.
-fn read_rate(path: &Path, block_bytes: usize, depth: usize) -> Result<(f64, &'static str)> {
-    let options = FileOptions { direct: DirectIo::Prefer, write: false, create: false };
-    let disk: Box<dyn Disk> = match UringDisk::open(path, &options) {
-        Ok(disk) => Box::new(disk),
-        Err(_) => Box::new(PsyncDisk::open(path, &options, depth)?),
-    };
-    let kind = if disk.info().direct { disk.info().kind } else { "buffered: not the device" };
-    let memory = IoBuf::zeroed(block_bytes * depth, PageKind::Huge)?;
-    let registered = vec![memory.region().clone()];
-    let mut queue = disk.queue(&QueueOptions { depth_max: depth, single_thread: true, registered })?;
-    let places = PROBE_DATA.data_bytes / block_bytes as u64;
-    let mut random = fastrand::Rng::with_seed(1);
-    // The token of a read is the number of the first data block that it covers.
-    let mut read = |buffer: IoBuf| {
-        let index = random.u64(0..places) * (block_bytes / BLOCK_BYTES) as u64;
-        Op::new(index, content::block_offset(index), OpKind::Read(buffer))
-    };
-    for buffer in memory.pieces(block_bytes) {
-        queue.push(read(buffer)).map_err(|refused| LabError::from(refused.error))?;
-    }
-    let (started, mut reads, mut done) = (Instant::now(), 0u64, Vec::with_capacity(depth));
-    while queue.in_flight() > 0 {
-        queue.reap(1, &mut done)?;
-        for completion in done.drain(..) {
-            let index = completion.op.token;
-            completion.result.clone()?;
-            let Some(buffer) = completion.into_buffer() else { continue };
-            if !content::check_block(&buffer[..BLOCK_BYTES], PROBE_DATA.seed, index) {
-                let message =
-                    format!("{} gave wrong data for block {index}: the storage is not to be trusted", path.display());
-                return Err(LabError::new(LabErrorKind::WrongData, message));
-            }
-            reads += 1;
-            if started.elapsed() < TRIAL_TIME {
-                queue.push(read(buffer)).map_err(|refused| LabError::from(refused.error))?;
-            }
-        }
-    }
-    Ok((reads as f64 / started.elapsed().as_secs_f64(), kind))
 }
 
 #[cfg(test)]

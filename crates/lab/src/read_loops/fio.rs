@@ -338,7 +338,11 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
     }
     (outcome.ops, outcome.bytes, outcome.elapsed_s) = (last.ops, last.bytes, last.runtime_s);
     outcome.latency.insert("op".into(), last.latency.clone());
+    let all_cpu_s = children_cpu_s(&outcome.counters);
     set_cpu(&mut outcome.counters, reports, 0, last.ops);
+    // fio's start, its reports and its end are not the cost of its reads, but they are no other load either.
+    let helpers_cpu_s = (all_cpu_s - children_cpu_s(&outcome.counters)).max(0.0);
+    outcome.counters.insert("helpers_cpu_s".into(), helpers_cpu_s);
     // As with our own methods, the first tick does not count. Its report may come a millisecond early.
     outcome.steady = reports.iter().find(|report| report.runtime_s >= tick.as_secs_f64() * 0.9).and_then(|first| {
         let elapsed_s = last.runtime_s - first.runtime_s;
@@ -374,6 +378,10 @@ fn counters_between(ticks: &[Tick], from_s: f64, until_s: f64, elapsed_s: f64) -
     let share = elapsed_s / seen_s;
     counters.iter_mut().filter(|(name, _)| !is_level(name)).for_each(|(_, value)| *value *= share);
     counters
+}
+
+fn children_cpu_s(counters: &BTreeMap<String, f64>) -> f64 {
+    ["children_cpu_user_s", "children_cpu_system_s"].iter().filter_map(|name| counters.get(*name)).sum()
 }
 
 /// Sets the counters of CPU time to the time of the reads from `from_ops` to `to_ops`. The kernel's counters for child

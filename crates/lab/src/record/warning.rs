@@ -18,6 +18,10 @@ pub struct Warning {
 pub enum WarningKind {
     /// Other programs used the CPU.
     OtherLoad,
+    /// The hypervisor took CPU time.
+    Steal,
+    /// Other programs read from the device of the trial.
+    ForeignReads,
     /// The device moved more or fewer bytes than the trial asked for.
     DeviceTraffic,
     /// The device or the method was too slow for the planned rate of requests.

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nofault_io::counters::Watch;
+use nofault_io::counters::{Snapshot, Watch};
 use serde::{Deserialize, Serialize};
 
+use super::noise;
 use super::schedule::preparation_s;
 use crate::child::{Orders, Running, send};
 use crate::error::{LabError, LabErrorKind, Result};
@@ -139,7 +140,10 @@ fn execute_here(
         }
         CacheState::Cold | CacheState::Warm => None,
     };
+    let before = Snapshot::take(&watch);
     let mut outcome = experiment.execute(spec, &mut Context { watch: &watch, cancel, on_tick })?;
+    let around = Snapshot::take(&watch).since(&before).named();
+    noise::warn(&mut outcome, &around.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
     if let Some((warm, held)) = warm {
         drop(held);
         outcome.cache_method = warm.method;

@@ -13,6 +13,7 @@ use crate::experiment::{Available, Needs, PoolBytes, Reclaim, ReclaimBytes, Smal
 use crate::experiments;
 use crate::format;
 use crate::machine::data::{self, DataSpec};
+use crate::machine::device_rate::DeviceRate;
 use crate::machine::memory::Requirement;
 use crate::machine::pool::{self, PoolData};
 use crate::machine::ram::{self, RamDevice};
@@ -352,6 +353,7 @@ impl RunResources {
             }
         }
         self.read_through(progress, cancel)?;
+        self.calibrate_device();
         if self.ram_count > 0 {
             let total = self.ram_wanted.data_bytes.saturating_mul(u64::from(self.ram_count));
             progress.begin_bytes("make RAM-backed devices", total);
@@ -361,6 +363,26 @@ impl RunResources {
             self.available.ram = self.ram_devices.iter().map(RamDevice::target).collect();
         }
         Ok(())
+    }
+
+    /// Measures the device under the data file, so that trials can be planned by its rate. Where it cannot be read past the
+    /// page cache, they are planned without.
+    fn calibrate_device(&mut self) {
+        let file = self.wanted.iter().find_map(|making| match making {
+            Making::File { path, wanted } => Some((path, *wanted)),
+            _ => None,
+        });
+        self.available.device_rate = file.and_then(|(path, wanted)| DeviceRate::measure(path, wanted).ok());
+    }
+
+    /// The rate of the device under the data file, in words for the record; `None` where it was not measured.
+    pub(super) fn device_note(&self) -> Option<String> {
+        let rate = self.available.device_rate?;
+        let [alone, most] = [rate.alone_per_s, rate.most_per_s].map(|per_s| format::Unit::PerSecond.show(per_s));
+        Some(format!(
+            "the device under the data file gives {alone} random reads of 4 KiB one at a time and {most} at most; trials of `random` last long \
+             enough for a thousand reads"
+        ))
     }
 
     /// Reads every file that will be compared once, so that all files have passed through the host's caches.

@@ -35,8 +35,9 @@ pub enum Property {
 }
 
 impl Conditions {
-    /// Returns the conditions of a trial, given its method; `None` for a method of a newer nofault.
-    pub fn of(method: Option<&Method>, spec: &TrialSpec) -> Self {
+    /// Returns the conditions of a trial, given its method (`None` for a method of a newer nofault), and pages and batching
+    /// where the trial's experiment gives the method others than usual.
+    pub fn of(method: Option<&Method>, spec: &TrialSpec, pages: Option<Pages>, calls: Option<Calls>) -> Self {
         let params = &spec.params;
         let by_threads = params.threads.max(1).saturating_mul(params.depth.max(1));
         let in_flight = match method.map(|method| method.in_flight) {
@@ -47,13 +48,13 @@ impl Conditions {
         let pages = match params.extra.get("buffers").map(String::as_str) {
             Some("small") => Pages::Small,
             Some("huge") => Pages::Huge,
-            _ => method.map_or(Pages::Small, |method| method.pages),
+            _ => pages.or(method.map(|method| method.pages)).unwrap_or(Pages::Small),
         };
         let warmth = match spec.cache {
             CacheState::Cold => Warmth::Cold,
             CacheState::Warm => method.map_or(Warmth::Cached, |method| method.warm),
         };
-        let calls = method.map_or(Calls::Single, |method| method.calls);
+        let calls = calls.or(method.map(|method| method.calls)).unwrap_or(Calls::Single);
         // A batch of one request is a single call.
         let calls = if in_flight > 1 { calls } else { Calls::Single };
         Self { in_flight, pages, calls, warmth }
@@ -130,7 +131,17 @@ mod tests {
         let mut spec = file.trials[0].spec.clone();
         (spec.params.threads, spec.params.depth, spec.cache) = (threads, depth, cache);
         spec.params.extra = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Conditions::of(Some(method), &spec)
+        Conditions::of(Some(method), &spec, None, None)
+    }
+
+    #[test]
+    fn an_experiment_may_give_a_method_other_pages_and_calls_than_usual() {
+        let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("mmap-random", 1.0)]);
+        let mut spec = file.trials[0].spec.clone();
+        let given = |spec: &TrialSpec| Conditions::of(Some(&MAP), spec, Some(Pages::Huge), Some(Calls::Batches));
+        assert_eq!((given(&spec).pages, given(&spec).calls), (Pages::Huge, Calls::Batches));
+        spec.params.extra.insert("buffers".into(), "small".into());
+        assert_eq!(given(&spec).pages, Pages::Small, "the trial's own parameter counts");
     }
 
     #[test]

@@ -245,10 +245,8 @@ fn both_sides_have_about_as_many_requests_at_a_time_as_the_user() {
     }
     let unsaid = judged(&records, Workload::default());
     let found = reasons(&unsaid, "throughput");
-    assert!(
-        found[0].1.contains("100 threads, 77.8 K/s with pread O_DIRECT · 100 threads"),
-        "under equal conditions: {found:?}"
-    );
+    let words = "at 1, 16 and 100 in flight: 0.98";
+    assert!(found.iter().any(|(_, text)| text.contains(words)), "the whole curve, at equal points: {found:?}");
 }
 
 #[test]

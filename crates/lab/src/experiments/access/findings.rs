@@ -115,7 +115,9 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
         rule_text: "99th percentile of the time of one sync (msync, fdatasync or a durable write), median over repeats; smallest and \
             largest of the methods",
         experiment: Some(ID),
-        kind: if first.2.differs_from(&last.2) { Kind::Difference } else { Kind::Inconclusive },
+        p: None,
+        // The smallest and the largest, each under conditions of its own: no comparison.
+        kind: Kind::Fact,
         text: format!(
             "{}{}: the p99 of a sync lies between {} ({}; {}) and {} ({}; {}).",
             on(target),
@@ -183,6 +185,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
         rule_text: "less than 98 % of the scheduled reads were started, or the rate that the trial found for itself lies outside 0.67 to 1.5 of \
             the closed loop's median: then queues grow for other reasons than the method's",
         experiment: Some(ID),
+        p: None,
         kind: Kind::Warning,
         text: format!(
             "{}latency at a fixed rate says nothing about {}; repeat when the machine is quiet.",

@@ -4,8 +4,6 @@ use crate::methods::{Family, Method};
 
 /// The methods that only `access` has, each with its id and title.
 pub(super) static METHODS: &[Method] = &[
-    // Here a ring submits a batch and waits for all of it, as the source does.
-    Method::new("uring-direct", "io_uring O_DIRECT", Family::Ring).by_depth().batched(),
     Method::new("pwrite-buffered", "pwrite buffered", Family::Buffered),
     Method::new("pwrite-direct", "pwrite O_DIRECT", Family::Direct),
     Method::new("pwrite-dsync", "pwrite O_DIRECT, RWF_DSYNC", Family::Direct).durable(),

@@ -8,7 +8,6 @@ use super::{device, reads, space, tasks, writes, ycsb};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::read_loops;
-use crate::read_trials::warn_of_other_load;
 use crate::record::{MemoryMethod, Outcome, TrialSpec};
 
 /// Measures one trial.
@@ -26,7 +25,6 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         // A fixed amount of work has no steady part.
         outcome.steady = None;
     }
-    warn_of_other_load(spec, false, &mut outcome);
     if spec.memory.method == MemoryMethod::None && spec.target.data_bytes > number(spec, CACHE)? {
         outcome.warnings.push("memory was not limited: data that exceeds the cache may lie in the page cache".into());
     }

@@ -42,6 +42,7 @@ fn by_itself(line: &Line<'_, '_>) -> Option<Finding> {
         rule: "engine-against-its-bound",
         rule_text: "median of the engine's figure against the aim of the project; met or missed only where all repeats lie on one side of it",
         experiment: Some(ID),
+        p: None,
         kind: kind(met),
         text: format!(
             "{}: {}{} has {}; the aim, {limit}, is {}.",
@@ -72,6 +73,7 @@ fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
         rule_text: "median of the engine's figure over that of the other in the same run against the aim of the project; met or missed only where \
                     every ratio that the repeats allow lies on one side of it",
         experiment: Some(ID),
+        p: None,
         kind: kind(met),
         text: format!(
             "{}: {}{} does {x}, {} {y}: {show}; the aim, at least {aim}, is {}.",

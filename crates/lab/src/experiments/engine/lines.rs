@@ -8,7 +8,7 @@ use crate::entries::KEY_BYTES;
 use crate::format::digits;
 use crate::judge::{self, bound};
 use crate::show::columns::measured;
-use crate::summary::{Group, Metric, Spread, Summary, is_plain};
+use crate::summary::{Group, Metric, Property, Spread, Summary, is_plain};
 
 /// A line of results: the engine's figure of one quantity, and the figures to compare with it.
 pub(super) struct Line<'g, 'a> {
@@ -125,7 +125,9 @@ impl<'g, 'a> Line<'g, 'a> {
 
     /// Returns the ratio of the engine's figure to the other figure.
     pub(super) fn ratio(&self, other: &Other<'g, 'a>) -> Option<Spread> {
-        judge::ratio(self.own, other.group, self.quantity.metric, &[]).ok()
+        // An aim may be over a method that answers one request at a time, such as a device that is overwritten by one writer:
+        // what more of them gain is then what the aim is about.
+        judge::ratio(self.own, other.group, self.quantity.metric, &[Property::InFlight, Property::Calls]).ok()
     }
 
     /// Formats a figure in the unit of the line; a dash for `None`.

@@ -82,6 +82,7 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
         rule_text: "one fault, made for real, in a process of its own for each store: the errors and signals it got, the pages it returned, and the pages that \
             another process finds on disk afterwards; an outcome, not a rate, so one run decides",
         experiment: Some(ID),
+        p: None,
         kind: Kind::Fact,
         text: format!(
             "When {}: over a plain mapping – {}; in the engine – {}.{said}",

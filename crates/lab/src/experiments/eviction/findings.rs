@@ -194,6 +194,7 @@ fn binding(
             else the largest of: contention (CPU of a fault on all CPUs less that on one), shootdowns (interrupts a page times the measured price of one), \
             and the rest of the CPU time above a direct read (faulting, scanning, unmapping, freeing). An estimate: prices are measured apart",
         experiment: Some(ID),
+        p: None,
         kind: Kind::Fact,
         text: format!(
             "{}reclaim by {by}: {binds}. mmap reads {} against {} direct ({}), at {} of CPU a page against {}: contention {}, shootdowns {} \

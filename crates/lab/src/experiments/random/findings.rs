@@ -1,33 +1,167 @@
 //! Rules of `random`: rates of mmap against explicit I/O, their CPU, the effect of hints, and the rates before and
 //! after memory was full.
 
-use super::ID;
+use super::{FILL, ID};
 use crate::format::{Unit, digits};
-use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
-use crate::judge::{Finding, Kind, best, compare, keys, on, or_refused, pool, shown};
+use crate::judge::curve::{Curve, CurveRatio};
+use crate::judge::paging::{against_fio, of_family, reclaim, valid_maps};
+use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, or_refused, shown, titles};
+use crate::methods::Calls;
 use crate::record::Outcome;
-use crate::summary::{Group, Metric, Summary};
+use crate::summary::{Family, Group, Metric, Summary, is_plain, target_title};
 
 /// Adds the findings that the records of `random` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
-        mapped_against_explicit(&groups, target, Metric::OpsPerS, all);
-        cpu(&groups, target, Metric::CpuPerOp, all);
-        hints(&groups, target, all);
         phases(&groups, target, all);
+        if variant == FILL {
+            continue;
+        }
+        no_valid_figure(&groups, target, all);
+        let sides = Sides::of(&groups);
+        sides.map_against_explicit(target, all);
+        sides.pool_against_others(target, all);
+        hints(&groups, target, all);
         reclaim(&groups, target, all);
         against_fio(&groups, target, Metric::OpsPerS, all);
     }
-    pool::rates(summary, ID, Metric::OpsPerS, all);
+}
+
+/// Whether a map is told that its reads are random: the hint that fits this work.
+pub(super) fn told_random(map: &Group<'_>) -> bool {
+    map.spec.method == "mmap-random"
+}
+
+/// The curves over requests in flight that are compared. At each point the faster method stands for explicit I/O and for
+/// the pool; for the map only the one with the right hint may.
+pub(super) struct Sides<'g, 'a> {
+    pub(super) map: Curve<'g, 'a>,
+    pub(super) explicit: Curve<'g, 'a>,
+    pub(super) pool: Curve<'g, 'a>,
+}
+
+impl<'g, 'a> Sides<'g, 'a> {
+    /// The sides among the groups of one target.
+    pub(super) fn of(groups: &[&'g Group<'a>]) -> Self {
+        let rate = Metric::OpsPerS;
+        let plain = |wanted: fn(Family) -> bool| {
+            of_family(groups, wanted)
+                .filter(|group| is_plain(&group.spec.params) && group.conditions().calls == Calls::Single)
+                .collect::<Vec<_>>()
+        };
+        Self {
+            map: Curve::of(valid_maps(groups, told_random), rate),
+            explicit: Curve::of(plain(Family::is_explicit), rate),
+            pool: Curve::of(plain(|family| family == Family::Pool), rate),
+        }
+    }
+
+    /// Compares the map's curve with that of explicit I/O, by rate and by CPU time, which a slow device hides in the
+    /// rates.
+    fn map_against_explicit(&self, target: &str, all: &mut Vec<Finding>) {
+        let rule_text = "geometric mean, over all numbers of requests in flight at which both have a valid figure, of the median rate of the map \
+            told RANDOM over that of the faster of pread and io_uring with O_DIRECT; conclusive where chance alone would give such a mean in less than one run \
+            of twenty (t on the logarithms of the repeats)";
+        if let Some((found, text)) = between(&self.map, &self.explicit, Metric::OpsPerS, target, all) {
+            let label = format!("random reads per second, mmap ÷ explicit I/O, {}", target_title(target));
+            all.push(finding(&found, ("mapped-against-explicit", rule_text), text, Some(label)));
+        }
+        let rule_text = "the same mean, of the CPU time of the process, its children and kswapd for one read";
+        if let Some((found, text)) = between(&self.map, &self.explicit, Metric::CpuPerOp, target, all) {
+            let label = format!("CPU per read, mmap ÷ explicit I/O, {}", target_title(target));
+            all.push(finding(&found, ("cpu-per-work", rule_text), text, Some(label)));
+        }
+    }
+
+    /// Compares the engine's pool with explicit I/O and with the map.
+    fn pool_against_others(&self, target: &str, all: &mut Vec<Finding>) {
+        let rule_text = "geometric mean, over all numbers of requests in flight at which both have a valid figure, of the median rate of the \
+            engine's pool over the other. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and \
+            copies its value out; its pool is smaller than the memory limit, which page cache may fill; its frames lie in small pages, as the map's do";
+        let others = [(&self.explicit, "pool-against-raw", false), (&self.map, "pool-against-mapped", true)];
+        for (other, rule, is_key) in others {
+            if let Some((found, text)) = between(&self.pool, other, Metric::OpsPerS, target, all) {
+                let label = format!("random reads per second, engine's pool ÷ mmap, {}", target_title(target));
+                all.push(finding(&found, (rule, rule_text), text, is_key.then_some(label)));
+            }
+        }
+    }
+}
+
+/// Divides two curves, and makes the sentence: the ratio of the whole curves, then each side at its own best, which is
+/// compared with nothing.
+fn between<'g, 'a>(
+    a: &Curve<'g, 'a>,
+    b: &Curve<'g, 'a>,
+    metric: Metric,
+    target: &str,
+    all: &mut Vec<Finding>,
+) -> Option<(CurveRatio<'g, 'a>, String)> {
+    let found = or_refused(a.over(b, metric), all)?;
+    let side = |at: fn(&(&'g Group<'a>, &'g Group<'a>)) -> &'g Group<'a>| {
+        titles(&found.pairs.iter().map(at).collect::<Vec<_>>())
+    };
+    let own = |curve: &Curve<'g, 'a>| {
+        let best = curve.best(metric)?;
+        Some(format!("{} {}", best.label(), shown(best.spread(metric)?, metric.unit())))
+    };
+    let what = if metric == Metric::CpuPerOp { "the CPU time of a random read" } else { "the rate of random reads" };
+    let text = format!(
+        "{}{}{what} through {} is {} that of {}, {}. Each at its own best, under conditions of its own: {}; {}.",
+        on(target),
+        found.caveat(),
+        side(|pair| pair.0),
+        found.show(),
+        side(|pair| pair.1),
+        found.words(),
+        own(a)?,
+        own(b)?,
+    );
+    Some((found, text))
+}
+
+fn finding(
+    found: &CurveRatio<'_, '_>,
+    (rule, rule_text): (&'static str, &'static str),
+    text: String,
+    key: Option<String>,
+) -> Finding {
+    let key_figure = key.map(|label| KeyFigure {
+        label,
+        value: Unit::Ratio.show(found.ratio.median),
+        detail: format!("geometric mean {}", found.words()),
+    });
+    let (trials, kind) = (found.keys(), found.kind());
+    Finding { rule, rule_text, experiment: Some(ID), p: found.p, kind, text, trials, key_figure }
+}
+
+/// Names the methods whose trials show no full memory: they have no figure, and no other method stands in for them.
+fn no_valid_figure(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let without: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.never_filled()).collect();
+    if without.is_empty() {
+        return;
+    }
+    let labels: Vec<String> = without.iter().map(|group| group.label()).collect();
+    all.push(Finding {
+        rule: "no-valid-figure",
+        rule_text: "a method that fills memory as it reads has a valid figure only where memory was full; without one it enters no ratio, and no \
+            other method, such as a map with another hint, stands in for it",
+        experiment: Some(ID),
+        p: None,
+        kind: Kind::Warning,
+        text: format!("{}no valid figure, as memory never filled: {}.", on(target), labels.join("; ")),
+        trials: keys(&without),
+        key_figure: None,
+    });
 }
 
 /// Compares right with wrong advice, and reports how many bytes the device then reads for each requested one.
 fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
-    let Some(right) = groups.iter().find(|group| group.spec.method == "mmap-random") else { return };
-    for wrong in ["mmap-normal", "mmap-sequential"] {
-        let same = |group: &&&Group<'_>| group.spec.method == wrong && group.spec.params == right.spec.params;
-        let Some(wrong) = groups.iter().find(same) else { continue };
+    let wrong_hints = ["mmap-normal", "mmap-sequential"];
+    for wrong in groups.iter().copied().filter(|group| wrong_hints.contains(&group.spec.method.as_str())) {
+        let same = |group: &&&Group<'_>| told_random(group) && group.spec.params == wrong.spec.params;
+        let Some(right) = groups.iter().find(same) else { continue };
         let Some(comparison) = or_refused(compare(right, wrong, Metric::OpsPerS), all) else { continue };
         let read = wrong.spread(Metric::Amplification).map_or(String::new(), |amplification| {
             format!(
@@ -64,8 +198,15 @@ struct Phases {
     shootdowns_after: f64,
 }
 
+/// When memory became full, in a trial that shows how it filled: not in one that began with full memory, where the first
+/// tick already evicts.
+pub(super) fn filled_at(outcome: &Outcome) -> Option<f64> {
+    let first = outcome.ticks.first()?.at_s;
+    outcome.full_at_s.filter(|full_at| *full_at > first)
+}
+
 fn phases_of(outcome: &Outcome) -> Option<Phases> {
-    let full_at = outcome.full_at_s?;
+    let full_at = filled_at(outcome)?;
     let rate = |ops: u64, elapsed_s: f64| (elapsed_s > 0.0).then(|| ops as f64 / elapsed_s);
     let (mut ops, mut elapsed_s, mut shootdowns, mut dip) = (0, 0.0, 0.0, f64::INFINITY);
     for tick in &outcome.ticks {
@@ -88,7 +229,7 @@ fn phases_of(outcome: &Outcome) -> Option<Phases> {
 
 /// Reports the rates of the paper's three phases, whether or not they appear.
 fn phases(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
-    let Some(map) = best(of_family(groups, mapped), Metric::OpsPerS) else { return };
+    let Some(map) = best(groups.iter().copied().filter(|group| told_random(group)), Metric::OpsPerS) else { return };
     let Some(trial) = map.typical() else { return };
     let Some(phases) = phases_of(&trial.outcome) else { return };
     let (dip, plateau) = (phases.dip / phases.fill, phases.plateau / phases.fill);
@@ -102,6 +243,7 @@ fn phases(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         rule_text: "of the repeat with the median rate: mean rate before memory was full, the slowest tick of the two seconds after, and the \
             mean after; 'hardly changed' from 0.9 of the fill rate, 'a dip' below 0.75 of the plateau",
         experiment: Some(ID),
+        p: None,
         kind: Kind::Fact,
         text: format!(
             "{}{}: {shape} (filling {}, slowest tick {}, plateau {}). TLB shootdowns went from {} to {}.",

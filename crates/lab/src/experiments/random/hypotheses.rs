@@ -1,12 +1,13 @@
 //! Published claims about mmap that the records of `random` decide.
 
 use super::ID;
+use super::findings::{Sides, filled_at, told_random};
 use crate::format::{Unit, digits};
 use crate::judge::bound::Bound;
 use crate::judge::claim::{
-    Claim, Contribution, Decision, POOL_COSTS, Places, Ratio, Records, Test, against, count_of, explicit, is_explicit,
-    is_mapped, mapped, times,
+    Claim, Contribution, Decision, POOL_COSTS, Places, Records, Test, count_of, explicit, times,
 };
+use crate::judge::paging::valid_maps;
 use crate::judge::{best, best_pair};
 use crate::machine::survey::{FILE_EVICTION, FILE_FAULT};
 use crate::summary::{Family, Group, Metric, Spread, target_title};
@@ -18,16 +19,9 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "Random reads through mmap reach about half of what O_DIRECT reaches once memory is full.",
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.1 and figure 2",
         experiment: ID,
-        rule: "reads per second of the best map over those of the best O_DIRECT method under equal conditions lie between 0.35 and 0.65 on each target",
-        test: Test::Ratio(Ratio {
-            variants: &[""],
-            metric: Metric::OpsPerS,
-            of: is_mapped,
-            over: is_explicit,
-            about: &[],
-            bound: Bound::between(0.35, 0.65),
-            missing: "`nofault lab random` measures it",
-        }),
+        rule: "reads per second of the map told RANDOM over those of the faster of pread and io_uring with O_DIRECT, geometric mean over all requests in \
+            flight at which both have a valid figure: between 0.35 and 0.65 on each target",
+        test: Test::Own(half),
     },
     Claim {
         id: "predicted-by-fault-cost",
@@ -61,7 +55,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Oren Eini (RavenDB), replies to the paper",
         experiment: ID,
         rule: "CPU of a random read of data larger than memory through the engine's own pool, which caches, evicts and pins, over \
-            that through the best map under equal conditions (`random`), and time of a lookup in memory through a hash table with locks and pins over \
+            that through the map told RANDOM, geometric mean over all requests in flight at which both have a valid figure (`random`), and time of a lookup in memory through a hash table with locks and pins over \
             that in a mapped file, both in huge pages (`translate`): each at least 0.9",
         test: Test::Together {
             every: false,
@@ -69,6 +63,23 @@ pub(super) static CLAIMS: &[Claim] = &[
         },
     },
 ];
+
+/// The sides that are compared, on each target where `random` measured with full memory.
+fn sides<'s>(records: &'s Records<'_>) -> Vec<(String, Sides<'s, 's>)> {
+    let places = records.summary.places(ID).into_iter().filter(|(variant, _)| variant.is_empty());
+    places
+        .map(|(variant, target)| (target_title(target), Sides::of(&records.summary.at(ID, variant, target))))
+        .collect()
+}
+
+/// Decides the claim by the whole curve of the map over that of explicit I/O.
+fn half(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    for (place, sides) in sides(records) {
+        places.curve(&place, (&sides.map, &sides.explicit), Metric::OpsPerS, Bound::between(0.35, 0.65));
+    }
+    places.decide("`nofault lab random` measures it")
+}
 
 /// Largest factor, in either direction, by which a prediction may miss the measured rate.
 const PREDICTED_WITHIN: f64 = 4.0 / 3.0;
@@ -90,7 +101,7 @@ fn predicted(records: &Records<'_>) -> Decision {
         let (rate, groups) = (Metric::OpsPerS, records.summary.at(ID, "", target));
         // Take one request at a time, as with a fault: the read itself costs a map as much CPU as a call.
         let calls = groups.iter().copied().filter(|group| group.family() == Family::Direct);
-        let pair = best_pair(&mapped(&groups), &explicit(&groups), rate, &[]);
+        let pair = best_pair(&valid_maps(&groups, told_random), &explicit(&groups), rate, &[]);
         let (Some((map, direct)), Some(call)) = (pair, best(calls, Metric::CpuPerOp)) else { continue };
         let (Some(measured), Some(ceiling), Some(read)) =
             (map.spread(rate), direct.spread(rate), call.spread(Metric::CpuPerOp))
@@ -174,7 +185,7 @@ fn collapse(records: &Records<'_>) -> Decision {
         let Some(group) = best(random, Metric::OpsPerS) else { continue };
         let ratios = group.good.iter().filter_map(|trial| {
             let outcome = &trial.outcome;
-            let full_at = outcome.full_at_s?;
+            let full_at = filled_at(outcome)?;
             let before = outcome.ticks.iter().filter(|tick| tick.at_s <= full_at);
             let (ops, seconds) = before.fold((0, 0.0), |(ops, s), tick| (ops + tick.ops, s + tick.elapsed_s));
             let steady = outcome.steady.as_ref()?;
@@ -190,17 +201,9 @@ fn collapse(records: &Records<'_>) -> Decision {
 /// Compares the CPU time of a read through the engine's pool, which caches, evicts and locks, with that of a map.
 pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
-    let cpu = Metric::CpuPerOp;
-    for (variant, target) in records.summary.places(ID) {
-        let groups = records.summary.at(ID, variant, target);
-        let pools = groups.iter().copied().filter(|group| group.family() == Family::Pool);
-        let (pools, maps) = (pools.collect::<Vec<_>>(), mapped(&groups));
-        let pair = best_pair(&pools, &maps, cpu, &[]).or_else(|| Some((best(pools, cpu)?, best(maps, cpu)?)));
-        let place = format!("larger than memory, {}", target_title(target));
-        let Some((pool, map)) = pair else { continue };
-        let Some(ratio) = places.ratio(&place, (pool, map), cpu, &[]) else { continue };
-        let text = format!("{place}, CPU a read: {}", against(pool, map, cpu, &ratio));
-        places.add(Bound::at_least(POOL_COSTS).decide(&ratio), text, &[pool, map]);
+    for (place, sides) in sides(records) {
+        let place = format!("larger than memory, {place}, CPU a read");
+        places.curve(&place, (&sides.pool, &sides.map), Metric::CpuPerOp, Bound::at_least(POOL_COSTS));
     }
     Contribution { experiment: ID, what: "reads larger than memory", places }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Params {
     pub(crate) threads: Vec<u32>,
     /// Queue depths of the ring methods, which use one thread.
     pub(crate) depths: Vec<u32>,
-    /// Thread counts of the synchronous methods on the RAM-backed device.
+    /// Thread counts of the synchronous methods, and depths of the others, on the RAM-backed device.
     pub(crate) ram_threads: Vec<u32>,
     /// Bytes of one read.
     pub(crate) block_bytes: u64,
@@ -50,19 +50,19 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         let quick = Self {
-            cell_s: 1.2,
-            ram_cell_s: 0.8,
-            threads: vec![16],
-            depths: vec![64],
-            ram_threads: vec![2],
+            cell_s: 0.7,
+            ram_cell_s: 0.4,
+            threads: vec![1, 4, 16, 64],
+            depths: vec![1, 4, 16, 64],
+            ram_threads: vec![1, 2, 4, 16],
             block_bytes: 4096,
         };
         let standard = |quick| Self {
-            cell_s: 3.5,
-            ram_cell_s: 2.0,
-            threads: vec![1, 16, 100],
-            depths: vec![1, 32, 128],
-            ram_threads: vec![1, 2, 16],
+            cell_s: 2.0,
+            ram_cell_s: 1.0,
+            threads: vec![1, 2, 4, 8, 16, 32, 64, 128],
+            depths: vec![1, 2, 4, 8, 16, 32, 64, 128],
+            ram_threads: vec![1, 2, 4, 16],
             ..quick
         };
         match preset {

@@ -1,8 +1,10 @@
 //! Reasons for and against a map that the records of `random` give.
 
 use super::ID;
+use super::findings::told_random;
 use crate::judge::best;
-use crate::judge::claim::{Records, explicit, mapped};
+use crate::judge::claim::{Records, explicit};
+use crate::judge::paging::valid_maps;
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, nearest, reason, threads, throughput};
 use crate::summary::{Group, Metric};
 
@@ -14,7 +16,7 @@ pub(super) static EVIDENCE: &[Evidence] =
 fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let words = ["random reads", "CPU a random read"];
     let (rate, cpu) = (Metric::OpsPerS, Metric::CpuPerOp);
-    throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, sequential: false })
+    throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, hint: told_random, sequential: false })
 }
 
 /// Finds reasons for the verdict in the latency of random reads.
@@ -22,13 +24,13 @@ fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     // Not the longest access, because a method with more accesses meets rarer events.
     let slow = Metric::Latency("op", 999);
-    for (variant, target) in records.summary.places(ID) {
+    for (variant, target) in records.summary.places(ID).into_iter().filter(|(variant, _)| variant.is_empty()) {
         let groups = records.summary.at(ID, variant, target);
         let calls: Vec<&Group<'_>> =
             explicit(&groups).into_iter().filter(|group| group.spec.params.depth <= 1).collect();
         // More threads wait longer for the same device, with a map as with calls.
         let has_pair = |map: &&Group<'_>| calls.iter().any(|call| threads(call) == threads(map));
-        let maps = mapped(&groups).into_iter().filter(has_pair).collect();
+        let maps = valid_maps(&groups, told_random).into_iter().filter(has_pair).collect();
         let Some(map) = best(nearest(maps, workload.threads, threads), Metric::OpsPerS) else { continue };
         let pair = calls.iter().copied().filter(|call| threads(call) == threads(map));
         let Some(direct) = best(pair, Metric::OpsPerS) else { continue };

@@ -87,6 +87,7 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
         rule: "uncommitted-on-disk",
         rule_text: "pages with uncommitted bytes that a direct read finds on disk after another process's sync, or after the kernel's own write-back",
         experiment: Some(ID),
+        p: None,
         kind: Kind::Fact,
         text,
         trials: keys(&[group]),
@@ -142,6 +143,7 @@ fn survival(group: &Group<'_>, all: &mut Vec<Finding>) {
         rule: "commits-lost",
         rule_text: "acknowledged commits that are missing, or there in part, in the files that a process killed by SIGKILL in the midst of committing leaves",
         experiment: Some(ID),
+        p: None,
         kind: Kind::Warning,
         text: format!(
             "{}: {} acknowledged commits lost and {} torn after the process was killed.",

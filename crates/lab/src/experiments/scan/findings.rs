@@ -14,15 +14,20 @@ use crate::summary::{Family, Group, Metric, Property, Summary, target_title};
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
-        mapped_against_explicit(&groups, target, Metric::BytesPerS, all);
-        cpu(&groups, target, Metric::CpuPerGb, all);
+        mapped_against_explicit(&groups, target, (reads_ahead, Metric::BytesPerS), all);
+        cpu(&groups, target, (reads_ahead, Metric::CpuPerGb), all);
         ceiling(&groups, target, all);
         buffers(&groups, target, all);
         reclaim(&groups, target, all);
         against_fio(&groups, target, Metric::BytesPerS, all);
     }
     striping(summary, all);
-    pool::rates(summary, ID, Metric::BytesPerS, all);
+    pool::rates(summary, ID, (reads_ahead, Metric::BytesPerS), all);
+}
+
+/// Whether a map is told nothing that is wrong for a scan: with MADV_RANDOM the kernel reads a page at a time.
+pub(super) fn reads_ahead(map: &Group<'_>) -> bool {
+    map.spec.method != "mmap-random"
 }
 
 /// Reports the best rate that the device gave any direct method, and beside it the best rate of each other way of
@@ -52,6 +57,7 @@ fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         rule_text: "the highest median of all direct methods, fio among them, is taken for the device's limit; median scan \
             rates of the others, each at its own best, whatever its conditions: no ratio is formed",
         experiment: Some(ID),
+        p: None,
         kind: Kind::Fact,
         text: format!(
             "{}the device gave {} at most (to {}); each other way of scanning had at its own best: {}.",
@@ -114,6 +120,7 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
             rule: "striping",
             rule_text: "scan rate of the fastest method of each kind on the striped target over that on a single one, under equal conditions",
             experiment: Some(ID),
+            p: None,
             kind: if clear { Kind::Difference } else { Kind::Inconclusive },
             text: format!(
                 "From {} to {striped}: explicit I/O becomes {} as fast{}, mmap {}{}.",

@@ -1,6 +1,7 @@
 //! Reasons for and against a map that the records of `scan` give.
 
 use super::ID;
+use super::findings::reads_ahead;
 use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, throughput};
 use crate::summary::Metric;
@@ -12,5 +13,5 @@ pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, rates
 fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let words = ["scan", "CPU a GB, scan"];
     let (rate, cpu) = (Metric::BytesPerS, Metric::CpuPerGb);
-    throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, sequential: true })
+    throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, hint: reads_ahead, sequential: true })
 }

@@ -1,0 +1,89 @@
+//! The figure of `random` that answers its question: rate, CPU time and p99 of each method over the requests in flight, all
+//! on one axis.
+
+use crate::format::Unit;
+use crate::judge::curve::{Curve, is_valid};
+use crate::methods::Calls;
+use crate::show::charts::{Lines, Panel, Series};
+use crate::show::figures::{Figure, Table, dash, legend_of, tone};
+use crate::summary::{Family, Group, Metric, is_plain};
+
+/// The panels of the figure, from top to bottom.
+const PANELS: [(&str, Metric); 3] = [
+    ("reads per second", Metric::OpsPerS),
+    ("CPU time per read", Metric::CpuPerOp),
+    ("99th percentile of a read", Metric::Latency("op", 990)),
+];
+
+/// The groups of a method that has a curve: with its own parameters only, each request answered by itself, by the lab's
+/// own code.
+fn has_curve(group: &Group<'_>) -> bool {
+    let own = group.family() != Family::Baseline && group.conditions().calls == Calls::Single;
+    own && is_plain(&group.spec.params) && is_valid(group, Metric::OpsPerS)
+}
+
+/// Draws the curves; `None` where no method was measured with two numbers of requests in flight.
+pub(super) fn curves(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
+    let mut methods: Vec<&Group<'_>> = Vec::new();
+    for group in groups.iter().copied().filter(|group| has_curve(group)) {
+        if methods.iter().all(|other| other.spec.method != group.spec.method) {
+            methods.push(group);
+        }
+    }
+    let of = |method: &Group<'_>| {
+        let own = groups.iter().copied().filter(|group| has_curve(group) && group.spec.method == method.spec.method);
+        Curve::of(own, Metric::OpsPerS)
+    };
+    let curves: Vec<_> = methods.into_iter().map(|method| (method, of(method))).collect();
+    let curves: Vec<_> = curves.into_iter().filter(|(_, curve)| curve.points().len() > 1).collect();
+    if curves.is_empty() {
+        return None;
+    }
+    let panels: Vec<Panel> = PANELS
+        .into_iter()
+        .map(|(axis, metric)| {
+            let mut series: Vec<Series> = Vec::new();
+            for (method, curve) in &curves {
+                let points = curve
+                    .points()
+                    .iter()
+                    .filter_map(|group| Some((f64::from(group.conditions().in_flight), group.spread(metric)?.median)));
+                let (tone, points) = (tone(method), points.collect());
+                series.push(Series { label: method.title(), tone, dash: dash(&series, tone), points, full_at: None });
+            }
+            Panel { axis: axis.into(), unit: metric.unit(), log: true, series }
+        })
+        .collect();
+    let mut counts: Vec<u32> =
+        curves.iter().flat_map(|(_, curve)| curve.points().iter().map(|group| group.conditions().in_flight)).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let ticks = counts.iter().map(|count| (f64::from(*count), count.to_string())).collect();
+    let ends = (f64::from(counts[0]), f64::from(counts[counts.len() - 1]));
+    let (legend, title) = (legend_of(&panels[0].series), format!("By requests in flight: {place}"));
+    let axis = "requests in flight (threads of a map and of read calls, depth of a ring, tasks of the pool)".into();
+    let chart = Lines { axis, from: ends.0, to: ends.1, log: true, ticks, panels };
+    Some(Figure {
+        svg: chart.draw(&title),
+        whole: None,
+        title,
+        lead: "Medians with full memory. Methods compare where they have the same number of requests in flight: one above the other.".into(),
+        legend,
+        table: table(curves.iter().flat_map(|(_, curve)| curve.points().iter().copied())),
+    })
+}
+
+/// Makes the table behind the curves.
+fn table<'g, 'a: 'g>(points: impl Iterator<Item = &'g Group<'a>>) -> Table {
+    let mut table = Table::new(&["method", "in flight", "reads/s", "spread", "CPU a read", "p99"]);
+    for group in points {
+        let show =
+            |metric: Metric| group.spread(metric).map_or("–".into(), |spread| metric.unit().show(spread.median));
+        let spread = group.primary().map_or("–".into(), |spread| {
+            format!("{} – {}", Unit::PerSecond.show(spread.min), Unit::PerSecond.show(spread.max))
+        });
+        let [rate, cpu, p99] = PANELS.map(|(_, metric)| show(metric));
+        table.rows.push(vec![group.title(), group.conditions().in_flight.to_string(), rate, spread, cpu, p99]);
+    }
+    table
+}
