@@ -55,7 +55,14 @@ pub fn answers(file: &RecordFile, summary: &Summary<'_>) -> Vec<Answer> {
 
 /// The number of claims of each outcome: `5 held, 2 did not hold, 18 not measured here`.
 pub fn counted(answers: &[Answer]) -> String {
-    let all = [Outcome::Held, Outcome::InPart, Outcome::DidNotHold, Outcome::Undecided, Outcome::NotMeasured];
+    let all = [
+        Outcome::Held,
+        Outcome::InPart,
+        Outcome::DidNotHold,
+        Outcome::Undecided,
+        Outcome::CannotBeTried,
+        Outcome::NotMeasured,
+    ];
     let count = |outcome: Outcome| answers.iter().filter(|answer| answer.decision.outcome == outcome).count();
     let counts = all.into_iter().map(|outcome| (count(outcome), outcome)).filter(|(count, _)| *count > 0);
     counts.map(|(count, outcome)| format!("{count} {}", outcome.words())).collect::<Vec<_>>().join(", ")

@@ -129,7 +129,7 @@ fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
 /// Prints the number of claims of each outcome, and the ids of the claims that were measured.
 fn claims_lines(all: &[Answer], width: usize, text: &mut String) {
     push(text, "=>", &format!("{} claims for and against mmap: {}.", all.len(), counted(all)), width);
-    for outcome in [Outcome::Held, Outcome::InPart, Outcome::DidNotHold] {
+    for outcome in [Outcome::Held, Outcome::InPart, Outcome::DidNotHold, Outcome::CannotBeTried] {
         let of = all.iter().filter(|answer| answer.decision.outcome == outcome);
         let ids: Vec<&str> = of.map(|answer| answer.id).collect();
         if !ids.is_empty() {

@@ -57,6 +57,8 @@ pub enum Outcome {
     DidNotHold,
     /// The spread crosses the bound, or there was only one run.
     Undecided,
+    /// The machine lacks a precondition of the claim's effect, so that its figures neither confirm nor refute it.
+    CannotBeTried,
     /// The records have no figures that decide the claim.
     NotMeasured,
 }
@@ -69,6 +71,7 @@ impl Outcome {
             Self::InPart => "held in part",
             Self::DidNotHold => "did not hold",
             Self::Undecided => "undecided",
+            Self::CannotBeTried => "cannot be tried here",
             Self::NotMeasured => "not measured here",
         }
     }

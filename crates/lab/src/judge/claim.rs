@@ -32,6 +32,58 @@ pub struct Claim {
     pub rule: &'static str,
     /// The deciding rule as code.
     pub(crate) test: Test,
+    /// The preconditions without which the claim's effect cannot appear. Where one is missing, figures that do not confirm
+    /// the claim do not refute it either.
+    pub(crate) needs: &'static [Precondition],
+}
+
+/// A property of the machine without which the effect of a claim cannot appear: the least amount, and that of the claim's
+/// source.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Precondition {
+    /// Number of CPUs.
+    Cpus { least: u32, source: u32 },
+    /// Random reads of 4 KiB per second that a device gives past the page cache.
+    Reads { least_per_s: f64, source_per_s: f64 },
+}
+
+/// The CPUs of the paper's machine. An eviction interrupts every other CPU that uses the map, and one kswapd stands against
+/// all of them: with a few CPUs neither can weigh much.
+pub(crate) const PAPERS_CPUS: Precondition = Precondition::Cpus { least: 16, source: 128 };
+/// The rate of the paper's device. Its map settled at 0.4 M reads/s: a slower device is the limit before eviction is.
+pub(crate) const PAPERS_DEVICE: Precondition = Precondition::Reads { least_per_s: 400e3, source_per_s: 900e3 };
+
+impl Precondition {
+    /// Returns what is missing, with this machine's figure beside the source's; `None` where nothing is, and where the
+    /// records do not tell.
+    fn missing(self, records: &Records<'_>) -> Option<String> {
+        match self {
+            Self::Cpus { least, source } => {
+                let here = records.file.run.machine.cpu_count;
+                let cpus = if here == 1 { "CPU" } else { "CPUs" };
+                (here < least).then(|| format!("{here} {cpus} here, {source} in the source; it takes {least}"))
+            }
+            Self::Reads { least_per_s, source_per_s } => {
+                // The claims that need a fast device are about 4 KiB reads, which several experiments make.
+                let is_read = |group: &&Group<'_>| {
+                    let spec = group.spec;
+                    group.family().is_explicit()
+                        && spec.params.block_bytes == 4096
+                        && group.basis.metric == Metric::OpsPerS
+                };
+                let rates = records.summary.groups.iter().filter(is_read);
+                let most = rates.filter_map(|group| Some(group.spread(Metric::OpsPerS)?.median)).reduce(f64::max)?;
+                let show = |per_s: f64| Unit::PerSecond.show(per_s);
+                (most < least_per_s).then(|| {
+                    let (least, source) = (show(least_per_s), show(source_per_s));
+                    format!(
+                        "devices give at most {} random reads here, {source} in the source; it takes {least}",
+                        show(most)
+                    )
+                })
+            }
+        }
+    }
 }
 
 /// The way a claim is decided.
@@ -123,11 +175,26 @@ impl Claim {
     /// Decides the claim from records. `parts` returns, for a claim that several experiments decide together, the
     /// contribution of each.
     pub(crate) fn decide<'s>(&self, records: &Records<'_>, parts: impl Fn(&str) -> Vec<Contribution<'s>>) -> Decision {
-        match &self.test {
+        let decision = match &self.test {
             Test::Ratio(ratio) => ratio.decide(self.experiment, records),
             Test::Own(decide) => decide(records),
             Test::Together { every, missing } => together(parts(self.id), *every, missing),
+        };
+        self.unless_untestable(decision, records)
+    }
+
+    /// Turns a decision that does not confirm the claim into "cannot be tried here" where the machine lacks one of the
+    /// claim's preconditions. The text says which, and keeps the figures.
+    fn unless_untestable(&self, decision: Decision, records: &Records<'_>) -> Decision {
+        if matches!(decision.outcome, Outcome::Held | Outcome::NotMeasured) {
+            return decision;
         }
+        let missing: Vec<String> = self.needs.iter().filter_map(|need| need.missing(records)).collect();
+        if missing.is_empty() {
+            return decision;
+        }
+        let text = format!("{}. Measured all the same: {}", missing.join("; "), decision.text);
+        Decision { outcome: Outcome::CannotBeTried, text, ..decision }
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn lines(answers: &[Answer], has_section: impl Fn(&str) -> bool) -> V
                 Outcome::Held => "held",
                 Outcome::InPart => "inpart",
                 Outcome::DidNotHold => "refuted",
-                Outcome::Undecided | Outcome::NotMeasured => "neither",
+                Outcome::Undecided | Outcome::CannotBeTried | Outcome::NotMeasured => "neither",
             },
             outcome: answer.decision.outcome.words(),
             text: format::glued(&answer.decision.text),

@@ -432,6 +432,32 @@ fn a_batch_of_gets_is_not_compared_with_single_faults() {
 }
 
 #[test]
+fn a_claim_whose_effect_this_machine_cannot_show_is_neither_held_nor_refuted() {
+    let collapsing = |cpus: u32, device: f64, after: f64| {
+        let mut records = Made::new();
+        records.file.run.machine.cpu_count = cpus;
+        records.plain(RANDOM, rate("mmap-random", 16, after).mapped(1e5, 1.0, 9.0, 0.1));
+        records.plain(RANDOM, rate("pread-direct", 16, device));
+        decided(&records.file, "collapse-when-full")
+    };
+    let slow = collapsing(2, 6e4, 5.5e4);
+    assert_eq!(slow.outcome, Outcome::CannotBeTried, "{}", slow.text);
+    for words in ["2 CPUs here, 128 in the source; it takes 16", "900 K/s in the source", "0.5"] {
+        assert!(slow.text.contains(words), "{words}: {}", slow.text);
+    }
+    assert_eq!(collapsing(128, 6e4, 5.5e4).outcome, Outcome::CannotBeTried, "a slow device alone");
+    assert_eq!(collapsing(128, 9e5, 9e4).outcome, Outcome::DidNotHold);
+    // What a machine shows, it shows.
+    assert_eq!(collapsing(2, 6e4, 3e4).outcome, Outcome::Held);
+    for id in ["shootdowns-dominate", "one-kswapd-is-the-wall"] {
+        let mut records = Made::new();
+        records.file.run.machine.cpu_count = 2;
+        assert!(made(id, false, &mut records));
+        assert_eq!(decided(&records.file, id).outcome, Outcome::CannotBeTried, "{id}");
+    }
+}
+
+#[test]
 fn the_whole_curve_is_compared_at_the_points_that_both_sides_have() {
     let mut records = Made::new();
     for (count, map, ring) in [(1, 1.0e4, 1.0e4), (4, 3.0e4, 4.0e4), (16, 4.0e4, 8.0e4)] {

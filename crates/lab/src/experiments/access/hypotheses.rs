@@ -14,6 +14,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Leonardo Benicio, 2022, §6: 1.6 M/s in batches against 0.72 M/s one at a time",
         experiment: ID,
         rule: "random reads per second of the best io_uring batch over the best of map, pread and O_DIRECT, each one thread, on the file: at least 2",
+        needs: &[],
         test: Test::Ratio(Ratio {
             variants: &["read"],
             metric: Metric::OpsPerS,
@@ -30,6 +31,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Leonardo Benicio, 2022, §6: 780 K/s against 650 K/s",
         experiment: ID,
         rule: "reads per second of the map over those of buffered pread, both told RANDOM: more than 1 on each target",
+        needs: &[],
         test: at_least(
             &["read"],
             Metric::OpsPerS,
@@ -45,6 +47,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Leonardo Benicio, 2022, §6, which itself gives 5 to 15 µs for a read: at most 200 K/s",
         experiment: ID,
         rule: "one at a time, 720 K reads a second leave 1.39 µs for each: the median O_DIRECT read of the file takes no longer",
+        needs: &[],
         test: Test::Own(one_thread),
     },
 ];

@@ -13,6 +13,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     source: "Huon Wilson, Async hazard, 2024; Valialkin on Go's runtime",
     experiment: ID,
     rule: "time of the async tasks over a cold map, over that of one plain thread over the same map, at least 0.8 (random touches)",
+    needs: &[],
     test: Test::Ratio(Ratio {
         variants: &["random-touch"],
         metric: Metric::Seconds,

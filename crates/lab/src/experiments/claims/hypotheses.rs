@@ -18,6 +18,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "bytes per second copied out of a map over those of buffered pread, all in the page cache, by size of a read: at least 2; held in \
             part where only some sizes reach it",
+        needs: &[],
         test: Test::Own(cached),
     },
     Claim {
@@ -26,6 +27,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "SingleStore, on mmap_sem: 10 to 20 ms a query",
         experiment: ID,
         rule: "mapping, touching one page and unmapping: rate with several threads over that with one, over the same of pread, at most 0.75",
+        needs: &[],
         test: Test::Own(calls),
     },
     Claim {
@@ -34,6 +36,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "QuestDB, on replacing many maps by one: 60 % faster",
         experiment: ID,
         rule: "pages looked at per second, in a cached file mapped by one call over the same mapped by a thousand: at least 1.6",
+        needs: &[],
         test: at_least(
             &["many-maps"],
             Metric::OpsPerS,
@@ -49,6 +52,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "WiredTiger (MongoDB), 2020, on extending files in batches",
         experiment: ID,
         rule: "pages appended per second where the file grows by 1 MiB over those where it grows by a page: at least 1.2",
+        needs: &[],
         test: at_least(
             &["file-growth"],
             Metric::OpsPerS,
@@ -64,6 +68,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "MongoDB MMAPv1, which did so every two seconds under its exclusive lock",
         experiment: ID,
         rule: "median time to map anew with the most copies over that with a smaller number, over the ratio of the numbers: 0.5 to 2",
+        needs: &[],
         test: Test::Own(remap),
     },
     Claim {
@@ -72,6 +77,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "the patch series of Linux 6.14 on uncached buffered I/O, and its reception",
         experiment: ID,
         rule: "random reads of 4 KiB and 64 KiB from data larger than memory: at least 0.9 of the rate of O_DIRECT, at 1.1 times its CPU per read at most",
+        needs: &[],
         test: Test::Own(dontcache),
     },
     Claim {
@@ -80,6 +86,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "LMDB, documentation of MDB_WRITEMAP",
         experiment: ID,
         rule: "commits per second with msync over those with pwrite and fdatasync, by pages a commit: at least 1.1; held in part where only some reach it",
+        needs: &[],
         test: Test::Own(writable),
     },
     Claim {
@@ -89,6 +96,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "growth with a reader held less growth without, of file and memory together, over one old copy of the entries that were overwritten, \
             which any store must keep for the reader, for each store that shares pages between versions: at most 1.1",
+        needs: &[],
         test: Test::Own(readers),
     },
 ];

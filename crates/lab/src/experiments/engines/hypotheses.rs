@@ -12,6 +12,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     source: "SQLite, documentation of memory-mapped I/O: up to twice for I/O-bound queries",
     experiment: ID,
     rule: "YCSB C operations per second with a large mmap_size over those with mmap_size 0, in memory and larger than memory, each: at least 1.1",
+    needs: &[],
     test: Test::Own(sqlite),
 }];
 

@@ -17,6 +17,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "of the faults `truncated` and `read-error`: each mapped store meets a signal, the lab's guard turning it into an error or not, and \
             each explicit one returns an error",
+        needs: &[],
         test: Test::Own(signals),
     },
     Claim {
@@ -26,6 +27,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "no commit lost or torn after kill -9 (`safety`; power cuts are imitated by the engine's tests, not by the lab), no wrong answer and no \
             signal, caught by the lab's guard or not, by a flipped bit or a failed read (`errors`), for the `shadow` stores",
+        needs: &[],
         test: Test::Together { every: true, missing: "`nofault lab safety errors` measures it" },
     },
 ];

@@ -6,7 +6,8 @@ use super::{ReclaimWork, reclaim_of};
 use crate::format::Unit;
 use crate::judge::bound::Bound;
 use crate::judge::claim::{
-    Claim, Decision, Outcome, Places, Records, Test, against, both, extra, mapped, of_variant, times,
+    Claim, Decision, Outcome, PAPERS_CPUS, PAPERS_DEVICE, Places, Records, Test, against, both, extra, mapped,
+    of_variant, times,
 };
 use crate::judge::ratio;
 use crate::record::MemoryMethod;
@@ -21,6 +22,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "where pages were evicted: CPU per operation of a map whose threads are pinned to one CPU, so that no other TLB must be told, over \
             that of the same map on as many threads and all CPUs: at most 0.5",
+        needs: &[PAPERS_CPUS],
         test: Test::Own(shootdowns),
     },
     Claim {
@@ -30,6 +32,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "of the maps under a ballast that keep kswapd busiest (a scan where one was measured), kswapd uses at least 85 % of a \
             core, and the same scan is at least 1.1 times as fast under a cgroup, which has no kswapd",
+        needs: &[PAPERS_CPUS, PAPERS_DEVICE],
         test: Test::Own(kswapd),
     },
 ];

@@ -5,7 +5,8 @@ use super::findings::{Sides, filled_at, told_random};
 use crate::format::{Unit, digits};
 use crate::judge::bound::Bound;
 use crate::judge::claim::{
-    Claim, Contribution, Decision, POOL_COSTS, Places, Records, Test, count_of, explicit, times,
+    Claim, Contribution, Decision, PAPERS_CPUS, PAPERS_DEVICE, POOL_COSTS, Places, Records, Test, count_of, explicit,
+    times,
 };
 use crate::judge::paging::valid_maps;
 use crate::judge::{best, best_pair};
@@ -21,6 +22,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "reads per second of the map told RANDOM over those of the faster of pread and io_uring with O_DIRECT, geometric mean over all requests in \
             flight at which both have a valid figure: between 0.35 and 0.65 on each target",
+        needs: &[],
         test: Test::Own(half),
     },
     Claim {
@@ -30,6 +32,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "predicted for each target from calibration, without any trial of the map: the smaller of the O_DIRECT rate under the conditions of the best map, and CPUs over the CPU of a \
             direct read, a fault in a mapped file with nothing to read and taking such a page away; the rate of the best map is 3/4 to 4/3 of it",
+        needs: &[],
         test: Test::Own(predicted),
     },
     Claim {
@@ -39,6 +42,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "device bytes for each byte asked, with MADV_NORMAL: their ratio between two values of read_ahead_kb is 0.5 to 2 times the \
             ratio of the values",
+        needs: &[],
         test: Test::Own(hint),
     },
     Claim {
@@ -47,6 +51,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.1 and figure 2: 0.9 M to 0.4 M reads/s",
         experiment: ID,
         rule: "MADV_RANDOM, in each trial that filled: reads per second after the fill over those before it are at most 0.5",
+        needs: &[PAPERS_CPUS, PAPERS_DEVICE],
         test: Test::Own(collapse),
     },
     Claim {
@@ -57,6 +62,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "CPU of a random read of data larger than memory through the engine's own pool, which caches, evicts and pins, over \
             that through the map told RANDOM, geometric mean over all requests in flight at which both have a valid figure (`random`), and time of a lookup in memory through a hash table with locks and pins over \
             that in a mapped file, both in huge pages (`translate`): each at least 0.9",
+        needs: &[],
         test: Test::Together {
             every: false,
             missing: "`nofault lab random` with the engine's pool measures it, and `nofault lab translate --preset standard`",

@@ -14,6 +14,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     source: "Crotty, Leis, Pavlo, CIDR 2022, §3.1",
     experiment: ID,
     rule: "uncommitted bytes were read back from the file with O_DIRECT",
+    needs: &[],
     test: Test::Own(steal),
 }];
 

@@ -18,6 +18,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.2 and figure 3: 2.5 of 6.8 GB/s",
         experiment: ID,
         rule: "bytes per second of the best map over those of the best O_DIRECT method under equal conditions are at most 0.5, on each target",
+        needs: &[],
         test: at_most(
             &[""],
             Metric::BytesPerS,
@@ -33,6 +34,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.2 and figure 4: 2.7 of 60 GB/s from ten SSDs",
         experiment: ID,
         rule: "best map striped over best map on one, under equal conditions: at most 1.2, where the same ratio of direct I/O is at least 1.5",
+        needs: &[],
         test: Test::Own(striping),
     },
 ];

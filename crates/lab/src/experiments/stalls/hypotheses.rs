@@ -12,6 +12,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     experiment: ID,
     rule: "p99.9 of an access with the best work-around, over that of explicit I/O asked in the same way, at least 2; without the methods that \
             probe, which time waits apart from accesses",
+    needs: &[],
     test: at_least(
         &["ahead"],
         Metric::Latency("op", 999),

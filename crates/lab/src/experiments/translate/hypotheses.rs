@@ -18,6 +18,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     experiment: ID,
     rule: "lookups per second of the best pool translation over those of the mapped file in pages of the same size, at each working set and page \
         size: at least 0.9",
+    needs: &[],
     test: Test::Own(matches),
 }];
 
