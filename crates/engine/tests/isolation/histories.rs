@@ -309,7 +309,7 @@ pub(crate) fn run_clients(db: &blocking::Db, clients: &Arc<Clients>, rng: &mut R
 fn database(seed: u64) -> blocking::Db {
     let page_bytes = [512, 1024, 4096][seed as usize % 3];
     let cache_bytes = (1 << 20) + (page_bytes - 512) * 150;
-    let settings = Settings { page_bytes, cache_bytes, log_bytes: 256 << 10, ..Settings::default() };
+    let settings = Settings { page_bytes, cache_bytes, log_bytes: 256 << 10, ..Settings::with_small_pages() };
     let directory: Arc<dyn Directory> = SimWorld::new(seed, SimOptions::default()).directory();
     let db = blocking::Db::create_in(&directory, &settings).unwrap();
     create_tables(&db);

@@ -55,7 +55,12 @@ fn whole<T>(future: impl Future<Output = T>) -> T {
 
 /// Settings with a pool much smaller than the data, and with background threads, which the async calls need.
 fn small(page_bytes: usize) -> Settings {
-    Settings { page_bytes, cache_bytes: (656 << 10) + 80 * page_bytes, log_bytes: 1 << 20, ..Settings::default() }
+    Settings {
+        page_bytes,
+        cache_bytes: (656 << 10) + 80 * page_bytes,
+        log_bytes: 1 << 20,
+        ..Settings::with_small_pages()
+    }
 }
 
 /// Creates a database whose table `t` has `KEYS` rows, nearly none of them in memory.

@@ -56,7 +56,7 @@ pub(crate) fn tiny_with(page_bytes: usize) -> Settings {
         log_bytes: 64 << 10,
         background_threads: false,
         seed: Some(0x5EED),
-        ..Settings::default()
+        ..Settings::with_small_pages()
     }
 }
 
