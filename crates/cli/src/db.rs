@@ -165,6 +165,7 @@ fn compression_name(compression: Compression) -> &'static str {
     match compression {
         Compression::None => "none",
         Compression::Fast => "fast",
+        Compression::Small => "small",
         _ => "unknown",
     }
 }
@@ -315,6 +316,8 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "data_bytes_excess": stats.data_bytes_excess,
             "compression": compression, "pages_compressed": stats.pool.pages_compressed,
             "blocks_compressed": stats.pool.blocks_compressed,
+            "data_bytes_live": of_blocks(stats.pool.blocks_used - stats.pool.blocks_deferred),
+            "data_bytes_free": of_blocks(stats.pool.blocks_free),
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
             "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
             "memory_bytes": stats.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,

@@ -128,6 +128,47 @@ fn a_dump_loaded_again_by_every_way_gives_the_same_dump() {
 }
 
 #[test]
+fn a_table_is_compressed_in_any_way_converted_and_gives_the_same_dump() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| said(&db(folder.path(), arguments), 0);
+    let stat = |path: &str| serde_json::from_str::<serde_json::Value>(&run(&["stat", path, "--json"])).unwrap();
+    let line = |row: u32| {
+        let state = ["accepted by the warehouse", "returned by the customer", "shipped"][row as usize % 3];
+        let value = format!("order {row}, customer {:x}, {state}", row.wrapping_mul(2_654_435_761));
+        format!("{{\"table\":\"main\",\"key\":\"{row:08}\",\"value\":\"{value}\"}}\n")
+    };
+    let rows: String = (0..30_000).map(line).collect();
+    std::fs::write(folder.path().join("rows"), &rows).unwrap();
+    let (mut sizes, mut dumps) = (Vec::new(), Vec::new());
+    let compression = |path: &str| run(&["compression", path]).trim().to_owned();
+    for (number, codec) in ["none", "fast", "small"].into_iter().enumerate() {
+        let load: &[&str] = &["load", codec, "rows", "--create", "--compression", codec, "--quiet", "--sorted"];
+        // Loaded in batches as well as sorted.
+        run(&load[..load.len() - number % 2]);
+        assert_eq!(compression(codec), codec);
+        dumps.push(run(&["dump", codec, "-q"]));
+        let found = stat(codec);
+        assert_eq!(found["compression"]["main"].as_str(), (codec != "none").then_some(codec), "{found}");
+        assert!(found["data_bytes_live"].as_u64() > Some(1 << 16) && found["data_bytes_free"].is_u64(), "{found}");
+        sizes.push(found["data_bytes_used"].as_u64().unwrap());
+    }
+    assert!(sizes[2] * 2 < sizes[0] && sizes[1] < sizes[0], "{sizes:?}");
+    assert!(dumps[0].ends_with(&rows) && dumps.iter().all(|dump| *dump == dumps[0]));
+    for codec in ["none", "small", "fast", "small"] {
+        run(&["compression", "small", codec]);
+        run(&["compact", "small", "--quiet"]);
+        assert!(compression("small") == codec && run(&["dump", "small", "-q"]) == dumps[0], "{codec}");
+        assert_eq!(stat("small")["pages_compressed"].as_u64() > Some(0), codec != "none");
+        run(&["verify", "small"]);
+    }
+    run(&["backup", "small", "copy"]);
+    assert!(compression("copy") == "small" && run(&["dump", "copy", "-q"]) == dumps[0]);
+    assert!(run(&["stat", "copy"]).contains("compressed tables: main (small)"));
+    assert!(said(&db(folder.path(), &["compression", "copy", "--table", "x"]), 2).contains("no table"));
+    assert!(said(&db(folder.path(), &["compression", "copy", "smaller"]), 2).contains("smaller"));
+}
+
+#[test]
 fn wrong_input_is_reported_by_its_line_and_earlier_entries_stay() {
     let folder = tempfile::tempdir().unwrap();
     let good = "{\"key\":\"a\",\"value\":\"1\"}\n";

@@ -14,6 +14,7 @@ pub(crate) mod many;
 pub(crate) mod merge;
 pub(crate) mod overflow;
 pub(crate) mod packed;
+pub(crate) mod sample;
 pub(crate) mod write;
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ pub(crate) use self::block_map::BlockMap;
 use self::evict::Evictor;
 use self::frames::{Frame, Frames};
 pub(crate) use self::metadata::Metadata;
+pub(crate) use self::packing::TableCodecs;
 pub(crate) use self::page_table::CheckpointPlace;
 use self::page_table::PageTable;
 pub(crate) use self::private_copies::PrivateCopies;
@@ -103,7 +104,9 @@ use self::write::Writer;
 use self::write_queue::WriteQueue;
 use self::writer_signal::WriterSignal;
 use crate::block_allocator::BlockAllocator;
+use crate::codec::Dictionaries;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::compressed::FileCodec;
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
 use crate::pages::{BlockReservation, Missing, ReservationKind, Snapshot as _, Store, Wait};
 use crate::sync::semaphore::Permit;
@@ -229,6 +232,16 @@ impl BufferPool {
         self.versions.file_id()
     }
 
+    /// Returns the dictionaries that compressed pages name.
+    pub(crate) fn dictionaries(&self) -> &Dictionaries {
+        self.versions.dictionaries()
+    }
+
+    /// Returns the properties of the data file with which pages are checked, compressed and restored.
+    pub(crate) fn file_codec(&self) -> FileCodec<'_> {
+        self.versions.file_codec()
+    }
+
     /// Returns the right of an executor to take the completions of reads itself; `None` when the read queue has no
     /// descriptor to poll.
     pub(crate) fn completions(&self) -> Option<ReadCompletions> {
@@ -306,6 +319,7 @@ impl BufferPool {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (counters, frames) = (self.versions.counters(), self.versions.frames());
         let kept = self.versions.kept_count();
+        let memory_dictionaries_bytes = self.dictionaries().memory_bytes();
         let metadata = self.metadata().lock();
         let memory_frames_bytes = frames.memory_bytes() + self.reads.scratch_bytes();
         let memory_table_bytes = self.versions.pages().memory_bytes() + metadata.map.memory_bytes();
@@ -337,11 +351,13 @@ impl BufferPool {
             blocks_reserve: self.metadata().blocks_kept_free(frames, &metadata),
             memory_bytes: memory_frames_bytes
                 + memory_table_bytes
+                + memory_dictionaries_bytes
                 + metadata.allocator.memory_bytes()
                 + metadata.ids.memory_bytes()
                 + metadata.changed.memory_bytes(),
             memory_frames_bytes,
             memory_table_bytes,
+            memory_dictionaries_bytes,
         }
     }
 }

@@ -162,11 +162,13 @@ impl Checkpointer {
             log_anchor_sequence: anchor.sequence,
             log_anchor_checksum: anchor.checksum,
             compatible_features: current.compatible_features & FEATURES_COMPATIBLE,
+            needs_zstd: current.needs_zstd || self.pool.writer().codecs().needs_zstd(),
             ..*current
         };
         let next = write_table(&self.pool, next)?;
         self.switch(&next)?;
         *current = next;
+        self.pool.writer().codecs().checkpoint_durable(commit);
         // The list of changed pages is emptied only now. After a failure the next checkpoint, which may be of an
         // earlier commit, must examine all of them again, or it would name pages that do not exist as of that commit.
         self.pool.metadata().forget_changed(commit);

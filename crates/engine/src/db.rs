@@ -27,6 +27,7 @@ mod completions;
 mod compression;
 mod core;
 mod deferred_free;
+mod dictionaries;
 mod large;
 mod loader;
 mod loads;
@@ -267,7 +268,7 @@ impl Db {
         let is_of_table = |error: &Error| error.page() == Some(tree.root);
         let dropped = self.core.committer.commit_op(op).await;
         dropped.map_err(|error| if is_of_table(&error) { error } else { in_catalog(error) })?;
-        self.core.store.writer().codecs().set(tree.table, Compression::None);
+        self.core.store.writer().codecs().forget(tree.table);
         self.owner.free_dropped(&self.core.dropped);
         Ok(())
     }

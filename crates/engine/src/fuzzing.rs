@@ -10,8 +10,8 @@
 //! | [`tree`] | a handful of pages that call themselves a tree, which is read and changed |
 //! | [`values`] | a handful of pages that call themselves parts of long values, or values side by side |
 //! | [`log_group`] | a group of the log, with the records in it |
-//! | [`metadata`] | superblock, page-table node, catalog entry |
-//! | [`compressed`] | a block of compressed pages |
+//! | [`metadata`] | superblock, page-table node, catalog entries |
+//! | [`compressed`] | a block of compressed pages, with forged dictionaries |
 //! | [`stripes`] | the list of folders of a striped database |
 //! | [`mapped`] (feature `mmap`) | the meta page and a record of a mapped store |
 //! | [`open`] | both files, arbitrary, as they were with changes here and there, or forged: with checksums that are right |
@@ -28,7 +28,7 @@ pub use self::compressed::compressed;
 pub use self::database::{open, operations};
 pub use self::tree::{page, tree, values};
 use crate::db::parse_stripes;
-use crate::format::catalog::{decode_table, encode_table};
+use crate::format::catalog::{decode_dictionary, decode_table, encode_dictionary, encode_table};
 use crate::format::record::Change;
 use crate::format::{
     BlockId, GROUP_HEADER_BYTES, LOG_BLOCK_BYTES, Location, NodeId, SUPERBLOCK_BYTES, Superblock, Tag, decode_group,
@@ -127,6 +127,10 @@ pub fn metadata(bytes: &[u8]) {
         for word in words {
             let _ = Location::from_word(word);
         }
+    }
+    if let Some((origin, dictionary)) = decode_dictionary(bytes) {
+        let again = encode_dictionary(origin, dictionary);
+        assert_eq!(decode_dictionary(&again), Some((origin, dictionary)), "the entry of a dictionary changes");
     }
     if let Ok((table, root, compression)) = decode_table(b"t", bytes) {
         let again = encode_table(table, root, compression);

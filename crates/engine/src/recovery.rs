@@ -162,6 +162,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         log_anchor_sequence: anchor.sequence,
         log_anchor_checksum: anchor.checksum,
         compatible_features: FEATURES_COMPATIBLE,
+        needs_zstd: false,
     };
     let allocator = BufferPool::new_allocator(settings.page_bytes, FILE_BYTES_MAX);
     let pool = BufferPool::new(

@@ -65,7 +65,7 @@ pub(crate) fn verify_blocks(
         let place = |page: &PageId| pool.metadata().lock().map.get(*page);
         let rooted = &mut report.rooted;
         let check = |page: &PageId, at, block: &[u8]| {
-            restore_page(pool.file_id(), *page, at, block, &mut restored)?;
+            restore_page(pool.file_codec(), *page, at, block, &mut restored)?;
             rooted.extend(root_of(*page, &restored[HEADER_BYTES..]));
             Ok(())
         };

@@ -7,19 +7,23 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use nofault::blocking::{Db, Table};
 use nofault::db::Pace;
+use nofault::error::ErrorKind;
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn settings() -> Settings {
-    Settings {
-        cache_bytes: 2 << 20,
-        log_bytes: 1 << 20,
-        background_threads: false,
-        compression: Compression::Fast,
-        ..Settings::default()
-    }
+    settings_with(Compression::Fast)
+}
+
+fn settings_with(compression: Compression) -> Settings {
+    Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, background_threads: false, compression, ..Settings::default() }
+}
+
+/// The codecs of this build.
+fn codecs() -> &'static [Compression] {
+    if cfg!(feature = "zstd") { &[Compression::Fast, Compression::Small] } else { &[Compression::Fast] }
 }
 
 /// Returns a record of the kind that programs write: names that repeat, and numbers that do not.
@@ -65,6 +69,13 @@ fn change(db: &Db, table: &Table, rows: &mut Rows, rng: &mut Rng, batches: usize
 
 #[test]
 fn a_compressed_table_is_smaller_and_holds_the_same_after_changes_reopening_and_a_backup() {
+    let sizes: Vec<u64> = codecs().iter().map(|codec| size_after_a_load_and_checks(*codec)).collect();
+    assert!(sizes.windows(2).all(|sizes| sizes[1] * 5 < sizes[0] * 4), "{sizes:?}");
+}
+
+/// Returns the bytes of blocks in use after the load.
+fn size_after_a_load_and_checks(codec: Compression) -> u64 {
+    let settings = || settings_with(codec);
     let folder = tempfile::tempdir().unwrap();
     let mut rng = Rng::with_seed(1);
     let mut rows = rows(&mut rng, 20_000);
@@ -87,7 +98,7 @@ fn a_compressed_table_is_smaller_and_holds_the_same_after_changes_reopening_and_
     for name in ["orders", "copy"] {
         let db =
             Db::open(folder.path().join(name), &Settings { compression: Compression::None, ..settings() }).unwrap();
-        assert_eq!(db.compression("orders").unwrap(), Compression::Fast, "{name}");
+        assert_eq!(db.compression("orders").unwrap(), codec, "{name}");
         let table = db.table("orders").unwrap();
         assert_eq!(content(&table), rows, "{name}");
         assert!(db.stats().pool.pages_compressed > 0, "{name}");
@@ -96,10 +107,15 @@ fn a_compressed_table_is_smaller_and_holds_the_same_after_changes_reopening_and_
         let expected: Vec<_> = some.iter().map(|key| rows.get(key).cloned()).collect();
         assert_eq!(table.get_many(&some).unwrap(), expected, "{name}");
     }
+    used_bytes
 }
 
 #[test]
 fn compaction_compresses_a_table_that_was_not_and_restores_one_that_is_no_longer() {
+    codecs().iter().for_each(|codec| compress_and_restore(*codec));
+}
+
+fn compress_and_restore(codec: Compression) {
     let folder = tempfile::tempdir().unwrap();
     let mut rng = Rng::with_seed(2);
     let mut rows = rows(&mut rng, 5_000);
@@ -114,7 +130,7 @@ fn compaction_compresses_a_table_that_was_not_and_restores_one_that_is_no_longer
     };
     let before = live(&db);
     assert_eq!(db.stats().pool.pages_compressed, 0);
-    db.set_compression("orders", Compression::Fast).unwrap();
+    db.set_compression("orders", codec).unwrap();
     assert_eq!(db.stats().pool.pages_compressed, 0, "the pages stay as they are");
     db.compact(Pace::Full, |_| true).unwrap();
     assert!(live(&db) * 2 < before, "{} blocks of {before}", live(&db));
@@ -126,6 +142,12 @@ fn compaction_compresses_a_table_that_was_not_and_restores_one_that_is_no_longer
     // A second pass finds little to do: a leaf that it merges shifts the lists of pages that are moved together.
     let again = db.compact(Pace::Full, |_| true).unwrap();
     assert!(again.pages_moved < again.pages / 4, "{again:?}");
+    // From one codec to another, which may need more room.
+    for other in codecs() {
+        db.set_compression("orders", *other).unwrap();
+        db.compact(Pace::Full, |_| true).unwrap();
+        assert_eq!(content(&table), rows, "{codec:?}, then {other:?}");
+    }
     db.set_compression("orders", Compression::None).unwrap();
     db.compact(Pace::Full, |_| true).unwrap();
     db.checkpoint().unwrap();
@@ -166,14 +188,24 @@ fn a_table_that_does_not_exist_has_no_compression() {
     let db = Db::create(folder.path().join("orders"), &settings()).unwrap();
     db.create_table("orders").unwrap();
     for error in [db.compression("x").unwrap_err(), db.set_compression("x", Compression::Fast).unwrap_err()] {
-        assert_eq!(error.kind(), nofault::error::ErrorKind::NotFound);
+        assert_eq!(error.kind(), ErrorKind::NotFound);
     }
     db.drop_table("orders").unwrap();
-    assert_eq!(
-        db.set_compression("orders", Compression::Fast).unwrap_err().kind(),
-        nofault::error::ErrorKind::NotFound
-    );
+    assert_eq!(db.set_compression("orders", Compression::Fast).unwrap_err().kind(), ErrorKind::NotFound);
     // A table of the same name is another table.
     db.create_table("orders").unwrap();
     assert_eq!(db.compression("orders").unwrap(), Compression::Fast, "that of the settings");
+}
+
+#[test]
+fn a_build_without_zstd_refuses_to_make_such_tables_and_names_the_feature() {
+    if cfg!(feature = "zstd") {
+        println!("left out: this build has zstd");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::create(folder.path().join("orders"), &settings_with(Compression::Small)).unwrap();
+    let error = db.create_table("orders").unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("feature `zstd`"), "{error}");
+    assert!(db.table_names().unwrap().is_empty());
 }

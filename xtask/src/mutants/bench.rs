@@ -84,6 +84,9 @@ impl Bench {
         let mut programs = BTreeMap::new();
         for (package, _) in PACKAGES {
             let mut arguments = vec!["test", "--no-run", "-p", package];
+            if package == "nofault" {
+                arguments.extend(["--features", "zstd"]);
+            }
             match tests {
                 Tests::All => arguments.extend(["--lib", "--tests"]),
                 Tests::Named(tests) => {

@@ -7,63 +7,197 @@
 //! Only leaves and pages of values are compressed. Inner nodes are a few in a hundred pages, and every lookup passes
 //! through them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use rustc_hash::FxHashMap;
 
-use crate::codec::Compression;
-use crate::format::compressed::{CompressedPage, PAGES_A_BLOCK_MAX, encode_block, room_bytes};
+use crate::codec::{Compression, Dictionary, RATIO_UNIT};
+use crate::format::compressed::{CompressedPage, FileCodec, PAGES_A_BLOCK_MAX, encode_block, room_bytes};
 use crate::format::node::table_of_data;
-use crate::format::{BlockId, HEADER_BYTES, Location, PageId, TableId, Tag};
+use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, page_commit};
 
 /// Number of blocks that are filled at a time: a page goes to the fullest of them that has room for it. With more of
 /// them less room is left over, and neighbours lie farther apart.
 const OPEN_BLOCKS: usize = 4;
 
-/// The compression of each table.
+/// Times that the bytes between two looks at a table are doubled, at most.
+const LOOKS_MAX: u32 = 10;
+
+/// The compression of each table, and the dictionary in use.
 #[derive(Debug, Default)]
 pub(crate) struct TableCodecs {
-    /// By the low half of the table's id, which is all that some pages tell. Tables without compression are missing.
-    tables: RwLock<FxHashMap<u32, Compression>>,
+    /// By the low half of the table's id, which is all that some pages tell. Tables without compression are missing,
+    /// unless they have a dictionary.
+    tables: RwLock<FxHashMap<u32, TableCodec>>,
     /// Whether any table is compressed.
     has_any: AtomicBool,
+    /// The commit of the last durable checkpoint.
+    durable: AtomicU64,
+    /// Whether a build without Zstandard must refuse the database. It stays so once it is.
+    needs_zstd: AtomicBool,
+}
+
+/// The compression of one table.
+#[derive(Debug, Clone, Default)]
+struct TableCodec {
+    compression: Compression,
+    dictionary: Option<(Arc<Dictionary>, CommitSeq)>,
+    written: Arc<PackedBytes>,
+}
+
+/// The pages of one table that were packed since the database was opened or since they were looked at last.
+#[derive(Debug, Default)]
+struct PackedBytes {
+    raw: AtomicU64,
+    compressed: AtomicU64,
+    /// Number of looks at the table that have led to no new dictionary.
+    looks: AtomicU32,
+}
+
+/// How a page is compressed.
+struct PageCodec {
+    compression: Compression,
+    dictionary: Option<Arc<Dictionary>>,
+    written: Arc<PackedBytes>,
+}
+
+impl PageCodec {
+    fn compress(&self, file: FileCodec<'_>, page: PageId, bytes: &[u8]) -> Option<CompressedPage> {
+        let packed = CompressedPage::of(file, page, bytes, self.compression, self.dictionary.as_deref());
+        let body_bytes = bytes.len() - HEADER_BYTES;
+        let len = packed.as_ref().map_or(body_bytes, CompressedPage::body_bytes);
+        self.written.raw.fetch_add(body_bytes as u64, Ordering::Relaxed);
+        self.written.compressed.fetch_add(len as u64, Ordering::Relaxed);
+        packed
+    }
 }
 
 impl TableCodecs {
-    /// Sets the compression of all tables: those that are not in `tables` have none.
-    pub(crate) fn reset(&self, tables: &[(TableId, Compression)]) {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Sets the compression of all tables: those that are not in `tables` have none. `dictionaries` are all that there
+    /// are, each in the catalog of every checkpoint from commit `since` on.
+    pub(crate) fn reset(
+        &self,
+        tables: &[(TableId, Compression)],
+        dictionaries: Vec<Arc<Dictionary>>,
+        since: CommitSeq,
+    ) {
+        self.lock().clear();
         self.has_any.store(false, Ordering::Release);
+        dictionaries.into_iter().for_each(|dictionary| self.use_dictionary(dictionary, since));
         tables.iter().for_each(|(table, compression)| self.set(*table, *compression));
     }
 
     /// Sets the compression of the pages of a table that are written from now on.
     pub(crate) fn set(&self, table: TableId, compression: Compression) {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        match compression {
-            Compression::None => tables.remove(&(table.0 as u32)),
-            compression => tables.insert(table.0 as u32, compression),
-        };
-        self.has_any.store(!tables.is_empty(), Ordering::Release);
+        let mut tables = self.lock();
+        let codec = tables.entry(table.0 as u32).or_default();
+        codec.compression = compression;
+        if compression == Compression::None && codec.dictionary.is_none() {
+            tables.remove(&(table.0 as u32));
+        }
+        let has_any = tables.values().any(|codec| codec.compression != Compression::None);
+        self.has_any.store(has_any, Ordering::Release);
+        drop(tables);
+        if compression == Compression::Small {
+            self.note_zstd();
+        }
+    }
+
+    /// Uses a dictionary for the pages of its table that are written from now on, unless a later one is in use. It is a
+    /// part of every commit from `since` on.
+    ///
+    /// No checkpoint names a page whose dictionary its catalog does not have. Of a commit from `since` on there is only
+    /// a checkpoint of that commit or a later one, and all pages may use the dictionary once such a checkpoint is
+    /// durable.
+    pub(crate) fn use_dictionary(&self, dictionary: Arc<Dictionary>, since: CommitSeq) {
+        let origin = dictionary.origin();
+        let mut tables = self.lock();
+        let codec = tables.entry(origin.table.0 as u32).or_default();
+        if codec.dictionary.as_ref().is_none_or(|(before, _)| before.origin().ordinal < origin.ordinal) {
+            codec.dictionary = Some((dictionary, since));
+            codec.written = Arc::default();
+        }
+        drop(tables);
+        self.note_zstd();
+    }
+
+    /// Forgets a table that was dropped.
+    pub(crate) fn forget(&self, table: TableId) {
+        self.lock().remove(&(table.0 as u32));
+    }
+
+    /// Notes that a checkpoint of this commit is durable.
+    pub(crate) fn checkpoint_durable(&self, commit: CommitSeq) {
+        self.durable.store(commit.0, Ordering::Release);
+    }
+
+    /// Notes that a table is to use Zstandard, or that pages or entries of the catalog may.
+    pub(crate) fn note_zstd(&self) {
+        self.needs_zstd.store(true, Ordering::Release);
+    }
+
+    /// Returns whether a build without Zstandard must refuse the database from the next checkpoint on.
+    pub(crate) fn needs_zstd(&self) -> bool {
+        self.needs_zstd.load(Ordering::Acquire)
     }
 
     /// Returns the compression of a table.
     pub(crate) fn of_table(&self, table: TableId) -> Compression {
-        self.find(table.0 as u32)
+        self.read().get(&(table.0 as u32)).map_or(Compression::None, |codec| codec.compression)
     }
 
-    fn find(&self, table: u32) -> Compression {
-        if !self.has_any.load(Ordering::Acquire) {
-            return Compression::None;
+    /// Returns the dictionary in use for a table.
+    pub(crate) fn dictionary_of(&self, table: TableId) -> Option<Arc<Dictionary>> {
+        self.read().get(&(table.0 as u32))?.dictionary.as_ref().map(|(dictionary, _)| Arc::clone(dictionary))
+    }
+
+    /// Returns the tables, by the low halves of their ids, of which at least `bytes_min` bytes of pages were packed with
+    /// the compression `Small` since this was asked last, and that have no dictionary, or one with which pages became
+    /// `worse` times as large as when it was trained. Begins to count anew for tables with so many bytes. Each time that
+    /// leads to no new dictionary, the next one for the table comes after twice as many bytes.
+    pub(crate) fn take_untrained(&self, bytes_min: u64, worse: f64) -> Vec<u32> {
+        let mut found = Vec::new();
+        for (table, codec) in &*self.read() {
+            let bytes_min = bytes_min << codec.written.looks.load(Ordering::Relaxed).min(LOOKS_MAX);
+            if codec.compression != Compression::Small || codec.written.raw.load(Ordering::Relaxed) < bytes_min {
+                continue;
+            }
+            let raw = codec.written.raw.swap(0, Ordering::Relaxed);
+            let compressed = codec.written.compressed.swap(0, Ordering::Relaxed);
+            let is_good = |(dictionary, _): &(Arc<Dictionary>, CommitSeq)| {
+                compressed as f64 * RATIO_UNIT as f64 <= raw as f64 * f64::from(dictionary.origin().ratio) * worse
+            };
+            if !codec.dictionary.as_ref().is_some_and(is_good) {
+                codec.written.looks.fetch_add(1, Ordering::Relaxed);
+                found.push(*table);
+            }
         }
-        self.tables.read().unwrap_or_else(PoisonError::into_inner).get(&table).copied().unwrap_or_default()
+        found
     }
 
-    /// Returns the compression of a page with these bytes.
-    fn of_page(&self, bytes: &[u8]) -> Compression {
-        table_of_data(&bytes[HEADER_BYTES..]).map_or(Compression::None, |table| self.find(table))
+    /// Returns how to compress a page with these bytes; `None` for as it is.
+    fn of_page(&self, bytes: &[u8]) -> Option<PageCodec> {
+        if !self.has_any.load(Ordering::Acquire) {
+            return None;
+        }
+        let table = table_of_data(&bytes[HEADER_BYTES..])?;
+        let tables = self.read();
+        let codec = tables.get(&table).filter(|codec| codec.compression != Compression::None)?;
+        let newest = self.durable.load(Ordering::Acquire).max(page_commit(bytes).0);
+        let dictionary = codec.dictionary.as_ref().filter(|(_, since)| since.0 <= newest);
+        let dictionary = dictionary.filter(|_| codec.compression == Compression::Small);
+        let dictionary = dictionary.map(|(dictionary, _)| Arc::clone(dictionary));
+        Some(PageCodec { compression: codec.compression, dictionary, written: Arc::clone(&codec.written) })
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, FxHashMap<u32, TableCodec>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> RwLockWriteGuard<'_, FxHashMap<u32, TableCodec>> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,7 +272,7 @@ impl<T> OpenBlock<T> {
 /// Packs sealed pages into blocks, in about the given order. `sealed` returns id and bytes of a page.
 pub(super) fn pack<T>(
     codecs: &TableCodecs,
-    (file_id, page_bytes): (u64, usize),
+    (file, page_bytes): (FileCodec<'_>, usize),
     pages: impl IntoIterator<Item = T>,
     sealed: impl Fn(&T) -> (PageId, &[u8]),
 ) -> Vec<BlockContent<T>> {
@@ -146,11 +280,7 @@ pub(super) fn pack<T>(
     let mut open: Vec<OpenBlock<T>> = Vec::new();
     for item in pages {
         let (page, bytes) = sealed(&item);
-        let compressed = match codecs.of_page(bytes) {
-            Compression::None => None,
-            codec => CompressedPage::of(file_id, page, bytes, codec),
-        };
-        let Some(compressed) = compressed else {
+        let Some(compressed) = codecs.of_page(bytes).and_then(|codec| codec.compress(file, page, bytes)) else {
             contents.push(BlockContent::Whole(item));
             continue;
         };
@@ -169,3 +299,6 @@ pub(super) fn pack<T>(
     contents.extend(open.into_iter().flat_map(|block| block.close(page_bytes)));
     contents
 }
+
+#[cfg(test)]
+mod tests;

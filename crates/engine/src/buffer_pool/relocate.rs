@@ -169,9 +169,11 @@ impl Relocator {
             ..RelocationOutcome::default()
         };
         let enough = (FRAGMENT_BYTES_ENOUGH / self.versions.frames().page_bytes()).clamp(2, FRAGMENT_PAGES_ENOUGH);
-        let is_ordered = found.len() < 2 || fragments_before <= blocks_before.div_ceil(enough as u64);
         let is_compressed = self.writer.codecs().of_table(table) != Compression::None;
         let has_compressed = found.iter().any(|(_, at)| at.is_compressed);
+        // The first and the last block may be shared with the lists before and after this one, wherever those lie.
+        let fragments_max = blocks_before.div_ceil(enough as u64) + u64::from(has_compressed);
+        let is_ordered = found.len() < 2 || fragments_before <= fragments_max;
         if found.is_empty() || (is_ordered && !is_compressed && !has_compressed) {
             self.defragmented.extend(found.iter().map(|(_, at)| group_of(at.block)));
             return Ok(outcome);
@@ -198,8 +200,7 @@ impl Relocator {
                 Err(error) => break Err(error),
             }
         };
-        self.pending += outcome.moved;
-        self.versions.counters().moved.fetch_add(outcome.moved, Ordering::Relaxed);
+        self.note_moved(outcome.moved);
         outcome.fragments_after = blocks_and_fragments(&found).1;
         moved.map(|()| outcome)
     }
@@ -248,8 +249,7 @@ impl Relocator {
             }
         }
         let moved = self.write_repacked(&to, &mut repacked, &mut places)?;
-        self.pending += moved;
-        self.versions.counters().moved.fetch_add(moved, Ordering::Relaxed);
+        self.note_moved(moved);
         Ok(Some(moved))
     }
 
@@ -331,8 +331,7 @@ impl Relocator {
                 Err(error) => break Err(error),
             }
         };
-        self.pending += moved;
-        self.versions.counters().moved.fetch_add(moved, Ordering::Relaxed);
+        self.note_moved(moved);
         outcome
     }
 
@@ -347,6 +346,12 @@ impl Relocator {
         debug_assert!(row.end <= end.0, "blocks {row:?} lie behind the ceiling");
         self.after = Some(BlockId(row.end - 1));
         Some(row)
+    }
+
+    /// Counts pages that were moved.
+    fn note_moved(&mut self, moved: u64) {
+        self.pending += moved;
+        self.versions.counters().moved.fetch_add(moved, Ordering::Relaxed);
     }
 
     /// Returns the number of blocks in use, without the old blocks of moved pages.
@@ -431,14 +436,14 @@ impl Relocator {
         for window in pages.chunks(BLOCKS_AT_A_TIME) {
             self.read(window, &mut moving)?;
         }
-        let shape = (self.versions.file_id(), self.versions.frames().page_bytes());
+        let shape = (self.versions.file_codec(), self.versions.frames().page_bytes());
         let contents = pack(self.writer.codecs(), shape, moving, |moving| (moving.page, &moving.bytes));
         Ok(RepackedPages { contents: contents.into() })
     }
 
     /// Reads these pages, checks them, and adds them to `moving` in the given order: at most `BLOCKS_AT_A_TIME` pages.
     fn read(&mut self, pages: &[(PageId, Location)], moving: &mut Vec<MovingPage>) -> Result<()> {
-        let (file_id, page_bytes) = (self.versions.file_id(), self.versions.frames().page_bytes());
+        let (file, page_bytes) = (self.versions.file_codec(), self.versions.frames().page_bytes());
         // Compressed pages share blocks, which are read once.
         let mut offsets: Vec<u64> = pages.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
         offsets.sort_unstable();
@@ -450,10 +455,10 @@ impl Relocator {
                 continue;
             };
             let mut bytes = vec![0; page_bytes];
-            if restore_page(file_id, *page, *at, block, &mut bytes).is_err() {
+            if restore_page(file, *page, *at, block, &mut bytes).is_err() {
                 // Reads once more, as for any page, because not every wrong bit comes from the disk.
                 *block = self.reader.read(page_bytes, &[offset])?.remove(0);
-                restore_page(file_id, *page, *at, block, &mut bytes)?;
+                restore_page(file, *page, *at, block, &mut bytes)?;
             }
             moving.push(MovingPage { index: moving.len(), page: *page, bytes });
         }

@@ -146,4 +146,7 @@ pub struct PoolStats {
     pub memory_frames_bytes: u64,
     /// Memory of the page table, in its current and its last written form, in bytes.
     pub memory_table_bytes: u64,
+    /// Memory of the dictionaries of compressed tables, and of the codec that uses them, in bytes: some 60 KiB for each
+    /// dictionary. It grows when a dictionary is trained, and then comes on top of the cache.
+    pub memory_dictionaries_bytes: u64,
 }

@@ -19,6 +19,8 @@ use super::reclamation::{RETIRED_MAX, Reclamation};
 use super::registry::{ReaderInfo, Registry, SupersededVersion};
 use super::stats::Counters;
 use super::writer_signal::WriterSignal;
+use crate::codec::Dictionaries;
+use crate::format::compressed::FileCodec;
 use crate::format::{CommitSeq, PageId};
 
 /// The commit number of a view that wants the newest version of everything.
@@ -37,6 +39,8 @@ pub(super) struct Versions {
     signal: Arc<WriterSignal>,
     /// The random number of the database file, which enters every checksum.
     file_id: u64,
+    /// The dictionaries that compressed pages name.
+    dictionaries: Dictionaries,
     /// Most versions that evictable snapshots may keep.
     kept_max: usize,
 }
@@ -58,6 +62,7 @@ impl Versions {
             counters: Counters::default(),
             signal: Arc::clone(signal),
             file_id,
+            dictionaries: Dictionaries::default(),
             kept_max,
         }
     }
@@ -92,6 +97,16 @@ impl Versions {
     /// Returns the random number of the database file, which enters every checksum.
     pub(super) fn file_id(&self) -> u64 {
         self.file_id
+    }
+
+    /// Returns the dictionaries that compressed pages name.
+    pub(super) fn dictionaries(&self) -> &Dictionaries {
+        &self.dictionaries
+    }
+
+    /// Returns the properties of the data file with which pages are checked, compressed and restored.
+    pub(super) fn file_codec(&self) -> FileCodec<'_> {
+        FileCodec { file_id: self.file_id, dictionaries: &self.dictionaries }
     }
 
     /// Pins the current epoch: every frame that is found from now on keeps its page until the guard is dropped.

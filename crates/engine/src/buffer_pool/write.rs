@@ -128,7 +128,7 @@ impl Writer {
         let near = |part: &PinnedFrame| self.versions.frames().frame(part.item.frame).near();
         // Sorted by their old blocks, so that neighbours stay neighbours where they find room together.
         parts.sort_by_key(|part| (near(part).unwrap_or(u64::MAX), part.item.page));
-        let shape = (self.versions.file_id(), page_bytes);
+        let shape = (self.versions.file_codec(), page_bytes);
         let contents = pack(&self.codecs, shape, parts, |part| (part.item.page, part.bytes()));
         let near = |content: &WrittenBlock| content.first().and_then(|part| near(part)).map(BlockId);
         let blocks = self.place(queue, contents.iter().map(near))?;

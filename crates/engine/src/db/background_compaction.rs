@@ -1,5 +1,5 @@
 //! The thread that keeps the data file as large as its content: it merges sparse leaves, and gives the free end of the
-//! file back.
+//! file back. It also trains the dictionaries of compressed tables.
 //!
 //! It looks after each checkpoint and once a second, and does one thing at a time. While the database is in use it
 //! works a tenth of the time, less while operations wait, and leaves alone what the next seconds of the same use would
@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::dictionaries::DictionaryTrainer;
 use super::sparse_leaves::{ChangeCounts, SparseLeaves};
 use crate::background::{NotifiedThread, Signal};
 use crate::btree::Tree;
@@ -53,6 +54,7 @@ pub(super) struct CompactionParts {
     pub(super) shrinker: Arc<Shrinker>,
     /// The queue by which it reads pages that it moves.
     pub(super) relocator: Relocator,
+    pub(super) trainer: Arc<DictionaryTrainer>,
     pub(super) leaves: Arc<SparseLeaves<BufferPool, Log>>,
     pub(super) changes: Arc<ChangeCounts>,
 }
@@ -110,12 +112,21 @@ impl CompactionWork {
                 // The use of the database may have kept the last passes from a gain.
                 (self.next_pass, self.pause) = (Instant::now(), PAUSE);
             }
+            self.train();
             self.merge(is_idle);
             if self.is_shrinking_due(is_idle) && !self.pacer.signal.is_stopped() {
                 self.shrink(is_idle);
             }
             self.was_idle = is_idle;
         }
+    }
+
+    /// Trains dictionaries for compressed tables that need one. Errors are those of commits, which report them.
+    fn train(&mut self) {
+        let (idle, visible) = (&mut self.idle, self.parts.pool.visible());
+        idle.is_over(visible);
+        let _ = self.parts.trainer.train_due(&|| self.parts.shrinker.checkpoint());
+        idle.ignore(self.parts.pool.visible());
     }
 
     /// Merges the leaves of the tables of which many keys were changed, where they are sparse.

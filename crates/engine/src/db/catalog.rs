@@ -12,7 +12,7 @@ use crate::btree::{FoundValue, Tree};
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TableId;
-use crate::format::catalog::is_name;
+use crate::format::catalog::{dictionary_number, is_name};
 use crate::pages::{Pages, Snapshot as _, Store};
 use crate::reread::READS;
 use crate::transaction::{CATALOG, table_and_compression, table_of};
@@ -47,6 +47,8 @@ pub(super) struct Entries {
     pub(super) tables: Vec<(Vec<u8>, Tree)>,
     /// The tables that are compressed.
     pub(super) compressed: Vec<(TableId, Compression)>,
+    /// The numbers of the dictionaries.
+    pub(super) dictionaries: Vec<u16>,
     /// One error for each page or entry that cannot be read.
     pub(super) damage: Vec<Error>,
 }
@@ -166,6 +168,10 @@ impl<S: Store> Catalog<S> {
                 }
             }
             for (key, value) in found {
+                if let Some(number) = dictionary_number(&key) {
+                    entries.dictionaries.push(number);
+                    continue;
+                }
                 match value {
                     Value::Here(value) => entries.take(key, &FoundValue::Inline(value)),
                     Value::Elsewhere(_) | Value::Packed(_) | Value::Spread(_) => {

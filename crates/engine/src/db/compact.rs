@@ -159,7 +159,15 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
     if !run.each_table(&names, CompactionRun::merge)? {
         return Ok(run.found);
     }
-    // Pages that are new in memory get their places now, near the old ones.
+    let trainer = db.owner.trainer();
+    trainer.remove_unused()?;
+    run.each_table(&names, |run, name| {
+        let tree = block_on(run.core().catalog.table(name.as_bytes()))?;
+        trainer.train_from_leaves(tree, &|| Ok(()))?;
+        Ok(true)
+    })?;
+    // Pages that are new in memory get their places now, near the old ones, and pages of any age may use the
+    // dictionaries from then on.
     db.owner.checkpoint()?;
     let is_whole = run.each_table(&names, |run, name| {
         let is_whole = run.order(name)?;

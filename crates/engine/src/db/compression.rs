@@ -1,6 +1,7 @@
 //! The compression of a table: a byte in its catalog entry, and a note in the pool, which packs pages as they are
 //! written.
 
+use super::dictionaries::refuse_unavailable;
 use super::tables::in_catalog;
 use super::{Db, Table};
 use crate::btree::Tree;
@@ -13,6 +14,7 @@ pub(super) async fn create_table(db: &Db, name: &str, compression: Compression) 
     if name.is_empty() {
         return Err(Error::new(ErrorKind::InvalidCall, "create a table: its name is empty"));
     }
+    refuse_unavailable(compression)?;
     let op = Op::CreateTable { name: name.as_bytes().to_vec(), compression };
     db.core.committer.commit_op(op).await.map_err(in_catalog)?;
     let table = db.table(name).await?;
@@ -22,6 +24,7 @@ pub(super) async fn create_table(db: &Db, name: &str, compression: Compression) 
 
 /// Sets the compression of a table, durably.
 pub(super) async fn set(db: &Db, name: &str, compression: Compression) -> Result<()> {
+    refuse_unavailable(compression)?;
     let tree = db.core.catalog.table(name.as_bytes()).await?;
     let op = Op::SetCompression { tree, name: name.as_bytes().to_vec(), compression };
     db.core.committer.commit_op(op).await.map_err(in_catalog)?;

@@ -12,6 +12,7 @@ use super::background_compaction::{CompactionParts, CompactionThread};
 use super::closing;
 use super::core::Core;
 use super::deferred_free::FreeingThread;
+use super::dictionaries::{self, DictionaryTrainer};
 use super::owner::{Memory, OpenLocks, Owner, OwnerHandle, Threads};
 use super::replay::Replay;
 use super::stripes::{self, ThisMachine};
@@ -170,11 +171,15 @@ pub(super) fn open_in(
     let for_blocks = checkpointer.clone();
     core.reservations.make_checkpoints_by(Box::new(move || for_blocks.checkpoint().map(drop)));
     let catalog = block_on(core.catalog.read(&core.store.snapshot()))?;
-    pool.writer().codecs().reset(&catalog.compressed);
+    pool.writer().codecs().checkpoint_durable(base);
+    dictionaries::learn_from(&core, &catalog, base)?;
     let stopped = core.log.clone();
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
-    Replay::new(core.clone(), catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes)).run(records)?;
-    pool.writer().codecs().reset(&block_on(core.catalog.read(&core.store.snapshot()))?.compressed);
+    let replay = Replay::new(core.clone(), &catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes));
+    replay.run(records)?;
+    let replayed = block_on(core.catalog.read(&core.store.snapshot()))?;
+    dictionaries::learn_from(&core, &replayed, pool.visible())?;
+    let trainer = Arc::new(DictionaryTrainer::new(&core, &pool, &catalog, &replayed));
     let shrinker = Arc::new(Shrinker::new(checkpointer.clone(), pool.clone()));
     let threads = if settings.background_threads {
         let pool_threads = pool.start_background_threads()?;
@@ -185,6 +190,7 @@ pub(super) fn open_in(
                 pool: pool.clone(),
                 shrinker: Arc::clone(&shrinker),
                 relocator: pool.relocator(&*disk)?,
+                trainer: Arc::clone(&trainer),
                 leaves: core.sparse_leaves.clone(),
                 changes: core.changes.clone(),
             })?),
@@ -205,7 +211,7 @@ pub(super) fn open_in(
     let without_threads = threads.is_none();
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
     let parts = (checkpointer, disk, pool, core.log.clone());
-    let owner = Arc::new(Owner::new(parts, shrinker, repairs, memory, threads, open_locks));
+    let owner = Arc::new(Owner::new(parts, (shrinker, trainer), repairs, memory, threads, open_locks));
     if without_threads {
         owner.free_dropped(&core.dropped);
     }

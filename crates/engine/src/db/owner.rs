@@ -11,6 +11,7 @@ use nofault_io::disk::{Disk, DiskInfo};
 use super::background_compaction::CompactionThread;
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
+use super::dictionaries::DictionaryTrainer;
 use crate::background;
 use crate::buffer_pool::{BackgroundThreads, BufferPool, Evacuation, RelocationOutcome, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
@@ -31,6 +32,7 @@ pub(super) struct Owner {
     disk: Arc<dyn Disk>,
     pool: BufferPool,
     shrinker: Arc<Shrinker>,
+    trainer: Arc<DictionaryTrainer>,
     /// Descriptions of the damage that opening found and repaired.
     repairs: Vec<String>,
     pub(super) memory: Memory,
@@ -122,7 +124,7 @@ pub(super) struct Threads {
 impl Owner {
     pub(super) fn new(
         (checkpointer, disk, pool, log): (Arc<Checkpointer>, Arc<dyn Disk>, BufferPool, Arc<Log>),
-        shrinker: Arc<Shrinker>,
+        (shrinker, trainer): (Arc<Shrinker>, Arc<DictionaryTrainer>),
         repairs: Vec<String>,
         memory: Memory,
         threads: Option<Threads>,
@@ -135,6 +137,7 @@ impl Owner {
             disk,
             pool,
             shrinker,
+            trainer,
             repairs,
             memory,
             threads,
@@ -220,6 +223,11 @@ impl Owner {
     /// Returns what makes the data file shorter.
     pub(super) fn shrinker(&self) -> &Shrinker {
         &self.shrinker
+    }
+
+    /// Returns what trains the dictionaries of tables.
+    pub(super) fn trainer(&self) -> &DictionaryTrainer {
+        &self.trainer
     }
 
     /// Returns the descriptions of repaired damage: see [`super::Stats::repairs`].

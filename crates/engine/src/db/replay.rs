@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 
 use super::catalog::Entries;
 use super::core::Core;
+use super::dictionaries::refuse_unavailable;
 use super::tables::FixedTables;
 use crate::btree::Tree;
 use crate::driver::block_on;
@@ -139,15 +140,15 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
     /// record that is longer. `stop_checkpoints` is called if records must stay in the log.
     pub(super) fn new(
         core: Arc<Core<S, L>>,
-        catalog: Entries,
+        catalog: &Entries,
         stop_checkpoints: Box<dyn Fn(&Error)>,
         memory_bytes_max: usize,
     ) -> Self {
         let Entries { tables: entries, damage, .. } = catalog;
         let mut tables = FxHashMap::from_iter([(CATALOG.table, CATALOG)]);
         tables.extend(entries.iter().map(|(_, tree)| (tree.table, *tree)));
-        let hidden = damage.into_iter().next().map(|error| {
-            let tables = entries.into_iter().filter(|(key, _)| is_name(key)).collect();
+        let hidden = damage.first().cloned().map(|error| {
+            let tables = entries.iter().filter(|(key, _)| is_name(key)).cloned().collect();
             HiddenTables { tables, error, stop_checkpoints, stopped: false }
         });
         let bytes_max = memory_bytes_max / 3 * 2;
@@ -192,7 +193,9 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
                     return self.apply_alone(seq, start);
                 }
             };
-            if known != Some(table) && !self.tables.contains_key(&table) {
+            let is_hidden = known != Some(table) && !self.tables.contains_key(&table);
+            // The entry of a dictionary.
+            if is_hidden || (table == CATALOG.table && self.hidden.is_some() && !self.is_catalog_sound(key)) {
                 match &mut self.hidden {
                     Some(hidden) => hidden.leave(),
                     None => return Err(transaction::no_such_table(table)),
@@ -222,6 +225,9 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         self.bytes.truncate(start);
         self.apply()?;
         let ops = match transaction::decode(&record, |table| self.tables.get(&table).copied()) {
+            Ok(ops) if ops.iter().any(|op| refused_compression(op).is_err()) => {
+                return ops.iter().try_for_each(refused_compression);
+            }
             Ok(ops) if self.hidden.is_none() || self.is_catalog_sound_for(&ops) => ops,
             Err(error) if self.hidden.is_none() => return Err(error),
             _ => {
@@ -255,12 +261,15 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         Ok(())
     }
 
+    /// Returns whether the catalog pages that lead to this key can be read.
+    fn is_catalog_sound(&self, key: &[u8]) -> bool {
+        let look = || CATALOG.get(&self.core.store.latest_published(), key);
+        block_on(self.core.reader.loader.attempt(look)).is_ok()
+    }
+
     /// Returns whether the catalog pages that these changes touch, and the roots that they move, can be read.
     fn is_catalog_sound_for(&self, ops: &[Op]) -> bool {
-        let is_sound = |key: &[u8]| {
-            let look = || CATALOG.get(&self.core.store.latest_published(), key);
-            block_on(self.core.reader.loader.attempt(look)).is_ok()
-        };
+        let is_sound = |key: &[u8]| self.is_catalog_sound(key);
         ops.iter().all(|op| match op {
             Op::CreateTable { name, .. } | Op::SetCompression { name, .. } => is_sound(name),
             Op::DropTable { tree, name } => is_sound(name) && is_sound(&to_be_freed(tree.table)),
@@ -302,6 +311,16 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         self.bytes.clear();
         self.changes.clear();
         Ok(())
+    }
+}
+
+/// Fails for a change that makes a table use a compression that this build does not have.
+fn refused_compression(op: &Op) -> Result<()> {
+    match op {
+        Op::CreateTable { compression, .. } | Op::SetCompression { compression, .. } => {
+            refuse_unavailable(*compression)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -10,6 +10,7 @@ use super::views::Range;
 use super::wait::Call;
 use super::{Db, bulk, read_modify_write, thread};
 use crate::btree::{KeyRange, Tree};
+use crate::driver::block_on;
 use crate::error::Result;
 use crate::pages::Store as _;
 use crate::transaction::Op;
@@ -306,7 +307,14 @@ impl Table {
         I: IntoIterator<Item = (K, V)>,
     {
         let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
-        bulk::load(&self.db.core, self.tree, entries.into_iter(), checkpoint)
+        let (core, trainer, mut entries) = (&self.db.core, self.db.owner.trainer(), entries.into_iter());
+        // A load into a table with entries is refused.
+        if trainer.is_wanted(self.tree) && block_on(self.range::<&[u8]>(..).next())?.is_none() {
+            core.committer.loads.refuse_inside()?;
+            let first = trainer.train_from(self.tree, &mut entries)?;
+            return bulk::load(core, self.tree, first.into_iter().chain(entries), checkpoint);
+        }
+        bulk::load(core, self.tree, entries, checkpoint)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::is_name;
+use crate::format::catalog::{dictionary_number, is_name};
 use crate::format::cell::{OverflowRef, PackedRef, VALUES_HEADER_BYTES};
 use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Store};
@@ -149,6 +149,9 @@ pub(super) async fn verify_tables<S: Store>(
     let (mut tables, mut named) = (Vec::new(), FxHashSet::from_iter([CATALOG.table]));
     verifier
         .tree(CATALOG_NAME, CATALOG, |name, value| {
+            if dictionary_number(&name).is_some() {
+                return;
+            }
             let tree = table_of(&name, &value);
             named.extend(tree.iter().map(|tree| tree.table));
             // A dropped table that is being freed is no longer the tree of a whole table.

@@ -16,9 +16,9 @@
 //! | 0 | 8 | checksum: CRC-64/NVME over file id, page id, and bytes 8.. of the record |
 //! | 8 | 8 | commit that changed the page last |
 //! | 16 | 2 | length of the compressed bytes |
-//! | 18 | 1 | codec: 1 LZ4 |
+//! | 18 | 1 | codec: 1 LZ4, 2 Zstandard |
 //! | 19 | 1 | zero |
-//! | 20 | 2 | number of the dictionary; zero, as no codec of this version has one |
+//! | 20 | 2 | number of the dictionary, see [`super::catalog`]; zero for none |
 //! | 22 | 2 | zero |
 //! | 24 | 16 | reserved for an encryption tag; zero |
 //! | 40 | 12 | reserved for the nonce of an encryption; zero |
@@ -33,7 +33,7 @@ use super::checksum::{Tag, placed_checksum};
 use super::fields::u64_at;
 use super::page::{HEADER_BYTES, check_page, page_commit, seal_page};
 use super::{CommitSeq, Location, PageId};
-use crate::codec::Compression;
+use crate::codec::{Compression, Dictionaries, Dictionary, Undecodable};
 use crate::error::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"nfcompr1";
@@ -48,6 +48,15 @@ pub(crate) const PAGES_A_BLOCK_MAX: usize = 64;
 /// A page is compressed only if that saves at least this share of it, as a divisor.
 const WORTHWHILE_SHARE: usize = 8;
 
+/// The properties of a data file with which its pages are checked, compressed and restored.
+#[derive(Clone, Copy)]
+pub(crate) struct FileCodec<'a> {
+    /// The random number of the file, which enters every checksum.
+    pub(crate) file_id: u64,
+    /// The dictionaries that compressed pages name.
+    pub(crate) dictionaries: &'a Dictionaries,
+}
+
 /// The record of a compressed page.
 #[derive(Debug, Clone)]
 pub(crate) struct CompressedPage {
@@ -57,16 +66,23 @@ pub(crate) struct CompressedPage {
 
 impl CompressedPage {
     /// Compresses a sealed page. Returns `None` when that does not make it much smaller.
-    pub(crate) fn of(file_id: u64, page: PageId, sealed: &[u8], codec: Compression) -> Option<Self> {
+    pub(crate) fn of(
+        file: FileCodec<'_>,
+        page: PageId,
+        sealed: &[u8],
+        compression: Compression,
+        dictionary: Option<&Dictionary>,
+    ) -> Option<Self> {
         let mut record = vec![0; RECORD_HEADER_BYTES];
-        let len = codec.compress(&sealed[HEADER_BYTES..], &mut record)?;
+        let len = file.dictionaries.compress(compression, dictionary, &sealed[HEADER_BYTES..], &mut record)?;
         if record.len() + ENTRY_BYTES > sealed.len() - sealed.len() / WORTHWHILE_SHARE {
             return None;
         }
         record[8..16].copy_from_slice(&page_commit(sealed).0.to_le_bytes());
         record[16..18].copy_from_slice(&u16::try_from(len).ok()?.to_le_bytes());
-        record[18] = codec.to_byte();
-        seal_record(file_id, page, &mut record);
+        record[18] = compression.to_byte();
+        record[20..22].copy_from_slice(&dictionary.map_or(0, Dictionary::number).to_le_bytes());
+        seal_record(file.file_id, page, &mut record);
         Some(Self { page, record })
     }
 
@@ -77,6 +93,11 @@ impl CompressedPage {
 
     pub(crate) fn page(&self) -> PageId {
         self.page
+    }
+
+    /// Returns the bytes that the page's body takes, compressed.
+    pub(crate) fn body_bytes(&self) -> usize {
+        self.record.len() - RECORD_HEADER_BYTES
     }
 
     /// Returns the bytes that the page takes of a block.
@@ -147,13 +168,19 @@ fn record_bytes(block: &[u8], at: usize) -> Option<usize> {
 ///
 /// # Errors
 /// `Corrupt` when the block does not hold the page in the version that belongs there; `into` has any bytes then.
-pub(crate) fn restore_page(file_id: u64, page: PageId, at: Location, block: &[u8], into: &mut [u8]) -> Result<()> {
+pub(crate) fn restore_page(
+    file: FileCodec<'_>,
+    page: PageId,
+    at: Location,
+    block: &[u8],
+    into: &mut [u8],
+) -> Result<()> {
     if !at.is_compressed {
-        check_page(file_id, page, at, block)?;
+        check_page(file.file_id, page, at, block)?;
         into.copy_from_slice(block);
         return Ok(());
     }
-    decompress(file_id, page, at, block, into)
+    decompress(file, page, at, block, into)
 }
 
 /// Restores a page in place, as [`restore_page`] does: `bytes` holds the block before and the page afterwards. `spare`
@@ -162,21 +189,21 @@ pub(crate) fn restore_page(file_id: u64, page: PageId, at: Location, block: &[u8
 /// # Errors
 /// As [`restore_page`].
 pub(crate) fn restore_in_place(
-    file_id: u64,
+    file: FileCodec<'_>,
     page: PageId,
     at: Location,
     bytes: &mut [u8],
     spare: &mut Vec<u8>,
 ) -> Result<()> {
     if !at.is_compressed {
-        return check_page(file_id, page, at, bytes);
+        return check_page(file.file_id, page, at, bytes);
     }
     spare.clear();
     spare.extend_from_slice(bytes);
-    decompress(file_id, page, at, spare, bytes)
+    decompress(file, page, at, spare, bytes)
 }
 
-fn decompress(file_id: u64, page: PageId, at: Location, block: &[u8], into: &mut [u8]) -> Result<()> {
+fn decompress(file: FileCodec<'_>, page: PageId, at: Location, block: &[u8], into: &mut [u8]) -> Result<()> {
     let broken = |what: &str| {
         let position = u128::from(at.block.0) * block.len() as u128;
         Err(Error::corrupt_page(page, format!("compressed at byte {position} of the data file: {what}")))
@@ -191,29 +218,42 @@ fn decompress(file_id: u64, page: PageId, at: Location, block: &[u8], into: &mut
     let Some(len) = record_bytes(block, start) else { return broken("its record lies outside of the block") };
     let record = &block[start..start + len];
     let sum = u64_at(record, 0);
-    if sum != placed_checksum(file_id, page.0, &record[8..]) {
+    if sum != placed_checksum(file.file_id, page.0, &record[8..]) {
         return broken("checksum does not match");
     }
     let commit = CommitSeq(u64_at(record, 8));
     if Tag::of(sum) != at.tag {
         return broken(&format!("a whole page, but of commit {commit}, not the version that was written last"));
     }
-    let Some(codec) = Compression::from_byte(record[18]).filter(|_| record[19..24] == [0; 5]) else {
-        return broken("a codec or a dictionary that this version of nofault does not know");
-    };
-    if !codec.decompress(&record[RECORD_HEADER_BYTES..], &mut into[HEADER_BYTES..]) {
-        return broken("its bytes cannot be decompressed");
+    let (codec, dictionary) = (record[18], u16::from_le_bytes([record[20], record[21]]));
+    if record[19] != 0 || record[22..24] != [0; 2] {
+        return broken("a record of a kind that this version of nofault does not know");
     }
-    seal_page(file_id, page, commit, into);
+    let (compressed, body) = (&record[RECORD_HEADER_BYTES..], &mut into[HEADER_BYTES..]);
+    match file.dictionaries.decompress(codec, dictionary, compressed, body) {
+        Ok(()) => {}
+        Err(Undecodable::Codec) => return broken("a codec that this build of nofault does not know"),
+        Err(Undecodable::Dictionary) => return broken(&format!("there is no dictionary {dictionary}")),
+        Err(Undecodable::Bytes) => return broken("its bytes cannot be decompressed"),
+    }
+    seal_page(file.file_id, page, commit, into);
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
-    use crate::format::BlockId;
+    use crate::codec::{DictionaryOrigin, HAS_ZSTD};
+    use crate::format::{BlockId, TableId};
 
     const FILE_ID: u64 = 9;
+
+    fn file() -> FileCodec<'static> {
+        static DICTIONARIES: LazyLock<Dictionaries> = LazyLock::new(Dictionaries::default);
+        FileCodec { file_id: FILE_ID, dictionaries: &DICTIONARIES }
+    }
 
     fn sealed(page: PageId, commit: u64) -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..4096).map(|at| ((at / 64) as u8).wrapping_mul(page.0 as u8)).collect();
@@ -222,7 +262,7 @@ mod tests {
     }
 
     fn compressed(page: PageId, commit: u64) -> CompressedPage {
-        CompressedPage::of(FILE_ID, page, &sealed(page, commit), Compression::Fast).unwrap()
+        CompressedPage::of(file(), page, &sealed(page, commit), Compression::Fast, None).unwrap()
     }
 
     fn at(page: &CompressedPage) -> Location {
@@ -231,9 +271,9 @@ mod tests {
 
     fn restored(page: PageId, at: Location, block: &[u8]) -> Result<Vec<u8>> {
         let mut into = vec![7; 4096];
-        restore_page(FILE_ID, page, at, block, &mut into)?;
+        restore_page(file(), page, at, block, &mut into)?;
         let mut in_place = block.to_vec();
-        restore_in_place(FILE_ID, page, at, &mut in_place, &mut vec![1; 9])?;
+        restore_in_place(file(), page, at, &mut in_place, &mut vec![1; 9])?;
         assert_eq!(in_place, into);
         Ok(into)
     }
@@ -257,7 +297,7 @@ mod tests {
         let mut block = vec![0; BLOCK_HEADER_BYTES + page.len_bytes()];
         encode_block(std::slice::from_ref(&page), &mut block);
         let mut into = vec![0; 4096];
-        restore_page(FILE_ID, PageId(1), at(&page), &block, &mut into).unwrap();
+        restore_page(file(), PageId(1), at(&page), &block, &mut into).unwrap();
     }
 
     #[test]
@@ -284,15 +324,42 @@ mod tests {
 
     #[test]
     fn a_record_of_an_unknown_codec_is_refused_although_its_checksum_is_right() {
-        for (offset, byte) in [(18, 99), (19, 1), (20, 1), (18, 0)] {
+        for (offset, byte) in [(18, 99), (19, 1), (20, 1), (21, 1), (22, 1), (18, 0), (18, 2)] {
             let mut page = compressed(PageId(4), 2);
             page.record[offset] = byte;
             seal_record(FILE_ID, PageId(4), &mut page.record);
             let mut block = vec![0; 4096];
             encode_block(std::slice::from_ref(&page), &mut block);
             let error = restored(PageId(4), at(&page), &block).unwrap_err().to_string();
-            assert!(error.contains("does not know") || error.contains("cannot be decompressed"), "{error}");
+            let reasons = ["does not know", "cannot be decompressed", "there is no dictionary"];
+            assert!(reasons.iter().any(|reason| error.contains(reason)), "{offset}: {error}");
         }
+    }
+
+    #[test]
+    fn a_page_that_names_a_dictionary_is_restored_with_that_one_alone() {
+        if !HAS_ZSTD {
+            println!("left out: this build has no zstd");
+            return;
+        }
+        let (dictionaries, page) = (Dictionaries::default(), PageId(4));
+        let file = FileCodec { file_id: FILE_ID, dictionaries: &dictionaries };
+        let origin = DictionaryOrigin { table: TableId(1), ordinal: 1, ratio: 0 };
+        // Any bytes will do: then they are what the pages have in common.
+        let dictionary = |number, bytes: &[u8]| std::sync::Arc::new(Dictionary::new(number, origin, bytes).unwrap());
+        let sealed = sealed(page, 2);
+        let first = dictionary(0x0102, &sealed[1000..2000]);
+        let packed = CompressedPage::of(file, page, &sealed, Compression::Small, Some(&first)).unwrap();
+        assert_eq!(packed.record[18..24], [2, 0, 2, 1, 0, 0]);
+        let mut block = vec![0; 4096];
+        encode_block(std::slice::from_ref(&packed), &mut block);
+        let restored = || {
+            let mut into = vec![0; 4096];
+            restore_page(file, page, at(&packed), &block, &mut into).map(|()| into).map_err(|error| error.to_string())
+        };
+        assert!(restored().unwrap_err().contains("there is no dictionary 258"));
+        dictionaries.add(0x0102, Some(first));
+        assert_eq!(restored().unwrap(), sealed);
     }
 
     #[test]
@@ -300,7 +367,8 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let mut bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(4096).collect();
         seal_page(FILE_ID, PageId(1), CommitSeq(1), &mut bytes);
-        assert!(CompressedPage::of(FILE_ID, PageId(1), &bytes, Compression::Fast).is_none());
-        assert!(CompressedPage::of(FILE_ID, PageId(1), &sealed(PageId(1), 1), Compression::None).is_none());
+        assert!(CompressedPage::of(file(), PageId(1), &bytes, Compression::Fast, None).is_none());
+        let sealed = sealed(PageId(1), 1);
+        assert!(CompressedPage::of(file(), PageId(1), &sealed, Compression::None, None).is_none());
     }
 }

@@ -11,6 +11,7 @@ use super::checksum::{ALGORITHM_CRC64_NVME, placed_checksum};
 use super::fields::{Reader, Writer, u64_at};
 use super::location::BLOCK_LIMIT;
 use super::{BlockId, CommitSeq, PAGE_BYTES_MAX, PAGE_BYTES_MIN, levels_for};
+use crate::codec::{HAS_ZSTD, NEEDS_ZSTD};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes a superblock takes on disk: the largest sector in use.
@@ -41,9 +42,10 @@ const USED_BYTES_2: usize = 104;
 const USED_BYTES: usize = 120;
 /// Bit of the incompatible feature that blocks may hold several compressed pages, and tables be compressed.
 const FEATURE_COMPRESSION: u64 = 1;
-/// Incompatible features that this code knows, and writes into every superblock. A superblock with another one is
-/// refused.
-const FEATURES_INCOMPATIBLE: u64 = FEATURE_COMPRESSION;
+/// Bit of the incompatible feature that a table is or was compressed with Zstandard.
+const FEATURE_ZSTD: u64 = 2;
+/// Incompatible features that this code knows. A superblock with another one is refused.
+const FEATURES_INCOMPATIBLE: u64 = FEATURE_COMPRESSION | FEATURE_ZSTD;
 /// Compatible features that this code keeps true: none yet. Its checkpoints clear all others, see [`Superblock::compatible_features`].
 pub(crate) const FEATURES_COMPATIBLE: u64 = 0;
 
@@ -77,6 +79,8 @@ pub(crate) struct Superblock {
     /// A bit for each feature of the state of `commit` that a build may ignore. Kept while this very state is in force;
     /// the next checkpoint clears the bits that it does not know, as it does not maintain those features.
     pub(crate) compatible_features: u64,
+    /// Whether a table is or was compressed with Zstandard: then a build without it must refuse the database.
+    pub(crate) needs_zstd: bool,
 }
 
 impl Superblock {
@@ -99,7 +103,7 @@ impl Superblock {
         out.u64(self.log_anchor);
         out.u64(self.log_anchor_sequence);
         out.u64(self.log_anchor_checksum);
-        out.u64(FEATURES_INCOMPATIBLE);
+        out.u64(FEATURE_COMPRESSION | if self.needs_zstd { FEATURE_ZSTD } else { 0 });
         out.u64(self.compatible_features);
         debug_assert!(out.at == USED_BYTES, "the fields overlap the reserved bytes");
         let end = SUPERBLOCK_BYTES - 8;
@@ -152,6 +156,11 @@ impl Superblock {
                 "incompatible features {incompatible_features:#x}; this version of nofault knows {FEATURES_INCOMPATIBLE:#x}"
             ));
         }
+        let needs_zstd = incompatible_features & FEATURE_ZSTD != 0;
+        if needs_zstd && !HAS_ZSTD {
+            let what = format!("{} names tables that are compressed with Zstandard: {NEEDS_ZSTD}", Self::place(slot));
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         if let Some(at) = (used_bytes..end).find(|at| sector[*at] != 0) {
             return unsupported(format!("byte {at} set, which has no meaning in this version of nofault"));
         }
@@ -184,6 +193,7 @@ impl Superblock {
             log_anchor_sequence,
             log_anchor_checksum,
             compatible_features,
+            needs_zstd,
         })
     }
 
@@ -234,6 +244,7 @@ pub(crate) mod tests {
             log_anchor_sequence: 3,
             log_anchor_checksum: 11,
             compatible_features: 0,
+            needs_zstd: false,
         }
     }
 
@@ -307,6 +318,21 @@ pub(crate) mod tests {
             // The same bytes without the checksum that belongs to them are no version of anything.
             sector[4090] ^= 1;
             assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_database_with_tables_in_zstandard_is_refused_by_a_build_without_it() {
+        let mut sector = vec![0; SUPERBLOCK_BYTES];
+        let superblock = Superblock { needs_zstd: true, ..example() };
+        superblock.encode(1, &mut sector);
+        assert_eq!(sector[104], 3);
+        match Superblock::decode(1, &sector) {
+            Ok(decoded) => assert!(HAS_ZSTD && decoded == superblock),
+            Err(error) => {
+                assert!(!HAS_ZSTD && error.kind() == ErrorKind::Unsupported, "{error}");
+                assert!(error.to_string().contains("the feature `zstd`"), "{error}");
+            }
         }
     }
 

@@ -370,7 +370,8 @@ impl Story {
 
     fn set_compression(&mut self) -> Result<()> {
         let Some((name, _)) = self.table()? else { return Ok(()) };
-        let compression = if self.rng.u32(..4) > 0 { Compression::Fast } else { Compression::None };
+        let small = if cfg!(feature = "zstd") { Compression::Small } else { Compression::Fast };
+        let compression = [Compression::None, Compression::Fast, small, small][self.rng.usize(..4)];
         let after = self.book.newest().clone();
         self.commit(after, Durability::Sync, |db| db.set_compression(&name, compression))
     }

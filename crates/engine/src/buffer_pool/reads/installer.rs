@@ -88,9 +88,9 @@ impl Installer {
         }
         let mut good = None;
         if let Some(mut owned) = owned {
-            let (file_id, spare) = (self.versions.file_id(), &mut aftermath.spare);
+            let (file, spare) = (self.versions.file_codec(), &mut aftermath.spare);
             let checked = match &error {
-                None => restore_in_place(file_id, read.page(), read.id.at, &mut owned.buffer, spare),
+                None => restore_in_place(file, read.page(), read.id.at, &mut owned.buffer, spare),
                 Some(error) => Err(error.clone()),
             };
             match checked {
