@@ -315,7 +315,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "data_bytes_excess": stats.data_bytes_excess,
             "compression": compression, "pages_compressed": stats.pool.pages_compressed,
-            "blocks_compressed": stats.pool.blocks_compressed,
+            "blocks_compressed": stats.pool.blocks_compressed, "blocks_loose": stats.pool.blocks_loose,
             "data_bytes_live": of_blocks(stats.pool.blocks_used - stats.pool.blocks_deferred),
             "data_bytes_free": of_blocks(stats.pool.blocks_free),
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
@@ -380,7 +380,9 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
         let tables: Vec<String> = compression.iter().map(|(name, of)| format!("{name} ({of})")).collect();
         let (pages, blocks) = (stats.pool.pages_compressed, stats.pool.blocks_compressed);
         let tables = if tables.is_empty() { "none".into() } else { tables.join(", ") };
-        lines.insert(5, ("compressed", format!("{pages} pages in {blocks} blocks; compressed tables: {tables}")));
+        let (pages, loose) = (format!("{pages} pages in {blocks} blocks"), of_blocks(stats.pool.blocks_loose));
+        let loose = if loose > 0 { format!(", {} of them empty", format::bytes(loose)) } else { String::new() };
+        lines.insert(5, ("compressed", format!("{pages}{loose}; compressed tables: {tables}")));
     }
     lines.extend(stats.disk.notes.iter().map(|note| ("", note.to_string())));
     lines.extend(stats.repairs.iter().map(|repair| ("repaired", repair.clone())));

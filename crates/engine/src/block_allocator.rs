@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::deferred::DeferredBlocks;
 pub(crate) use self::group::GroupsToEmpty;
 use self::group::{CLASS_BLOCKS, Group, class_of, place_in_group};
-use self::page_counts::PageCounts;
+pub(crate) use self::page_counts::PageCounts;
 pub(crate) use self::placement::Placement;
 use self::unnamed::UnnamedBlocks;
 use crate::budget::Budget;
@@ -144,14 +144,25 @@ impl BlockAllocator {
     /// Marks a block as used by one more of the compressed pages that share it, while a page table is loaded. Returns
     /// false when something else uses the block.
     pub(crate) fn mark_page(&mut self, block: BlockId) -> bool {
-        (self.pages.of(block) > 0 || self.mark_used(block)) && self.pages.add(block, 1)
+        (self.pages.of(block) > 0 || self.mark_used(block)) && self.pages.add(block, 1, 0)
     }
 
     /// Notes that an allocated block was written with this many compressed pages. Each of them is to be released.
     pub(crate) fn share(&mut self, block: BlockId, pages: usize) {
         debug_assert!(self.is_used(block) && self.pages.of(block) == 0, "{block:?} is free or shared");
-        let noted = self.pages.add(block, u8::try_from(pages).unwrap_or(u8::MAX));
+        let pages = u8::try_from(pages).unwrap_or(u8::MAX);
+        let noted = self.pages.add(block, pages, pages);
         debug_assert!(noted, "too many pages in a block");
+    }
+
+    /// Notes with how many compressed pages a block was written, as its bytes say.
+    pub(crate) fn learn_shared(&mut self, block: BlockId, pages: usize) {
+        self.pages.learn(block, u8::try_from(pages).unwrap_or(u8::MAX));
+    }
+
+    /// Returns the pages of the blocks that several pages share.
+    pub(crate) fn page_counts(&self) -> &PageCounts {
+        &self.pages
     }
 
     /// Returns the number of compressed pages, and of the blocks that they share.

@@ -91,7 +91,7 @@ use self::probationary_queue::ProbationaryQueue;
 use self::reads::Reads;
 pub(crate) use self::reads::{IsLogWriting, RangeScan, ReadCompletions};
 pub use self::registry::ReaderInfo;
-pub(crate) use self::relocate::{Evacuation, RelocationOutcome, Relocator, TailMove};
+pub(crate) use self::relocate::{Evacuation, LooseMove, LooseStep, RelocationOutcome, Relocator, TailMove};
 pub(crate) use self::snapshot::Snapshot;
 pub use self::stats::PoolStats;
 pub(crate) use self::ticket::Ticket;
@@ -336,6 +336,7 @@ impl BufferPool {
             pages_moved: get(&counters.moved),
             pages_compressed,
             blocks_compressed,
+            blocks_loose: metadata.allocator.page_counts().packed().excess() as u64,
             checksum_retries: get(&counters.checksum_retries),
             frame_waits: get(&counters.frame_waits),
             reads_in_flight: self.reads.scheduler().in_flight() as u64,

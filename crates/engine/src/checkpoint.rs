@@ -27,7 +27,8 @@ use nofault_io::disk::Disk;
 use crate::background::{NotifiedThread, Signal};
 use crate::blocks::read_once;
 use crate::buffer_pool::{
-    BufferPool, CheckpointPlace, Evacuation, NodeToWrite, RelocationOutcome, Relocator, Snapshot, TailMove,
+    BufferPool, CheckpointPlace, Evacuation, LooseMove, LooseStep, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
+    TailMove,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -216,6 +217,15 @@ impl Checkpointer {
     pub(crate) fn move_tail(&self, relocator: &mut Relocator, tail: &mut TailMove) -> Result<Option<u64>> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         relocator.move_tail(tail)
+    }
+
+    /// Packs pages anew whose blocks are partly empty while no checkpoint is under way; see [`LooseMove::step`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn move_loose(&self, relocator: &mut Relocator, loose: &mut LooseMove) -> Result<Option<LooseStep>> {
+        let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        loose.step(relocator)
     }
 
     /// Reads both superblocks and compares them with the superblock in force, while no checkpoint is under way. Returns

@@ -77,7 +77,7 @@ use self::core::Core;
 use self::owner::OwnerHandle;
 pub use self::retry::TransactOptions;
 pub(crate) use self::retry::transact;
-pub use self::stats::{CompactionStats, ShrinkEnding, Stats, TransactionStats};
+pub use self::stats::{CompactionStats, PackingStats, ShrinkEnding, Stats, TransactionStats};
 #[cfg(feature = "stream")]
 pub use self::stream::RangeStream;
 pub use self::stripes::data_bytes;

@@ -57,6 +57,7 @@ mod ids;
 pub mod mmap;
 mod pages;
 mod recovery;
+mod repack;
 mod reread;
 pub mod settings;
 mod shrink;

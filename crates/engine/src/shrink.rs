@@ -64,12 +64,12 @@ pub struct CompactionStats {
     pub last_ending: Option<ShrinkEnding>,
 }
 
-/// The reason for which a pass over the end of the data file ended.
+/// The reason for which a pass over the end of the data file, or over compressed pages, ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShrinkEnding {
     /// The file is as short as it is to be: about one block is free for sixteen in use, or as many as deletes and
-    /// checkpoints need.
+    /// checkpoints need. Or the compressed pages need fewer blocks than before.
     Done,
     /// Old page versions in the end of the file are kept for this reader, the oldest one.
     HeldBy {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use nofault::blocking::{Db, Table};
@@ -208,4 +209,58 @@ fn a_build_without_zstd_refuses_to_make_such_tables_and_names_the_feature() {
     let error = db.create_table("orders").unwrap_err();
     assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("feature `zstd`"), "{error}");
     assert!(db.table_names().unwrap().is_empty());
+}
+
+/// Returns the number of blocks in use, once there are less than `limit` or some time has passed.
+fn blocks_when_idle(db: &Db, limit: u64) -> u64 {
+    let begun = Instant::now();
+    loop {
+        let stats = db.stats().pool;
+        let used = stats.blocks_used - stats.blocks_deferred;
+        if used < limit || begun.elapsed() > Duration::from_secs(120) {
+            return used;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn an_idle_database_packs_its_pages_anew_when_their_blocks_have_become_loose() {
+    for codec in codecs() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rng = Rng::with_seed(4);
+        let settings = Settings { cache_bytes: 4 << 20, background_threads: true, ..settings_with(*codec) };
+        let mut rows = rows(&mut rng, 40_000);
+        let path = folder.path().join("orders");
+        let db = Db::create(&path, &settings).unwrap();
+        let table = db.create_table("orders").unwrap();
+        table.bulk_load(rows.clone()).unwrap();
+        let stats = db.stats().pool;
+        let loaded = stats.blocks_used - stats.blocks_deferred;
+        // Each key once, in random order, with a value of the same length.
+        let mut numbers: Vec<u32> = (0..40_000).collect();
+        rng.shuffle(&mut numbers);
+        for part in numbers.chunks(500) {
+            let mut batch = Batch::new();
+            for number in part {
+                let value = String::from_utf8(rows[&key(*number)].clone()).unwrap().replace('7', "8").into_bytes();
+                batch.put(&table, key(*number), &value);
+                rows.insert(key(*number), value);
+            }
+            db.write(batch, Durability::Deferred).unwrap();
+        }
+        db.checkpoint().unwrap();
+        let file = || std::fs::metadata(path.join("data")).unwrap().len();
+        let (loose, length) = (db.stats().pool.blocks_loose, file());
+        let idle = blocks_when_idle(&db, loaded * 5 / 4);
+        assert!(
+            idle * 4 < loaded * 5,
+            "{codec:?}: {loaded} blocks after the load, {idle} in the end, {loose} were loose: {:?}",
+            db.stats()
+        );
+        assert!(file() <= length + (256 << 12), "{codec:?}: the file became longer");
+        let stats = db.stats().packing;
+        assert!(loose < 200 || stats.blocks_saved > 0, "{codec:?}: {loose} blocks were loose, {stats:?}");
+        assert!(content(&table) == rows && db.verify().unwrap().is_clean(), "{codec:?}");
+    }
 }

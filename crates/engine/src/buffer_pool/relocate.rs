@@ -6,7 +6,8 @@
 //! compressed ([`super::packing`]), and written to new blocks; then the table names the new blocks. Until a checkpoint
 //! records the new place, recovery after a power cut uses the old block, which stays unchanged until then.
 //!
-//! In the same way the end of the file is emptied, so that it can be cut ([`Relocator::plan_tail`]).
+//! In the same way the end of the file is emptied, so that it can be cut ([`Relocator::plan_tail`]), and so are blocks
+//! of compressed pages that are partly empty ([`LooseMove`]).
 //!
 //! Invariants:
 //! 1. No checkpoint is under way (`Checkpointer::defragment` sees to it). So no block becomes free meanwhile, and a
@@ -17,6 +18,8 @@
 //! 3. In the same step the page is noted as changed, so that the next checkpoint records its new place and frees the
 //!    old one.
 
+mod loose;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +29,7 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 use rustc_hash::FxHashSet;
 
+pub(crate) use self::loose::{LooseMove, LooseStep};
 use super::packing::{BlockContent, pack};
 use super::versions::Versions;
 use super::word_array::Entry;
@@ -35,7 +39,7 @@ use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
 use crate::budget::Budget;
 use crate::codec::Compression;
 use crate::error::{Error, Result};
-use crate::format::compressed::restore_page;
+use crate::format::compressed::{restore_page, written_pages};
 use crate::format::{BlockId, Location, NodeId, PageId, TableId, Tag};
 use crate::pages::ReservationKind;
 
@@ -348,6 +352,20 @@ impl Relocator {
         Some(row)
     }
 
+    /// Allocates at most `want` blocks beside each other within the present file, at least `least` of them if there
+    /// are as many; `None` when none is free.
+    fn allocate_within(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
+        let want = want.min(ROW_BLOCKS_MAX).min(self.versions.metadata().spare_blocks(self.versions.frames()));
+        if want == 0 {
+            return None;
+        }
+        let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, ReservationKind::Reserve)?;
+        let allocate = |least| self.versions.metadata().lock().allocator.allocate_row(want, least, self.after, 0);
+        let row = allocate(least.min(want)).or_else(|_| allocate(1)).ok()?;
+        self.after = Some(BlockId(row.end - 1));
+        Some(row)
+    }
+
     /// Counts pages that were moved.
     fn note_moved(&mut self, moved: u64) {
         self.pending += moved;
@@ -454,6 +472,9 @@ impl Relocator {
             let Some(block) = offsets.binary_search(&offset).ok().and_then(|index| blocks.get_mut(index)) else {
                 continue;
             };
+            if at.is_compressed {
+                self.versions.metadata().lock().allocator.learn_shared(at.block, written_pages(block));
+            }
             let mut bytes = vec![0; page_bytes];
             if restore_page(file, *page, *at, block, &mut bytes).is_err() {
                 // Reads once more, as for any page, because not every wrong bit comes from the disk.

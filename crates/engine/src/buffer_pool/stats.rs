@@ -112,6 +112,8 @@ pub struct PoolStats {
     pub pages_compressed: u64,
     /// Number of blocks that these pages share.
     pub blocks_compressed: u64,
+    /// Number of these blocks that the pages would not need if they were packed anew. An estimate.
+    pub blocks_loose: u64,
     /// Number of reads repeated because a checksum was wrong.
     pub checksum_retries: u64,
     /// Number of requests that had to wait for free frames.

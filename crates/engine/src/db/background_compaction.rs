@@ -1,5 +1,5 @@
-//! The thread that keeps the data file as large as its content: it merges sparse leaves, and gives the free end of the
-//! file back. It also trains the dictionaries of compressed tables.
+//! The thread that keeps the data file as large as its content: it merges sparse leaves, packs compressed pages anew,
+//! and gives the free end of the file back. It also trains the dictionaries of compressed tables.
 //!
 //! It looks after each checkpoint and once a second, and does one thing at a time. While the database is in use it
 //! works a tenth of the time, less while operations wait, and leaves alone what the next seconds of the same use would
@@ -14,12 +14,13 @@ use super::sparse_leaves::{ChangeCounts, SparseLeaves};
 use crate::background::{NotifiedThread, Signal};
 use crate::btree::Tree;
 use crate::buffer_pool::{BufferPool, Relocator};
-use crate::checkpoint::IdleTime;
+use crate::checkpoint::{Checkpointer, IdleTime};
 use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
-use crate::shrink::{ShrinkProgress, Shrinker};
+use crate::repack::Repacker;
+use crate::shrink::{ShrinkEnding, ShrinkProgress, Shrinker};
 use crate::sync::notifier::Notifier;
 use crate::wal::Log;
 
@@ -39,7 +40,7 @@ const FREE_FOR: Duration = Duration::from_secs(10);
 /// leave leaves 0.69 full.
 const SPARSE_IN_USE: f64 = 0.6;
 const SPARSE_IDLE: f64 = 0.8;
-/// Pause after a pass over the end of the file without gain; it doubles up to [`PAUSE_MAX`].
+/// Pause after a pass without gain over the end of the file, or over compressed pages; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
@@ -54,6 +55,8 @@ pub(super) struct CompactionParts {
     pub(super) shrinker: Arc<Shrinker>,
     /// The queue by which it reads pages that it moves.
     pub(super) relocator: Relocator,
+    pub(super) checkpointer: Arc<Checkpointer>,
+    pub(super) repacker: Arc<Repacker>,
     pub(super) trainer: Arc<DictionaryTrainer>,
     pub(super) leaves: Arc<SparseLeaves<BufferPool, Log>>,
     pub(super) changes: Arc<ChangeCounts>,
@@ -83,10 +86,36 @@ struct CompactionWork {
     free_since: Option<Instant>,
     /// Tables with many changed keys, whose leaves are to be looked at when the database is idle.
     changed: Vec<Tree>,
-    /// No pass over the end of the file begins before.
-    next_pass: Instant,
-    /// Pause after the next pass without gain.
-    pause: Duration,
+    /// Pauses between passes over the end of the file, and between passes over compressed pages.
+    shrinking: Pause,
+    packing: Pause,
+}
+
+/// The pause before the next pass, longer after each one without gain.
+struct Pause {
+    ends: Instant,
+    /// Length of the pause after the next pass without gain.
+    next: Duration,
+}
+
+impl Pause {
+    fn none() -> Self {
+        Self { ends: Instant::now(), next: PAUSE }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.ends
+    }
+
+    /// Begins a pause after a pass. Neither each checkpoint nor a reader that stays makes the thread try again at once.
+    fn begin(&mut self, has_gained: bool) {
+        if has_gained {
+            self.next = PAUSE;
+        } else {
+            self.ends = Instant::now() + self.next;
+            self.next = (self.next * 2).min(PAUSE_MAX);
+        }
+    }
 }
 
 impl CompactionWork {
@@ -99,8 +128,8 @@ impl CompactionWork {
             was_idle: false,
             free_since: None,
             changed: Vec::new(),
-            next_pass: Instant::now(),
-            pause: PAUSE,
+            shrinking: Pause::none(),
+            packing: Pause::none(),
         }
     }
 
@@ -110,10 +139,11 @@ impl CompactionWork {
             let is_idle = self.idle.is_over(self.parts.pool.visible());
             if is_idle && !self.was_idle {
                 // The use of the database may have kept the last passes from a gain.
-                (self.next_pass, self.pause) = (Instant::now(), PAUSE);
+                (self.shrinking, self.packing) = (Pause::none(), Pause::none());
             }
             self.train();
             self.merge(is_idle);
+            self.repack(is_idle);
             if self.is_shrinking_due(is_idle) && !self.pacer.signal.is_stopped() {
                 self.shrink(is_idle);
             }
@@ -164,6 +194,23 @@ impl CompactionWork {
         }
     }
 
+    /// Packs compressed pages anew where that saves many blocks.
+    fn repack(&mut self, is_idle: bool) {
+        let Self { parts, pacer, .. } = self;
+        let is_due = self.packing.is_over() && parts.repacker.is_due(&parts.pool, is_idle);
+        // Blocks that pages in memory have left are free after a checkpoint.
+        if !is_due || pacer.signal.is_stopped() || (is_idle && parts.checkpointer.checkpoint().is_err()) {
+            return;
+        }
+        let mut rest = |took: Duration, _: u64| {
+            pacer.rest(took);
+            !pacer.signal.is_stopped()
+        };
+        let at = (&parts.pool, &*parts.checkpointer);
+        let ending = parts.repacker.repack(at, &mut parts.relocator, is_idle, &mut rest);
+        self.packing.begin(matches!(ending, Ok(ShrinkEnding::Done)));
+    }
+
     /// Returns whether so much of the file is free that it should become shorter now.
     fn is_shrinking_due(&mut self, is_idle: bool) -> bool {
         if !self.parts.shrinker.is_due(is_idle) {
@@ -171,7 +218,7 @@ impl CompactionWork {
             return false;
         }
         let since = *self.free_since.get_or_insert_with(Instant::now);
-        (is_idle || since.elapsed() >= FREE_FOR) && Instant::now() >= self.next_pass
+        (is_idle || since.elapsed() >= FREE_FOR) && self.shrinking.is_over()
     }
 
     fn shrink(&mut self, is_idle: bool) {
@@ -187,13 +234,7 @@ impl CompactionWork {
             !pacer.signal.is_stopped()
         };
         let shrunk = parts.shrinker.shrink(&mut parts.relocator, &mut rest);
-        if shrunk.is_ok_and(|(progress, _)| progress.bytes_given_back > 0) {
-            self.pause = PAUSE;
-        } else {
-            // Neither each checkpoint nor a reader that stays makes it try again at once.
-            self.next_pass = Instant::now() + self.pause;
-            self.pause = (self.pause * 2).min(PAUSE_MAX);
-        }
+        self.shrinking.begin(shrunk.is_ok_and(|(progress, _)| progress.bytes_given_back > 0));
         self.free_since = None;
     }
 }

@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
+use crate::repack::Repacker;
 use crate::settings::{CompactionMode, Settings};
 use crate::shrink::Shrinker;
 use crate::transaction::Commits;
@@ -181,6 +182,7 @@ pub(super) fn open_in(
     dictionaries::learn_from(&core, &replayed, pool.visible())?;
     let trainer = Arc::new(DictionaryTrainer::new(&core, &pool, &catalog, &replayed));
     let shrinker = Arc::new(Shrinker::new(checkpointer.clone(), pool.clone()));
+    let repacker = Arc::new(Repacker::default());
     let threads = if settings.background_threads {
         let pool_threads = pool.start_background_threads()?;
         let log = core.log.start_writer()?;
@@ -190,6 +192,8 @@ pub(super) fn open_in(
                 pool: pool.clone(),
                 shrinker: Arc::clone(&shrinker),
                 relocator: pool.relocator(&*disk)?,
+                checkpointer: checkpointer.clone(),
+                repacker: Arc::clone(&repacker),
                 trainer: Arc::clone(&trainer),
                 leaves: core.sparse_leaves.clone(),
                 changes: core.changes.clone(),
@@ -211,7 +215,8 @@ pub(super) fn open_in(
     let without_threads = threads.is_none();
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
     let parts = (checkpointer, disk, pool, core.log.clone());
-    let owner = Arc::new(Owner::new(parts, (shrinker, trainer), repairs, memory, threads, open_locks));
+    let upkeep = (shrinker, repacker, trainer);
+    let owner = Arc::new(Owner::new(parts, upkeep, repairs, memory, threads, open_locks));
     if without_threads {
         owner.free_dropped(&core.dropped);
     }

@@ -19,6 +19,7 @@ use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::recovery::Locks;
+use crate::repack::Repacker;
 use crate::shrink::Shrinker;
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, WalWriter};
@@ -33,6 +34,7 @@ pub(super) struct Owner {
     pool: BufferPool,
     shrinker: Arc<Shrinker>,
     trainer: Arc<DictionaryTrainer>,
+    repacker: Arc<Repacker>,
     /// Descriptions of the damage that opening found and repaired.
     repairs: Vec<String>,
     pub(super) memory: Memory,
@@ -124,7 +126,7 @@ pub(super) struct Threads {
 impl Owner {
     pub(super) fn new(
         (checkpointer, disk, pool, log): (Arc<Checkpointer>, Arc<dyn Disk>, BufferPool, Arc<Log>),
-        (shrinker, trainer): (Arc<Shrinker>, Arc<DictionaryTrainer>),
+        (shrinker, repacker, trainer): (Arc<Shrinker>, Arc<Repacker>, Arc<DictionaryTrainer>),
         repairs: Vec<String>,
         memory: Memory,
         threads: Option<Threads>,
@@ -138,6 +140,7 @@ impl Owner {
             pool,
             shrinker,
             trainer,
+            repacker,
             repairs,
             memory,
             threads,
@@ -223,6 +226,11 @@ impl Owner {
     /// Returns what makes the data file shorter.
     pub(super) fn shrinker(&self) -> &Shrinker {
         &self.shrinker
+    }
+
+    /// Returns what packs compressed pages anew.
+    pub(super) fn repacker(&self) -> &Repacker {
+        &self.repacker
     }
 
     /// Returns what trains the dictionaries of tables.

@@ -6,6 +6,7 @@ use super::Db;
 use crate::buffer_pool::PoolStats;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
+pub use crate::repack::PackingStats;
 pub use crate::shrink::{CompactionStats, ShrinkEnding};
 pub use crate::transaction::precedence::TransactionStats;
 use crate::wal::LogStats;
@@ -61,6 +62,8 @@ pub struct Stats {
     pub dropped_pages_unreadable: u64,
     /// Passes that make the data file shorter.
     pub compaction: CompactionStats,
+    /// What packing compressed pages anew has done: see [`PackingStats`].
+    pub packing: PackingStats,
     /// Number of leaves freed because their entries were merged into neighbours, since the database was opened.
     pub leaves_merged: u64,
     /// Bytes by which the data file is longer than [`Db::shrink`] makes it, if no reader needs old pages in its end.
@@ -91,6 +94,7 @@ pub(super) fn stats(db: &Db) -> Stats {
         recent_commits_bytes: db.core.commits.recent_bytes() as u64,
         dropped_pages_unreadable: db.core.dropped.damaged(),
         compaction: db.owner.shrinker().stats(),
+        packing: db.owner.repacker().stats(),
         leaves_merged: db.core.sparse_leaves.freed(),
         data_bytes_excess: db.core.store.excess_blocks().idle * db.core.store.page_bytes() as u64,
         visible_commit: db.core.store.visible(),

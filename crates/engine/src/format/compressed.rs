@@ -143,6 +143,11 @@ fn directory(block: &[u8]) -> Option<impl Iterator<Item = (PageId, usize)> + '_>
     Some(entries.map(|word| (PageId(word & ((1 << 48) - 1)), (word >> 48) as usize)))
 }
 
+/// Returns the number of pages with which a block was written, as its header says.
+pub(crate) fn written_pages(block: &[u8]) -> usize {
+    directory(block).map_or(0, Iterator::count)
+}
+
 /// Writes right checksums into all records of a block, as far as its directory leads to them. Returns the pages, with
 /// their tags.
 #[cfg(any(test, feature = "fuzzing"))]
