@@ -5,7 +5,7 @@
 //! megabyte at a time. Pages are moved only where that saves blocks, and only to blocks that are free: the file does
 //! not grow for it.
 
-use super::Relocator;
+use super::{HeldBlocks, Relocator};
 use crate::buffer_pool::word_array::Entry;
 use crate::error::Result;
 use crate::format::{Location, PageId};
@@ -94,9 +94,8 @@ impl LooseMove {
             self.list(relocator);
         }
         let now = self.pages.split_off(self.pages.len().saturating_sub(relocator.pages_at_once()));
-        let place = |page: PageId| Some((page, relocator.versions.pages().place_on_disk(page)?));
-        let mut places: Vec<(PageId, Location)> =
-            now.iter().rev().filter_map(|page| place(*page)).filter(|(_, at)| at.is_compressed).collect();
+        let (_held, mut places) =
+            HeldBlocks::of_pages(&relocator.versions, now.into_iter().rev(), |at: Location| at.is_compressed);
         let (before, _) = super::blocks_and_fragments(&places);
         let mut repacked = relocator.repack(&places)?;
         let after = repacked.contents.len() as u64;
