@@ -327,8 +327,8 @@ impl Db {
     /// dropped tables have a reserve ([`PoolStats::blocks_reserve`]), so they can free space. `Poisoned` after an
     /// earlier failure of the log.
     pub async fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
-        if let Some(foreign) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
-            return Err(foreign.foreign_table());
+        if batch.db.iter().any(|db| !Arc::ptr_eq(&db.core, &self.core)) {
+            return Err(table::foreign_table());
         }
         Ok(self.core.committer.commit_writes(batch.writes, None, durability, None).await?)
     }
@@ -586,11 +586,7 @@ impl Db {
     }
 
     fn tree_of(&self, table: &Table) -> Result<Tree> {
-        if Arc::ptr_eq(&self.core, &table.db.core) { Ok(table.tree) } else { Err(self.foreign_table()) }
-    }
-
-    fn foreign_table(&self) -> Error {
-        Error::new(ErrorKind::InvalidCall, "a table of another database was used here")
+        if Arc::ptr_eq(&self.core, &table.db.core) { Ok(table.tree) } else { Err(table::foreign_table()) }
     }
 }
 

@@ -18,6 +18,7 @@
 //! 3. In the same step the page is noted as changed, so that the next checkpoint records its new place and frees the
 //!    old one.
 
+mod held_blocks;
 mod loose;
 
 use std::collections::VecDeque;
@@ -29,6 +30,7 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 use rustc_hash::FxHashSet;
 
+pub(super) use self::held_blocks::HeldBlocks;
 pub(crate) use self::loose::{LooseMove, LooseStep};
 use super::packing::{BlockContent, pack};
 use super::versions::Versions;
@@ -66,10 +68,6 @@ const PENDING_SHARE: u64 = 16;
 
 /// Share of the blocks of compressed pages that packing them again must save, as a divisor, if they lie in order.
 const SAVED_SHARE_MIN: u64 = 16;
-
-/// Number of holds of blocks that are ended during one hold of the lock, and the steps of a `Budget` for each.
-const UNHELD_AT_ONCE: usize = 128;
-const STEPS_A_HOLD: usize = 4;
 
 /// The action that error messages name.
 const MOVE: &str = "write pages that are being moved";
@@ -485,45 +483,6 @@ impl Relocator {
         }
         self.reader.recycle(blocks);
         Ok(())
-    }
-}
-
-/// The blocks from which pages are moved, which are not reused until this is dropped: otherwise a page that changes
-/// meanwhile could leave its block to another page, or to another version of itself, before it is read.
-pub(super) struct HeldBlocks {
-    versions: Arc<Versions>,
-    blocks: Vec<BlockId>,
-}
-
-impl HeldBlocks {
-    /// Holds the blocks of these pages' newest versions, as far as they are on disk and `wanted`. Returns these pages
-    /// with their locations.
-    pub(super) fn of_pages(
-        versions: &Arc<Versions>,
-        pages: impl Iterator<Item = PageId>,
-        wanted: impl Fn(Location) -> bool,
-    ) -> (Self, Vec<(PageId, Location)>) {
-        let mut held = Self { versions: Arc::clone(versions), blocks: Vec::new() };
-        let mut found = Vec::new();
-        for page in pages {
-            let Some(at) = versions.pages().hold_on_disk(page) else { continue };
-            held.blocks.push(at.block);
-            if wanted(at) {
-                found.push((page, at));
-            }
-        }
-        (held, found)
-    }
-}
-
-impl Drop for HeldBlocks {
-    fn drop(&mut self) {
-        for blocks in self.blocks.chunks(UNHELD_AT_ONCE) {
-            let mut budget = Budget::new();
-            budget.spend(STEPS_A_HOLD * blocks.len());
-            let mut metadata = self.versions.metadata().lock();
-            blocks.iter().for_each(|block| metadata.allocator.unhold(*block));
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::wait::Call;
 use super::{Db, bulk, read_modify_write, thread};
 use crate::btree::{KeyRange, Tree};
 use crate::driver::block_on;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Store as _;
 use crate::transaction::Op;
 
@@ -322,4 +322,9 @@ impl AsRef<Self> for Table {
     fn as_ref(&self) -> &Self {
         self
     }
+}
+
+/// Returns the error of a call that got a table of another database.
+pub(super) fn foreign_table() -> Error {
+    Error::new(ErrorKind::InvalidCall, "a table of another database was used here")
 }
