@@ -236,3 +236,32 @@ fn opening_or_creating_makes_one_database_and_one_table_however_many_ask() {
     let error = Db::open_or_create(&path, &settings).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
+
+#[test]
+fn an_error_among_the_entries_of_a_load_is_returned_and_leaves_the_table_empty() {
+    #[derive(Debug, PartialEq)]
+    enum Refusal {
+        Line(u32),
+        Store(ErrorKind),
+    }
+    impl From<nofault::Error> for Refusal {
+        fn from(error: nofault::Error) -> Self {
+            Self::Store(error.kind())
+        }
+    }
+    let (db, table) = database(&tiny());
+    for failing in [0, 1, 700, 1_999] {
+        let entries = (0..2_000_u32).map(|number| match number {
+            _ if number == failing => Err(Refusal::Line(number)),
+            _ => Ok((key_of(number), vec![1; if number % 50 == 0 { 3_000 } else { 30 }])),
+        });
+        assert_eq!(table.try_bulk_load(entries), Err(Refusal::Line(failing)));
+        assert!(table.is_empty().unwrap());
+    }
+    let unsorted = [Ok(("b", "1")), Ok(("a", "1"))];
+    assert_eq!(table.try_bulk_load::<_, _, Refusal>(unsorted), Err(Refusal::Store(ErrorKind::InvalidCall)));
+    let entries = (0..2_000_u32).map(|number| Ok::<_, Refusal>((key_of(number), vec![1; 30])));
+    assert_eq!(table.try_bulk_load(entries), Ok(2_000));
+    assert_eq!(table.len().unwrap(), 2_000);
+    assert!(db.verify().unwrap().is_clean());
+}

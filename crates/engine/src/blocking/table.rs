@@ -445,6 +445,34 @@ impl Table {
         self.0.load(entries)
     }
 
+    /// Fills an empty table with entries of which any may be an error, which ends the load and leaves the table empty. See
+    /// [`db::Table::try_bulk_load`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// let before = db.snapshot();
+    /// // From another table, the reading of which may fail.
+    /// let copied = db.create_table("copy")?.try_bulk_load(before.range::<&str>(&stock, ..)?)?;
+    /// assert_eq!(copied, 0);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::try_bulk_load`].
+    pub fn try_bulk_load<K, V, E: From<Error>>(
+        &self,
+        entries: impl IntoIterator<Item = std::result::Result<(K, V), E>>,
+    ) -> std::result::Result<u64, E>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        self.0.try_load(entries)
+    }
+
     // The three lookups of one key that follow are compiled once, in this crate, where the search of a tree node is inlined into them. Their
     // public callers are generic, so they are compiled in the crate of the application, where each step of the search would be a call.
 

@@ -56,18 +56,7 @@ fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
         let from = block_on(snapshot.table(&name))?;
         let to = block_on(compression::create_table(copy, &name, block_on(snapshot.compression(&name))?))?;
         let mut range = snapshot.range::<&[u8]>(&from, ..)?;
-        let mut failed = None;
-        let entries = std::iter::from_fn(|| match block_on(range.next()) {
-            Ok(entry) => entry,
-            Err(error) => {
-                failed = Some(error);
-                None
-            }
-        });
-        to.load(entries)?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        to.try_load(std::iter::from_fn(|| block_on(range.next()).transpose()))?;
     }
     Ok(())
 }

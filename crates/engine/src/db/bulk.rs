@@ -76,13 +76,13 @@ impl From<Error> for StopCause {
 /// Blocks.
 ///
 /// # Errors
-/// `InvalidCall` for a table that is not empty, or keys that do not ascend; the errors of writing: then the table
-/// stays empty, as it does when `entries` panics (the panic goes on afterwards). When `checkpoint` fails with
-/// `Poisoned`, it is unknown whether this commit is durable, and nothing is committed any more.
+/// The first error in `entries`; `InvalidCall` for a table that is not empty, or keys that do not ascend; the errors of
+/// writing: then the table stays empty, as it does when `entries` panics (the panic goes on afterwards). When
+/// `checkpoint` fails with `Poisoned`, it is unknown whether this commit is durable, and nothing is committed any more.
 pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     core: &Core<S, L>,
     tree: Tree,
-    entries: impl Iterator<Item = (K, V)>,
+    entries: impl Iterator<Item = Result<(K, V)>>,
     checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
 ) -> Result<u64> {
     block_on(async {
@@ -147,7 +147,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
     async fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         section: &mut Exclusive<S, L>,
-        mut entries: impl Iterator<Item = (K, V)>,
+        mut entries: impl Iterator<Item = Result<(K, V)>>,
     ) -> std::result::Result<(), StopCause> {
         let (core, tree) = (self.core, self.tree);
         let inline_max = inline_value_bytes_max(core.store.page_bytes());
@@ -269,7 +269,8 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
 }
 
 /// Takes the caller's next entry. A panic of the iterator is caught, so that half-published pages can be freed first.
-fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, StopCause> {
+fn next_of<T>(entries: &mut impl Iterator<Item = Result<T>>) -> std::result::Result<Option<T>, StopCause> {
     // The closure changes no state of the load, and the caller's iterator is not used again.
-    catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(StopCause::Panicked)
+    let next = catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(StopCause::Panicked)?;
+    Ok(next.transpose()?)
 }

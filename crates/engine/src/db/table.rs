@@ -277,6 +277,49 @@ impl Table {
         thread::run("nofault-load", move || table.load(entries)).await?
     }
 
+    /// Fills an empty table as [`Table::bulk_load`] does, with entries that are read or made by something that can fail:
+    /// the first `Err` ends the load and is returned, and the table is left empty.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+    /// # let stock = db.create_table("stock").await?;
+    /// use std::io::BufRead;
+    ///
+    /// # #[derive(Debug)]
+    /// enum Refusal {
+    ///     Read(std::io::Error),
+    ///     Store(nofault::Error),
+    /// }
+    /// # impl From<nofault::Error> for Refusal {
+    /// #     fn from(error: nofault::Error) -> Self {
+    /// #         Self::Store(error)
+    /// #     }
+    /// # }
+    ///
+    /// let file = std::io::Cursor::new("apples\npears\nplums\n");
+    /// let lines = file.lines().map(|line| line.map(|line| (line, "0")).map_err(Refusal::Read));
+    /// assert_eq!(stock.try_bulk_load(lines).await.unwrap(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The first `Err` of `entries`; or, converted into that type, as [`Table::bulk_load`].
+    pub async fn try_bulk_load<K, V, E, I>(&self, entries: I) -> std::result::Result<u64, E>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        E: From<Error> + Send + 'static,
+        I: IntoIterator<Item = std::result::Result<(K, V), E>> + Send + 'static,
+    {
+        let table = self.clone();
+        thread::run("nofault-load", move || table.try_load(entries)).await?
+    }
+
     /// Looks up the newest visible value of a key.
     #[inline]
     pub(crate) fn look(&self, key: &[u8]) -> Call<GetResult, impl Future<Output = GetResult>> {
@@ -306,15 +349,45 @@ impl Table {
         V: AsRef<[u8]>,
         I: IntoIterator<Item = (K, V)>,
     {
+        self.load_results(entries.into_iter().map(Ok))
+    }
+
+    fn load_results<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        mut entries: impl Iterator<Item = Result<(K, V)>>,
+    ) -> Result<u64> {
         let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
-        let (core, trainer, mut entries) = (&self.db.core, self.db.owner.trainer(), entries.into_iter());
+        let (core, trainer) = (&self.db.core, self.db.owner.trainer());
         // A load into a table with entries is refused.
         if trainer.is_wanted(self.tree) && block_on(self.range::<&[u8]>(..).next())?.is_none() {
             core.committer.loads.refuse_inside()?;
-            let first = trainer.train_from(self.tree, &mut entries)?;
-            return bulk::load(core, self.tree, first.into_iter().chain(entries), checkpoint);
+            let mut failed = None;
+            let sound = |entry: Result<_>| entry.map_err(|error| failed = Some(error)).ok();
+            let first = trainer.train_from(self.tree, &mut entries.by_ref().map_while(sound))?;
+            let first = first.into_iter().map(Ok).chain(failed.map(Err));
+            return bulk::load(core, self.tree, first.chain(entries), checkpoint);
         }
         bulk::load(core, self.tree, entries, checkpoint)
+    }
+
+    /// Loads entries into an empty table, as [`Table::try_bulk_load`] documents. Blocks.
+    pub(crate) fn try_load<K, V, E, I>(&self, entries: I) -> std::result::Result<u64, E>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        E: From<Error>,
+        I: IntoIterator<Item = std::result::Result<(K, V), E>>,
+    {
+        let mut failed = None;
+        let mut note = |error| {
+            failed = Some(error);
+            Error::new(ErrorKind::InvalidCall, "the entries of a bulk load ended with an error")
+        };
+        let loaded = self.load_results(entries.into_iter().map(|entry| entry.map_err(&mut note)));
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(loaded?),
+        }
     }
 }
 
