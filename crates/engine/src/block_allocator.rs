@@ -373,9 +373,8 @@ impl BlockAllocator {
         self.free(block);
     }
 
-    /// Takes back a block to which a write failed or stored wrong bytes. No checkpoint refers to it, but the block
-    /// itself may be bad, so others are tried first: it becomes free after many more failures, or when a checkpoint is
-    /// durable.
+    /// Takes back a block to which a write failed or stored wrong bytes. The block may be bad, so others are tried first:
+    /// it becomes free after many more failures, or when a checkpoint is durable.
     pub(crate) fn set_aside(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "set aside a free block {block:?}");
         self.unnamed.remove(block);
@@ -431,8 +430,7 @@ impl BlockAllocator {
         self.end_block().max(self.backed_end / GROUP_BLOCKS * GROUP_BLOCKS)
     }
 
-    /// Sets the first group that takes no more pages, while the file is being made shorter; `None` ends that. Pages go
-    /// there all the same when no group before it has a free block.
+    /// Sets the first group that takes no more pages while one before it can, as the file becomes shorter; `None` ends it.
     pub(crate) fn set_ceiling(&mut self, group: Option<u64>) {
         self.ceiling = group;
     }

@@ -140,9 +140,10 @@ fn compress_and_restore(codec: Compression) {
     db.compact(Pace::Full, |_| true).unwrap();
     assert!(live(&db) < loose, "{} blocks of {loose}", live(&db));
     assert_eq!(content(&table), rows);
-    // A second pass finds little to do: a leaf that it merges shifts the lists of pages that are moved together.
-    let again = db.compact(Pace::Full, |_| true).unwrap();
-    assert!(again.pages_moved < again.pages / 4, "{again:?}");
+    // Further passes soon find nothing to do. A leaf that one of them merges shifts the lists of pages that are moved
+    // together, so the next one may move a list again.
+    let mut moved = (0..5).map(|_| db.compact(Pace::Full, |_| true).unwrap().pages_moved);
+    assert!(moved.by_ref().any(|pages| pages == 0), "{codec:?}: every pass moves pages");
     // From one codec to another, which may need more room.
     for other in codecs() {
         db.set_compression("orders", *other).unwrap();

@@ -25,12 +25,13 @@ struct Count {
 type GroupCounts = Box<[Count; GROUP_BLOCKS as usize]>;
 
 /// Counts the pages of shared blocks. A block without a count belongs to one page, or is free.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PageCounts {
     groups: FxHashMap<u32, GroupCounts>,
     pages: u64,
     blocks: u64,
-    /// Number of blocks by the pages with which they were written, and by the pages left.
+    /// Number of blocks by the pages with which they were written, and by the pages left. Empty before the first shared
+    /// block.
     by_count: Vec<[u64; COUNT_MAX + 1]>,
 }
 
@@ -49,13 +50,6 @@ impl PackedBlocks {
     /// Returns the estimated number of blocks that the pages do not need.
     pub(crate) fn excess(&self) -> f64 {
         self.blocks as f64 - self.needed
-    }
-}
-
-impl Default for PageCounts {
-    fn default() -> Self {
-        let by_count = vec![[0; COUNT_MAX + 1]; COUNT_MAX + 1];
-        Self { groups: FxHashMap::default(), pages: 0, blocks: 0, by_count }
     }
 }
 
@@ -102,6 +96,9 @@ impl PageCounts {
         let empty = || Box::new([Count::default(); GROUP_BLOCKS as usize]);
         let counts = self.groups.entry(group_of(block) as u32).or_insert_with(empty);
         let before = std::mem::replace(&mut counts[(block.0 % GROUP_BLOCKS) as usize], count);
+        if self.by_count.is_empty() {
+            self.by_count = vec![[0; COUNT_MAX + 1]; COUNT_MAX + 1];
+        }
         let place = |count: Count| (usize::from(count.written).min(COUNT_MAX), usize::from(count.left).min(COUNT_MAX));
         for (count, is_new) in [(before, false), (count, true)] {
             if count.left == 0 {
@@ -145,7 +142,7 @@ impl PageCounts {
 
     /// Returns the mean number of pages of the fullest blocks of which it is unknown with how many they were written.
     fn pages_of_full(&self) -> f64 {
-        let unknown = &self.by_count[0];
+        let Some(unknown) = self.by_count.first() else { return 1.0 };
         let wanted = unknown.iter().sum::<u64>().div_ceil(FULL_SHARE);
         let (mut blocks, mut pages) = (0, 0);
         for (left, count) in unknown.iter().enumerate().rev() {
