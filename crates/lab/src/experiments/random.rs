@@ -9,7 +9,7 @@
 //!
 //! Two variants:
 //! - the plain one begins with full memory, so that every figure shows eviction, however slow the device is, and lasts
-//!   for at least [`READS_MIN`] reads of the calibrated device;
+//!   for at least a thousand reads of the calibrated device;
 //! - `fill` begins with empty memory, as the paper's figure 2 does.
 
 mod figures;
