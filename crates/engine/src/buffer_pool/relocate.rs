@@ -138,6 +138,19 @@ impl Relocator {
         (BYTES_AT_ONCE / self.versions.frames().page_bytes()).clamp(1, ROW_BLOCKS_MAX as usize)
     }
 
+    /// Begins to put another table in order: groups of blocks in which pages lay in order may be emptied again.
+    pub(crate) fn begin_order(&mut self) {
+        self.defragmented.clear();
+        self.after = None;
+    }
+
+    /// Returns the number of blocks in which these pages lie, and the number of runs of consecutive blocks that they
+    /// form. Pages that are only in memory do not count.
+    pub(crate) fn fragments(&self, pages: &[PageId]) -> (u64, u64) {
+        let place = |page: &PageId| Some((*page, self.versions.pages().place_on_disk(*page)?));
+        blocks_and_fragments(&pages.iter().filter_map(place).collect::<Vec<_>>())
+    }
+
     /// Returns whether a checkpoint should be made, because many moved pages still occupy their old blocks as well.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.pending > PENDING_PAGES.max(self.live_blocks() / PENDING_SHARE)

@@ -1,5 +1,6 @@
 //! The thread that keeps the data file as large as its content: it merges sparse leaves, packs compressed pages anew,
-//! and gives the free end of the file back. It also trains the dictionaries of compressed tables.
+//! and gives the free end of the file back. It also trains the dictionaries of compressed tables, and puts tables in
+//! order that are scanned.
 //!
 //! It looks after each checkpoint and once a second, and does one thing at a time. While the database is in use it
 //! works a tenth of the time, less while operations wait, and leaves alone what the next seconds of the same use would
@@ -9,8 +10,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
+
 use super::dictionaries::DictionaryTrainer;
-use super::sparse_leaves::{ChangeCounts, SparseLeaves};
+use super::order::{Compaction, TableOrder};
+use super::sparse_leaves::SparseLeaves;
+use super::table_counts::TableCounts;
 use crate::background::{NotifiedThread, Signal};
 use crate::btree::Tree;
 use crate::buffer_pool::{BufferPool, Relocator};
@@ -40,6 +45,14 @@ const FREE_FOR: Duration = Duration::from_secs(10);
 /// leave leaves 0.69 full.
 const SPARSE_IN_USE: f64 = 0.6;
 const SPARSE_IDLE: f64 = 0.8;
+/// Number of changed keys after which a table of a database in use is looked at again.
+const CHANGES_MIN: u64 = 4096;
+/// Number of leaves that scans have read from which on a table may be put in order …
+const SCANNED_MIN: u64 = 1024;
+/// … if they have read it so many times. Putting it in order reads and writes it once …
+const SCANNED_TIMES: f64 = 2.0;
+/// … and if its leaves lie in pieces shorter than this on average: larger pieces are read hardly faster.
+const PIECE_BYTES: u64 = 16 << 10;
 /// Pause after a pass without gain over the end of the file, or over compressed pages; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
@@ -59,7 +72,9 @@ pub(super) struct CompactionParts {
     pub(super) repacker: Arc<Repacker>,
     pub(super) trainer: Arc<DictionaryTrainer>,
     pub(super) leaves: Arc<SparseLeaves<BufferPool, Log>>,
-    pub(super) changes: Arc<ChangeCounts>,
+    pub(super) changes: Arc<TableCounts>,
+    pub(super) order: Arc<TableOrder>,
+    pub(super) scanned: Arc<TableCounts>,
 }
 
 impl CompactionThread {
@@ -86,6 +101,8 @@ struct CompactionWork {
     free_since: Option<Instant>,
     /// Tables with many changed keys, whose leaves are to be looked at when the database is idle.
     changed: Vec<Tree>,
+    /// Number of leaves that scans have read of each table since it was put in order, or found in order.
+    scanned: FxHashMap<u64, u64>,
     /// Pauses between passes over the end of the file, and between passes over compressed pages.
     shrinking: Pause,
     packing: Pause,
@@ -128,6 +145,7 @@ impl CompactionWork {
             was_idle: false,
             free_since: None,
             changed: Vec::new(),
+            scanned: FxHashMap::default(),
             shrinking: Pause::none(),
             packing: Pause::none(),
         }
@@ -144,6 +162,7 @@ impl CompactionWork {
             self.train();
             self.merge(is_idle);
             self.repack(is_idle);
+            self.order();
             if self.is_shrinking_due(is_idle) && !self.pacer.signal.is_stopped() {
                 self.shrink(is_idle);
             }
@@ -161,7 +180,8 @@ impl CompactionWork {
 
     /// Merges the leaves of the tables of which many keys were changed, where they are sparse.
     fn merge(&mut self, is_idle: bool) {
-        let mut trees = self.parts.changes.take_changed(is_idle);
+        let changed = self.parts.changes.take(if is_idle { 1 } else { CHANGES_MIN });
+        let mut trees: Vec<Tree> = changed.into_iter().map(|(tree, _)| tree).collect();
         if is_idle && !self.was_idle {
             trees.append(&mut self.changed);
         }
@@ -209,6 +229,34 @@ impl CompactionWork {
         let at = (&parts.pool, &*parts.checkpointer);
         let ending = parts.repacker.repack(at, &mut parts.relocator, is_idle, &mut rest);
         self.packing.begin(matches!(ending, Ok(ShrinkEnding::Done)));
+    }
+
+    /// Puts tables in order that were scanned often enough since they were looked at last, where their leaves lie
+    /// scattered. A table that is not scanned costs nothing, and the work on the others is never more than what the scans
+    /// have spent on reading scattered leaves.
+    fn order(&mut self) {
+        let Self { parts, pacer, scanned, .. } = self;
+        for (tree, more) in parts.scanned.take(SCANNED_MIN) {
+            let leaves = scanned.remove(&tree.table.0).unwrap_or(0) + more;
+            // Dropped, or damaged: reading its rows reports that.
+            let Ok(leaves_max) = parts.order.leaf_count(tree) else { continue };
+            if (leaves as f64) < leaves_max * SCANNED_TIMES {
+                scanned.insert(tree.table.0, leaves);
+                continue;
+            }
+            let piece_bytes = parts.order.piece_bytes(&parts.relocator, tree, parts.pool.visible().0);
+            if !piece_bytes.is_ok_and(|bytes| bytes < PIECE_BYTES) || pacer.signal.is_stopped() {
+                continue;
+            }
+            let mut rest = |took: Duration, moved: u64, _: &Compaction| {
+                if moved > 0 {
+                    pacer.rest(took);
+                }
+                !pacer.signal.is_stopped()
+            };
+            // The next scans show whether it is to be tried again; errors are those of reading and of checkpoints.
+            let _ = parts.order.order_by_itself(&mut parts.relocator, tree, &mut rest);
+        }
     }
 
     /// Returns whether so much of the file is free that it should become shorter now.

@@ -17,7 +17,7 @@ use super::loads::{Loads, refuse_too_long};
 use super::log_waits::LogWaits;
 use super::pins::PinBudget;
 use super::reservations::{BlockReservations, reservation_kind};
-use super::sparse_leaves::ChangeCounts;
+use super::table_counts::TableCounts;
 use super::thread;
 use super::wait::yield_now;
 use super::write_set::WriteSet;
@@ -46,7 +46,7 @@ pub(crate) struct Committer<S: Store, L: CommitLog> {
     pub(super) large: LargeCommits<S, L>,
     waits: Arc<LogWaits<S, L>>,
     reservations: Arc<BlockReservations<S, L>>,
-    changes: Arc<ChangeCounts>,
+    changes: Arc<TableCounts>,
     /// Bulk loads in progress, for which the caller's iterator is producing entries.
     pub(super) loads: Loads,
     /// A source of guards that keep the database open, and other processes from opening it.
@@ -59,7 +59,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         log: Arc<L>,
         waits: Arc<LogWaits<S, L>>,
         reservations: Arc<BlockReservations<S, L>>,
-        changes: Arc<ChangeCounts>,
+        changes: Arc<TableCounts>,
     ) -> Arc<Self> {
         let pages = Arc::new(pages);
         let large =
@@ -122,7 +122,10 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
             return Ok(());
         }
         self.loads.refuse_inside()?;
-        self.changes.count(&commit.ops);
+        self.changes.add(commit.ops.iter().filter_map(|op| match op {
+            Op::Put { tree, .. } | Op::Delete { tree, .. } => Some((*tree, 1)),
+            _ => None,
+        }));
         let durability = commit.durability;
         let committed = if self.pages.commits.is_large(&size) {
             self.commit_large(commit, None).await?

@@ -1,30 +1,19 @@
-//! Compaction: lists the pages of each table in key order and moves scattered pages next to each other.
-//! `buffer_pool::relocate` describes how a page is moved without readers noticing.
-//!
-//! The leaves below one parent after the other, and the pages of values that leaves refer to, are looked up in short
-//! snapshots and passed on as page numbers. When they are moved, some may already be freed or belong to another table:
-//! that costs a part of the gain but does no harm, as a page may lie next to any other. So no snapshot or pin is held
-//! during a move.
+//! Compaction on request: merges sparse leaves, trains dictionaries, puts the pages of each table in order, and makes the
+//! data file short.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use super::order::Compaction;
 use super::{Db, TheCore, thread};
-use crate::btree::{Direction, Tree};
-use crate::buffer_pool::{self, RelocationOutcome, Relocator};
-use crate::codec::Compression;
+use crate::buffer_pool::Relocator;
 use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
-use crate::format::{PageId, TableId};
-use crate::pages::{Pages as _, Snapshot as _, Store as _};
 use crate::shrink::ShrinkProgress;
 
 #[cfg(test)]
 mod tests;
-
-/// Most times that compaction retries one inner node before it leaves the table as it is.
-const LOOKS_MAX: usize = 4;
 
 /// How much of the device's time a compaction may take.
 ///
@@ -49,50 +38,12 @@ pub enum Pace {
     Full,
 }
 
-/// The progress of a compaction.
-///
-/// ```
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
-/// # let stock = db.create_table("stock")?;
-/// let done = db.compact(nofault::db::Pace::Full, |so_far| so_far.pages_moved < 100_000)?;
-/// println!("{} of {} pages moved: {} fragments are now {}", done.pages_moved, done.pages, done.fragments_before, done.fragments_after);
-/// # Ok::<(), nofault::error::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Compaction {
-    /// Number of tables that were compacted to their end.
-    pub tables: u64,
-    /// Number of pages examined: leaves, and pages of values.
-    pub pages: u64,
-    /// Number of pages that were moved next to their neighbours in key order.
-    pub pages_moved: u64,
-    /// Number of pages that were moved out of the way first, where too few free blocks followed each other. They need
-    /// not be among the pages looked at, and may be moved beside their neighbours later.
-    pub pages_evacuated: u64,
-    /// Number of pages that should have been moved and stayed, because no free blocks follow each other within the
-    /// file's bound.
-    pub pages_without_free_blocks: u64,
-    /// Number of fragments in which the examined pages lay before, counted for each list of about a megabyte.
-    pub fragments_before: u64,
-    /// Number of fragments in which the examined pages lie afterwards.
-    pub fragments_after: u64,
-    /// Number of leaves that were freed because their entries were merged into neighbours.
-    pub leaves_merged: u64,
-    /// Pages that were moved from the end of the data file to free blocks before it.
-    pub pages_moved_from_end: u64,
-    /// Bytes of the end of the data file that were given back to the file system.
-    pub bytes_given_back: u64,
-}
-
-impl Compaction {
-    fn add(&mut self, of_list: RelocationOutcome) {
-        self.pages += of_list.pages;
-        self.pages_moved += of_list.moved;
-        self.pages_without_free_blocks += of_list.without_free_blocks;
-        self.fragments_before += of_list.fragments_before;
-        self.fragments_after += of_list.fragments_after;
+impl Pace {
+    /// Pauses after a piece of work that took this long and moved so many pages.
+    fn rest(self, took: Duration, moved: u64) {
+        if self == Self::Gentle && moved > 0 {
+            std::thread::sleep(took * 3);
+        }
     }
 }
 
@@ -131,9 +82,6 @@ struct CompactionRun<'a> {
     go_on: &'a mut dyn FnMut(&Compaction) -> bool,
     /// Whether groups of blocks may still be emptied: so far doing so has produced free runs.
     may_empty: bool,
-    /// Leaves in key order, collected until the list is long enough to be relocated.
-    leaves: Vec<PageId>,
-    values: Vec<PageId>,
 }
 
 /// A kind of compaction: [`compact`] or [`shrink`].
@@ -199,8 +147,7 @@ impl<'a> CompactionRun<'a> {
     fn begin(db: &'a Db, pace: Pace, go_on: &'a mut dyn FnMut(&Compaction) -> bool) -> Result<Self> {
         db.owner.checkpoint()?;
         let (relocator, found) = (db.owner.relocator()?, Compaction::default());
-        let (leaves, values) = (Vec::new(), Vec::new());
-        Ok(Self { db, relocator, pace, found, go_on, may_empty: true, leaves, values })
+        Ok(Self { db, relocator, pace, found, go_on, may_empty: true })
     }
 
     /// Does a part of the work for each table. Returns false when the compaction was cancelled.
@@ -226,7 +173,7 @@ impl<'a> CompactionRun<'a> {
             let step = block_on(self.core().sparse_leaves.merge_from(tree, &from))?;
             self.found.leaves_merged += step.freed;
             start = step.next;
-            self.rest(started, step.freed);
+            self.pace.rest(started.elapsed(), step.freed);
             if !(self.go_on)(&self.found) {
                 return Ok(false);
             }
@@ -237,142 +184,16 @@ impl<'a> CompactionRun<'a> {
     /// Puts the pages of one table in order. Returns false when the compaction was cancelled.
     fn order(&mut self, name: &str) -> Result<bool> {
         let tree = block_on(self.core().catalog.table(name.as_bytes()))?;
-        let mut start = Some(Vec::new());
-        while let Some(from) = start {
-            let Some((leaves, values, next)) = self.look(tree, &from)? else { break };
-            self.leaves.extend(leaves);
-            self.values.extend(values);
-            start = next;
-            if !self.move_lists(tree.table, start.is_none())? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let Self { db, relocator, pace, found, go_on, may_empty } = self;
+        let mut rest = |took: Duration, moved: u64, so_far: &Compaction| {
+            pace.rest(took, moved);
+            go_on(so_far)
+        };
+        db.owner.table_order().order(relocator, tree, (found, may_empty), &mut rest)
     }
 
     fn core(&self) -> &Arc<TheCore> {
         &self.db.core
-    }
-
-    /// Looks up the parent of the leaf in which the keys from `start` on begin. Returns its leaves, the pages of values
-    /// that they refer to, and the key at which the next parent begins. `None` when the table changes so fast that no
-    /// snapshot lives long enough.
-    #[expect(clippy::type_complexity, reason = "two lists and where the next begin, for one caller")]
-    fn look(&self, tree: Tree, start: &[u8]) -> Result<Option<(Vec<PageId>, Vec<PageId>, Option<Vec<u8>>)>> {
-        for _ in 0..LOOKS_MAX {
-            let snapshot = self.core().store.snapshot();
-            let looked = self.attempt(|| tree.leaves(&self.core().store.view(&snapshot), start));
-            let looked = looked.and_then(|(leaves, next)| {
-                let values = self.values_of(tree, &snapshot, &leaves)?;
-                Ok((leaves, values, next))
-            });
-            match looked {
-                Ok(found) => return Ok(Some(found)),
-                Err(error) if error.kind() == ErrorKind::SnapshotTooOld => {}
-                Err(error) => return Err(self.core().tables.explain(tree, snapshot.seq(), error)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Returns the pages of values that these leaves refer to. Where no page is compressed, or will be, a few leaves
-    /// are examined first: all are read only if one of them seems to have such values.
-    fn values_of(&self, tree: Tree, snapshot: &buffer_pool::Snapshot, leaves: &[PageId]) -> Result<Vec<PageId>> {
-        let (store, last) = (&self.core().store, leaves.len().saturating_sub(1));
-        if store.writer().codecs().of_table(tree.table) == Compression::None && store.stats().pages_compressed == 0 {
-            let mut sampled = Vec::new();
-            for leaf in [0, last / 2, last].into_iter().filter_map(|sample| leaves.get(sample)) {
-                self.attempt(|| {
-                    let view = store.view(snapshot);
-                    view.page(*leaf)?;
-                    tree.name_values(&view, *leaf, Direction::Forward, &mut sampled);
-                    Ok(())
-                })?;
-            }
-            if sampled.is_empty() {
-                return Ok(sampled);
-            }
-        }
-        self.core().reader.loader.prefetch(leaves, snapshot.seq());
-        let mut values = Vec::new();
-        for leaf in leaves {
-            self.attempt(|| tree.name_all_values(&store.view(snapshot), *leaf, &mut values))?;
-        }
-        Ok(values)
-    }
-
-    fn attempt<R>(&self, look: impl FnMut() -> crate::pages::Attempt<R>) -> Result<R> {
-        block_on(self.core().reader.loader.attempt(look))
-    }
-
-    /// Moves the pages of each list of this table that is long enough, and with `all` (the end of the table) the rest.
-    /// Returns false when the compaction was cancelled.
-    fn move_lists(&mut self, table: TableId, all: bool) -> Result<bool> {
-        let most = self.relocator.pages_at_once();
-        for values in [false, true] {
-            loop {
-                let pages = if values { &mut self.values } else { &mut self.leaves };
-                if pages.is_empty() || (pages.len() < most && !all) {
-                    break;
-                }
-                let now: Vec<PageId> = pages.drain(..most.min(pages.len())).collect();
-                if !self.defragment(table, &now)? {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    fn defragment(&mut self, table: TableId, pages: &[PageId]) -> Result<bool> {
-        let started = Instant::now();
-        let mut of_list = self.db.owner.defragment(&mut self.relocator, table, pages)?;
-        // First the blocks that a checkpoint frees, then the blocks that other pages leave when they are moved away.
-        for only_checkpoint in [true, false] {
-            let may_help = if only_checkpoint { self.relocator.has_pending() } else { self.may_empty };
-            if of_list.without_free_blocks == 0 || !may_help {
-                continue;
-            }
-            if only_checkpoint {
-                self.checkpoint()?;
-            } else if !self.evacuate()? {
-                return Ok(false);
-            }
-            let again = self.db.owner.defragment(&mut self.relocator, table, pages)?;
-            self.may_empty &= only_checkpoint || again.without_free_blocks == 0;
-            of_list = RelocationOutcome {
-                moved: of_list.moved + again.moved,
-                without_free_blocks: again.without_free_blocks,
-                fragments_after: again.fragments_after,
-                ..of_list
-            };
-        }
-        self.found.add(of_list);
-        if self.relocator.wants_checkpoint() {
-            self.checkpoint()?;
-        }
-        self.rest(started, of_list.moved);
-        Ok((self.go_on)(&self.found))
-    }
-
-    /// Empties groups of blocks, so that contiguous runs of blocks become free. Returns false when the compaction was
-    /// cancelled.
-    fn evacuate(&mut self) -> Result<bool> {
-        let Some(mut evacuation) = self.relocator.plan_evacuation() else {
-            self.may_empty = false;
-            return Ok(true);
-        };
-        loop {
-            let started = Instant::now();
-            let Some(moved) = self.db.owner.evacuate(&mut self.relocator, &mut evacuation)? else { break };
-            self.found.pages_evacuated += moved;
-            self.rest(started, moved);
-            if !(self.go_on)(&self.found) {
-                return Ok(false);
-            }
-        }
-        self.checkpoint()?;
-        Ok(true)
     }
 
     /// Makes the data file as short as it can be.
@@ -385,20 +206,12 @@ impl<'a> CompactionRun<'a> {
             ..before
         };
         let mut rest = |took: Duration, moved: u64, progress: &ShrinkProgress| {
-            if *pace == Pace::Gentle && moved > 0 {
-                std::thread::sleep(took * 3);
-            }
+            pace.rest(took, moved);
             go_on(&with(progress))
         };
         let (progress, _) = db.owner.shrinker().shrink(relocator, &mut rest)?;
         *found = with(&progress);
         Ok(())
-    }
-
-    fn rest(&self, since: Instant, moved: u64) {
-        if self.pace == Pace::Gentle && moved > 0 {
-            std::thread::sleep(since.elapsed() * 3);
-        }
     }
 
     /// Makes a checkpoint, which frees the old blocks of moved pages.

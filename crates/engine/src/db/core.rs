@@ -11,8 +11,9 @@ use super::loader::Loader;
 use super::log_waits::LogWaits;
 use super::reader::Reader;
 use super::reservations::BlockReservations;
-use super::sparse_leaves::{ChangeCounts, SparseLeaves};
+use super::sparse_leaves::SparseLeaves;
 use super::structure::StructureCommits;
+use super::table_counts::TableCounts;
 use super::tables::Tables;
 use crate::pages::{CommitLog, Store};
 use crate::transaction::Commits;
@@ -31,7 +32,8 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) committer: Arc<Committer<S, L>>,
     pub(super) dropped: Arc<DroppedTables<S, L>>,
     pub(super) sparse_leaves: Arc<SparseLeaves<S, L>>,
-    pub(super) changes: Arc<ChangeCounts>,
+    /// The changed keys of each table.
+    pub(super) changes: Arc<TableCounts>,
     /// Memory that a transaction may take for its read set, in bytes.
     pub(super) read_set_bytes_max: usize,
 }
@@ -40,12 +42,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Creates the core from its parts. The catalog must exist in the store.
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>, read_set_bytes_max: usize) -> Self {
         let (loader, tables) = (Arc::new(Loader::new(store.clone())), Arc::new(Tables::default()));
-        let reader = Reader { loader: loader.clone(), tables: tables.clone() };
+        let reader = Reader { loader: loader.clone(), tables: tables.clone(), scanned: Arc::default() };
         let catalog = Catalog::new(loader.clone(), tables.clone());
         let waits = Arc::new(LogWaits::new(log.clone(), commits.clone()));
         let reservations = BlockReservations::new(store.clone(), commits.clone());
         let pages = CommitPages { loader, tables: tables.clone(), commits: commits.clone() };
-        let changes = Arc::new(ChangeCounts::default());
+        let changes = Arc::new(TableCounts::default());
         let committer = Committer::new(pages, log.clone(), waits.clone(), reservations.clone(), Arc::clone(&changes));
         let structure =
             StructureCommits::new(reader.loader.clone(), commits.clone(), waits.clone(), reservations.clone());

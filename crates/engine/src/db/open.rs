@@ -13,7 +13,8 @@ use super::closing;
 use super::core::Core;
 use super::deferred_free::FreeingThread;
 use super::dictionaries::{self, DictionaryTrainer};
-use super::owner::{Memory, OpenLocks, Owner, OwnerHandle, Threads};
+use super::order::TableOrder;
+use super::owner::{Memory, OpenLocks, Owner, OwnerHandle, Threads, Upkeep};
 use super::replay::Replay;
 use super::stripes::{self, ThisMachine};
 use crate::checkpoint::Background;
@@ -183,6 +184,7 @@ pub(super) fn open_in(
     let trainer = Arc::new(DictionaryTrainer::new(&core, &pool, &catalog, &replayed));
     let shrinker = Arc::new(Shrinker::new(checkpointer.clone(), pool.clone()));
     let repacker = Arc::new(Repacker::default());
+    let table_order = Arc::new(TableOrder::new(core.reader.clone(), checkpointer.clone()));
     let threads = if settings.background_threads {
         let pool_threads = pool.start_background_threads()?;
         let log = core.log.start_writer()?;
@@ -194,6 +196,8 @@ pub(super) fn open_in(
                 relocator: pool.relocator(&*disk)?,
                 checkpointer: checkpointer.clone(),
                 repacker: Arc::clone(&repacker),
+                order: Arc::clone(&table_order),
+                scanned: core.reader.scanned.clone(),
                 trainer: Arc::clone(&trainer),
                 leaves: core.sparse_leaves.clone(),
                 changes: core.changes.clone(),
@@ -215,7 +219,7 @@ pub(super) fn open_in(
     let without_threads = threads.is_none();
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
     let parts = (checkpointer, disk, pool, core.log.clone());
-    let upkeep = (shrinker, repacker, trainer);
+    let upkeep = Upkeep { shrinker, repacker, trainer, table_order };
     let owner = Arc::new(Owner::new(parts, upkeep, repairs, memory, threads, open_locks));
     if without_threads {
         owner.free_dropped(&core.dropped);

@@ -12,12 +12,13 @@ use super::background_compaction::CompactionThread;
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
 use super::dictionaries::DictionaryTrainer;
+use super::order::TableOrder;
 use crate::background;
-use crate::buffer_pool::{BackgroundThreads, BufferPool, Evacuation, RelocationOutcome, Relocator};
+use crate::buffer_pool::{BackgroundThreads, BufferPool, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::Result;
-use crate::format::{CommitSeq, PageId, TableId};
+use crate::format::CommitSeq;
 use crate::recovery::Locks;
 use crate::repack::Repacker;
 use crate::shrink::Shrinker;
@@ -35,6 +36,7 @@ pub(super) struct Owner {
     shrinker: Arc<Shrinker>,
     trainer: Arc<DictionaryTrainer>,
     repacker: Arc<Repacker>,
+    table_order: Arc<TableOrder>,
     /// Descriptions of the damage that opening found and repaired.
     repairs: Vec<String>,
     pub(super) memory: Memory,
@@ -113,6 +115,14 @@ pub(super) struct Memory {
     pub(super) spent_bytes: u64,
 }
 
+/// What keeps the data file short and in order.
+pub(super) struct Upkeep {
+    pub(super) shrinker: Arc<Shrinker>,
+    pub(super) repacker: Arc<Repacker>,
+    pub(super) trainer: Arc<DictionaryTrainer>,
+    pub(super) table_order: Arc<TableOrder>,
+}
+
 /// The background threads of a database. See [`end_threads`] for the order in which they end.
 pub(super) struct Threads {
     /// None where the settings leave compaction to the application.
@@ -126,13 +136,14 @@ pub(super) struct Threads {
 impl Owner {
     pub(super) fn new(
         (checkpointer, disk, pool, log): (Arc<Checkpointer>, Arc<dyn Disk>, BufferPool, Arc<Log>),
-        (shrinker, repacker, trainer): (Arc<Shrinker>, Arc<Repacker>, Arc<DictionaryTrainer>),
+        upkeep: Upkeep,
         repairs: Vec<String>,
         memory: Memory,
         threads: Option<Threads>,
         locks: OpenLocks,
     ) -> Self {
         let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
+        let Upkeep { shrinker, repacker, trainer, table_order } = upkeep;
         let (locks, last_may_wait) = (Some(locks), AtomicBool::new(true));
         Self {
             checkpointer,
@@ -141,6 +152,7 @@ impl Owner {
             shrinker,
             trainer,
             repacker,
+            table_order,
             repairs,
             memory,
             threads,
@@ -210,22 +222,14 @@ impl Owner {
         self.pool.relocator(&*self.disk)
     }
 
-    pub(super) fn defragment(
-        &self,
-        relocator: &mut Relocator,
-        table: TableId,
-        pages: &[PageId],
-    ) -> Result<RelocationOutcome> {
-        self.checkpointer.defragment(relocator, table, pages)
-    }
-
-    pub(super) fn evacuate(&self, relocator: &mut Relocator, evacuation: &mut Evacuation) -> Result<Option<u64>> {
-        self.checkpointer.evacuate(relocator, evacuation)
-    }
-
     /// Returns what makes the data file shorter.
     pub(super) fn shrinker(&self) -> &Shrinker {
         &self.shrinker
+    }
+
+    /// Returns what puts tables in order.
+    pub(super) fn table_order(&self) -> &TableOrder {
+        &self.table_order
     }
 
     /// Returns what packs compressed pages anew.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::loader::Loader;
 use super::overflow;
+use super::table_counts::TableCounts;
 use super::tables::Tables;
 use super::wait::Call;
 use crate::btree::estimate::RangeSize;
@@ -55,11 +56,13 @@ enum Shown<R> {
 pub(crate) struct Reader<S: Store> {
     pub(super) loader: Arc<Loader<S>>,
     pub(super) tables: Arc<Tables>,
+    /// The leaves of each table that scans have read far ahead.
+    pub(super) scanned: Arc<TableCounts>,
 }
 
 impl<S: Store> Clone for Reader<S> {
     fn clone(&self) -> Self {
-        Self { loader: self.loader.clone(), tables: self.tables.clone() }
+        Self { loader: self.loader.clone(), tables: self.tables.clone(), scanned: self.scanned.clone() }
     }
 }
 

@@ -29,6 +29,11 @@ const ASKED_AT_ONCE_SHARE: usize = 8;
 /// Number of bytes of read-ahead from which the completion thread takes the completions of a scan; it stops doing so at
 /// half of this.
 const BESIDE_FROM_BYTES: usize = 512 << 10;
+/// Number of pages of read-ahead from which on a scan counts its leaves: only one that waits again and again, as its
+/// leaves are not in memory, reads so far ahead.
+const FAR_AHEAD_PAGES: usize = 16;
+/// Number of leaves that a scan counts together.
+const COUNTED_AT_ONCE: u64 = 256;
 /// Number of pages of values that a scan waits for together at first.
 const VALUES_AT_ONCE_FIRST: usize = 8;
 /// Bytes of entries that a scan copies at first, out of a leaf and its pages of values: a short scan needs no more.
@@ -73,6 +78,8 @@ pub(crate) struct Scan<S: Store> {
     read_ahead: ReadAhead,
     /// Registers the scan with the store as a long one, while it reads far ahead.
     range_scan: Option<S::RangeScan>,
+    /// Number of leaves read far ahead that are not yet counted in `Reader::scanned`.
+    uncounted: u64,
 }
 
 /// How far ahead of a scan pages were requested.
@@ -178,6 +185,7 @@ impl<S: Store> Scan<S> {
             left: u64::MAX,
             read_ahead,
             range_scan: None,
+            uncounted: 0,
         }
     }
 
@@ -461,6 +469,7 @@ impl<S: Store> Scan<S> {
                 loader.store().submit_soon();
             }
         }
+        self.uncounted += u64::from(ahead_pages >= FAR_AHEAD_PAGES && !self.inside_leaf);
         self.portion_bytes = (self.portion_bytes * 2).min(COPIED_AT_ONCE_MAX);
         self.inside_leaf = chunk.is_part;
         if rest.is_none() {
@@ -468,7 +477,27 @@ impl<S: Store> Scan<S> {
         }
         self.rest = rest;
         self.usable = self.chunk.len();
+        if self.uncounted >= COUNTED_AT_ONCE {
+            self.count_leaves();
+        }
         Ok(true)
+    }
+}
+
+impl<S: Store> Scan<S> {
+    /// Counts the leaves that were read from the disk one after the other: a table of which there are many is kept in
+    /// order.
+    fn count_leaves(&mut self) {
+        let leaves = std::mem::take(&mut self.uncounted);
+        self.reader.scanned.add(std::iter::once((self.tree, leaves)));
+    }
+}
+
+impl<S: Store> Drop for Scan<S> {
+    fn drop(&mut self) {
+        if self.uncounted > 0 {
+            self.count_leaves();
+        }
     }
 }
 

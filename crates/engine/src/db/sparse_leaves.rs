@@ -5,12 +5,10 @@
 //! a commit of its own, so other commits wait for one run at most.
 //!
 //! Whether that is worth while for a table is estimated from some leaves chosen at random, and only when enough of its
-//! keys were changed since the last look ([`ChangeCounts`]).
+//! keys were changed since the last look (`table_counts`).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use rustc_hash::FxHashMap;
 
 use super::reader::Reader;
 use super::structure::StructureCommits;
@@ -20,7 +18,6 @@ use crate::btree::merge::LeafUse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
 use crate::pages::{Attempt, CommitLog, Store};
-use crate::transaction::Op;
 
 /// Most leaves that are merged by one commit.
 const LEAVES_AT_ONCE: usize = 16;
@@ -30,44 +27,6 @@ const OTHER_PAGES: usize = 32;
 const GAIN_SHARE: usize = 16;
 /// Number of leaves from which the use of a table's leaves is estimated.
 const SAMPLE_LEAVES: u64 = 32;
-/// Number of changed keys after which a table is looked at again.
-const CHANGES_MIN: u64 = 4096;
-/// Most tables whose changes are counted; beyond that all counts begin anew.
-const TABLES_MAX: usize = 4096;
-
-/// Counts the keys of each table that were changed since the table was looked at last.
-#[derive(Debug, Default)]
-pub(super) struct ChangeCounts(Mutex<FxHashMap<u64, (Tree, u64)>>);
-
-impl ChangeCounts {
-    /// Counts the changes of a commit.
-    pub(super) fn count(&self, ops: &[Op]) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without the thread that takes them, tables that were dropped would stay here.
-        if counts.len() > TABLES_MAX {
-            counts.clear();
-        }
-        for op in ops {
-            if let Op::Put { tree, .. } | Op::Delete { tree, .. } = op {
-                counts.entry(tree.table.0).or_insert((*tree, 0)).1 += 1;
-            }
-        }
-    }
-
-    /// Takes the tables of which enough keys were changed; all with changed keys when the database `is_idle`.
-    pub(super) fn take_changed(&self, is_idle: bool) -> Vec<Tree> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut trees = Vec::new();
-        counts.retain(|_, (tree, changes)| {
-            let is_due = is_idle || *changes >= CHANGES_MIN;
-            if is_due {
-                trees.push(*tree);
-            }
-            !is_due
-        });
-        trees
-    }
-}
 
 /// A step of merging the leaves of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]

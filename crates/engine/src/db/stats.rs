@@ -3,6 +3,7 @@
 use nofault_io::disk::DiskInfo;
 
 use super::Db;
+pub use super::order::OrderStats;
 use crate::buffer_pool::PoolStats;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
@@ -64,6 +65,8 @@ pub struct Stats {
     pub compaction: CompactionStats,
     /// What packing compressed pages anew has done: see [`PackingStats`].
     pub packing: PackingStats,
+    /// What putting tables in order by itself has done: see [`OrderStats`].
+    pub ordering: OrderStats,
     /// Number of leaves freed because their entries were merged into neighbours, since the database was opened.
     pub leaves_merged: u64,
     /// Bytes by which the data file is longer than [`Db::shrink`] makes it, if no reader needs old pages in its end.
@@ -95,6 +98,7 @@ pub(super) fn stats(db: &Db) -> Stats {
         dropped_pages_unreadable: db.core.dropped.damaged(),
         compaction: db.owner.shrinker().stats(),
         packing: db.owner.repacker().stats(),
+        ordering: db.owner.table_order().stats(),
         leaves_merged: db.core.sparse_leaves.freed(),
         data_bytes_excess: db.core.store.excess_blocks().idle * db.core.store.page_bytes() as u64,
         visible_commit: db.core.store.visible(),

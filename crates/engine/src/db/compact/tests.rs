@@ -9,7 +9,7 @@ use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use super::*;
 use crate::db::Table;
-use crate::pages::Durability;
+use crate::pages::{Durability, Store as _};
 use crate::settings::Settings;
 use crate::shrink::ShrinkEnding;
 use crate::{Batch, blocking};
