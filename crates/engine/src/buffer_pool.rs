@@ -441,13 +441,13 @@ impl Store for BufferPool {
         Ticket::new(Arc::clone(&self.reads), waiter, permit)
     }
 
-    fn prefetch(&self, pages: &[Missing]) {
+    fn prefetch(&self, pages: &[Missing]) -> usize {
         // Frames that are not free now soon are: the submitting thread evicts clean frames, and the background writer
         // writes dirty ones. But a range scan must not fill the pool.
         let spare = self.versions.frames().free_count().saturating_sub(self.versions.frames().reserve());
         let most =
             if self.background.signal().is_running() { spare.max(self.versions.frames().count() / 8) } else { spare };
-        self.reads.prefetch(&pages[..pages.len().min(most)]);
+        self.reads.prefetch(&pages[..pages.len().min(most)])
     }
 
     fn read_alone(&self, missing: Missing) -> Result<bool> {

@@ -206,8 +206,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn request(&self, waits: &[Wait], permit: Permit) -> Self::Ticket;
 
     /// Queues reads of pages that will be needed soon and that no operation waits for yet. May be ignored under
-    /// pressure.
-    fn prefetch(&self, pages: &[Missing]);
+    /// pressure. Returns the number of reads that it queued.
+    fn prefetch(&self, pages: &[Missing]) -> usize;
 
     /// Reads one page on the calling thread and blocks until it is read, which is cheaper than a ticket. Returns true
     /// when the caller should look the page up again; the page is not pinned, so it may be evicted by then. Returns

@@ -161,12 +161,14 @@ impl Reads {
         self.stage(read.into_iter());
     }
 
-    /// Requests pages that no operation waits for yet.
-    pub(super) fn prefetch(&self, pages: &[Missing]) {
+    /// Requests pages that no operation waits for yet. Returns the number of reads that it begins.
+    pub(super) fn prefetch(&self, pages: &[Missing]) -> usize {
         // The table entries are in no CPU cache, and those of neighbours share lines: they are prefetched together.
         pages.iter().for_each(|missing| self.versions.pages().prefetch(missing.page));
         let reads: Vec<Read> = pages.iter().filter_map(|missing| self.begin(*missing, None)).collect();
+        let count = reads.len();
         self.stage(reads.into_iter());
+        count
     }
 
     /// Begins the read of a page. Returns `None` when the page is in memory or being read already.

@@ -132,9 +132,10 @@ impl<S: Store> Loader<S> {
         Ok(())
     }
 
-    /// Queues reads of pages that the operation will need.
-    pub(super) fn prefetch(&self, pages: &[PageId], at: CommitSeq) {
+    /// Queues reads of pages that the operation will need. Returns how many of them it queued: the others are in memory, or
+    /// being read.
+    pub(super) fn prefetch(&self, pages: &[PageId], at: CommitSeq) -> usize {
         let missing: Vec<_> = pages.iter().map(|page| Missing { page: *page, at }).collect();
-        self.store.prefetch(&missing);
+        self.store.prefetch(&missing)
     }
 }

@@ -1,8 +1,9 @@
 //! Scans a range of a table: entries come leaf by leaf, and later leaves are requested early.
 //!
 //! The distance by which the scan reads ahead adapts, as in PostgreSQL's read stream: a wait doubles the distance, and
-//! a leaf that was in memory already reduces it by one. So a scan in memory requests nothing, and a cold one soon keeps
-//! the device busy.
+//! a leaf reduces it by one when no read was queued for it or for those ahead. So a scan in memory requests nothing, and a
+//! cold one soon keeps the device busy. A leaf that was read in time does not count as one that was in memory: otherwise
+//! the distance would fall until the scan waits again, and grow by as many waits.
 //!
 //! Leaves that the scan has used are replaced by new requests in small parts, so that the device always has nearly the
 //! whole distance before it. The reads of a long scan are submitted and completed by another thread
@@ -21,6 +22,9 @@ use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree, ValueR
 use crate::error::Result;
 use crate::format::PageId;
 use crate::pages::{Missing, Snapshot, Store, Wait};
+
+#[cfg(test)]
+mod tests;
 
 /// Bytes that read-ahead requests together as one large read, once it reads at least twice as far ahead.
 const ASKED_AT_ONCE_BYTES: usize = 256 << 10;
@@ -95,12 +99,22 @@ struct ReadAhead {
     idle_leaves: usize,
     /// Number of pages in one large read.
     read_pages: usize,
+    /// Number of pages ahead of the scan for which reads were queued.
+    queued: usize,
 }
 
 impl ReadAhead {
     /// Creates the state of a scan that has requested nothing yet.
     fn new(read_pages: usize) -> Self {
-        Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages }
+        Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages, queued: 0 }
+    }
+
+    /// Notes that the scan goes on to the next leaf. Returns whether the leaves from there on were all in memory.
+    fn pass_leaf(&mut self) -> bool {
+        self.idle_leaves = self.idle_leaves.saturating_sub(1);
+        let all_in_memory = self.queued == 0;
+        self.queued = self.queued.saturating_sub(self.pages_a_leaf);
+        all_in_memory
     }
 
     /// Returns how many of `span` leaves the scan must pass before it requests more: so many that reads are large, so
@@ -400,9 +414,7 @@ impl<S: Store> Scan<S> {
         let mut waited = false;
         // Pages after a leaf are named when the scan reaches it and may request more, and wherever the scan has to
         // wait.
-        if !self.inside_leaf {
-            read_ahead.idle_leaves = read_ahead.idle_leaves.saturating_sub(1);
-        }
+        let in_memory = !self.inside_leaf && read_ahead.pass_leaf();
         let mut names_ahead = !self.inside_leaf && read_ahead.idle_leaves == 0;
         chunk.own_max = (*values_at_once).min(window);
         let mut pins = PinBudget::default();
@@ -423,7 +435,7 @@ impl<S: Store> Scan<S> {
                     if range_scan.is_some() {
                         // Reads complete in about this order: when the last page is in memory, it is worth making
                         // another attempt.
-                        loader.prefetch(own, at);
+                        read_ahead.queued += loader.prefetch(own, at);
                         waits.extend(own.last().map(wait_for));
                     } else {
                         waits = own.iter().map(wait_for).collect();
@@ -434,7 +446,7 @@ impl<S: Store> Scan<S> {
                 let view = loader.store().view(snapshot);
                 let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
                 let pages = read_ahead.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);
-                loader.prefetch(&pages, at);
+                read_ahead.queued += loader.prefetch(&pages, at);
             }
             waited = true;
             let loaded = loader.load(&mut pins, &waits).await;
@@ -445,9 +457,7 @@ impl<S: Store> Scan<S> {
             *values_at_once = (*values_at_once * 2).min(window);
             *distance = (*distance * 2).clamp(2, far);
         } else {
-            if !self.inside_leaf {
-                *distance = distance.saturating_sub(1);
-            }
+            *distance = distance.saturating_sub(usize::from(in_memory));
             yield_sometimes().await;
         }
         let ahead_pages = (*distance).min(leaves_max.saturating_mul(read_ahead.pages_a_leaf));
@@ -464,7 +474,7 @@ impl<S: Store> Scan<S> {
                 read_ahead.next(&chunk.ahead, *distance, *leaves_max, name)
             };
             if !pages.is_empty() {
-                loader.prefetch(&pages, at);
+                read_ahead.queued += loader.prefetch(&pages, at);
                 // The device reads them while the caller processes this leaf.
                 loader.store().submit_soon();
             }
@@ -498,74 +508,5 @@ impl<S: Store> Drop for Scan<S> {
         if self.uncounted > 0 {
             self.count_leaves();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns page ids for leaves: leaf `n` is page `n`. In these tests each leaf has three pages of values.
-    fn ids(range: std::ops::Range<u64>) -> Vec<PageId> {
-        range.map(PageId).collect()
-    }
-
-    fn read_ahead() -> ReadAhead {
-        ReadAhead::new(64)
-    }
-
-    #[test]
-    fn more_leaves_are_requested_when_half_of_them_are_used_up() {
-        let mut read_ahead = read_ahead();
-        let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
-        assert_eq!(read_ahead.next(&ids(1..100), 8, usize::MAX, none), ids(1..9));
-        for first in 2..5 {
-            assert_eq!(read_ahead.next(&ids(first..100), 8, usize::MAX, none), [], "from {first}");
-        }
-        assert_eq!(read_ahead.next(&ids(5..100), 8, usize::MAX, none), ids(9..13));
-        assert_eq!(read_ahead.next(&ids(9..13), 8, usize::MAX, none), [], "there are no more");
-        assert_eq!(read_ahead.next(&ids(9..100), 8, 0, none), [], "none are wanted");
-    }
-
-    #[test]
-    fn a_long_distance_is_filled_up_again_in_small_parts() {
-        let mut read_ahead = read_ahead();
-        let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
-        assert_eq!(read_ahead.next(&ids(1..5000), 2048, usize::MAX, none), ids(1..2049));
-        assert_eq!(read_ahead.idle_leaves, 256, "an eighth");
-        assert_eq!(read_ahead.next(&ids(256..5000), 2048, usize::MAX, none), []);
-        assert_eq!(read_ahead.next(&ids(257..5000), 2048, usize::MAX, none), ids(2049..2305));
-        assert_eq!(
-            read_ahead.next(&ids(321..5000), 256, usize::MAX, none),
-            [],
-            "less far than what was asked for already"
-        );
-        assert_eq!(read_ahead.idle_leaves, 2305 - 321 + 64 - 256, "a large read is the least");
-    }
-
-    #[test]
-    fn values_are_requested_as_far_as_their_leaves_are_in_memory_and_leaves_twice_as_far() {
-        let mut read_ahead = ReadAhead { pages_a_leaf: 4, ..read_ahead() };
-        let values = |leaf: u64| ids(leaf * 1000..leaf * 1000 + 3);
-        let there = |most: u64| {
-            move |leaf: PageId, into: &mut Vec<PageId>| {
-                into.extend(if leaf.0 <= most { values(leaf.0) } else { Vec::new() });
-                leaf.0 <= most
-            }
-        };
-        assert_eq!(
-            read_ahead.next(&ids(1..100), 3, usize::MAX, there(9)),
-            ids(1..2),
-            "not far enough for a whole leaf"
-        );
-        let first = read_ahead.next(&ids(1..100), 16, usize::MAX, there(2));
-        assert_eq!(first, [values(1), values(2), ids(2..9)].concat(), "of four leaves two are there");
-        let second = read_ahead.next(&ids(2..100), 16, usize::MAX, there(9));
-        assert_eq!(second, [values(3), values(4), values(5)].concat(), "no leaf before half of them are used up");
-        assert_eq!(read_ahead.next(&ids(3..100), 16, usize::MAX, there(9)), []);
-        assert_eq!(
-            read_ahead.next(&ids(5..100), 16, usize::MAX, there(20)),
-            [values(6), values(7), values(8), ids(9..13)].concat()
-        );
     }
 }

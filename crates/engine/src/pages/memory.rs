@@ -440,7 +440,9 @@ impl Store for MemoryStore {
         MemoryTicket { store: self.clone(), pinned, _permit: permit, after: state.submissions.len() }
     }
 
-    fn prefetch(&self, _pages: &[Missing]) {}
+    fn prefetch(&self, _pages: &[Missing]) -> usize {
+        0
+    }
 
     fn begin_range_scan(&self) {}
 
