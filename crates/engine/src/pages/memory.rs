@@ -463,10 +463,7 @@ impl Store for MemoryStore {
 
     fn submit_batch(&self) -> bool {
         let is_batch = self.lock().queued >= BATCH;
-        if is_batch {
-            self.submit();
-        }
-        is_batch
+        is_batch.then(|| self.submit()).is_some()
     }
 
     fn sent(&self) -> usize {
