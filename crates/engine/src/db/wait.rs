@@ -102,6 +102,9 @@ impl<S: Store> Future for BatchedRead<'_, S> {
         }
         let first = this.ticket.poll(context.waker());
         if first.is_ready() {
+            // Reads that are still staged belong to other tasks, each of which submits its own. Only a failed ticket may
+            // leave reads of its own behind.
+            this.submitted |= matches!(first, Poll::Ready(Ok(())));
             return first;
         }
         if this.sent_before.is_some() {

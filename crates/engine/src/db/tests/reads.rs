@@ -2,6 +2,10 @@
 //! commits change.
 
 use super::*;
+use crate::db::wait::ready;
+use crate::format::PageId;
+use crate::pages::{Missing, Wait};
+use crate::sync::semaphore::Permit;
 
 #[test]
 fn many_keys_are_found_however_few_permits_are_left() {
@@ -47,6 +51,22 @@ fn resumed_tasks_submit_their_next_misses_together() {
     let sent = core.store.submissions().split_off(before);
     let pages: usize = sent.iter().sum();
     assert!(pages > 32 * 10 && sent.len() * 4 <= pages, "{pages} pages, sent as {sent:?}");
+}
+
+#[test]
+fn a_task_whose_pages_are_in_memory_by_now_leaves_the_reads_of_others_to_their_batch() {
+    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
+    let missed = Wait::Miss(Missing { page: PageId(0), at: CommitSeq(0) });
+    let mut context = Context::from_waker(Waker::noop());
+    let mut others = core.store.request(&[missed], Permit::any());
+    let mut of_others = pin!(ready(&*core.store, &mut others));
+    assert!(of_others.as_mut().poll(&mut context).is_pending());
+    let before = core.store.submissions().len();
+    let mut in_memory = core.store.request(&[], Permit::any());
+    assert!(pin!(ready(&*core.store, &mut in_memory)).poll(&mut context).is_ready());
+    assert_eq!(core.store.submissions().len(), before, "more tasks may join the batch");
+    let _ = of_others.as_mut().poll(&mut context);
+    assert_eq!(core.store.submissions().split_off(before), [1], "the task that waits sends it");
 }
 
 #[test]
