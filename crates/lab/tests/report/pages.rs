@@ -137,10 +137,8 @@ fn the_findings_follow_the_figures() {
     let file = synthetic::full(1);
     let all = all_findings(&file);
     let ram = by_rule(&all, "mapped-against-explicit", "RAM-backed");
-    // 222 K/s against 740 K/s: 0.30, with three repeats of three percent.
-    let ratio = ram.text.split(" is ").nth(1).and_then(|text| text.split('×').next()?.parse::<f64>().ok());
-    let is_as_made = ratio.is_some_and(|ratio| (ratio - 0.3).abs() < 0.01);
-    assert!(ram.kind == Kind::Difference && is_as_made, "{}", ram.text);
+    // 222 K/s against 740 K/s are 0.30; the records come from a seed, so their noise is the same each time.
+    assert!(ram.kind == Kind::Difference && ram.text.contains("is 0.298× (0.280 to 0.317)"), "{}", ram.text);
     assert_eq!(ram.trials.len(), 2);
     assert_eq!(by_rule(&all, "cpu-per-work", "RAM-backed").kind, Kind::Difference);
     let fio = by_rule(&all, "against-fio", "io_uring O_DIRECT · depth 64");
@@ -151,11 +149,7 @@ fn the_findings_follow_the_figures() {
     assert!(by_rule(&all, "advice", "mmap NORMAL").text.contains("bytes for each byte asked"));
     assert_eq!(by_rule(&all, "batching", "reads").kind, Kind::Difference);
     assert_eq!(by_rule(&all, "coordinated-omission", "mmap RANDOM").kind, Kind::Difference);
-    let phases = by_rule(&all, "phases", "RAM-backed");
-    let after = phases.text.split("TLB shootdowns went from 3/s to ").nth(1);
-    let after: Option<f64> = after.and_then(|text| text.split(" K/s").next()?.parse().ok());
-    // 12 K/s, with a few percent.
-    assert!(after.is_some_and(|rate| (rate - 12.0).abs() < 1.0), "{}", phases.text);
+    assert!(by_rule(&all, "phases", "RAM-backed").text.contains("TLB shootdowns went from 3/s to 12.5 K/s"));
     by_rule(&all, "striping", "striped-2");
     by_rule(&all, "late-ticker", "random-touch, cold");
 }
