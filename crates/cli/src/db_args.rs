@@ -58,6 +58,9 @@ pub(crate) enum DbCommand {
         /// Count the entries of every table; this reads every table.
         #[arg(long)]
         count: bool,
+        /// Estimate what compressing each table would save, from a megabyte of its pages.
+        #[arg(long)]
+        compressible: bool,
         /// Print as JSON.
         #[arg(long)]
         json: bool,

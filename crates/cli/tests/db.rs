@@ -153,6 +153,14 @@ fn a_table_is_compressed_in_any_way_converted_and_gives_the_same_dump() {
         sizes.push(found["data_bytes_used"].as_u64().unwrap());
     }
     assert!(sizes[2] * 2 < sizes[0] && sizes[1] < sizes[0], "{sizes:?}");
+    let estimate = &serde_json::from_str::<serde_json::Value>(&run(&["stat", "none", "--compressible", "--json"]))
+        .unwrap()["compressible"]["main"];
+    for (codec, size) in [("small", sizes[2]), ("fast", sizes[1])] {
+        let (expected, found) = (estimate[codec].as_f64().unwrap(), size as f64 / sizes[0] as f64);
+        // Partly empty blocks and pages that are not compressed come on top.
+        assert!(expected < found && found < expected * 1.5, "{codec}: {expected}, and it is {found}");
+    }
+    assert!(run(&["stat", "none", "--compressible"]).contains("compressible main to "));
     assert!(dumps[0].ends_with(&rows) && dumps.iter().all(|dump| *dump == dumps[0]));
     for codec in ["none", "small", "fast", "small"] {
         run(&["compression", "small", codec]);

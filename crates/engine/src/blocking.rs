@@ -208,6 +208,25 @@ impl Db {
         block_on(self.0.set_compression(name, compression))
     }
 
+    /// Estimates what compressing a table would save. See [`db::Db::estimate_compression`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// let stock = db.create_table("stock")?;
+    /// stock.bulk_load((0..20_000_u32).map(|number| (number.to_be_bytes(), format!("{{\"in stock\": {number}}}"))))?;
+    /// let estimate = db.estimate_compression("stock")?.expect("a table with enough pages");
+    /// assert!(estimate.fast < 0.8, "{estimate:?}");
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::estimate_compression`].
+    pub fn estimate_compression(&self, name: &str) -> Result<Option<db::CompressionEstimate>> {
+        block_on(self.0.estimate_compression(name))
+    }
+
     /// Returns the compression of a table. See [`db::Db::compression`].
     ///
     /// ```

@@ -75,6 +75,7 @@ pub use self::catalog::TableList;
 pub use self::compact::{Compaction, Pace};
 pub(crate) use self::compact::{compact, shrink};
 pub use self::completions::Completions;
+pub use self::compression::CompressionEstimate;
 use self::core::Core;
 use self::owner::OwnerHandle;
 pub use self::retry::TransactOptions;

@@ -115,9 +115,19 @@ impl Dictionaries {
         (dictionaries + self.contexts.memory_bytes()) as u64
     }
 
-    /// Returns the compressed bytes of these samples for 10,000 bytes of them.
+    /// Returns the compressed bytes of these samples for 10,000 bytes of them, with Zstandard.
     pub(crate) fn ratio<'s>(
         &self,
+        dictionary: Option<&Dictionary>,
+        samples: impl IntoIterator<Item = &'s [u8]>,
+    ) -> u16 {
+        self.ratio_with(Compression::Small, dictionary, samples)
+    }
+
+    /// Returns the compressed bytes of these samples for 10,000 bytes of them.
+    pub(crate) fn ratio_with<'s>(
+        &self,
+        compression: Compression,
         dictionary: Option<&Dictionary>,
         samples: impl IntoIterator<Item = &'s [u8]>,
     ) -> u16 {
@@ -125,7 +135,7 @@ impl Dictionaries {
         for sample in samples {
             into.clear();
             raw += sample.len();
-            let len = self.compress(Compression::Small, dictionary, sample, &mut into);
+            let len = self.compress(compression, dictionary, sample, &mut into);
             compressed += len.unwrap_or(sample.len()).min(sample.len());
         }
         (compressed * RATIO_UNIT).checked_div(raw).map_or(RATIO_UNIT as u16, |ratio| ratio as u16)

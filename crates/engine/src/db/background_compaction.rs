@@ -7,13 +7,14 @@
 //! undo: leaves as random inserts leave them, and free blocks that every few checkpoints need again. Once no commit has
 //! come for ten seconds it does the rest.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
 use super::dictionaries::DictionaryTrainer;
-use super::order::{Compaction, TableOrder};
+use super::order::{Compaction, TableOrder, TablePart};
 use super::sparse_leaves::SparseLeaves;
 use super::table_counts::TableCounts;
 use crate::background::{NotifiedThread, Signal};
@@ -53,6 +54,9 @@ const SCANNED_MIN: u64 = 1024;
 const SCANNED_TIMES: f64 = 2.0;
 /// … and if its leaves lie in pieces shorter than this on average: larger pieces are read hardly faster.
 const PIECE_BYTES: u64 = 16 << 10;
+/// Time after which a table that is being put in order is left for a moment, so that the file may become shorter and leaves
+/// may be merged, too.
+const ORDER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause after a pass without gain over the end of the file, or over compressed pages; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
@@ -103,6 +107,8 @@ struct CompactionWork {
     changed: Vec<Tree>,
     /// Number of leaves that scans have read of each table since it was put in order, or found in order.
     scanned: FxHashMap<u64, u64>,
+    /// Tables to be put in order, or the parts of them that are left.
+    scattered: VecDeque<TablePart>,
     /// Pauses between passes over the end of the file, and between passes over compressed pages.
     shrinking: Pause,
     packing: Pause,
@@ -146,6 +152,7 @@ impl CompactionWork {
             free_since: None,
             changed: Vec::new(),
             scanned: FxHashMap::default(),
+            scattered: VecDeque::new(),
             shrinking: Pause::none(),
             packing: Pause::none(),
         }
@@ -235,7 +242,7 @@ impl CompactionWork {
     /// scattered. A table that is not scanned costs nothing, and the work on the others is never more than what the scans
     /// have spent on reading scattered leaves.
     fn order(&mut self) {
-        let Self { parts, pacer, scanned, .. } = self;
+        let Self { parts, pacer, scanned, scattered, .. } = self;
         for (tree, more) in parts.scanned.take(SCANNED_MIN) {
             let leaves = scanned.remove(&tree.table.0).unwrap_or(0) + more;
             // Dropped, or damaged: reading its rows reports that.
@@ -245,18 +252,20 @@ impl CompactionWork {
                 continue;
             }
             let piece_bytes = parts.order.piece_bytes(&parts.relocator, tree, parts.pool.visible().0);
-            if !piece_bytes.is_ok_and(|bytes| bytes < PIECE_BYTES) || pacer.signal.is_stopped() {
-                continue;
+            let is_scattered = piece_bytes.is_ok_and(|bytes| bytes < PIECE_BYTES);
+            if is_scattered && !scattered.iter().any(|part| part.tree.table == tree.table) {
+                scattered.push_back(TablePart { time_max: Some(ORDER_TIME_MAX), ..TablePart::whole(tree) });
             }
-            let mut rest = |took: Duration, moved: u64, _: &Compaction| {
-                if moved > 0 {
-                    pacer.rest(took);
-                }
-                !pacer.signal.is_stopped()
-            };
-            // The next scans show whether it is to be tried again; errors are those of reading and of checkpoints.
-            let _ = parts.order.order_by_itself(&mut parts.relocator, tree, &mut rest);
         }
+        let Some(part) = scattered.pop_front().filter(|_| !pacer.signal.is_stopped()) else { return };
+        let mut rest = |took: Duration, moved: u64, _: &Compaction| {
+            if moved > 0 {
+                pacer.rest(took);
+            }
+            !pacer.signal.is_stopped()
+        };
+        // The next scans show whether it is to be tried again; errors are those of reading and of checkpoints.
+        scattered.extend(parts.order.order_by_itself(&mut parts.relocator, part, &mut rest).ok().flatten());
     }
 
     /// Returns whether so much of the file is free that it should become shorter now.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use super::order::Compaction;
+use super::order::{OrderEnding, TablePart};
 use super::{Db, TheCore, thread};
 use crate::buffer_pool::Relocator;
 use crate::driver::block_on;
@@ -189,7 +190,9 @@ impl<'a> CompactionRun<'a> {
             pace.rest(took, moved);
             go_on(so_far)
         };
-        db.owner.table_order().order(relocator, tree, (found, may_empty), &mut rest)
+        let part = TablePart::whole(tree);
+        let ending = db.owner.table_order().order(relocator, &part, (found, may_empty), &mut rest)?;
+        Ok(ending != OrderEnding::Cancelled)
     }
 
     fn core(&self) -> &Arc<TheCore> {

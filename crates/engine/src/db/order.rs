@@ -88,6 +88,33 @@ pub struct OrderStats {
     pub fragments_after: u64,
 }
 
+/// The part of a table that is to be put in order.
+#[derive(Debug, Clone)]
+pub(super) struct TablePart {
+    pub(super) tree: Tree,
+    /// The key at which it begins.
+    pub(super) start: Vec<u8>,
+    /// The time after which the work ends, if the table has not ended before.
+    pub(super) time_max: Option<Duration>,
+}
+
+impl TablePart {
+    /// Returns the whole table, with no limit of time.
+    pub(super) fn whole(tree: Tree) -> Self {
+        Self { tree, start: Vec::new(), time_max: None }
+    }
+}
+
+/// The end of putting a part of a table in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum OrderEnding {
+    /// The end of the table was reached.
+    Done,
+    /// The time was over: the key at which the rest begins.
+    Next(Vec<u8>),
+    Cancelled,
+}
+
 /// Called after each piece of work with the time that it took, the pages that it moved, and the progress; `false` ends
 /// the work.
 pub(super) type Rest<'a> = dyn FnMut(Duration, u64, &Compaction) -> bool + 'a;
@@ -152,39 +179,49 @@ impl TableOrder {
         Ok(blocks * self.store().page_bytes() as u64 / fragments.max(1))
     }
 
-    /// Puts a table in order in the background, and counts it in the statistics. Blocks.
+    /// Puts a part of a table in order in the background, and counts it in the statistics. Returns the part that is left
+    /// to be done. Blocks.
     ///
     /// # Errors
     /// As [`TableOrder::order`].
-    pub(super) fn order_by_itself(&self, relocator: &mut Relocator, tree: Tree, rest: &mut Rest<'_>) -> Result<()> {
-        relocator.begin_order();
+    pub(super) fn order_by_itself(
+        &self,
+        relocator: &mut Relocator,
+        part: TablePart,
+        rest: &mut Rest<'_>,
+    ) -> Result<Option<TablePart>> {
+        if part.start.is_empty() {
+            relocator.begin_order();
+        }
         self.lock().is_working = true;
         let (mut found, mut may_empty) = (Compaction::default(), true);
-        let outcome = self.order(relocator, tree, (&mut found, &mut may_empty), rest);
+        let outcome = self.order(relocator, &part, (&mut found, &mut may_empty), rest);
         let mut stats = self.lock();
         stats.is_working = false;
-        stats.tables += u64::from(matches!(outcome, Ok(true)));
+        stats.tables += u64::from(matches!(outcome, Ok(OrderEnding::Done)));
         stats.pages_moved += found.pages_moved;
         stats.fragments_before += found.fragments_before;
         stats.fragments_after += found.fragments_after;
-        outcome.map(drop)
+        Ok(match outcome? {
+            OrderEnding::Done | OrderEnding::Cancelled => None,
+            OrderEnding::Next(start) => Some(TablePart { start, ..part }),
+        })
     }
 
-    /// Puts the pages of one table in order, and adds what was done to `found`. `may_empty` says whether groups of blocks
-    /// may still be emptied to get runs of free blocks: so far it has produced some. Returns false when the work was
-    /// cancelled. Blocks.
+    /// Puts the pages of a part of a table in order, and adds what was done to `found`. `may_empty` says whether groups of
+    /// blocks may still be emptied to get runs of free blocks: so far it has produced some. Blocks.
     ///
     /// # Errors
     /// As [`Relocator::defragment`] and [`Checkpointer::checkpoint`]; the errors of reading.
     pub(super) fn order(
         &self,
         relocator: &mut Relocator,
-        tree: Tree,
+        part: &TablePart,
         (found, may_empty): (&mut Compaction, &mut bool),
         rest: &mut Rest<'_>,
-    ) -> Result<bool> {
+    ) -> Result<OrderEnding> {
         let (leaves, values) = (Vec::new(), Vec::new());
-        OrderRun { order: self, relocator, tree, found, may_empty, rest, leaves, values }.run()
+        OrderRun { order: self, relocator, tree: part.tree, found, may_empty, rest, leaves, values }.run(part)
     }
 }
 
@@ -202,19 +239,22 @@ struct OrderRun<'a, 'r> {
 }
 
 impl OrderRun<'_, '_> {
-    /// Returns false when the work was cancelled.
-    fn run(&mut self) -> Result<bool> {
-        let mut start = Some(Vec::new());
-        while let Some(from) = start {
-            let Some((leaves, values, next)) = self.look(&from)? else { break };
+    fn run(&mut self, part: &TablePart) -> Result<OrderEnding> {
+        let (began, mut start) = (Instant::now(), part.start.clone());
+        loop {
+            let Some((leaves, values, next)) = self.look(&start)? else { return Ok(OrderEnding::Done) };
             self.leaves.extend(leaves);
             self.values.extend(values);
-            start = next;
-            if !self.move_lists(start.is_none())? {
-                return Ok(false);
+            let is_last = next.is_none() || part.time_max.is_some_and(|most| began.elapsed() >= most);
+            if !self.move_lists(is_last)? {
+                return Ok(OrderEnding::Cancelled);
             }
+            let Some(next) = next else { return Ok(OrderEnding::Done) };
+            if is_last {
+                return Ok(OrderEnding::Next(next));
+            }
+            start = next;
         }
-        Ok(true)
     }
 
     /// Looks up the parent of the leaf in which the keys from `start` on begin. Returns its leaves, the pages of values
