@@ -127,7 +127,11 @@ fn the_flag_for_repeats_applies_to_every_experiment() {
     let output = lab.bare(&["--repeats", "7", "--print-config"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     let lines = |wanted: &str| printed.lines().filter(|line| *line == wanted).count();
-    assert_eq!((lines("repeats = 7"), lines("runs = 7")), (2, 1), "its own, those of engines and of async: {printed}");
+    assert_eq!(
+        (lines("repeats = 7"), lines("runs = 7")),
+        (3, 1),
+        "its own, those of crossover, of engines and of async: {printed}"
+    );
 }
 
 #[test]
@@ -311,11 +315,13 @@ fn every_experiment_gives_a_user_without_rights_trials_or_a_reason() {
     let lab = Lab::new();
     fs::create_dir(&lab.dir).unwrap();
     fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o777)).unwrap();
-    let experiments = ["random", "scan", "safety", "stalls", "errors", "eviction", "translate", "engines", "claims"];
+    let experiments =
+        ["random", "scan", "crossover", "safety", "stalls", "errors", "eviction", "translate", "engines", "claims"];
     let tiny = [
         "pool=off",
         "random.cell_s=0.1",
         "scan.cell_s=0.1",
+        "crossover.cell_s=0.1",
         "stalls.cell_s=0.1",
         "safety={ cell_s = 0.05, keys = 200, writers = [2] }",
         "errors={ cell_s = 0.02, working_sets = [1048576] }",

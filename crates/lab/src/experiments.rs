@@ -4,6 +4,7 @@
 pub mod access;
 pub mod async_hazard;
 pub mod claims;
+pub mod crossover;
 pub mod engine;
 pub mod engines;
 pub mod errors;
@@ -23,11 +24,12 @@ use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
 
 /// All experiments, in the order in which they run and are reported.
-pub(crate) static ALL: [&dyn Experiment; 13] = [
+pub(crate) static ALL: [&dyn Experiment; 14] = [
     &random::Random,
     &scan::Scan,
     &async_hazard::AsyncHazard,
     &access::Access,
+    &crossover::Crossover,
     &safety::Safety,
     &stalls::Stalls,
     &errors::Errors,

@@ -243,6 +243,7 @@ pub static SHARED: &[Method] = &[
     Method::new("lmdb", "LMDB", Family::Mapped).shadow().database(),
     Method::new("sqlite", "SQLite", Family::Buffered).database(),
     Method::new("pool", "nofault pool", Family::Pool),
+    Method::new("pool-tasks", "nofault pool, tasks", Family::Pool).by_depth(),
     Method::new("engine", "engine", Family::Ring).database(),
     Method::new("nofault", "nofault", Family::Pool).database(),
     Method::new("redb", "redb", Family::Buffered).database(),

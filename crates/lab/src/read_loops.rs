@@ -8,7 +8,7 @@
 //! | [`pool`] | the engine's own buffer pool |
 //! | [`fio`] | fio, the outside baseline |
 //!
-//! [`fill`] fills memory before a trial's clock starts.
+//! [`fill`] fills memory before a trial's clock starts; [`settle`] also lets the method choose the pages that stay.
 //!
 //! Kept true by all of them: nothing is allocated and nothing is opened after the clock has started; every block is
 //! verified while it is timed; the sample ([`Layout::sample`]) is summed up once the clock has stopped, because with
@@ -19,19 +19,22 @@ pub mod fio;
 pub mod map;
 pub mod pool;
 pub mod ring;
+pub mod settle;
 pub mod sync;
 
 use std::time::Duration;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::{MemoryMethod, TrialSpec};
-use crate::workload::{Layout, Order};
+use crate::workload::{Layout, Order, Skew};
 
 /// The blocks that a trial reads, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// Blocks uniformly at random.
     Random,
+    /// Blocks at random, some more often than others.
+    Skewed(Skew),
     /// Blocks front to back; each thread takes the next part of `part_bytes` bytes.
     Scan {
         /// Bytes of one part, which one thread reads front to back.
@@ -42,12 +45,15 @@ pub enum Pattern {
 impl Pattern {
     /// Makes one order for each thread of the trial.
     pub fn orders(self, layout: &Layout, spec: &TrialSpec) -> Vec<Order> {
+        self.orders_of(layout, order_seed(spec), spec.params.threads)
+    }
+
+    /// Makes `count` orders from a seed: for threads, or for tasks of one thread.
+    pub fn orders_of(self, layout: &Layout, seed: u64, count: u32) -> Vec<Order> {
         match self {
-            Self::Random => {
-                let seed = order_seed(spec);
-                (0..spec.params.threads).map(|thread| Order::random(layout, seed, thread)).collect()
-            }
-            Self::Scan { part_bytes } => Order::scan(layout, part_bytes, spec.params.threads),
+            Self::Random => (0..count).map(|reader| Order::random(layout, seed, reader)).collect(),
+            Self::Skewed(skew) => Order::skewed(layout, skew, seed, count),
+            Self::Scan { part_bytes } => Order::scan(layout, part_bytes, count),
         }
     }
 }

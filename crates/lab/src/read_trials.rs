@@ -1,10 +1,11 @@
-//! Code shared by `random` and `scan`: the table of methods, planning within this machine's abilities, executing one
+//! Code shared by the experiments that read data larger than memory: the table of methods, planning within this machine's abilities, executing one
 //! method, and the signs that a trial's figures are doubtful.
 
 use crate::machine::ram::is_zram;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
-use nofault_io::aligned::PageKind;
+use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::{DirectIo, DiskNoteKind, FileOptions};
 use nofault_io::error::ErrorKind;
 use nofault_io::mapped::Advice;
@@ -17,6 +18,7 @@ use crate::measure::{self, Measurement};
 use crate::read_loops::fill::{self, Memory};
 use crate::read_loops::fio::{self, Engine};
 use crate::read_loops::pool::{self, Calls, Pool};
+use crate::read_loops::settle::{self, Reader};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern, map, ring};
 use crate::record::{
@@ -39,7 +41,7 @@ pub(super) enum Way {
     Fio(Engine),
 }
 
-/// The methods of `random` and `scan` by their ids.
+/// The methods by their ids.
 const WAYS: [(&str, Way); 13] = [
     ("mmap-random", Way::Map(Advice::Random)),
     ("mmap-normal", Way::Map(Advice::Normal)),
@@ -106,6 +108,19 @@ impl Planner<'_> {
         }
         if way.reads_ahead() && !self.available.root && !self.config.read_ahead_kb.is_empty() {
             self.skip(method, "other values of read_ahead_kb: setting it needs root; run with sudo".into());
+        }
+    }
+
+    /// Adds a trial of a method that reads ahead for each of `params`, with the device's read-ahead off, which needs root; or one
+    /// skip with the reason.
+    pub(super) fn add_without_read_ahead(&mut self, method: &str, params: impl IntoIterator<Item = Params>) {
+        if !self.available.root {
+            self.skip(method, "with the device's read-ahead off: setting it needs root; run with sudo".into());
+            return;
+        }
+        for mut params in params {
+            params.extra.insert("read_ahead_kb".into(), "0".into());
+            self.push(method, params);
         }
     }
 
@@ -186,13 +201,27 @@ impl Planner<'_> {
     }
 }
 
+/// Least number of reads for which a trial lasts on the calibrated device: enough for a 99th percentile.
+pub(super) const READS_MIN: f64 = 1000.0;
+/// The largest factor by which a slow device lengthens a trial.
+const LONGER_MAX: f64 = 20.0;
+
+/// The length in seconds of a trial on the calibrated device, which must make at least `reads` reads: the planned one, or
+/// a longer one.
+pub(super) fn long_enough(trial: &TrialSpec, available: &Available, reads: f64) -> f64 {
+    let Some(device) = available.device_rate else { return trial.duration_s };
+    let in_flight = trial.params.threads.saturating_mul(trial.params.depth);
+    let needed_s = device.seconds(reads, in_flight);
+    trial.duration_s.max(needed_s.min(trial.duration_s * LONGER_MAX))
+}
+
 /// Parameters of a trial without extras.
 pub(super) fn params(threads: u32, depth: u32, block_bytes: u64) -> Params {
     Params { threads, depth, block_bytes, ..Params::default() }
 }
 
-/// Measures one method of `random` or `scan`. With [`Memory::Full`] a method that fills memory as it reads finds it full
-/// when its clock starts.
+/// Measures one method. With [`Memory::Full`] a method that fills memory as it reads finds it full when its clock starts; with
+/// [`Memory::Settled`] a method that keeps pages in memory finds those that its own reads have left there.
 ///
 /// # Errors
 /// `Usage` for an unknown method; the error of opening or reading.
@@ -212,19 +241,26 @@ pub(super) fn execute(
         fill_first: !way.is_direct() && !matches!(way, Way::Pool(_)),
         cancel: context.cancel,
     };
+    let mut settled = true;
     let on_tick = &mut *context.on_tick;
     let mut outcome = match way {
         Way::Map(advice) => {
             let maps = map::Maps::open(layout, advice)?;
-            if memory == Memory::Full {
-                fill::fill(spec, layout, Some(&maps), context.cancel)?;
+            match memory {
+                Memory::Empty => {}
+                Memory::Full => fill::fill(spec, layout, Some(&maps), context.cancel)?,
+                Memory::Settled => settled &= settle_maps(spec, layout, pattern, &maps, context.cancel)?,
             }
             measure::run_then(&plan, map::works(spec, layout, &maps, pattern), on_tick, &|| maps.end_read_ahead())?
         }
         Way::Sync(means) => {
             let files = Files::open(layout, means)?;
-            if memory == Memory::Full && means != Means::Direct {
-                fill::fill(spec, layout, None, context.cancel)?;
+            match memory {
+                Memory::Full if means != Means::Direct => fill::fill(spec, layout, None, context.cancel)?,
+                Memory::Settled if means != Means::Direct => {
+                    settled &= settle_files(spec, layout, pattern, &files, context.cancel)?;
+                }
+                _ => {}
             }
             measure::run(&plan, sync::works(spec, layout, &files, pattern), on_tick)?
         }
@@ -240,12 +276,22 @@ pub(super) fn execute(
                 without_huge_pages()?;
             }
             let pool = Pool::open(spec)?;
+            if memory == Memory::Settled {
+                let reader = || -> Result<Reader<'_>> { Ok(Box::new(|blocks| pool.warm(blocks.iter().copied()))) };
+                let batches = (1, settle::IN_FLIGHT as usize);
+                settled &= settle::settle(spec, layout, pattern, batches, context.cancel, &reader)?;
+            }
             let mut outcome = measure::run(&plan, pool::works(spec, layout, &pool, calls, pattern), on_tick)?;
             pool.record_in(&mut outcome);
             outcome
         }
         Way::Fio(engine) => fio::run(&plan, spec, layout, pattern, engine, on_tick)?,
     };
+    if !settled {
+        outcome
+            .warnings
+            .push("memory had not settled when the clock started: the device is too slow for the time".into());
+    }
     if matches!(way, Way::Ring | Way::Fio(Engine::Uring))
         && spec.target.paths.iter().any(|path| is_zram(Path::new(path)))
     {
@@ -261,6 +307,45 @@ pub(super) fn execute(
         warn_of_foreign_bytes(spec, &mut outcome);
     }
     Ok(outcome)
+}
+
+/// Settles memory through the maps of a trial.
+fn settle_maps(
+    spec: &TrialSpec,
+    layout: &Layout,
+    pattern: Pattern,
+    maps: &map::Maps,
+    cancel: &AtomicBool,
+) -> Result<bool> {
+    let reader = || -> Result<Reader<'_>> {
+        Ok(Box::new(|blocks: &[u64]| {
+            blocks.iter().try_for_each(|block| {
+                std::hint::black_box(maps.word_at(layout.place(*block))?);
+                Ok(())
+            })
+        }))
+    };
+    settle::settle(spec, layout, pattern, (settle::IN_FLIGHT, 16), cancel, &reader)
+}
+
+/// Settles memory through read calls.
+fn settle_files(
+    spec: &TrialSpec,
+    layout: &Layout,
+    pattern: Pattern,
+    files: &Files,
+    cancel: &AtomicBool,
+) -> Result<bool> {
+    let reader = || -> Result<Reader<'_>> {
+        let mut buffer = IoBuf::zeroed(layout.block_bytes as usize, PageKind::Small)?;
+        Ok(Box::new(move |blocks: &[u64]| {
+            blocks.iter().try_for_each(|block| {
+                let place = layout.place(*block);
+                files.read(layout, place.file, place.offset_bytes, &mut buffer)
+            })
+        }))
+    };
+    settle::settle(spec, layout, pattern, (settle::IN_FLIGHT, 16), cancel, &reader)
 }
 
 /// Makes the memory that this process allocates from now on lie in small pages, as that of a map. For a trial's own

@@ -4,4 +4,5 @@ pub(crate) mod charts;
 pub(crate) mod choice;
 pub(crate) mod columns;
 pub(crate) mod figures;
+pub(crate) mod ratio_map;
 pub(crate) mod svg;

@@ -2,10 +2,12 @@
 //!
 //! A [`Layout`] numbers the blocks of one or several files as one sequence: consecutive stripes lie on consecutive
 //! files. The first stripe of each file is left out, because the lab's marker lies there. An [`Order`] yields block
-//! numbers for one thread, without end: uniformly at random, or as a scan.
+//! numbers for one thread, without end: at random, evenly or not, or as a scan.
 //!
 //! Kept true by: block numbers are below [`Layout::block_count`], and every block lies wholly inside the data of its
 //! file.
+
+mod skew;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content;
 use crate::record::{Target, TrialSpec};
+
+pub use skew::{Scatter, Skew, SkewedOrder};
 
 /// Bytes between two verified words: a page, for reads of any size.
 pub const PAGE_BYTES: usize = content::BLOCK_BYTES;
@@ -146,6 +150,8 @@ pub fn first_word(page: &[u8]) -> u64 {
 pub enum Order {
     /// Each block of the data is as likely as any other, independently of the blocks before it.
     Random(RandomOrder),
+    /// At random, some blocks more often than others.
+    Skewed(SkewedOrder),
     /// Front to back, one part at a time, shared with the other threads of the scan; starts again at the end.
     Scan(ScanOrder),
 }
@@ -156,6 +162,12 @@ impl Order {
         // Seeds of neighbouring threads must not be neighbours in the generator's own sequence.
         let chance = fastrand::Rng::with_seed(content::tag(seed, u64::from(thread)));
         Self::Random(RandomOrder { chance, count: layout.block_count() })
+    }
+
+    /// Creates the skewed orders of several threads. The sequence of each depends on seed and thread alone; the preferred
+    /// blocks are the same for all.
+    pub fn skewed(layout: &Layout, skew: Skew, seed: u64, threads: u32) -> Vec<Self> {
+        SkewedOrder::many(skew, layout.block_count(), seed, threads).into_iter().map(Self::Skewed).collect()
     }
 
     /// Creates the orders for the threads of one scan: each thread takes the next part of `part_bytes`, reads it front
@@ -173,6 +185,7 @@ impl Order {
         match self {
             // The upper bound is exclusive: the original benchmark's was inclusive, and sometimes read past the end.
             Self::Random(order) => order.chance.u64(0..order.count),
+            Self::Skewed(order) => order.next_block(),
             Self::Scan(order) => order.next_block(),
         }
     }

@@ -117,10 +117,13 @@ fn a_flag_that_no_chosen_experiment_takes_is_refused_with_the_nearest_alternativ
         (&["async", "--seconds", "3"], &["async.touches"]),
         (&["claims", "--size", "8GiB"], &["claims.thorough=true"]),
         (&["async", "--device", "/dev/null"], &["async.open_questions=true"]),
-        (&["errors", "--memory-method", "ballast"], &["it is for random, scan, access, stalls, engines and engine"]),
+        (
+            &["errors", "--memory-method", "ballast"],
+            &["it is for random, scan, access, crossover, stalls, engines and engine"],
+        ),
         (&["access", "--stripe-over", "/tmp"], &["it is for scan"]),
         (&["access", "--fio", "require"], &["it is for random and scan"]),
-        (&["engines", "--ram-size", "1GiB"], &["it is for random, scan, access and eviction"]),
+        (&["engines", "--ram-size", "1GiB"], &["it is for random, scan, access, crossover and eviction"]),
         (&["access", "--read-ahead-kb", "128"], &["it is for random, scan, async and engines"]),
     ];
     for (arguments, words) in cases {

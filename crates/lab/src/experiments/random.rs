@@ -138,10 +138,6 @@ enum Sweep {
 
 /// The number of requests in flight of the methods that are measured with only one.
 const USUAL: u32 = 16;
-/// The least number of reads for which a trial lasts on the calibrated device: enough for a 99th percentile.
-const READS_MIN: f64 = 1000.0;
-/// The largest factor by which a slow device lengthens a trial.
-const LONGER_MAX: f64 = 20.0;
 /// The variant that begins with empty memory.
 pub const FILL: &str = "fill";
 
@@ -251,15 +247,12 @@ fn in_huge_pages(mut params: Params) -> Params {
     params
 }
 
-/// The length of a trial in seconds: the planned one, or longer where the calibrated device needs more time for
-/// [`READS_MIN`] reads, or to fill memory in a trial that begins with empty memory.
+/// The length of a trial in seconds: long enough for a 99th percentile, or to fill memory in a trial that begins with empty
+/// memory.
 fn long_enough(trial: &TrialSpec, available: &Available) -> f64 {
-    let Some(device) = available.device_rate else { return trial.duration_s };
-    let in_flight = trial.params.threads.saturating_mul(trial.params.depth);
     // A trial that fills memory goes on for as long again, so half of the time is planned for it.
     let filling = if trial.variant == FILL { trial.memory.bytes as f64 / PAGE_BYTES as f64 } else { 0.0 };
-    let needed_s = device.seconds(READS_MIN.max(filling), in_flight);
-    trial.duration_s.max(needed_s.min(trial.duration_s * LONGER_MAX))
+    read_trials::long_enough(trial, available, read_trials::READS_MIN.max(filling))
 }
 
 /// Measures one trial.

@@ -23,6 +23,8 @@ pub enum Memory {
     Empty,
     /// Full of other pages of the same data.
     Full,
+    /// In the state that the method's own reads leave behind: see [`super::settle`].
+    Settled,
 }
 
 /// Bytes of one request. Read under POSIX_FADV_RANDOM, the kernel reads it in requests as large as the device takes, into

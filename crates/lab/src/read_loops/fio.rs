@@ -118,6 +118,10 @@ fn arguments(
     match pattern {
         Pattern::Random => arguments.extend(["--rw=randread".into(), "--norandommap".into()]),
         Pattern::Scan { .. } => arguments.push("--rw=read".into()),
+        Pattern::Skewed(_) => {
+            let message = "fio: it has no order in which the lab's popular blocks are popular";
+            return Err(LabError::new(LabErrorKind::Usage, message));
+        }
     }
     match engine {
         Engine::Psync => arguments.push("--ioengine=psync".into()),

@@ -82,7 +82,7 @@ impl Pool {
         is_right(value, self.seed, block)
     }
 
-    /// Reads the given blocks once, so that they are in memory.
+    /// Reads the given blocks once, so that they are in memory. Up to 64 reads are in flight.
     ///
     /// # Errors
     /// The engine's error.
@@ -133,7 +133,7 @@ pub fn works<'a>(
                 (_, Some(parts)) => scan(worker, pool, &parts)?,
                 (Calls::Threads, None) => get(worker, pool, order)?,
                 (Calls::Batches, None) => get_many(worker, pool, order, depth as usize)?,
-                (Calls::Tasks, None) => tasks(worker, layout, spec, pool)?,
+                (Calls::Tasks, None) => tasks(worker, pattern.orders_of(layout, order_seed(spec), depth), pool)?,
             }
             if number == 0 { sum_sample(worker, spec, pool) } else { Ok(()) }
         })
@@ -199,7 +199,8 @@ impl Shared {
     }
 }
 
-fn tasks(worker: &mut Worker<'_>, layout: &Layout, spec: &TrialSpec, pool: &Pool) -> Result<()> {
+/// Reads by one task for each order, all on one executor.
+fn tasks(worker: &mut Worker<'_>, orders: Vec<Order>, pool: &Pool) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -208,9 +209,8 @@ fn tasks(worker: &mut Worker<'_>, layout: &Layout, spec: &TrialSpec, pool: &Pool
     let seed = pool.seed;
     LocalSet::new().block_on(&runtime, async {
         worker.start();
-        let reader = |task: u32| {
+        let reader = |mut order: Order| {
             let (table, shared) = (pool.table(), Rc::clone(&shared));
-            let mut order = Order::random(layout, order_seed(spec), task);
             async move {
                 while !shared.stop.get() {
                     let (block, started) = (order.next_block(), Instant::now());
@@ -221,8 +221,7 @@ fn tasks(worker: &mut Worker<'_>, layout: &Layout, spec: &TrialSpec, pool: &Pool
                 Ok::<_, nofault::error::Error>(())
             }
         };
-        let readers: Vec<_> =
-            (0..spec.params.depth.max(1)).map(|task| tokio::task::spawn_local(reader(task))).collect();
+        let readers: Vec<_> = orders.into_iter().map(|order| tokio::task::spawn_local(reader(order))).collect();
         while worker.running() && readers.iter().all(|reader| !reader.is_finished()) {
             tokio::time::sleep(DRAIN).await;
             shared.drain(worker);

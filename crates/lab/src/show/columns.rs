@@ -61,17 +61,24 @@ pub(crate) struct Sheet {
     columns: Vec<Column>,
     /// The lines below the table; empty without any.
     below: String,
+    /// The result in a sentence, below the lines; empty for none.
+    sentence: String,
 }
 
 impl Sheet {
     /// Creates a table with nothing below it.
     pub(crate) fn new(columns: Vec<Column>) -> Self {
-        Self { columns, below: String::new() }
+        Self { columns, below: String::new(), sentence: String::new() }
     }
 
     /// Returns the table with these lines below it.
     pub(crate) fn with_below(self, below: String) -> Self {
         Self { below, ..self }
+    }
+
+    /// Returns the table with its result in a sentence, which is broken into lines as wide as the table may be.
+    pub(crate) fn with_sentence(self, sentence: String) -> Self {
+        Self { sentence, ..self }
     }
 
     /// Formats the table in at most `width` columns, followed by the names of the columns that do not fit and by an
@@ -82,7 +89,11 @@ impl Sheet {
             [] => String::new(),
             names => wrapped(" not shown for lack of width: ", &names.join(", "), width).join("\n") + "\n",
         };
-        format!("{}\n{named}{}\n", drawn(&columns, width), self.below)
+        let sentence = match self.sentence.as_str() {
+            "" => String::new(),
+            sentence => wrapped("=> ", sentence, width).join("\n") + "\n",
+        };
+        format!("{}\n{named}{}{sentence}\n", drawn(&columns, width), self.below)
     }
 }
 

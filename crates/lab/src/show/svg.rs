@@ -107,6 +107,19 @@ impl Canvas {
         );
     }
 
+    /// A rectangle with a tooltip.
+    pub(crate) fn titled_rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64), title: &str) {
+        let _ = write!(
+            self.body,
+            r#"<rect class="{class}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"><title>{}</title></rect>"#,
+            at.0,
+            at.1,
+            size.0.max(0.0),
+            size.1.max(0.0),
+            escape(title)
+        );
+    }
+
     /// A dot with a tooltip.
     pub(crate) fn dot(&mut self, class: &str, at: (f64, f64), radius: f64, title: &str) {
         let _ = write!(

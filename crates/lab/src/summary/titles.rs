@@ -38,6 +38,8 @@ pub fn parameters(params: &Params) -> String {
         "rate_per_s" => format!("at {value}/s"),
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
+        "data_per_memory" => format!("data {value}× memory"),
+        "read_ahead_kb" if value == "0" => "read-ahead off".into(),
         "pin" => "on one CPU".into(),
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))

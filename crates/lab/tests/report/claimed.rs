@@ -213,6 +213,14 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
             made.changed(place, rate("mmap-helpers", 1, 1e4), |trial| takes(trial, either(9e3, 1e3)));
             made.changed(place, rate("uring-direct", 1, 1e4), |trial| takes(trial, 1e3));
         }
+        "random-hint-forgets-hot-pages" => {
+            let place = (experiments::crossover::ID, "hot-set", "ram");
+            for (method, pages) in
+                [("mmap-random", either(0.4, 0.21)), ("mmap-normal", 0.2), ("pread-buffered-random", 0.19)]
+            {
+                made.plain(place, rate(method, 4, 1e5).mapped(1e5, pages, 9.0, 0.0));
+            }
+        }
         "errors-become-signals" => {
             let place = (experiments::errors::ID, "read-error", "file");
             made.figures(place, "mmap", &[("signals", either(1.0, 0.0)), ("error_returned", 0.0)]);

@@ -5,5 +5,6 @@
 mod browser;
 mod claimed;
 mod files;
+mod grids;
 mod pages;
 mod synthetic;

@@ -9,6 +9,7 @@ use nofault_lab::report;
 use nofault_lab::summary::Summary;
 use nofault_lab::table::{brief, summary_json, summary_table};
 
+use crate::grids;
 use crate::synthetic::{self, Like};
 
 fn all_findings(file: &RecordFile) -> Vec<Finding> {
@@ -25,7 +26,7 @@ pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
     let rng = &mut fastrand::Rng::with_seed(7);
     let like = Like::steady("mmap-random", 2, 1, 1e5, 8.0).mapped(2e5, 1.0, 1e4, 0.4);
     let spec = |repeat| synthetic::spec(experiments::random::ID, "", "file", &like, repeat);
-    let mut files = vec![("full", synthetic::full(3)), ("empty", synthetic::empty())];
+    let mut files = vec![("full", synthetic::full(3)), ("empty", synthetic::empty()), ("a grid", grids::file())];
 
     let mut one = synthetic::empty();
     one.trials.push(synthetic::timed(rng, spec(0), &like));

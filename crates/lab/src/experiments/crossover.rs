@@ -1,0 +1,224 @@
+//! Finds the border between the workloads in which a map is faster than explicit I/O and those in which it is slower.
+//!
+//! A grid: data from half of memory to eight times memory, reads that are uniform or zipfian, one to many requests in
+//! flight. At each point the best valid map stands against buffered reads, direct reads and the engine's pool, under the same
+//! memory limit. Memory settles before the clock starts ([`crate::read_loops::settle`]), by each method's own reads in the
+//! trial's own order, so that the miss rate is that of the method's own replacement.
+//!
+//! A further variant, `hot-set`, decides one claim on a RAM-backed device of the lab's own: whether a map told RANDOM loses
+//! pages that are in use. There the device's read-ahead can be switched off without a change to the user's disk.
+
+mod cells;
+mod figures;
+mod findings;
+mod hypotheses;
+mod literature;
+mod params;
+mod words;
+
+use crate::config::params::ParametersOf;
+use crate::config::{Choice, Config};
+use crate::error::Result;
+use crate::experiment::{
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
+};
+use crate::format;
+use crate::read_loops::fill::Memory;
+use crate::read_loops::{Pattern, pool};
+use crate::read_trials::{self, Planner, params as counted};
+use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Metric, Summary};
+use crate::workload::{self, PAGE_BYTES, Skew};
+
+/// The variant that reads every block equally often.
+pub const UNIFORM: &str = "uniform";
+/// The variant with a zipfian distribution, constant 0.99.
+pub const ZIPF: &str = "zipf";
+/// The variant in which a set of pages that fits in memory takes nearly all reads.
+pub const HOT_SET: &str = "hot-set";
+
+/// Name of the parameter with the size of the data, as a multiple of the memory.
+const DATA: &str = "data_per_memory";
+/// Share of the reads that go to the hot set, in percent.
+const HOT_PERCENT: u8 = 95;
+/// The hot set is this part of the memory limit.
+const HOT_SHARE: u64 = 2;
+/// Threads of a trial with a hot set.
+const HOT_THREADS: u32 = 4;
+/// Planned seconds before the clock of a trial starts, in which memory settles.
+const SETTLING_S: f64 = 2.5;
+
+/// The experiment's name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("crossover");
+
+/// The experiment `crossover`, as the registry lists it.
+pub(crate) struct Crossover;
+
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 1,
+    in_quick: false,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    more_memory: limit_flag,
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
+
+impl Experiment for Crossover {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs { file: true, limited: LimitedTrials::All, pool: PoolBytes::OfFile, ram_devices: 1, ..Needs::default() }
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+        read_trials::execute(spec, &layout, (pattern_of(spec), Memory::Settled), context)
+    }
+
+    fn preparation_s(&self, _: &TrialSpec) -> f64 {
+        SETTLING_S
+    }
+
+    fn basis(&self, spec: &TrialSpec) -> Basis {
+        // Data that fits never fills memory, and is not to.
+        Basis { out_of_core: spec.target.data_bytes > spec.memory.bytes, ..Basis::paging(Metric::OpsPerS) }
+    }
+
+    fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
+        cells::targets(summary).into_iter().filter_map(|target| figures::map(summary, target)).collect()
+    }
+
+    fn paper(&self, summary: &Summary<'_>) -> Vec<Figure> {
+        figures::map(summary, "file").into_iter().collect()
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::every_method(&section.by_family(), section.variant, &section.title)
+    }
+
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
+        vec![figures::sheet(place.summary, place.target)]
+    }
+}
+
+/// The order of a trial's reads, by its variant.
+fn pattern_of(spec: &TrialSpec) -> Pattern {
+    match spec.variant.as_str() {
+        ZIPF => Pattern::Skewed(Skew::Zipf),
+        HOT_SET => {
+            let blocks = spec.memory.bytes / HOT_SHARE / spec.params.block_bytes.max(1);
+            Pattern::Skewed(Skew::HotSet { blocks, percent: HOT_PERCENT })
+        }
+        _ => Pattern::Random,
+    }
+}
+
+/// Plans the grid on the file, and the hot set on a RAM-backed device.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let own: params::Params = config.params();
+    plan.repeats = Some(own.repeats);
+    for data in &own.data_per_memory {
+        let bytes = (available.memory.bytes as f64 * data) as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        if bytes > available.file.data_bytes || bytes < 64 * PAGE_BYTES as u64 {
+            let (needed, present) = (format::bytes(bytes), format::bytes(available.file.data_bytes));
+            let reason = format!("data of {data} times the memory: {needed} of {present}; ask for more with --size");
+            plan.skips.push(Skip::new(ID, "file", "", reason));
+            continue;
+        }
+        let target = Target { data_bytes: bytes, ..available.file.clone() };
+        for variant in [UNIFORM, ZIPF] {
+            let point = Point { variant, data: *data, target: &target, memory: available.memory };
+            point.plan(config, available, &own, &mut plan);
+        }
+    }
+    plan_hot_set(config, available, &own, &mut plan);
+    plan
+}
+
+/// A size of the data and an order of reads: a row of the grid.
+struct Point<'a> {
+    variant: &'static str,
+    data: f64,
+    target: &'a Target,
+    memory: MemoryLimit,
+}
+
+impl Point<'_> {
+    fn plan(&self, config: &Config, available: &Available, own: &params::Params, plan: &mut Plan) {
+        let from = plan.trials.len();
+        let mut planner = Planner {
+            experiment: ID,
+            config,
+            available,
+            target: self.target,
+            memory: self.memory,
+            duration_s: own.cell_s,
+            no_pool: None,
+            plan,
+        };
+        let threads = || own.in_flight.iter().map(|count| counted(*count, 1, PAGE_BYTES as u64));
+        let depths = || own.in_flight.iter().map(|count| counted(1, *count, PAGE_BYTES as u64));
+        planner.add("mmap-random", threads());
+        if self.variant == ZIPF {
+            // Where some pages are hot, the hint RANDOM costs their protection: the other valid map has none.
+            planner.add_without_read_ahead("mmap-normal", threads());
+        }
+        planner.add("pread-buffered-random", threads());
+        planner.add("pread-direct", threads());
+        planner.add("uring-direct", depths().filter(|params| params.depth > 1));
+        // In memory the pool is limited by CPUs, which threads share; beyond it by requests in flight, which tasks give.
+        match self.target.data_bytes <= pool::cache_bytes(self.memory) {
+            true => planner.add("pool", threads()),
+            false => planner.add("pool-tasks", depths()),
+        }
+        for trial in &mut plan.trials[from..] {
+            trial.variant = self.variant.into();
+            trial.params.extra.insert(DATA.into(), self.data.to_string());
+            trial.duration_s = read_trials::long_enough(trial, available, read_trials::READS_MIN);
+        }
+        // Each size of the data would give the same reasons.
+        let mut seen: Vec<Skip> = Vec::new();
+        plan.skips.retain(|skip| {
+            !seen.contains(skip) && {
+                seen.push(skip.clone());
+                true
+            }
+        });
+    }
+}
+
+fn plan_hot_set(config: &Config, available: &Available, own: &params::Params, plan: &mut Plan) {
+    let Some(target) = available.ram.first() else {
+        let reason = match config.ram_device {
+            Choice::Off => "left out by the configuration (ram_device = 'off')",
+            _ => "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'",
+        };
+        plan.skips.push(Skip::new(ID, "ram", "", reason));
+        return;
+    };
+    let from = plan.trials.len();
+    let (memory, duration_s) = (available.ram_memory, own.hot_s);
+    let no_pool = Some("the hot set is about the page cache");
+    let mut planner = Planner { experiment: ID, config, available, target, memory, duration_s, no_pool, plan };
+    let params = || -> [Params; 1] { [counted(HOT_THREADS, 1, PAGE_BYTES as u64)] };
+    planner.add("mmap-random", params());
+    planner.add_without_read_ahead("mmap-normal", params());
+    planner.add("pread-buffered-random", params());
+    plan.trials[from..].iter_mut().for_each(|trial| trial.variant = HOT_SET.into());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! The picture of `crossover`: the ratio of the map's rate to that of the best other method over the grid, with the line at
+//! one; the same as a table; and the table of the terminal.
+
+use super::cells::{Cell, Side, cells};
+use super::findings::{headline, percent};
+use super::{HOT_SET, ID, UNIFORM, ZIPF};
+use crate::format::{Unit, digits};
+use crate::judge::Kind;
+use crate::methods::Family;
+use crate::show::columns::{Column, Sheet, measured, title};
+use crate::show::figures::{Figure, Legend, Table, costs, results};
+use crate::show::ratio_map::{Field, RatioMap, RatioPanel};
+use crate::summary::{Group, Metric, Spread, Summary, target_title};
+
+/// The orders of reads with their titles, in the order of the panels.
+const ORDERS: [(&str, &str); 2] = [(UNIFORM, "uniform"), (ZIPF, "zipfian 0.99")];
+
+/// The sizes of the data and the numbers of requests in flight of the grid, each in ascending order.
+struct Grid {
+    data: Vec<f64>,
+    counts: Vec<u32>,
+}
+
+impl Grid {
+    fn of(cells: &[Cell<'_, '_>]) -> Self {
+        let mut data: Vec<f64> = cells.iter().map(|cell| cell.data).collect();
+        data.sort_by(f64::total_cmp);
+        data.dedup();
+        let mut counts: Vec<u32> = cells.iter().map(|cell| cell.in_flight).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        Self { data, counts }
+    }
+}
+
+/// The point of the grid with these values.
+fn point<'c, 'g, 'a>(cells: &'c [Cell<'g, 'a>], variant: &str, count: u32, size: f64) -> Option<&'c Cell<'g, 'a>> {
+    let same =
+        |cell: &&Cell<'_, '_>| cell.variant == variant && cell.in_flight == count && (cell.data - size).abs() < 1e-9;
+    cells.iter().find(same)
+}
+
+/// Draws the map of the ratio on one target; `None` where the grid was not measured.
+pub(super) fn map(summary: &Summary<'_>, target: &str) -> Option<Figure> {
+    let cells = cells(summary, target);
+    let Grid { data, counts } = Grid::of(&cells);
+    let panel = |(variant, title): (&str, &str)| {
+        let row = |count: &u32| data.iter().map(|size| point(&cells, variant, *count, *size)).collect::<Vec<_>>();
+        let rows = counts.iter().rev().flat_map(row);
+        let fields: Vec<_> = rows.map(|cell| cell.and_then(field)).collect();
+        fields.iter().any(Option::is_some).then(|| RatioPanel { title: title.into(), fields })
+    };
+    let panels: Vec<RatioPanel> = ORDERS.into_iter().filter_map(panel).collect();
+    if panels.is_empty() {
+        return None;
+    }
+    let title = format!("mmap against the best explicit method: {}", target_title(target));
+    let chart = RatioMap {
+        across: "size of the data, as a multiple of the memory".into(),
+        down: "requests in flight".into(),
+        columns: data.iter().map(|size| format!("{size}×")).collect(),
+        rows: counts.iter().rev().map(ToString::to_string).collect(),
+        panels,
+    };
+    let entry = |tone, label: &str| Legend { tone, dash: 0, mark: "dot", label: label.into() };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: format!(
+            "Rate of random reads through the best valid map over that of the fastest other method, which is named; a thick line where the \
+             ratio crosses 1; ? where the repeats do not decide. {}",
+            headline(summary, target).unwrap_or_default()
+        ),
+        legend: vec![entry("t0", "mmap is faster"), entry("t3", "the other is faster")],
+        table: table(&cells),
+        ..Figure::default()
+    })
+}
+
+fn field(cell: &Cell<'_, '_>) -> Option<Field> {
+    let comparison = cell.against(Side::Best).ok()?;
+    let other = cell.best_of(Side::Best)?;
+    Some(Field {
+        ratio: comparison.ratio.median,
+        sure: comparison.kind == Kind::Difference,
+        note: word(other).into(),
+        title: format!("{}: {}", pair(cell, other), comparison.show()),
+    })
+}
+
+/// One word for a method of the other side.
+fn word(group: &Group<'_>) -> &'static str {
+    match group.family() {
+        Family::Buffered => "buffered",
+        Family::Direct | Family::Ring => "direct",
+        Family::Pool => "pool",
+        Family::Mapped | Family::Baseline | Family::Other => "",
+    }
+}
+
+fn pair(cell: &Cell<'_, '_>, other: &Group<'_>) -> String {
+    let rate = |group: &Group<'_>| {
+        let shown = group.spread(Metric::OpsPerS).map_or("–".into(), |spread| Unit::PerSecond.show(spread.median));
+        format!("{} {shown}", group.title())
+    };
+    format!("{}, {}", rate(cell.map), rate(other))
+}
+
+/// The texts of one row about a cell: data, in flight, miss rate, the map's rate, and the ratio against each side.
+fn texts(cell: &Cell<'_, '_>) -> Vec<String> {
+    let miss = cell.miss_rate().map_or("–".into(), percent);
+    let ratio = |side: Side| cell.against(side).map_or(String::new(), |comparison| comparison.show());
+    let mut texts =
+        vec![format!("{}×", cell.data), cell.in_flight.to_string(), miss, measured(cell.map, Metric::OpsPerS)];
+    texts.extend(Side::ALL.map(ratio));
+    texts.push(cell.best_of(Side::Best).map_or(String::new(), |other| other.title()));
+    texts
+}
+
+const HEADERS: [&str; 9] =
+    ["data : memory", "in flight", "miss rate", "map", "to best", "to buffered", "to direct", "to pool", "best other"];
+
+fn table(cells: &[Cell<'_, '_>]) -> Table {
+    let mut table = Table::new(&["reads"]);
+    table.headers.extend(HEADERS.map(str::to_owned));
+    for cell in cells {
+        let order =
+            ORDERS.iter().find(|(variant, _)| *variant == cell.variant).map_or(cell.variant, |(_, title)| title);
+        let mut row = vec![order.to_owned()];
+        row.extend(texts(cell));
+        table.rows.push(row);
+    }
+    table
+}
+
+/// Makes the table of the terminal for one target: the ratio at each point with the fastest other method, and the median miss
+/// rate; below it the sentence on the border. On the target of the hot set, the device's reads.
+pub(super) fn sheet(summary: &Summary<'_>, target: &str) -> Sheet {
+    let cells = cells(summary, target);
+    if cells.is_empty() {
+        let groups = summary.at(ID, HOT_SET, target);
+        let each = |show: &dyn Fn(&Group<'_>) -> String| groups.iter().map(|group| show(group)).collect::<Vec<_>>();
+        return Sheet::new(vec![
+            Column::new(&title(ID, target), each(&|group| format!("hot set: {}", group.label()))),
+            Column::new("reads/s", each(&|group| measured(group, Metric::OpsPerS))),
+            Column::new(
+                "device reads each",
+                each(&|group| {
+                    group.spread(Metric::Amplification).map_or(String::new(), |spread| digits(spread.median))
+                }),
+            ),
+        ]);
+    }
+    let Grid { data, counts } = Grid::of(&cells);
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (variant, order) in ORDERS {
+        let at = |count: u32, size: f64| point(&cells, variant, count, size);
+        for count in &counts {
+            let ratios =
+                data.iter().map(|size| at(*count, *size).and_then(field).map_or(String::new(), |field| field.words()));
+            rows.push([format!("{order}, {count} in flight")].into_iter().chain(ratios).collect());
+        }
+        let misses = data.iter().map(|size| {
+            let rates = counts.iter().filter_map(|count| at(*count, *size)?.miss_rate());
+            Spread::of(rates).map_or(String::new(), |spread| percent(spread.median))
+        });
+        rows.push([format!("{order}, miss rate")].into_iter().chain(misses).collect());
+    }
+    rows.retain(|row| row[1..].iter().any(|text| !text.is_empty()));
+    let heads = [title(ID, target)].into_iter().chain(data.iter().map(|size| format!("data {size}×")));
+    let column = |(at, head): (usize, String)| Column::new(&head, rows.iter().map(|row| row[at].clone()).collect());
+    let columns = heads.enumerate().map(column).collect();
+    Sheet::new(columns).with_sentence(headline(summary, target).unwrap_or_default())
+}
+
+/// The figures of one order of reads: of the grid a table with every method, as its rates span four orders of magnitude; of the
+/// hot set the device's reads.
+pub(super) fn every_method(groups: &[&Group<'_>], variant: &str, place: &str) -> Vec<Figure> {
+    if variant == HOT_SET {
+        let axis = "pages read from the device for one access";
+        return costs(groups, place, Metric::Amplification, axis)
+            .map(|figure| Figure { lead: "Half of memory takes 95 % of the accesses.".into(), ..figure })
+            .into_iter()
+            .collect();
+    }
+    vec![Figure { title: format!("Every method: {place}"), table: results(groups), ..Figure::default() }]
+}

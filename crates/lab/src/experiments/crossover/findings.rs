@@ -1,0 +1,176 @@
+//! Rules of `crossover`: the miss rate above which the map loses, against each side and against the best of them; and the
+//! reads that a hot set costs under each hint.
+
+use super::cells::{Border, Cell, GridPoint, Separation, Side, cells, separate, targets};
+use super::{HOT_SET, ID};
+use crate::format::{Unit, digits};
+use crate::judge::curve::Curve;
+use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, or_refused};
+use crate::summary::{Group, Metric, Spread, Summary};
+
+/// Adds the findings that the records of `crossover` support.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for target in targets(summary) {
+        let cells = cells(summary, target);
+        for side in Side::ALL {
+            all.extend(border(&cells, side, target));
+        }
+    }
+    for (_, target) in summary.places(ID).into_iter().filter(|(variant, _)| *variant == HOT_SET) {
+        hot_set(&summary.at(ID, HOT_SET, target), target, all);
+    }
+}
+
+/// The rule behind the sentence on the border.
+const RULE: &str = "at each size of the data and order of reads the rate of the best valid map over that of the fastest method of the other side, as the \
+    geometric mean over all numbers of requests in flight, under equal conditions; decided where chance alone would give such a ratio in less than one of twenty. The border is the miss rate \
+    (major faults for one access through the map) that leaves the least sum of logarithms of ratios on its wrong side; there is none where more than a quarter of \
+    the points lie on the wrong side";
+
+/// The points of the grid against one side: those that the repeats decide, and the miss rates of those that they do not.
+#[derive(Debug, Default)]
+struct Points {
+    decided: Vec<GridPoint>,
+    even: Vec<f64>,
+}
+
+impl Points {
+    /// Compares whole curves: at each size of the data and order of reads, over all numbers of requests in flight.
+    fn of(cells: &[Cell<'_, '_>], side: Side) -> Self {
+        let mut points = Self::default();
+        for cells in cells.chunk_by(|a, b| a.is_beside(b)) {
+            let map = Curve::of(cells.iter().map(|cell| cell.map), Metric::OpsPerS);
+            let other = Curve::of(cells.iter().filter_map(|cell| cell.best_of(side)), Metric::OpsPerS);
+            let Ok(found) = map.over(&other, Metric::OpsPerS) else { continue };
+            let Some(miss_rate) = Spread::of(cells.iter().filter_map(Cell::miss_rate)) else { continue };
+            match found.kind() {
+                Kind::Difference => {
+                    points.decided.push(GridPoint { miss_rate: miss_rate.median, log_ratio: found.ratio.median.ln() });
+                }
+                _ => points.even.push(miss_rate.median),
+            }
+        }
+        points.even.sort_by(f64::total_cmp);
+        points
+    }
+
+    /// The points that are not decided, as the end of a sentence.
+    fn undecided(&self) -> String {
+        match self.even.as_slice() {
+            [] => String::new(),
+            [one] => format!("; at a miss rate of {} the repeats do not tell the two apart", percent(*one)),
+            [first, .., last] => {
+                format!(
+                    "; at miss rates of {} to {} the repeats do not tell the two apart",
+                    percent(*first),
+                    percent(*last)
+                )
+            }
+        }
+    }
+}
+
+/// Makes the sentence on the border against one side; `None` where no point was measured against it.
+fn border(cells: &[Cell<'_, '_>], side: Side, target: &str) -> Option<Finding> {
+    let points = Points::of(cells, side);
+    let undecided = points.undecided();
+    let separation = separate(points.decided);
+    let kind = if separation.is_some() { Kind::Difference } else { Kind::Inconclusive };
+    if separation.is_none() && undecided.is_empty() {
+        return None;
+    }
+    let used: Vec<&Group<'_>> = cells.iter().flat_map(|cell| [Some(cell.map), cell.best_of(side)]).flatten().collect();
+    let key_figure = (side == Side::Best).then(|| KeyFigure {
+        label: "miss rate above which mmap loses to the best of buffered, direct and pool".into(),
+        value: separation.map_or("undecided".into(), |found| value(&found)),
+        detail: separation.map_or(String::new(), |found| follow(&found)),
+    });
+    Some(Finding {
+        rule: "crossover",
+        rule_text: RULE,
+        experiment: Some(ID),
+        kind,
+        text: format!("{}{}{undecided}.", on(target), sentence(separation, side)),
+        p: None,
+        trials: keys(&used),
+        key_figure,
+    })
+}
+
+/// The sentence of the border against the best other side, for the terminal; `None` where nothing was measured.
+pub(super) fn headline(summary: &Summary<'_>, target: &str) -> Option<String> {
+    border(&cells(summary, target), Side::Best, target).map(|finding| finding.text)
+}
+
+fn value(found: &Separation) -> String {
+    match found.border {
+        Border::Wins(_) => "none".into(),
+        Border::Loses(_) => "any".into(),
+        Border::Between(low, high) => percent(middle(low, high)),
+        Border::None => "no border".into(),
+    }
+}
+
+/// The miss rate between two: their geometric mean, or the mean where one is zero.
+fn middle(low: f64, high: f64) -> f64 {
+    if low > 0.0 { (low * high).sqrt() } else { f64::midpoint(low, high) }
+}
+
+pub(super) fn percent(rate: f64) -> String {
+    // A few reads of others on the device, and of pages that came too late, are no misses.
+    if rate < 1e-3 { "0 %".into() } else { format!("{} %", digits(rate * 100.0)) }
+}
+
+fn follow(found: &Separation) -> String {
+    format!("{} of {} decided points follow", found.follow, found.count)
+}
+
+fn sentence(separation: Option<Separation>, side: Side) -> String {
+    let other = side.words();
+    let Some(found) = separation else { return format!("nothing decides between mmap and {other}") };
+    let follow = follow(&found);
+    match found.border {
+        Border::Wins(high) => {
+            format!("mmap loses to {other} at no miss rate on this machine: it won up to {} ({follow})", percent(high))
+        }
+        Border::Loses(low) => {
+            format!("mmap loses to {other} at every miss rate on this machine, from {} on ({follow})", percent(low))
+        }
+        Border::Between(low, high) => format!(
+            "mmap loses to {other} above a miss rate of {} on this machine: it won up to {} and lost from {} on ({follow})",
+            percent(middle(low, high)),
+            percent(low),
+            percent(high),
+        ),
+        Border::None => format!(
+            "no miss rate separates wins of mmap over {other} from losses on this machine ({follow} the best one)"
+        ),
+    }
+}
+
+/// Compares the device's reads for a hot set that fits in memory: of a map told RANDOM with those of a map told nothing, whose
+/// device reads nothing ahead, and with those of read calls.
+fn hot_set(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
+    let Some(random) = of("mmap-random") else { return };
+    for other in ["mmap-normal", "pread-buffered-random"].into_iter().filter_map(of) {
+        let Some(comparison) = or_refused(compare(random, other, Metric::Amplification), all) else { continue };
+        let reads = |group: &Group<'_>| group.spread(Metric::Amplification).map_or(0.0, |spread| spread.median);
+        all.push(Finding {
+            rule: "hot-set",
+            rule_text: "pages that the device reads for one access, where 95 % of the accesses go to pages that fill half of the memory; the map told RANDOM over another \
+                method, same threads and same data",
+            text: format!(
+                "{}{}with a hot set of half the memory, {} reads {} pages from the device for 100 accesses, {} {}: {}.",
+                on(target),
+                comparison.caveat(),
+                random.label(),
+                Unit::Count.show(reads(random) * 100.0),
+                other.label(),
+                Unit::Count.show(reads(other) * 100.0),
+                comparison.show(),
+            ),
+            ..comparison.finding()
+        });
+    }
+}
