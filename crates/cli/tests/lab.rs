@@ -315,13 +315,25 @@ fn every_experiment_gives_a_user_without_rights_trials_or_a_reason() {
     let lab = Lab::new();
     fs::create_dir(&lab.dir).unwrap();
     fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o777)).unwrap();
-    let experiments =
-        ["random", "scan", "crossover", "safety", "stalls", "errors", "eviction", "translate", "engines", "claims"];
+    let experiments = [
+        "random",
+        "scan",
+        "crossover",
+        "batch",
+        "safety",
+        "stalls",
+        "errors",
+        "eviction",
+        "translate",
+        "engines",
+        "claims",
+    ];
     let tiny = [
         "pool=off",
         "random.cell_s=0.1",
         "scan.cell_s=0.1",
         "crossover.cell_s=0.1",
+        "batch.cell_s=0.1",
         "stalls.cell_s=0.1",
         "safety={ cell_s = 0.05, keys = 200, writers = [2] }",
         "errors={ cell_s = 0.02, working_sets = [1048576] }",

@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod batch;
 pub mod claims;
 pub mod crossover;
 pub mod engine;
@@ -24,12 +25,13 @@ use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
 
 /// All experiments, in the order in which they run and are reported.
-pub(crate) static ALL: [&dyn Experiment; 14] = [
+pub(crate) static ALL: [&dyn Experiment; 15] = [
     &random::Random,
     &scan::Scan,
     &async_hazard::AsyncHazard,
     &access::Access,
     &crossover::Crossover,
+    &batch::Batch,
     &safety::Safety,
     &stalls::Stalls,
     &errors::Errors,

@@ -310,7 +310,7 @@ pub(super) fn execute(
 }
 
 /// Settles memory through the maps of a trial.
-fn settle_maps(
+pub(super) fn settle_maps(
     spec: &TrialSpec,
     layout: &Layout,
     pattern: Pattern,
@@ -329,7 +329,7 @@ fn settle_maps(
 }
 
 /// Settles memory through read calls.
-fn settle_files(
+pub(super) fn settle_files(
     spec: &TrialSpec,
     layout: &Layout,
     pattern: Pattern,
@@ -353,7 +353,7 @@ fn settle_files(
 ///
 /// # Errors
 /// `System` where the kernel refuses it.
-fn without_huge_pages() -> Result<()> {
+pub(super) fn without_huge_pages() -> Result<()> {
     rustix::thread::disable_transparent_huge_pages(true)
         .map_err(|errno| LabError::system("switch huge pages off for this process", &errno.into()))
 }

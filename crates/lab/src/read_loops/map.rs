@@ -8,6 +8,7 @@
 //! faster; such a sample counts for the whole group.
 
 use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ use crate::workload::{Layout, Order, PAGE_BYTES, Place, first_word};
 
 /// Number of touches of which one is timed while touches are fast.
 const STRIDE: u64 = 16;
+/// Most pages that one call of `process_madvise` takes (IOV_MAX).
+const VECTORS_MAX: usize = 1024;
 /// Duration of a touch below which touches count as fast.
 const FAST: Duration = Duration::from_micros(1);
 
@@ -57,6 +60,47 @@ impl Maps {
             // A refused hint changes nothing.
             let _ = map.advise(Advice::Random, 0..map.len_bytes());
         }
+    }
+
+    /// Gives the kernel advice on one page.
+    ///
+    /// # Errors
+    /// The kernel's refusal; for advice that loads the page also when it cannot be read.
+    pub fn advise_page(&self, place: Place, advice: Advice) -> Result<()> {
+        let at = place.offset_bytes as usize;
+        Ok(self.0[place.file].advise(advice, at..at + PAGE_BYTES)?)
+    }
+
+    /// Asks for many pages at once, by `process_madvise` with MADV_WILLNEED on the process `own`, which is this one. One system
+    /// call for each 1024 pages.
+    ///
+    /// # Errors
+    /// `Unsupported` before Linux 5.10; the kernel's refusal otherwise.
+    pub fn ask_for(&self, places: &[Place], own: BorrowedFd<'_>) -> Result<()> {
+        for places in places.chunks(VECTORS_MAX) {
+            let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; VECTORS_MAX];
+            for (vector, place) in vectors.iter_mut().zip(places) {
+                let at = place.offset_bytes as usize;
+                // SAFETY: the bytes are only named, not read: the kernel gets their address.
+                let page = unsafe { self.0[place.file].slice(at..at + PAGE_BYTES) }?;
+                *vector = libc::iovec { iov_base: page.as_ptr().cast_mut().cast(), iov_len: PAGE_BYTES };
+            }
+            // SAFETY: the vectors live during the call, and the advice changes no memory.
+            let done = unsafe {
+                libc::syscall(
+                    libc::SYS_process_madvise,
+                    own.as_raw_fd(),
+                    vectors.as_ptr(),
+                    places.len(),
+                    libc::MADV_WILLNEED,
+                    0,
+                )
+            };
+            if done < 0 {
+                return Err(LabError::system("ask for pages by process_madvise", &std::io::Error::last_os_error()));
+            }
+        }
+        Ok(())
     }
 
     /// Touches a page: loads its first word.

@@ -92,6 +92,17 @@ impl Pool {
         Ok(())
     }
 
+    /// Reads blocks by one call of `get_many`; returns the number of wrong values.
+    ///
+    /// # Errors
+    /// The engine's error.
+    pub fn get_many(&self, blocks: &[u64]) -> Result<u64> {
+        let keys: Vec<_> = blocks.iter().map(|block| key_of(*block)).collect();
+        let values = self.table.get_many(&keys)?;
+        let wrong = values.iter().zip(blocks).filter(|(value, block)| !self.is_right(value.as_deref(), **block));
+        Ok(wrong.count() as u64)
+    }
+
     /// Adds the pool's misses and memory to a trial's figures.
     pub fn record_in(&self, outcome: &mut Outcome) {
         let stats = self.db.stats().pool;

@@ -40,6 +40,7 @@ pub fn parameters(params: &Params) -> String {
         "buffers" => format!("{value} buffers"),
         "data_per_memory" => format!("data {value}× memory"),
         "read_ahead_kb" if value == "0" => "read-ahead off".into(),
+        "pages" => format!("{value} pages"),
         "pin" => "on one CPU".into(),
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))

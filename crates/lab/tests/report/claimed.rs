@@ -213,6 +213,17 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
             made.changed(place, rate("mmap-helpers", 1, 1e4), |trial| takes(trial, either(9e3, 1e3)));
             made.changed(place, rate("uring-direct", 1, 1e4), |trial| takes(trial, 1e3));
         }
+        "hints-match-a-ring" => {
+            let place = (experiments::batch::ID, "cold", "file");
+            made.with(place, rate("batch-touch", 1, 1e3), "pages", "512");
+            made.with(place, rate("batch-willneed", 1, either(9.5e4, 5e4)), "pages", "512");
+            made.with(place, rate("batch-ring", 1, 1e5), "pages", "512");
+        }
+        "warm-ring-is-slower" => {
+            let place = (experiments::batch::ID, "warm", "file");
+            made.with(place, rate("batch-touch", 1, either(5e6, 1.2e6)), "pages", "512");
+            made.with(place, rate("batch-ring-buffered", 1, 1e6), "pages", "512");
+        }
         "random-hint-forgets-hot-pages" => {
             let place = (experiments::crossover::ID, "hot-set", "ram");
             for (method, pages) in

@@ -19,6 +19,6 @@ pub(super) const CHANGE: &[&str] = &[
     "A faster device: a miss then costs CPU time more than waiting, and the border moves to lower miss rates.",
     "More CPUs: a map's evictions interrupt every CPU that uses it.",
     "Larger reads: a call is then paid once for many pages, a fault for each or for each of a few.",
-    "Batches: the methods here answer each request by itself.",
+    "Batches: the methods here answer each request by itself; `batch` asks for many pages at once.",
     "A kernel before 6.3: reclaim then keeps pages of a RANDOM map that are in use.",
 ];

@@ -1,0 +1,183 @@
+//! Answers one request for many random pages at once, as a search over vectors or an index makes it: 64, 512 and 4096 pages,
+//! on one thread that has nothing else to do.
+//!
+//! Two variants: `cold`, from data many times larger than memory, which is full; and `warm`, from data that is all in memory,
+//! with each page of a map in its page table. Methods: touch the pages of a map one by one; ask the kernel for them first
+//! (MADV_WILLNEED for each, or `process_madvise` for many) and then touch; MADV_POPULATE_READ; a loop of `pread`; threads that
+//! share the request, by touches and by `pread`; a ring, past the page cache and, warm, through it; the engine's `get_many`.
+
+mod fan_out;
+mod figures;
+mod findings;
+mod hypotheses;
+mod literature;
+mod methods;
+mod params;
+mod words;
+mod work;
+
+use crate::config::Config;
+use crate::config::params::ParametersOf;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
+};
+use crate::read_loops::pool;
+use crate::read_trials;
+use crate::record::{CacheState, ExperimentId, Outcome, Params, Skip, Target, TrialSpec};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Metric};
+use crate::workload::PAGE_BYTES;
+
+/// The variant whose pages are on the device.
+pub const COLD: &str = "cold";
+/// The variant whose pages are in memory.
+pub const WARM: &str = "warm";
+
+/// Name of the parameter with the number of pages of a request.
+const PAGES: &str = "pages";
+/// Name of the parameter with the number of threads that share a request.
+const HELPERS: &str = "helpers";
+/// Data in memory is this part of the memory limit, which also holds the process.
+const WARM_SHARE: u64 = 4;
+/// Least number of requests for which a trial lasts where pages are read one by one.
+const REQUESTS_MIN: u32 = 8;
+/// Planned seconds before the clock of a trial starts, in which memory fills.
+const FILLING_S: f64 = 0.7;
+/// The metric by which methods are compared: pages a second.
+const RATE: Metric = Metric::OpsPerS;
+
+/// The experiment's name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("batch");
+
+/// The experiment `batch`, as the registry lists it.
+pub(crate) struct Batch;
+
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 4,
+    in_quick: false,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
+
+impl Experiment for Batch {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs { file: true, limited: LimitedTrials::All, pool: PoolBytes::OfFile, ..Needs::default() }
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        work::run(spec, context)
+    }
+
+    fn preparation_s(&self, _: &TrialSpec) -> f64 {
+        FILLING_S
+    }
+
+    fn basis(&self, spec: &TrialSpec) -> Basis {
+        Basis { out_of_core: spec.variant == COLD, ..Basis::paging(RATE) }
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(&section.by_family(), &section.title)
+    }
+
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
+        vec![figures::sheet(place.summary, place.target, &place.variants)]
+    }
+}
+
+/// Plans each method at each size of a request, cold and warm.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let own: params::Params = config.params();
+    for variant in [COLD, WARM] {
+        for method in work::METHODS {
+            match refusal(variant, method, available) {
+                Some(reason) => plan.skips.push(Skip::new(ID, "file", method, reason)),
+                None => {
+                    plan.trials
+                        .extend(own.pages.iter().map(|pages| trial(config, available, (variant, method), *pages)));
+                }
+            }
+        }
+    }
+    plan
+}
+
+/// Why a method is left out of a variant; `None` when it takes part.
+fn refusal(variant: &str, method: &str, available: &Available) -> Option<String> {
+    match method {
+        "batch-ring" | "batch-ring-buffered" if available.no_ring.is_some() => available.no_ring.clone(),
+        "batch-ring-buffered" if variant == COLD => {
+            Some("cold, read-ahead would decide its figures: a ring has no hint against it".into())
+        }
+        "batch-get-many" if available.pool.is_none() => Some("left out by the configuration (pool = 'off')".into()),
+        _ => None,
+    }
+}
+
+fn trial(config: &Config, available: &Available, (variant, method): (&str, &str), pages: u32) -> TrialSpec {
+    let own: params::Params = config.params();
+    let memory = available.memory;
+    let file = &available.file;
+    let data_bytes = match variant {
+        WARM => file.data_bytes.min(memory.bytes / WARM_SHARE / PAGE_BYTES as u64 * PAGE_BYTES as u64),
+        _ => file.data_bytes,
+    };
+    let mut params = Params { threads: 1, depth: 1, block_bytes: PAGE_BYTES as u64, ..Params::default() };
+    params.extra.insert(PAGES.into(), pages.to_string());
+    let mut target = Target { data_bytes, ..file.clone() };
+    if method == "batch-get-many" {
+        params.extra.insert("cache_bytes".into(), pool::cache_bytes(memory).to_string());
+        target = Target { data_bytes, ..available.pool.clone().unwrap_or_default() };
+    }
+    if method.ends_with("-threads") {
+        params.extra.insert(HELPERS.into(), own.helpers.to_string());
+    }
+    let spec = TrialSpec {
+        experiment: ID,
+        variant: variant.into(),
+        target,
+        method: method.into(),
+        params,
+        repeat: 0,
+        duration_s: own.cell_s,
+        memory,
+        cache: CacheState::Cold,
+        seed: config.seed,
+    };
+    match variant {
+        COLD => {
+            let reads = f64::from(pages.saturating_mul(REQUESTS_MIN));
+            let duration_s = read_trials::long_enough(&spec, available, reads);
+            TrialSpec { duration_s, ..spec }
+        }
+        _ => spec,
+    }
+}
+
+/// Parses a number among the trial's extra parameters.
+fn number(spec: &TrialSpec, name: &str) -> Result<u32> {
+    let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
+    text.parse().ok().filter(|number| (1..=1 << 20).contains(number)).ok_or_else(|| {
+        LabError::new(LabErrorKind::Usage, format!("{}: {name} = '{text}' must be 1 to 2^20", spec.key()))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! Published figures on the question of `batch`.
+
+use super::{COLD, WARM};
+use crate::format::Unit;
+use crate::literature::{LiteratureTable, Source, row};
+use crate::summary::Metric;
+
+static QDRANT: Source = Source {
+    cite: "Qdrant, pull request 9852, 2026",
+    title: "io_uring for random reads of vectors",
+    machine: "not stated",
+    how: "one request for 4096 random vectors, as stated there",
+};
+
+/// Tables of published figures, which the report shows beside the figures of this machine.
+pub(super) static TABLES: &[LiteratureTable] = &[
+    LiteratureTable {
+        source: &QDRANT,
+        variant: COLD,
+        devices: 1,
+        title: "4096 random vectors, cold",
+        metric: Metric::Latency("op", 500),
+        unit: Unit::Seconds,
+        columns: &["time of the request"],
+        rows: &[row("mmap", "batch-touch", &[0.218], ""), row("io_uring", "batch-ring", &[0.0278], "")],
+        remarks: &[
+            "Reads of vectors, not of whole pages. The lab's own figures are those of its fastest size of a request.",
+        ],
+    },
+    LiteratureTable {
+        source: &QDRANT,
+        variant: WARM,
+        devices: 1,
+        title: "4096 random vectors, warm",
+        metric: Metric::Latency("op", 500),
+        unit: Unit::Seconds,
+        columns: &["time of the request"],
+        rows: &[row("mmap", "batch-touch", &[0.0008], ""), row("io_uring", "batch-ring-buffered", &[0.0047], "")],
+        remarks: &["In memory the ring pays for requests that need no waiting."],
+    },
+];

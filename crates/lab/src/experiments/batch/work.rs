@@ -1,0 +1,265 @@
+//! The loops of `batch`: a request's blocks are drawn, its clock starts, one method answers it, its clock stops.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
+use nofault_io::mapped::Advice;
+use nofault_io::uring::UringDisk;
+
+use super::{COLD, HELPERS, PAGES, fan_out, number};
+use crate::error::{LabError, Result};
+use crate::experiment::Context;
+use crate::measure::{self, Measurement, Work, Worker};
+use crate::read_loops::fill::{self, Memory};
+use crate::read_loops::map::Maps;
+use crate::read_loops::pool::Pool;
+use crate::read_loops::sync::{Files, Means};
+use crate::read_loops::{self, Pattern, order_seed, ring};
+use crate::read_trials;
+use crate::record::{Outcome, TrialSpec};
+use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
+
+/// Ids of the methods.
+pub(super) const METHODS: [&str; 10] = [
+    "batch-touch",
+    "batch-willneed",
+    "batch-process-madvise",
+    "batch-populate",
+    "batch-touch-threads",
+    "batch-pread",
+    "batch-pread-threads",
+    "batch-ring",
+    "batch-ring-buffered",
+    "batch-get-many",
+];
+
+/// Number of requests that are submitted to a ring together: a virtual disk takes a large submission as one.
+const SUBMITTED: usize = 32;
+
+/// Measures one trial.
+///
+/// # Errors
+/// `Usage` for an unknown method; the error of opening or reading.
+pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
+    let plan = Measurement {
+        memory_bytes: read_loops::memory_limit_of(spec).filter(|_| spec.variant == COLD),
+        ..context.timed(spec)?
+    };
+    let trial = Trial { spec, layout: &layout, plan: &plan };
+    match spec.method.as_str() {
+        "batch-touch" | "batch-willneed" | "batch-process-madvise" | "batch-populate" | "batch-touch-threads" => {
+            trial.through_a_map(context)
+        }
+        "batch-pread" | "batch-pread-threads" => trial.by_calls(context),
+        "batch-ring" => trial.by_a_ring(&*ring::disk_of(&layout)?, context),
+        "batch-ring-buffered" => {
+            let files = Files::open(&layout, Means::BufferedRandom)?;
+            read_trials::settle_files(spec, &layout, Pattern::Random, &files, context.cancel)?;
+            let options = FileOptions { direct: DirectIo::Never, write: false, create: false };
+            trial.by_a_ring(&UringDisk::open(&layout.paths[0], &options)?, context)
+        }
+        "batch-get-many" => trial.by_the_pool(context),
+        _ => Err(read_loops::unknown(spec)),
+    }
+}
+
+/// Answers a request for these blocks, and returns the number of pages with wrong content.
+type Answer<'a> = Box<dyn FnMut(&[u64]) -> Result<u64> + 'a>;
+
+/// A trial with its data and its measurement.
+struct Trial<'a> {
+    spec: &'a TrialSpec,
+    layout: &'a Layout,
+    plan: &'a Measurement<'a>,
+}
+
+impl Trial<'_> {
+    /// Measures requests, one after another. `prepare` makes the answering function on the thread that uses it.
+    fn measure<'w>(
+        &self,
+        context: &mut Context<'_>,
+        prepare: impl FnOnce() -> Result<Answer<'w>> + Send + 'w,
+    ) -> Result<Outcome> {
+        let pages = number(self.spec, PAGES)?;
+        let mut order = Order::random(self.layout, order_seed(self.spec), 0);
+        let work: Work<'w> = Box::new(move |worker: &mut Worker<'_>| {
+            let mut answer = prepare()?;
+            let mut blocks = vec![0; pages as usize];
+            worker.start();
+            while worker.running() {
+                blocks.iter_mut().for_each(|block| *block = order.next_block());
+                let started = Instant::now();
+                let wrong = answer(&blocks)?;
+                worker.latency("op", started.elapsed());
+                worker.verified_many(u64::from(pages), wrong);
+                worker.done(u64::from(pages), u64::from(pages) * PAGE_BYTES as u64);
+            }
+            Ok(())
+        });
+        measure::run(self.plan, vec![work], &mut *context.on_tick)
+    }
+
+    /// Brings memory into the state of the variant, through the page cache and, with `maps`, the page table.
+    fn prepare(&self, files: &Files, maps: Option<&Maps>, context: &Context<'_>) -> Result<()> {
+        match (self.memory(), maps) {
+            (Memory::Settled, Some(maps)) => {
+                read_trials::settle_maps(self.spec, self.layout, Pattern::Random, maps, context.cancel).map(drop)
+            }
+            (Memory::Settled, None) => {
+                read_trials::settle_files(self.spec, self.layout, Pattern::Random, files, context.cancel).map(drop)
+            }
+            _ => fill::fill(self.spec, self.layout, maps, context.cancel),
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        if self.spec.variant == COLD { Memory::Full } else { Memory::Settled }
+    }
+
+    fn through_a_map(&self, context: &mut Context<'_>) -> Result<Outcome> {
+        let maps = Maps::open(self.layout, Advice::Random)?;
+        let files = Files::open(self.layout, Means::BufferedRandom)?;
+        self.prepare(&files, Some(&maps), context)?;
+        let (layout, maps) = (self.layout, &maps);
+        let touch = move |place: Place| -> Result<bool> {
+            Ok(layout.is_right_word(std::hint::black_box(maps.word_at(place)?), place.offset_bytes))
+        };
+        if self.spec.method == "batch-touch-threads" {
+            let helpers = number(self.spec, HELPERS)?;
+            let reader = || -> Result<fan_out::Reader<'_>> { Ok(Box::new(touch)) };
+            return fan_out::with(layout, helpers, &reader, |answer| {
+                self.measure(context, || Ok(Box::new(|blocks: &[u64]| answer(blocks))))
+            });
+        }
+        let ask = Ask::of(&self.spec.method, maps)?;
+        self.measure(context, || {
+            let mut places: Vec<Place> = Vec::new();
+            Ok(Box::new(move |blocks: &[u64]| {
+                places.clear();
+                places.extend(blocks.iter().map(|block| layout.place(*block)));
+                ask.for_pages(&places)?;
+                count_wrong(&places, touch)
+            }))
+        })
+    }
+
+    fn by_calls(&self, context: &mut Context<'_>) -> Result<Outcome> {
+        let files = Files::open(self.layout, Means::BufferedRandom)?;
+        self.prepare(&files, None, context)?;
+        let (layout, files) = (self.layout, &files);
+        let reader = || -> Result<fan_out::Reader<'_>> {
+            let mut buffer = IoBuf::zeroed(PAGE_BYTES, PageKind::Small)?;
+            Ok(Box::new(move |place: Place| {
+                files.read(layout, place.file, place.offset_bytes, &mut buffer)?;
+                Ok(layout.is_right(&buffer, place.offset_bytes).unwrap_or(true))
+            }))
+        };
+        if self.spec.method == "batch-pread-threads" {
+            let helpers = number(self.spec, HELPERS)?;
+            return fan_out::with(layout, helpers, &reader, |answer| {
+                self.measure(context, || Ok(Box::new(|blocks: &[u64]| answer(blocks))))
+            });
+        }
+        self.measure(context, || {
+            let mut read = reader()?;
+            Ok(Box::new(move |blocks: &[u64]| {
+                blocks.iter().try_fold(0, |wrong, block| Ok(wrong + u64::from(!read(layout.place(*block))?)))
+            }))
+        })
+    }
+
+    fn by_a_ring(&self, disk: &dyn Disk, context: &mut Context<'_>) -> Result<Outcome> {
+        let pages = number(self.spec, PAGES)? as usize;
+        let layout = self.layout;
+        self.measure(context, move || {
+            let mut memory = IoBuf::zeroed(pages * PAGE_BYTES, PageKind::Small)?;
+            memory.fill(0);
+            let registered = vec![memory.region().clone()];
+            let mut queue = disk.queue(&QueueOptions { depth_max: pages, single_thread: true, registered })?;
+            let mut idle = memory.pieces(PAGE_BYTES);
+            let mut finished: Vec<Completion> = Vec::with_capacity(pages);
+            Ok(Box::new(move |blocks: &[u64]| ring_answer(&mut *queue, layout, &mut idle, &mut finished, blocks)))
+        })
+    }
+
+    fn by_the_pool(&self, context: &mut Context<'_>) -> Result<Outcome> {
+        read_trials::without_huge_pages()?;
+        let pool = Pool::open(self.spec)?;
+        if self.memory() == Memory::Settled {
+            let blocks = self.layout.block_count();
+            pool.warm(0..blocks)?;
+        }
+        let pool_ref = &pool;
+        let mut outcome = self.measure(context, || Ok(Box::new(move |blocks: &[u64]| pool_ref.get_many(blocks))))?;
+        pool.record_in(&mut outcome);
+        Ok(outcome)
+    }
+}
+
+/// Reads all blocks of a request through a ring, which has them all in flight.
+fn ring_answer(
+    queue: &mut dyn Queue,
+    layout: &Layout,
+    idle: &mut Vec<IoBuf>,
+    finished: &mut Vec<Completion>,
+    blocks: &[u64],
+) -> Result<u64> {
+    for (index, block) in blocks.iter().enumerate() {
+        let Some(buffer) = idle.pop() else { break };
+        let op = Op::new(index as u64, layout.striped_offset(*block), OpKind::Read(buffer));
+        queue.push(op).map_err(|refused| LabError::from(refused.error))?;
+        if (index + 1) % SUBMITTED == 0 {
+            queue.submit()?;
+        }
+    }
+    queue.reap(queue.in_flight(), finished)?;
+    let mut wrong = 0;
+    let mut failed = None;
+    for completion in finished.drain(..) {
+        let block = blocks.get(completion.op.token as usize).copied().unwrap_or_default();
+        if let Err(error) = &completion.result {
+            failed.get_or_insert_with(|| error.clone());
+        }
+        let Some(buffer) = completion.into_buffer() else { continue };
+        wrong += u64::from(!layout.is_right_word(first_word(&buffer), layout.place(block).offset_bytes));
+        idle.push(buffer);
+    }
+    failed.map_or(Ok(wrong), |error| Err(error.into()))
+}
+
+/// How the kernel is asked for pages before they are touched.
+enum Ask<'a> {
+    Nothing,
+    Each(&'a Maps, Advice),
+    Together(&'a Maps, OwnedFd),
+}
+
+impl<'a> Ask<'a> {
+    fn of(method: &str, maps: &'a Maps) -> Result<Self> {
+        Ok(match method {
+            "batch-willneed" => Self::Each(maps, Advice::WillNeed),
+            "batch-populate" => Self::Each(maps, Advice::PopulateRead),
+            "batch-process-madvise" => {
+                let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
+                Self::Together(maps, own.map_err(|errno| LabError::system("open this process", &errno.into()))?)
+            }
+            _ => Self::Nothing,
+        })
+    }
+
+    fn for_pages(&self, places: &[Place]) -> Result<()> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Each(maps, advice) => places.iter().try_for_each(|place| maps.advise_page(*place, *advice)),
+            Self::Together(maps, own) => maps.ask_for(places, own.as_fd()),
+        }
+    }
+}
+
+fn count_wrong(places: &[Place], touch: impl Fn(Place) -> Result<bool>) -> Result<u64> {
+    places.iter().try_fold(0, |wrong, place| Ok(wrong + u64::from(!touch(*place)?)))
+}
