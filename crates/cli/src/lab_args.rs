@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use nofault_lab::config::{Config, ExperimentId, Preset, parse_bytes};
 use nofault_lab::error::{LabError, LabErrorKind, Result};
-use nofault_lab::experiments;
+use nofault_lab::{experiments, settings};
 
 use flags::ExperimentFlags;
 
@@ -27,6 +27,7 @@ Examples:
   nofault lab --config nofault-lab/2026-01-31T12-00-00    the same run again
   nofault lab verdict --read-only      whether to use mmap, by the newest result's figures
   nofault lab doctor                   what this machine allows
+  nofault lab --file my.db             random, scan and crossover over a file of yours, which is only read
 
 Each run gets a folder of its own with records.ndjson and report.html; data files are removed at the end.
 A flag applies to every chosen experiment that has such a parameter, and is refused where none has.
@@ -242,6 +243,12 @@ impl RunArguments {
                     "'nofault lab --help' lists the commands report, compare, verdict, doctor, list, prepare-device";
                 LabError::new(LabErrorKind::Usage, format!("{why}; {help}"))
             })?;
+        }
+        if self.experiments.is_empty()
+            && self.config.is_none()
+            && let Some(experiments) = settings::chosen_by(&self.flags.given)
+        {
+            config.experiments = experiments;
         }
         set(&mut config.dir, self.dir.clone());
         set(&mut config.seed, self.seed);

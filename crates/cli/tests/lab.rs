@@ -12,6 +12,8 @@ mod endings;
 mod flags;
 #[path = "lab/foreign.rs"]
 mod foreign;
+#[path = "lab/own.rs"]
+mod own;
 #[path = "lab/rings.rs"]
 mod rings;
 

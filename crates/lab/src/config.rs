@@ -53,6 +53,9 @@ pub struct Config {
     pub devices: Vec<PathBuf>,
     /// Whether devices that do not carry the lab's marker are read as well. They are never written.
     pub unmarked_devices: bool,
+    /// A file of the user's that is read in place of the lab's own data file: none, or one. It is opened for reading only.
+    #[serde(default)]
+    pub own_file: Vec<PathBuf>,
     /// Further folders or devices for the striped scan.
     pub stripe_over: Vec<PathBuf>,
     /// Whether fio runs as an outside baseline.

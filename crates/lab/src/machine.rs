@@ -10,6 +10,7 @@
 //! | [`faulty`] | a file system whose reads fail on demand |
 //! | [`pool`] | the same content as a database of the engine |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
+//! | `own_file` | a file of the user's, read only |
 //! | `device_rate` | the rate at which a device gives random reads |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
 //! | [`scratch`] | folders for the files that a trial makes beside the data files |
@@ -31,6 +32,7 @@ pub mod doctor;
 pub mod faulty;
 pub mod leftovers;
 pub mod memory;
+pub(crate) mod own_file;
 pub mod pool;
 pub mod ram;
 pub mod read_ahead;

@@ -162,7 +162,13 @@ impl Planner<'_> {
     /// Why the engine's pool is left out of this plan; `None` when it takes part.
     fn no_pool(&self) -> Option<String> {
         if self.available.pool.is_none() {
-            return Some("left out by the configuration (pool = 'off')".into());
+            let unasked = !self.config.own_file.is_empty() && self.config.pool != Choice::Off;
+            let why = if unasked {
+                "beside a file of the user's only with --pool require"
+            } else {
+                "left out by the configuration (pool = 'off')"
+            };
+            return Some(why.into());
         }
         if self.target.kind() != TargetKind::File {
             return Some("the engine keeps its database in a folder; a bare device has none".into());

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::config::check::{at_least, counts, larger};
-use crate::config::flags::{Flag, FlagValue, Reach, SHARED};
+use crate::config::flags::{FILE, Flag, FlagValue, Reach, SHARED, Value};
 use crate::config::{Choice, Config, ExperimentId, GIB, MIB, MemoryChoice, Preset, Sections, WorkloadConfig};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Experiment, LimitedTrials};
@@ -42,6 +42,7 @@ impl Config {
             ram_memory_bytes: 128 * MIB,
             devices: Vec::new(),
             unmarked_devices: false,
+            own_file: Vec::new(),
             stripe_over: Vec::new(),
             fio: Choice::Auto,
             pool: Choice::Auto,
@@ -102,6 +103,7 @@ impl Config {
         if self.experiments.is_empty() {
             return Err("experiments: at least one is needed".to_owned());
         }
+        self.check_own_file()?;
         counts("repeats", &[self.repeats], 1000)?;
         at_least("data_bytes", self.data_bytes, 64 * MIB)?;
         at_least("memory_bytes", self.memory_bytes, 32 * MIB)?;
@@ -115,6 +117,25 @@ impl Config {
             ("ram_memory_bytes (--set ram_memory_bytes=BYTES)", self.ram_memory_bytes),
         )?;
         experiments::ALL.into_iter().try_for_each(|experiment| experiment.description().params.check(self))
+    }
+
+    /// Checks that every chosen experiment that reads the data file only reads it, where that is a file of the user's.
+    fn check_own_file(&self) -> std::result::Result<(), String> {
+        match self.own_file.as_slice() {
+            [] => return Ok(()),
+            [_] => {}
+            several => return Err(format!("own_file (--file): {} files, and a run reads one", several.len())),
+        }
+        let given = FlagValue { flag: &FILE, value: Value::Paths(self.own_file.clone()) };
+        let other = |experiment: &&dyn Experiment| {
+            experiment.needs(self).file && !experiment.description().params.takes(&given, self)
+        };
+        match self.chosen().find(other) {
+            Some(experiment) => {
+                Err(given.refused(&Self { experiments: vec![experiment.id()], ..self.clone() }).to_string())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Parses a TOML file's text. Missing values are those of the preset that the file names (`quick` where it names
@@ -218,7 +239,8 @@ impl FlagValue {
             put(config, &self.value);
         }
         for experiment in experiments::ALL {
-            if self.flag.reach != Reach::Chosen || seen.experiments.contains(&experiment.id()) {
+            let of_chosen = matches!(self.flag.reach, Reach::Chosen | Reach::Takers);
+            if !of_chosen || seen.experiments.contains(&experiment.id()) {
                 experiment.description().params.put(self, config);
             }
         }
@@ -243,6 +265,16 @@ impl FlagValue {
         let message = format!("--{} changes nothing in {chosen}: it is for {takers}{nearest}", self.flag.name);
         LabError::new(LabErrorKind::Usage, message)
     }
+}
+
+/// The experiments of a run that names none, where a flag of [`Reach::Takers`] is given: those that take it.
+pub fn chosen_by(given: &[FlagValue]) -> Option<Vec<ExperimentId>> {
+    let flag = given.iter().find(|given| given.flag.reach == Reach::Takers)?;
+    let config = Config::default();
+    let takes = |experiment: &&dyn Experiment| {
+        experiment.command().is_none() && experiment.description().params.takes(flag, &config)
+    };
+    Some(experiments::ALL.into_iter().filter(takes).map(Experiment::id).collect())
 }
 
 /// All flags with their help, including the notes that experiments add.

@@ -80,6 +80,8 @@ pub enum Reach {
     Every,
     /// Every experiment, and the run itself. Never refused.
     Run,
+    /// The chosen experiments only, as [`Reach::Chosen`]; a run that names no experiments has those that take the flag.
+    Takers,
 }
 
 /// The value given with a flag.
@@ -327,6 +329,20 @@ pub static DEVICE: Flag = Flag {
     )
 };
 
+/// The flag for a file of the user's.
+pub static FILE: Flag = Flag {
+    reach: Reach::Takers,
+    shared: Some(|config, value| value.put_paths(&mut config.own_file)),
+    ..flag(
+        "file",
+        "FILE",
+        Heading::Where,
+        Kind::Paths,
+        "Read this file of yours in place of the lab's own data, with every method that only reads; it is opened for reading only and never \
+         written, and its content cannot be verified",
+    )
+};
+
 /// The flag for fio as a baseline.
 pub static FIO: Flag = Flag {
     shared: Some(|config, value| value.put_choice(&mut config.fio)),
@@ -358,7 +374,7 @@ pub static READ_AHEAD: Flag = Flag {
 };
 
 /// The flags that several experiments have, in the order of the help.
-pub static SHARED: [&Flag; 13] = [
+pub static SHARED: [&Flag; 14] = [
     &REPEATS,
     &SECONDS,
     &SIZE,
@@ -369,6 +385,7 @@ pub static SHARED: [&Flag; 13] = [
     &RAM_DEVICE,
     &RAM_SIZE,
     &DEVICE,
+    &FILE,
     &FIO,
     &POOL,
     &READ_AHEAD,

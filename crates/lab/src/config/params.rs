@@ -134,7 +134,7 @@ impl<P: Params> Parameters for ParametersOf<P> {
     fn put(&self, given: &FlagValue, config: &mut Config) {
         let Some(own) = use_of::<P>(given.flag) else { return };
         let mut params: P = config.params();
-        let everywhere = given.flag.reach != Reach::Chosen;
+        let everywhere = !matches!(given.flag.reach, Reach::Chosen | Reach::Takers);
         if everywhere || (own.reaches)(&params, &given.value) {
             (own.put)(&mut params, &given.value);
             config.sections.put(P::OF.name(), Section::of(&params));

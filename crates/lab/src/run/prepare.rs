@@ -20,7 +20,7 @@ use crate::machine::ram::{self, RamDevice};
 use crate::machine::scratch::Scratch;
 use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
-use crate::machine::{self, device, memory, system};
+use crate::machine::{self, device, memory, own_file, system};
 use crate::progress::Progress;
 use crate::record::{ExperimentId, MemoryLimit, Target};
 
@@ -158,7 +158,36 @@ impl RunResources {
         Ok(prepared)
     }
 
+    /// Takes the user's own file as the data file. Nothing is made, and nothing is removed at the end.
+    fn plan_own_file(&mut self, config: &Config, path: &Path) -> Result<()> {
+        self.available.file = own_file::target(path)?;
+        let data_bytes = self.available.file.data_bytes;
+        let required = Requirement {
+            choice: config.memory_method,
+            ballast_allowed: config.memory_ballast,
+            memory_bytes: own_file::memory_bytes(data_bytes, config.memory_bytes),
+            data_bytes,
+            data_bytes_max: 0,
+        };
+        match memory::choose(&required) {
+            Ok(limit) => {
+                self.available.memory = limit.limit;
+                self.notes.extend(limit.notes);
+            }
+            Err(error) if config.memory_method == MemoryChoice::Auto && error.kind() != LabErrorKind::Usage => {
+                self.no_limit = Some(error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+        self.available.stripe.push(self.available.file.clone());
+        self.notes.push(own_file::note(data_bytes));
+        Ok(())
+    }
+
     fn plan_file(&mut self, config: &Config, stripe: bool) -> Result<()> {
+        if let Some(path) = config.own_file.first() {
+            return self.plan_own_file(config, path);
+        }
         let place = self.dirs[0].data_file("main");
         // A size that the user chose is kept; the preset's may grow with the machine.
         let room = match config.data_bytes == Config::preset(config.preset).data_bytes {
@@ -283,7 +312,8 @@ impl RunResources {
         });
         let data_bytes = whole_blocks(bytes.max().unwrap_or(0));
         let wanted = DataSpec { seed: config.seed, data_bytes };
-        if config.pool == Choice::Off || wanted.data_bytes == 0 {
+        let unasked = !config.own_file.is_empty() && config.pool != Choice::Require;
+        if config.pool == Choice::Off || unasked || wanted.data_bytes == 0 {
             return;
         }
         let folder = self.dirs[0].path().to_path_buf();

@@ -37,6 +37,7 @@ impl config::Params for Params {
         Use::own(&flags::THREADS, |params, value| value.put_counts(&mut params.in_flight)),
         Use::shared(&flags::RAM_DEVICE),
         Use::shared(&flags::RAM_SIZE),
+        Use::shared(&flags::FILE),
         Use::shared(&flags::POOL),
     ];
 

@@ -43,6 +43,7 @@ impl config::Params for Params {
         Use::shared(&flags::RAM_DEVICE),
         Use::shared(&flags::RAM_SIZE),
         Use::shared(&flags::DEVICE),
+        Use::shared(&flags::FILE),
         Use::shared(&flags::FIO),
         Use::shared(&flags::POOL),
         Use::shared(&flags::READ_AHEAD),

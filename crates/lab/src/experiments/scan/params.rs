@@ -50,6 +50,7 @@ impl config::Params for Params {
         Use::shared(&flags::RAM_DEVICE),
         Use::shared(&flags::RAM_SIZE),
         Use::shared(&flags::DEVICE),
+        Use::shared(&flags::FILE),
         Use::shared(&STRIPE_OVER),
         Use::shared(&flags::FIO),
         Use::shared(&flags::POOL),
