@@ -1,9 +1,10 @@
 //! `nofault lab`: starts runs, and has the commands that read results.
 
-use std::io::IsTerminal as _;
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use nofault_lab::config::Config;
@@ -11,8 +12,9 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::run::{Launcher, RunOptions, RunOutcome};
-use nofault_lab::{compare, experiments, listing, machine, run, table};
+use nofault_lab::{compare, experiments, listing, machine, run, share, table};
 
+use crate::input::Input;
 use crate::lab_args::{LabArguments, LabCommand, ResultArguments, RunArguments};
 use crate::output::{log, print, serde_text, width};
 use crate::signals::Signals;
@@ -37,6 +39,17 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
         Some(LabCommand::Report { result, figure: Some(figure), svg: Some(svg), .. }) => {
             run::write_picture(&run::read(&result)?, &figure, &svg)?;
             log(&format!("figure: {}", svg.display()));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(LabCommand::Report { result, svgs: Some(folder), .. }) => {
+            let paths = run::write_pictures(&run::read(&result)?, &folder)?;
+            log(&format!("figures: {} in {}", paths.len(), folder.display()));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(LabCommand::Share { result, out, yes }) => share_result(&result, out.as_deref(), yes, cancel),
+        Some(LabCommand::Gallery { results, out }) => {
+            let count = run::write_gallery(&results, &out)?;
+            log(&format!("gallery of {count} results: {}", out.display()));
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Report { result, out, json, verbose, .. }) => remake_report(&result, out, json, verbose),
@@ -117,6 +130,44 @@ fn remake_report(result: &Path, out: Option<PathBuf>, json: bool, verbose: bool)
     print_summary(&records, json, verbose)?;
     log(&format!("report: {}", out.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the shared form of a result, and writes it once the user agrees.
+fn share_result(result: &Path, out: Option<&Path>, yes: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+    let shared = share::share(&run::read(result)?, &share::Names::of_this_machine())?;
+    for (kind, count) in &shared.replaced {
+        log(&format!("replaced: {count} {kind}"));
+    }
+    let Some(out) = out else {
+        print(&shared.text)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    print(&shared.shown)?;
+    let size = nofault_lab::format::bytes(shared.text.len() as u64);
+    log(&format!(
+        "{size} in all; this was the description of the machine and the run, the rest are figures: without --out all of it is printed"
+    ));
+    let in_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !yes && !in_terminal {
+        let message = "nothing was written: without a terminal to ask in, --yes says that the file may be written";
+        return Err(LabError::new(LabErrorKind::Usage, message).into());
+    }
+    if !yes && !agreed(out, cancel)? {
+        log("nothing was written");
+        return Ok(ExitCode::SUCCESS);
+    }
+    run::write_shared(&shared, out)?;
+    log(&format!("shared: {}", out.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks in the terminal whether the file may be written.
+fn agreed(out: &Path, cancel: &AtomicBool) -> Result<bool> {
+    let input = Input::standard(cancel).map_err(|error| LabError::system("open standard input", &error))?;
+    let _ = write!(std::io::stderr(), "Write {}? [y or n] ", out.display()).and_then(|()| std::io::stderr().flush());
+    let mut line = String::new();
+    BufReader::new(input).read_line(&mut line).map_err(|error| LabError::system("read an answer", &error))?;
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 fn print_summary(records: &RecordFile, json: bool, verbose: bool) -> Result<()> {

@@ -28,6 +28,8 @@ Examples:
   nofault lab verdict --read-only      whether to use mmap, by the newest result's figures
   nofault lab doctor                   what this machine allows
   nofault lab --file my.db             random, scan and crossover over a file of yours, which is only read
+  nofault lab share RESULT --out a.json    one file without names and paths, for others
+  nofault lab gallery a.json b.json    the curves of several machines side by side
 
 Each run gets a folder of its own with records.ndjson and report.html; data files are removed at the end.
 A flag applies to every chosen experiment that has such a parameter, and is refused where none has.
@@ -96,6 +98,30 @@ pub(crate) enum LabCommand {
         /// Draw only the figure --figure, for a document, into this SVG file. Only an earlier picture is replaced.
         #[arg(long, value_name = "FILE", requires = "figure")]
         svg: Option<PathBuf>,
+        /// Draw every figure as an SVG file of its own into this folder.
+        #[arg(long, value_name = "FOLDER", conflicts_with_all = ["figure", "out", "json"])]
+        svgs: Option<PathBuf>,
+    },
+    /// Make one file of a result that can be given to others: no host or user names, no paths, no serial numbers. Shows what
+    /// is in it first.
+    Share {
+        /// A result folder, or a records.ndjson.
+        result: PathBuf,
+        /// File to write; without it the whole file is printed, and nothing is written. Only an earlier one is replaced.
+        #[arg(long, short)]
+        out: Option<PathBuf>,
+        /// Write without asking.
+        #[arg(long, requires = "out")]
+        yes: bool,
+    },
+    /// Make a page over the results of several machines, their curves side by side.
+    Gallery {
+        /// Result folders, folders of results, or files of `nofault lab share`.
+        #[arg(required = true)]
+        results: Vec<PathBuf>,
+        /// File of the page. Only an earlier gallery is replaced.
+        #[arg(long, short, default_value = "gallery.html")]
+        out: PathBuf,
     },
     /// Compare two results, trial by trial; exit code 1 when any trial of the second is worse.
     Compare {
@@ -240,7 +266,7 @@ impl RunArguments {
                 self.experiments.iter().map(|name| experiments::parse(name)).collect();
             config.experiments = parsed.map_err(|why| {
                 let help =
-                    "'nofault lab --help' lists the commands report, compare, verdict, doctor, list, prepare-device";
+                    "'nofault lab --help' lists the commands report, share, gallery, compare, verdict, doctor, list, prepare-device";
                 LabError::new(LabErrorKind::Usage, format!("{why}; {help}"))
             })?;
         }

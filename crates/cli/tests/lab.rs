@@ -16,6 +16,8 @@ mod foreign;
 mod own;
 #[path = "lab/rings.rs"]
 mod rings;
+#[path = "lab/sharing.rs"]
+mod sharing;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};

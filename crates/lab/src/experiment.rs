@@ -163,6 +163,12 @@ pub(crate) trait Experiment: Sync {
         Vec::new()
     }
 
+    /// The experiment's figures for a page over the results of several machines, each with its label. Most experiments have
+    /// none.
+    fn gallery(&self, _machines: &[(String, &Summary<'_>)]) -> Vec<Figure> {
+        Vec::new()
+    }
+
     /// The report's charts for one variant on one target. A chart that the records cannot fill is left out.
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure>;
 

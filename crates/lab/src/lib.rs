@@ -27,6 +27,7 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod settings;
+pub mod share;
 mod show;
 mod stores;
 pub mod summary;

@@ -5,6 +5,7 @@
 //! Everything from the records passes the template's escaping or `show::svg::escape`; only drawings made here are markup.
 
 mod claims;
+pub mod gallery;
 mod literature;
 pub(crate) mod picture;
 mod text;
@@ -39,6 +40,7 @@ const TITLE: &str = "<title>nofault lab ";
 const HEADING: &str = "What does paging with mmap cost on this machine?";
 
 const TEMPLATE: &str = include_str!("report/report.html");
+const FIGURES: &str = include_str!("report/figures.html");
 const STYLE: &str = include_str!("report/style.css");
 const SCRIPT: &str = include_str!("report/zoom.js");
 
@@ -214,6 +216,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
     let mut environment = Environment::new();
     let failed =
         |error: minijinja::Error| LabError::new(LabErrorKind::System, format!("fill the report's template: {error:#}"));
+    environment.add_template("figures.html", FIGURES).map_err(failed)?;
     environment.add_template("report.html", TEMPLATE).map_err(failed)?;
     let template = environment.get_template("report.html").map_err(failed)?;
     let run = &file.run;

@@ -6,6 +6,7 @@
 //! | [`child`] | one trial in a process of its own |
 //! | `noise` | the signs of other load during a trial |
 //! | `prepare` | the resources of a run: data files, RAM-backed devices, memory limits; made and removed |
+//! | `results` | results read, and the files that are made from them |
 //! | `schedule` | the trials in their order, with their times and sizes; shown before anything starts |
 //!
 //! Kept true here: a record is written when its trial ends, so an interrupted run keeps its results so far; each
@@ -15,15 +16,18 @@
 pub mod child;
 mod noise;
 mod prepare;
+mod results;
 mod schedule;
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use child::Launcher;
 pub use prepare::prepare_device;
+pub use results::{
+    RECORDS_NAME, REPORT_NAME, read, write_gallery, write_picture, write_pictures, write_report, write_shared,
+};
 pub use schedule::Plan;
 
 use crate::config::Config;
@@ -34,20 +38,14 @@ use crate::machine::memory::Limit;
 use crate::machine::read_ahead::ReadAhead;
 use crate::measure::unix_ms;
 use crate::progress::Progress;
-use crate::record::file::{RecordFile, RecordWriter, read_records};
+use crate::record::file::{RecordFile, RecordWriter};
 use crate::record::{
     CacheState, End, MemoryLimit, MemoryMethod, Note, Outcome, Record, RunInfo, SCHEMA, Skip, SkipCause, Trial,
     TrialSpec,
 };
-use crate::report;
 
 use prepare::RunResources;
 use schedule::Schedule;
-
-/// Name of the record file in a result folder.
-pub const RECORDS_NAME: &str = "records.ndjson";
-/// Name of the report in a result folder.
-pub const REPORT_NAME: &str = "report.html";
 
 /// Options of a run: its configuration, its folders and how its trials are executed.
 #[derive(Debug, Clone)]
@@ -181,82 +179,6 @@ pub fn config_from_file(path: &Path) -> Result<Config> {
         Err(error) => return Err(LabError::system(format!("read {}", path.display()), &error)),
     };
     Config::from_toml(&text)
-}
-
-/// Reads the records of a result, given its folder or its record file.
-///
-/// # Errors
-/// `Usage` when there is none; `Damaged` with line and column; `System` when it cannot be read.
-pub fn read(path: &Path) -> Result<RecordFile> {
-    if !path.exists() || path.is_dir() && !path.join(RECORDS_NAME).exists() {
-        let message = format!(
-            "there is no result in {}: name a result folder or its {RECORDS_NAME} ('nofault lab list' shows them)",
-            path.display()
-        );
-        return Err(LabError::new(LabErrorKind::Usage, message));
-    }
-    Ok(read_records(path)?)
-}
-
-/// Writes the report of a run to `path`. An existing report is replaced; any other file is left alone.
-///
-/// # Errors
-/// `Usage` when the path holds something other than the lab's report; the system's error. The path then holds the same
-/// as before.
-pub fn write_report(records: &RecordFile, path: &Path) -> Result<()> {
-    if let Some(what) = in_the_way(path, report::is_one)? {
-        let message = format!("{} is {what}, and left as it is; name another file with --out", path.display());
-        return Err(LabError::new(LabErrorKind::Usage, message));
-    }
-    replace(path, &report::html(records)?)
-}
-
-/// Writes one figure of the report as an SVG file, over an earlier picture of the lab or an empty file only.
-///
-/// # Errors
-/// `Usage` when the result has no figure of this id (the message lists those it has), or something else is in the way; `System` when the
-/// file cannot be written.
-pub fn write_picture(records: &RecordFile, figure: &str, path: &Path) -> Result<()> {
-    if let Some(what) = in_the_way(path, report::picture::is_one)? {
-        let message = format!("{} is {what}, and left as it is; name another file with --svg", path.display());
-        return Err(LabError::new(LabErrorKind::Usage, message));
-    }
-    replace(path, &report::picture::svg(records, figure)?)
-}
-
-/// Replaces the file at `path` through a temporary file, so that a reader never sees half a file and on a full disk the
-/// old file stays.
-fn replace(path: &Path, text: &str) -> Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    let half = PathBuf::from(name);
-    let written = std::fs::write(&half, text).and_then(|()| std::fs::rename(&half, path));
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&half);
-        LabError::system(format!("write {}", path.display()), &error)
-    })
-}
-
-/// Describes the obstacle to a new file at `path`: any file that is not empty and whose beginning `is_own` does not
-/// accept. `None` without an obstacle.
-fn in_the_way(path: &Path, is_own: fn(&[u8]) -> bool) -> Result<Option<&'static str>> {
-    let look = |error: &std::io::Error| LabError::system(format!("look at {}", path.display()), error);
-    let found = match std::fs::metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(look(&error)),
-    };
-    if found.is_dir() {
-        return Ok(Some("a folder"));
-    }
-    if !found.is_file() {
-        return Ok(Some("no ordinary file"));
-    }
-    let mut head = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(report::HEAD_BYTES).read_to_end(&mut head));
-    read.map_err(|error| look(&error))?;
-    let fine = head.is_empty() || is_own(&head);
-    Ok(if fine { None } else { Some("not one that the lab made") })
 }
 
 fn make_folder(options: &RunOptions, dir: &Path) -> Result<PathBuf> {
@@ -524,6 +446,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::record::MachineInfo;
+    use crate::record::file::read_records;
 
     #[test]
     fn a_run_with_failed_trials_is_not_complete_with_or_without_wrong_data() {

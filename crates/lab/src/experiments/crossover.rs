@@ -104,6 +104,14 @@ impl Experiment for Crossover {
         figures::map(summary, "file").into_iter().collect()
     }
 
+    fn gallery(&self, machines: &[(String, &Summary<'_>)]) -> Vec<Figure> {
+        let of = |(label, summary): &(String, &Summary<'_>)| {
+            let figure = figures::map(summary, "file")?;
+            Some(Figure { title: format!("{label}: mmap against the best explicit method"), ..figure })
+        };
+        machines.iter().filter_map(of).collect()
+    }
+
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
         figures::every_method(&section.by_family(), section.variant, &section.title)
     }

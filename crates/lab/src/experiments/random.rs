@@ -118,6 +118,10 @@ impl Experiment for Random {
         curve.or_else(bars).map(title).into_iter().chain(filling::figure(&filling, place)).collect()
     }
 
+    fn gallery(&self, machines: &[(String, &Summary<'_>)]) -> Vec<Figure> {
+        figures::side_by_side(machines).into_iter().collect()
+    }
+
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         let heads = columns::Heads { rate: "reads/s", cpu_metric: Metric::CpuPerOp, cpu: "CPU/read" };
         // The variant that fills memory is a curve over time, and only in the report.

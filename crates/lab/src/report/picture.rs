@@ -35,23 +35,45 @@ pub(crate) fn is_one(head: &[u8]) -> bool {
 /// `Usage` when the result has no such figure; the message lists the ids that it has.
 pub(crate) fn svg(file: &RecordFile, id: &str) -> Result<String> {
     let summary = Summary::of(file);
+    let drawn = drawn(&summary);
+    if let Some((_, question, figure)) = drawn.iter().find(|(known, _, _)| known == id) {
+        return Ok(whole(question, figure, &source(file)));
+    }
+    let ids: Vec<&str> = drawn.iter().map(|(id, _, _)| id.as_str()).collect();
+    let known = if ids.is_empty() { "none".into() } else { ids.join("\n  ") };
+    Err(LabError::new(LabErrorKind::Usage, format!("no figure '{id}' in this result; it has\n  {known}")))
+}
+
+/// Draws every figure of a result as an SVG file; returns each with its id. Of two figures with one id the first is drawn.
+pub(crate) fn all(file: &RecordFile) -> Vec<(String, String)> {
+    let summary = Summary::of(file);
+    let source = source(file);
+    let mut pictures: Vec<(String, String)> = Vec::new();
+    for (id, question, figure) in drawn(&summary) {
+        if pictures.iter().all(|(known, _)| *known != id) {
+            pictures.push((id, whole(question, &figure, &source)));
+        }
+    }
+    pictures
+}
+
+/// The figures of a result that have a drawing: id, the experiment's question, figure.
+fn drawn(summary: &Summary<'_>) -> Vec<(String, &'static str, Figure)> {
     let of_experiment = |experiment: &'static dyn Experiment| {
         let name = experiment.id().name();
         let named = move |figure: Figure| {
             (format!("{name}/{}", slug(&figure.title)), experiment.description().question, figure)
         };
-        figures(experiment, &summary).into_iter().map(named)
+        figures(experiment, summary).into_iter().map(named)
     };
-    let drawn: Vec<(String, &str, Figure)> =
-        experiments::ALL.into_iter().flat_map(of_experiment).filter(|(_, _, figure)| !figure.svg.is_empty()).collect();
-    if let Some((_, question, figure)) = drawn.iter().find(|(known, _, _)| known == id) {
-        let run = &file.run;
-        let (machine, date) = (machine_line(&run.machine), format::date(run.started_unix_ms));
-        return Ok(whole(question, figure, &format!("{machine} · nofault {}, {date}", run.tool_version)));
-    }
-    let ids: Vec<&str> = drawn.iter().map(|(id, _, _)| id.as_str()).collect();
-    let known = if ids.is_empty() { "none".into() } else { ids.join("\n  ") };
-    Err(LabError::new(LabErrorKind::Usage, format!("no figure '{id}' in this result; it has\n  {known}")))
+    experiments::ALL.into_iter().flat_map(of_experiment).filter(|(_, _, figure)| !figure.svg.is_empty()).collect()
+}
+
+/// The line below a picture: machine, version and date.
+fn source(file: &RecordFile) -> String {
+    let run = &file.run;
+    let (machine, date) = (machine_line(&run.machine), format::date(run.started_unix_ms));
+    format!("{machine} · nofault {}, {date}", run.tool_version)
 }
 
 /// Turns a title into an id: lower case, with one hyphen in place of everything but letters and digits.

@@ -6,7 +6,10 @@ use crate::judge::curve::{Curve, is_valid};
 use crate::methods::Calls;
 use crate::show::charts::{Lines, Panel, Series};
 use crate::show::figures::{Figure, Table, dash, legend_of, tone};
-use crate::summary::{Family, Group, Metric, is_plain};
+use crate::summary::{Family, Group, Metric, Summary, is_plain};
+
+use super::ID;
+use super::findings::Sides;
 
 /// The panels of the figure, from top to bottom.
 const PANELS: [(&str, Metric); 3] = [
@@ -71,6 +74,86 @@ pub(super) fn curves(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
         legend,
         table: table(curves.iter().flat_map(|(_, curve)| curve.points().iter().copied())),
     })
+}
+
+/// The sides whose curves stand beside each other over several machines.
+const SIDES: [&str; 3] =
+    ["mmap RANDOM", "explicit I/O (the faster of pread and io_uring, O_DIRECT)", "the engine's pool"];
+/// Colours of the machines; from the ninth on their lines are dashed.
+const TONES: [&str; 8] = ["t0", "t3", "t4", "t1", "t5", "t7", "t2", "t6"];
+
+/// Draws the curves of several machines on the file: a panel for each side, and one for the map's rate over that of explicit
+/// I/O. `None` where no machine has a curve.
+pub(super) fn side_by_side(machines: &[(String, &Summary<'_>)]) -> Option<Figure> {
+    let mut panels: Vec<Panel> = Vec::new();
+    let headers = ["machine", "side", "in flight", "reads per second"];
+    let mut table = Table { headers: headers.map(str::to_owned).to_vec(), rows: Vec::new() };
+    let groups: Vec<Vec<&Group<'_>>> = machines.iter().map(|(_, summary)| summary.at(ID, "", "file")).collect();
+    let sides: Vec<Sides<'_, '_>> = groups.iter().map(|groups| Sides::of(groups)).collect();
+    for (at, name) in SIDES.into_iter().enumerate() {
+        let curve = |sides: &Sides<'_, '_>| -> Vec<(f64, f64)> {
+            let curve = [&sides.map, &sides.explicit, &sides.pool][at];
+            let points = curve.points().iter();
+            points
+                .filter_map(|group| {
+                    Some((f64::from(group.conditions().in_flight), group.spread(Metric::OpsPerS)?.median))
+                })
+                .collect()
+        };
+        let series = lines_of(machines, sides.iter().map(curve));
+        for series in &series {
+            for (count, rate) in &series.points {
+                table.rows.push(vec![
+                    series.label.clone(),
+                    name.into(),
+                    format!("{count:.0}"),
+                    Unit::PerSecond.show(*rate),
+                ]);
+            }
+        }
+        panels.push(Panel { axis: format!("{name}: reads per second"), unit: Unit::PerSecond, log: true, series });
+    }
+    let ratio = |sides: &Sides<'_, '_>| -> Vec<(f64, f64)> {
+        let found = sides.map.over(&sides.explicit, Metric::OpsPerS);
+        let pairs = found.map_or(Vec::new(), |found| found.pairs);
+        let of = |group: &Group<'_>| group.spread(Metric::OpsPerS).map(|spread| spread.median);
+        let points = pairs.iter().filter_map(|(a, b)| Some((f64::from(a.conditions().in_flight), of(a)? / of(b)?)));
+        points.collect()
+    };
+    let series = lines_of(machines, sides.iter().map(ratio));
+    panels.push(Panel { axis: "mmap ÷ explicit I/O".into(), unit: Unit::Ratio, log: false, series });
+    panels.retain(|panel| !panel.series.is_empty());
+    let counts: std::collections::BTreeSet<u32> = panels
+        .iter()
+        .flat_map(|panel| &panel.series)
+        .flat_map(|series| &series.points)
+        .map(|point| point.0 as u32)
+        .collect();
+    let (first, last) = (counts.first().copied()?, counts.last().copied()?);
+    let (legend, title) =
+        (legend_of(&panels.first()?.series), "Random 4 KiB reads, data larger than memory".to_owned());
+    let chart = Lines {
+        axis: "requests in flight".into(),
+        from: f64::from(first),
+        to: f64::from(last),
+        log: true,
+        ticks: counts.iter().map(|count| (f64::from(*count), count.to_string())).collect(),
+        panels,
+    };
+    let lead = "Medians with full memory, each machine by its letter. Machines differ in device and CPUs: compare the form of the curves, and the ratio.".into();
+    Some(Figure { svg: chart.draw(&title), title, lead, legend, table, ..Figure::default() })
+}
+
+/// A line for each machine that has points, in the machine's colour.
+fn lines_of(machines: &[(String, &Summary<'_>)], points: impl Iterator<Item = Vec<(f64, f64)>>) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    for (at, ((label, _), points)) in machines.iter().zip(points).enumerate() {
+        if !points.is_empty() {
+            let (tone, dash) = (TONES[at % TONES.len()], at / TONES.len());
+            all.push(Series { label: label.clone(), tone, dash, points, full_at: None });
+        }
+    }
+    all
 }
 
 /// Makes the table behind the curves.

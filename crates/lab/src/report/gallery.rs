@@ -1,0 +1,116 @@
+//! A static page over the results of several machines: the machines with their key figures, and the curves of all of them in
+//! one figure each. Like the report it needs no network and no script.
+
+use std::collections::BTreeSet;
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use super::{FIGURES, KEYS_MAX, STYLE, machine_line};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiments;
+use crate::findings::{findings, key_figures};
+use crate::format;
+use crate::record::file::RecordFile;
+use crate::show::figures::{Figure, Table};
+use crate::summary::Summary;
+
+const TEMPLATE: &str = include_str!("gallery.html");
+/// The beginning of the title of every gallery, by which the lab knows its own.
+const TITLE: &str = "<title>nofault gallery";
+
+/// One machine of the gallery.
+#[derive(Debug, Serialize)]
+struct Machine {
+    label: String,
+    line: String,
+    date: String,
+    complete: bool,
+}
+
+/// The values that the template is filled with.
+#[derive(Debug, Serialize)]
+struct Page {
+    style: &'static str,
+    machines: Vec<Machine>,
+    keys: Table,
+    figures: Vec<Figure>,
+    tool_version: &'static str,
+}
+
+/// Whether a file with this beginning is a gallery.
+pub(crate) fn is_one(head: &[u8]) -> bool {
+    String::from_utf8_lossy(head).contains(TITLE)
+}
+
+/// Renders the page. The order of the results is that of their letters.
+///
+/// # Errors
+/// `Usage` without a result; `System` when the template cannot be filled, which would be a bug.
+pub fn html(results: &[RecordFile]) -> Result<String> {
+    if results.is_empty() {
+        let message = "no result to show: name result folders, folders of them, or files of `nofault lab share`";
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    let summaries: Vec<Summary<'_>> = results.iter().map(Summary::of).collect();
+    let machines: Vec<(String, &Summary<'_>)> =
+        summaries.iter().enumerate().map(|(at, summary)| (label(at, &results[at]), summary)).collect();
+    let figures = experiments::ALL.into_iter().flat_map(|experiment| experiment.gallery(&machines)).collect();
+    let page = Page {
+        style: STYLE,
+        machines: results
+            .iter()
+            .enumerate()
+            .map(|(at, file)| Machine {
+                label: label(at, file),
+                line: machine_line(&file.run.machine),
+                date: format::date(file.run.started_unix_ms),
+                complete: file.is_complete(),
+            })
+            .collect(),
+        keys: keys(results, &summaries),
+        figures,
+        tool_version: env!("CARGO_PKG_VERSION"),
+    };
+    let failed = |error: minijinja::Error| {
+        LabError::new(LabErrorKind::System, format!("fill the gallery's template: {error:#}"))
+    };
+    let mut environment = Environment::new();
+    environment.add_template("figures.html", FIGURES).map_err(failed)?;
+    environment.add_template("gallery.html", TEMPLATE).map_err(failed)?;
+    environment.get_template("gallery.html").and_then(|template| template.render(Serde(&page))).map_err(failed)
+}
+
+/// The name of a machine in the gallery: a letter or number, and its CPU.
+fn label(at: usize, file: &RecordFile) -> String {
+    let letter = u8::try_from(at)
+        .ok()
+        .filter(|at| *at < 26)
+        .map_or_else(|| (at + 1).to_string(), |at| char::from(b'A' + at).to_string());
+    format!("{letter} · {}", file.run.machine.cpu)
+}
+
+/// The key figures of all machines: a row for each figure, a column for each machine.
+fn keys(results: &[RecordFile], summaries: &[Summary<'_>]) -> Table {
+    let all: Vec<Vec<(String, String)>> = results
+        .iter()
+        .zip(summaries)
+        .map(|(file, summary)| {
+            let findings = findings(file, summary);
+            let chosen = key_figures(&findings, KEYS_MAX);
+            chosen.iter().map(|(_, figure)| (figure.label.clone(), figure.value.clone())).collect()
+        })
+        .collect();
+    let mut seen = BTreeSet::new();
+    let labels: Vec<&String> =
+        all.iter().flatten().map(|(label, _)| label).filter(|label| seen.insert((*label).clone())).collect();
+    let headers = ["figure".to_owned()].into_iter().chain((0..results.len()).map(|at| label(at, &results[at])));
+    let row = |label: &&String| {
+        let value = |own: &Vec<(String, String)>| {
+            own.iter().find(|(other, _)| other == *label).map_or("–".to_owned(), |(_, value)| value.clone())
+        };
+        [(*label).clone()].into_iter().chain(all.iter().map(value)).collect()
+    };
+    Table { headers: headers.collect(), rows: labels.iter().map(row).collect() }
+}
