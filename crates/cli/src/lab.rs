@@ -12,7 +12,7 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::run::{Launcher, RunOptions, RunOutcome};
-use nofault_lab::{compare, experiments, listing, machine, run, share, table};
+use nofault_lab::{compare, experiments, listing, machine, run, share, table, trace};
 
 use crate::input::Input;
 use crate::lab_args::{LabArguments, LabCommand, ResultArguments, RunArguments};
@@ -47,6 +47,18 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Share { result, out, yes }) => share_result(&result, out.as_deref(), yes, cancel),
+        Some(LabCommand::Record { of, out, command }) => {
+            let (file, trace) = trace::record(&command, of.as_deref())?;
+            trace.write_new(&out)?;
+            let (count, threads) = (trace.accesses.len(), trace.thread_count());
+            log(&format!(
+                "recorded: {count} accesses by {threads} threads to {}, in {}",
+                file.display(),
+                out.display()
+            ));
+            log(&format!("replay them: nofault lab --trace {}", out.display()));
+            Ok(ExitCode::SUCCESS)
+        }
         Some(LabCommand::Gallery { results, out }) => {
             let count = run::write_gallery(&results, &out)?;
             log(&format!("gallery of {count} results: {}", out.display()));

@@ -28,6 +28,8 @@ Examples:
   nofault lab verdict --read-only      whether to use mmap, by the newest result's figures
   nofault lab doctor                   what this machine allows
   nofault lab --file my.db             random, scan and crossover over a file of yours, which is only read
+  nofault lab record -- COMMAND        record the accesses of a program of yours, as trace.csv
+  nofault lab --trace trace.csv        replay them with each method: the same curve, about your workload
   nofault lab share RESULT --out a.json    one file without names and paths, for others
   nofault lab gallery a.json b.json    the curves of several machines side by side
 
@@ -113,6 +115,19 @@ pub(crate) enum LabCommand {
         /// Write without asking.
         #[arg(long, requires = "out")]
         yes: bool,
+    },
+    /// Record the reads and writes of a command as a file for --trace. Uses strace, so that accesses through a map and by an
+    /// io_uring are not seen.
+    Record {
+        /// The file whose accesses are recorded; by default the one of which the command moved most bytes.
+        #[arg(long)]
+        of: Option<PathBuf>,
+        /// File to write.
+        #[arg(long, short, default_value = "trace.csv")]
+        out: PathBuf,
+        /// The command with its arguments, after --.
+        #[arg(required = true, last = true)]
+        command: Vec<String>,
     },
     /// Make a page over the results of several machines, their curves side by side.
     Gallery {
@@ -266,7 +281,7 @@ impl RunArguments {
                 self.experiments.iter().map(|name| experiments::parse(name)).collect();
             config.experiments = parsed.map_err(|why| {
                 let help =
-                    "'nofault lab --help' lists the commands report, share, gallery, compare, verdict, doctor, list, prepare-device";
+                    "'nofault lab --help' lists the commands report, share, gallery, record, compare, verdict, doctor, list, prepare-device";
                 LabError::new(LabErrorKind::Usage, format!("{why}; {help}"))
             })?;
         }

@@ -14,6 +14,8 @@ mod flags;
 mod foreign;
 #[path = "lab/own.rs"]
 mod own;
+#[path = "lab/recorded.rs"]
+mod recorded;
 #[path = "lab/rings.rs"]
 mod rings;
 #[path = "lab/sharing.rs"]

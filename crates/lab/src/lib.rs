@@ -33,5 +33,6 @@ mod stores;
 pub mod summary;
 pub mod table;
 mod ticker;
+pub mod trace;
 pub mod verdict;
 pub mod workload;

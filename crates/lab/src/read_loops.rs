@@ -35,6 +35,8 @@ pub enum Pattern {
     Random,
     /// Blocks at random, some more often than others.
     Skewed(Skew),
+    /// The blocks that a recorded program read, as the layout has them.
+    Recorded,
     /// Blocks front to back; each thread takes the next part of `part_bytes` bytes.
     Scan {
         /// Bytes of one part, which one thread reads front to back.
@@ -53,6 +55,7 @@ impl Pattern {
         match self {
             Self::Random => (0..count).map(|reader| Order::random(layout, seed, reader)).collect(),
             Self::Skewed(skew) => Order::skewed(layout, skew, seed, count),
+            Self::Recorded => Order::recorded(layout, count),
             Self::Scan { part_bytes } => Order::scan(layout, part_bytes, count),
         }
     }

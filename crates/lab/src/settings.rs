@@ -267,12 +267,14 @@ impl FlagValue {
     }
 }
 
-/// The experiments of a run that names none, where a flag of [`Reach::Takers`] is given: those that take it.
+/// The experiments of a run that names none, where flags of [`Reach::Takers`] are given: those that take them all.
 pub fn chosen_by(given: &[FlagValue]) -> Option<Vec<ExperimentId>> {
-    let flag = given.iter().find(|given| given.flag.reach == Reach::Takers)?;
+    let flags: Vec<&FlagValue> = given.iter().filter(|given| given.flag.reach == Reach::Takers).collect();
+    flags.first()?;
     let config = Config::default();
     let takes = |experiment: &&dyn Experiment| {
-        experiment.command().is_none() && experiment.description().params.takes(flag, &config)
+        let params = experiment.description().params;
+        experiment.command().is_none() && flags.iter().all(|flag| params.takes(flag, &config))
     };
     Some(experiments::ALL.into_iter().filter(takes).map(Experiment::id).collect())
 }

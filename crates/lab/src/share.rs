@@ -17,7 +17,7 @@ const FORM: &str = "nofault_share";
 /// Version of the form of a shared file.
 const VERSION: u64 = 1;
 /// Fields that hold paths, in configurations and targets.
-const PATH_FIELDS: [&str; 5] = ["dir", "devices", "stripe_over", "paths", "own_file"];
+const PATH_FIELDS: [&str; 6] = ["dir", "devices", "stripe_over", "paths", "own_file", "trace"];
 /// Words in the name of a fact that say that it identifies a device or a machine.
 const IDENTIFYING: [&str; 7] = ["serial", "uuid", "wwid", "wwn", "mac_address", "hostname", "machine_id"];
 /// Folders whose paths are the same on every machine.

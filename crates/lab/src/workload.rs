@@ -35,6 +35,8 @@ pub struct Layout {
     pub stripe_bytes: u64,
     /// Seed of the content; `None` for content that is unknown and cannot be verified.
     pub content_seed: Option<u64>,
+    /// The blocks that a recorded program read, in their order; empty without one.
+    pub recorded: Arc<[u64]>,
     stripes_per_file: u64,
 }
 
@@ -74,7 +76,14 @@ impl Layout {
             ));
         }
         let paths = target.paths.iter().map(PathBuf::from).collect();
-        Ok(Self { paths, block_bytes, stripe_bytes, content_seed: target.content_seed, stripes_per_file })
+        Ok(Self {
+            paths,
+            block_bytes,
+            stripe_bytes,
+            content_seed: target.content_seed,
+            recorded: Arc::default(),
+            stripes_per_file,
+        })
     }
 
     /// Number of blocks in all files together.
@@ -152,6 +161,8 @@ pub enum Order {
     Random(RandomOrder),
     /// At random, some blocks more often than others.
     Skewed(SkewedOrder),
+    /// In the order of a recorded program, shared with the other threads; starts again at the end.
+    Recorded(RecordedOrder),
     /// Front to back, one part at a time, shared with the other threads of the scan; starts again at the end.
     Scan(ScanOrder),
 }
@@ -170,6 +181,13 @@ impl Order {
         SkewedOrder::many(skew, layout.block_count(), seed, threads).into_iter().map(Self::Skewed).collect()
     }
 
+    /// Creates the orders of threads that share the layout's recorded blocks: each takes the next one.
+    pub fn recorded(layout: &Layout, threads: u32) -> Vec<Self> {
+        let next = Arc::new(AtomicU64::new(0));
+        let order = RecordedOrder { blocks: Arc::clone(&layout.recorded), next };
+        (0..threads).map(|_| Self::Recorded(order.clone())).collect()
+    }
+
     /// Creates the orders for the threads of one scan: each thread takes the next part of `part_bytes`, reads it front
     /// to back, and takes another, as the original benchmark does.
     pub fn scan(layout: &Layout, part_bytes: u64, threads: u32) -> Vec<Self> {
@@ -186,8 +204,24 @@ impl Order {
             // The upper bound is exclusive: the original benchmark's was inclusive, and sometimes read past the end.
             Self::Random(order) => order.chance.u64(0..order.count),
             Self::Skewed(order) => order.next_block(),
+            Self::Recorded(order) => order.next_block(),
             Self::Scan(order) => order.next_block(),
         }
+    }
+}
+
+/// State of an order of recorded blocks ([`Order::Recorded`]).
+#[derive(Debug, Clone)]
+pub struct RecordedOrder {
+    blocks: Arc<[u64]>,
+    next: Arc<AtomicU64>,
+}
+
+impl RecordedOrder {
+    #[inline]
+    fn next_block(&mut self) -> u64 {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % (self.blocks.len() as u64).max(1);
+        self.blocks.get(at as usize).copied().unwrap_or_default()
     }
 }
 
@@ -302,6 +336,14 @@ mod tests {
         assert_eq!(take(0, 2), [0, 1]);
         assert_eq!(take(1, 4), [3, 4, 5, 6]);
         assert_eq!(take(0, 3), [2, 9, 0], "the last part is short, then it starts again");
+    }
+
+    #[test]
+    fn threads_take_the_recorded_blocks_in_turn_and_start_again() {
+        let layout = Layout { recorded: [7, 3, 9].into(), ..Layout::new(&target(1, 16 * 4096), 4096, 0).unwrap() };
+        let mut orders = Order::recorded(&layout, 2);
+        let taken: Vec<u64> = [0, 1, 1, 0, 0].map(|thread: usize| orders[thread].next_block()).into();
+        assert_eq!(taken, [7, 3, 9, 7, 3]);
     }
 
     #[test]

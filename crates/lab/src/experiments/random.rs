@@ -7,6 +7,9 @@
 //! are wrong for random reads, and `pread` with the kernel's own read-ahead, run with only one thread count, because
 //! they are slow with every count.
 //!
+//! With `--trace` the blocks are those that a program of the user's read, in its order, on the file only; memory then settles by
+//! each method's own reads, as the program's favourite blocks decide what stays.
+//!
 //! Two variants:
 //! - the plain one begins with full memory, so that every figure shows eviction, however slow the device is, and lasts
 //!   for at least a thousand reads of the calibrated device;
@@ -21,6 +24,8 @@ mod methods;
 mod params;
 mod reasons;
 mod words;
+
+use std::path::Path;
 
 use crate::config::params::ParametersOf;
 use crate::config::{Config, Preset};
@@ -37,6 +42,7 @@ use crate::show::choice::most_telling;
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, time_series};
 use crate::summary::{Basis, Family, Group, Metric, Summary};
+use crate::trace::Trace;
 use crate::workload::{self, PAGE_BYTES};
 
 /// Reason for skipping the pool when the configured block size is not 4096 bytes.
@@ -113,8 +119,7 @@ impl Experiment for Random {
         let filling: Vec<&Group<'_>> =
             if fills.is_empty() { groups.clone() } else { fills.into_iter().chain(explicit).collect() };
         let bars = || rates(&most_telling(&groups, Metric::OpsPerS), place, Metric::OpsPerS, axis);
-        let title =
-            |figure: Figure| Figure { title: "Random 4 KiB reads, data larger than memory: file".into(), ..figure };
+        let title = |figure: Figure| Figure { title: format!("{}: file", findings::work_of(&groups)), ..figure };
         curve.or_else(bars).map(title).into_iter().chain(filling::figure(&filling, place)).collect()
     }
 
@@ -142,6 +147,8 @@ enum Sweep {
 
 /// The number of requests in flight of the methods that are measured with only one.
 const USUAL: u32 = 16;
+/// Name of the parameter with the path of a trace.
+const TRACE: &str = "trace";
 /// The variant that begins with empty memory.
 pub const FILL: &str = "fill";
 
@@ -170,6 +177,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let random: params::Params = config.params();
     plan_target(config, available, &available.file, available.memory, &random.threads, random.cell_s, &mut plan);
     match available.ram.first() {
+        _ if !random.trace.is_empty() => {}
         Some(target) => {
             let (memory, threads) = (available.ram_memory, &random.ram_threads);
             plan_target(config, available, target, memory, threads, random.ram_cell_s, &mut plan);
@@ -179,7 +187,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
             plan.skips.push(Skip::new(ID, "ram", "", reason));
         }
     }
-    for device in &available.devices {
+    for device in available.devices.iter().filter(|_| random.trace.is_empty()) {
         plan_target(config, available, device, available.memory, &random.threads, random.cell_s, &mut plan);
     }
     plan
@@ -196,7 +204,8 @@ fn plan_target(
 ) {
     let random: params::Params = config.params();
     let in_ram = available.ram.iter().any(|ram| ram == target);
-    let block_bytes = random.block_bytes;
+    let trace = random.trace.first().and_then(|path| Some((path, Trace::read(path).ok()?)));
+    let block_bytes = trace.as_ref().map_or(random.block_bytes, |(_, trace)| trace.block_bytes());
     let no_pool = Some(OTHER_BLOCKS).filter(|_| block_bytes != PAGE_BYTES as u64);
     let from = plan.trials.len();
     let mut planner = Planner { experiment: ID, config, available, target, memory, duration_s, no_pool, plan };
@@ -235,8 +244,33 @@ fn plan_target(
         }
     }
     plan.trials[filling..].iter_mut().for_each(|trial| trial.variant = FILL.into());
+    if let Some((path, trace)) = &trace {
+        replay(path, trace, from, plan);
+    }
     if target == &available.file {
         plan.trials[from..].iter_mut().for_each(|trial| trial.duration_s = long_enough(trial, available));
+    }
+}
+
+/// Makes the planned trials from `from` on read the blocks of a trace, and leaves out those that cannot.
+fn replay(path: &Path, trace: &Trace, from: usize, plan: &mut Plan) {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let own = |trial: &TrialSpec| trial.variant.is_empty() && !trial.method.starts_with("fio");
+    let mut at = 0;
+    plan.trials.retain(|trial| {
+        at += 1;
+        at <= from || own(trial)
+    });
+    for trial in &mut plan.trials[from..] {
+        trial.params.extra.insert(TRACE.into(), whole.to_string_lossy().into_owned());
+    }
+    plan.skips.push(Skip::new(ID, "file", "fio-psync", "it cannot read the blocks of a trace"));
+    if trace.write_share() > 0.0 {
+        let share = crate::format::Unit::Percent.show(trace.write_share() * 100.0);
+        let reason = format!(
+            "{share} of the accesses are writes, which are read here: no data file is written while reads are measured"
+        );
+        plan.skips.push(Skip::new(ID, "file", "writes-of-the-trace", reason));
     }
 }
 
@@ -264,7 +298,11 @@ fn long_enough(trial: &TrialSpec, available: &Available) -> f64 {
 /// # Errors
 /// `Usage` for an unknown method; the error of opening or reading.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+    let mut layout = workload::layout_of(spec, spec.params.block_bytes)?;
+    if let Some(path) = spec.params.extra.get(TRACE) {
+        layout.recorded = Trace::read(Path::new(path))?.blocks(layout.block_bytes, layout.block_count());
+        return read_trials::execute(spec, &layout, (Pattern::Recorded, Memory::Settled), context);
+    }
     let memory = if spec.variant == FILL { Memory::Empty } else { Memory::Full };
     read_trials::execute(spec, &layout, (Pattern::Random, memory), context)
 }

@@ -118,8 +118,8 @@ fn arguments(
     match pattern {
         Pattern::Random => arguments.extend(["--rw=randread".into(), "--norandommap".into()]),
         Pattern::Scan { .. } => arguments.push("--rw=read".into()),
-        Pattern::Skewed(_) => {
-            let message = "fio: it has no order in which the lab's popular blocks are popular";
+        Pattern::Skewed(_) | Pattern::Recorded => {
+            let message = "fio: it cannot read the blocks in the lab's order";
             return Err(LabError::new(LabErrorKind::Usage, message));
         }
     }

@@ -61,7 +61,7 @@ pub fn pages_of(spec: &TrialSpec, pattern: Pattern) -> PageKind {
     match (spec.params.extra.get("buffers").map(String::as_str), pattern) {
         (Some("small"), _) => PageKind::Small,
         (Some("huge"), _) | (_, Pattern::Scan { .. }) => PageKind::Huge,
-        (_, Pattern::Random | Pattern::Skewed(_)) => PageKind::Small,
+        (_, Pattern::Random | Pattern::Skewed(_) | Pattern::Recorded) => PageKind::Small,
     }
 }
 

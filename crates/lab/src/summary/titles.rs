@@ -3,7 +3,7 @@
 use crate::record::{Params, TargetKind};
 
 /// Parameters that give the amount of work and its layout: the same for all methods, so no part of a name.
-const SIZE_OF_WORK: [&str; 13] = [
+const SIZE_OF_WORK: [&str; 14] = [
     "files",
     "touches",
     "part_bytes",
@@ -17,6 +17,7 @@ const SIZE_OF_WORK: [&str; 13] = [
     "value_bytes",
     "log_bytes",
     "updates",
+    "trace",
 ];
 
 /// Whether a trial sets no parameters but threads, depth, block and the size of the work.

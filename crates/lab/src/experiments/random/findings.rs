@@ -1,7 +1,7 @@
 //! Rules of `random`: rates of mmap against explicit I/O, their CPU, the effect of hints, and the rates before and
 //! after memory was full.
 
-use super::{FILL, ID};
+use super::{FILL, ID, TRACE};
 use crate::format::{Unit, digits};
 use crate::judge::curve::{Curve, CurveRatio};
 use crate::judge::paging::{against_fio, of_family, reclaim, valid_maps};
@@ -64,7 +64,7 @@ impl<'g, 'a> Sides<'g, 'a> {
             told RANDOM over that of the faster of pread and io_uring with O_DIRECT; conclusive where chance alone would give such a mean in less than one run \
             of twenty (t on the logarithms of the repeats)";
         if let Some((found, text)) = between(&self.map, &self.explicit, Metric::OpsPerS, target, all) {
-            let label = format!("random reads per second, mmap ÷ explicit I/O, {}", target_title(target));
+            let label = format!("{} per second, mmap ÷ explicit I/O, {}", reads(&found), target_title(target));
             all.push(finding(&found, ("mapped-against-explicit", rule_text), text, Some(label)));
         }
         let rule_text = "the same mean, of the CPU time of the process, its children and kswapd for one read";
@@ -82,11 +82,23 @@ impl<'g, 'a> Sides<'g, 'a> {
         let others = [(&self.explicit, "pool-against-raw", false), (&self.map, "pool-against-mapped", true)];
         for (other, rule, is_key) in others {
             if let Some((found, text)) = between(&self.pool, other, Metric::OpsPerS, target, all) {
-                let label = format!("random reads per second, engine's pool ÷ mmap, {}", target_title(target));
+                let label = format!("{} per second, engine's pool ÷ mmap, {}", reads(&found), target_title(target));
                 all.push(finding(&found, (rule, rule_text), text, is_key.then_some(label)));
             }
         }
     }
+}
+
+/// The reads of a comparison, in words.
+fn reads(found: &CurveRatio<'_, '_>) -> &'static str {
+    let recorded = found.pairs.iter().any(|(map, _)| map.spec.params.extra.contains_key(TRACE));
+    if recorded { "the recorded program's reads" } else { "random reads" }
+}
+
+/// The work of these groups, as a title.
+pub(super) fn work_of(groups: &[&Group<'_>]) -> &'static str {
+    let recorded = groups.iter().any(|group| group.spec.params.extra.contains_key(TRACE));
+    if recorded { "Reads of the recorded program" } else { "Random 4 KiB reads, data larger than memory" }
 }
 
 /// Divides two curves, and makes the sentence: the ratio of the whole curves, then each side at its own best, which is
@@ -106,7 +118,9 @@ fn between<'g, 'a>(
         let best = curve.best(metric)?;
         Some(format!("{} {}", best.label(), shown(best.spread(metric)?, metric.unit())))
     };
-    let what = if metric == Metric::CpuPerOp { "the CPU time of a random read" } else { "the rate of random reads" };
+    let reads = reads(&found);
+    let what =
+        if metric == Metric::CpuPerOp { format!("the CPU time of {reads}") } else { format!("the rate of {reads}") };
     let text = format!(
         "{}{}{what} through {} is {} that of {}, {}. Each at its own best, under conditions of its own: {}; {}.",
         on(target),

@@ -216,6 +216,34 @@ fn the_plan_has_every_method_or_a_reason_for_skipping_it() {
 }
 
 #[test]
+fn a_trace_is_read_by_every_method_in_its_own_blocks_and_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (available, _pool) = with_pool(folder.path());
+    let path = folder.path().join("trace.csv");
+    std::fs::write(&path, "8192,4096,read\n0,4096,write\n8192,4096,read\n400000,8192,read\n").unwrap();
+    let mut config = config();
+    config.change(|random: &mut params::Params| random.trace = vec![path.clone()]);
+    config.validate().unwrap();
+    let available = Available { ram: vec![Target { label: "ram".into(), ..available.file.clone() }], ..available };
+    let plan = plan(&config, &available);
+    let told = |words: &str| plan.skips.iter().any(|skip| skip.reason.contains(words));
+    assert!(told("25.0 % of the accesses are writes") && told("cannot read the blocks of a trace"), "{:?}", plan.skips);
+    for spec in &plan.trials {
+        assert!(
+            spec.target.label == "file" && spec.variant.is_empty() && !spec.method.starts_with("fio"),
+            "{}",
+            spec.key()
+        );
+        let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        assert!(outcome.ops > 0 && outcome.checks.verified > 0 && outcome.checks.wrong == 0, "{}", spec.key());
+    }
+    let methods: BTreeSet<&str> = plan.trials.iter().map(|spec| spec.method.as_str()).collect();
+    assert!(["mmap-random", "pread-direct", "pool-tasks"].iter().all(|id| methods.contains(id)), "{methods:?}");
+    std::fs::write(&path, "nonsense").unwrap();
+    assert!(config.validate().unwrap_err().to_string().contains("line 1"));
+}
+
+#[test]
 fn an_unknown_method_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let good = plan(&config(), &available(folder.path())).trials.remove(0);

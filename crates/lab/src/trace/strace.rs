@@ -1,0 +1,224 @@
+//! Records the accesses of a command by strace, and reads what strace prints: reads and writes by system calls with their
+//! positions. Accesses through a map and by an io_uring make no such calls, and are not seen.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Access, Trace};
+use crate::error::{LabError, LabErrorKind, Result};
+
+/// The calls that are traced. `openat` and `lseek` give the positions of reads and writes without one of their own.
+const CALLS: &str = "trace=read,write,pread64,pwrite64,preadv,pwritev,preadv2,pwritev2,openat,lseek";
+
+/// Runs a command under strace, and returns its accesses to one file: `of`, or the one of which it moved most bytes. Also returns
+/// the path of that file. The command has the terminal; its own result is not looked at.
+///
+/// # Errors
+/// `Unsupported` where strace is not installed or may not trace; `Usage` when the command made no such access.
+pub fn record(command: &[String], of: Option<&Path>) -> Result<(PathBuf, Trace)> {
+    let folder = std::env::temp_dir().join(format!("nofault-record-{}", std::process::id()));
+    std::fs::create_dir(&folder).map_err(|error| LabError::system(format!("create {}", folder.display()), &error))?;
+    let output = folder.join("strace.txt");
+    let result = traced(command, &output).and_then(|text| choose(accesses(&text), of));
+    // It is in the system's folder of temporary files; a part that stays harms nothing.
+    let _ = std::fs::remove_dir_all(&folder);
+    result
+}
+
+fn traced(command: &[String], output: &Path) -> Result<String> {
+    let started = Command::new("strace")
+        .args(["-f", "-y", "-ttt", "-s", "0", "-qq", "-e", "signal=none", "-e", CALLS, "-o"])
+        .arg(output)
+        .arg("--")
+        .args(command)
+        .status();
+    match started {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let message = "strace is not installed; install it (Debian: apt-get install strace), or write the CSV file by other means";
+            return Err(LabError::new(LabErrorKind::Unsupported, message));
+        }
+        Err(error) => return Err(LabError::system("start strace", &error)),
+        Ok(_) => {}
+    }
+    let bytes = std::fs::read(output).map_err(|_| {
+        let message = "strace wrote nothing: tracing may be forbidden here (see kernel.yama.ptrace_scope), or the command is not there";
+        LabError::new(LabErrorKind::Unsupported, message)
+    })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The accesses of one file among those of all.
+fn choose(mut files: BTreeMap<String, Vec<Access>>, of: Option<&Path>) -> Result<(PathBuf, Trace)> {
+    let usage = |why: String| LabError::new(LabErrorKind::Usage, why);
+    let bytes = |accesses: &[Access]| accesses.iter().map(|access| access.length_bytes).sum::<u64>();
+    let path = match of {
+        Some(of) => std::path::absolute(of).unwrap_or_else(|_| of.to_path_buf()).to_string_lossy().into_owned(),
+        None => {
+            let most = files.iter().max_by_key(|(_, accesses)| bytes(accesses)).map(|(path, _)| path.clone());
+            most.ok_or_else(|| {
+                usage(
+                    "the command read and wrote no file by system calls; maps and io_uring are not seen by strace"
+                        .into(),
+                )
+            })?
+        }
+    };
+    match files.remove(&path) {
+        Some(accesses) => Ok((PathBuf::from(path), Trace { accesses })),
+        None => {
+            let known: Vec<String> = files.into_keys().take(10).collect();
+            Err(usage(format!("no access to {path}; the command used {}", known.join(", "))))
+        }
+    }
+}
+
+/// Reads the output of strace: the accesses by file, in the order in which their calls returned.
+fn accesses(text: &str) -> BTreeMap<String, Vec<Access>> {
+    let mut reader = Reader::default();
+    text.lines().for_each(|line| reader.line(line));
+    reader.files
+}
+
+/// State while the output is read.
+#[derive(Default)]
+struct Reader {
+    files: BTreeMap<String, Vec<Access>>,
+    /// The beginnings of calls that another thread interrupted, by thread.
+    unfinished: BTreeMap<String, String>,
+    /// Positions of descriptors, by number and path, for calls without a position of their own.
+    positions: BTreeMap<String, u64>,
+    first_s: Option<f64>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) {
+        // `123 1700000000.123456 pread64(3</a/b>, ""..., 4096, 8192) = 4096`
+        // The column of threads is padded.
+        let Some((thread, rest)) = line.trim_start().split_once(' ') else { return };
+        let Some((time, call)) = rest.trim_start().split_once(' ') else { return };
+        let Ok(at_s) = time.parse::<f64>() else { return };
+        if let Some(beginning) = call.strip_suffix("<unfinished ...>") {
+            self.unfinished.insert(thread.to_owned(), beginning.to_owned());
+            return;
+        }
+        let whole = match call.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
+            Some((_, end)) => self.unfinished.remove(thread).unwrap_or_default() + end,
+            None => call.to_owned(),
+        };
+        let first_s = *self.first_s.get_or_insert(at_s);
+        self.call(thread, at_s - first_s, &whole);
+    }
+
+    fn call(&mut self, thread: &str, at_s: f64, call: &str) {
+        let Some((name, rest)) = call.split_once('(') else { return };
+        let Some((arguments, result)) = rest.rsplit_once(") = ") else { return };
+        let number = |text: &str| text.split([' ', '<']).next().and_then(|text| text.parse::<u64>().ok());
+        if name == "openat" {
+            // A descriptor that is opened begins at the start of its file.
+            self.positions.insert(result.trim().to_owned(), 0);
+            return;
+        }
+        let Some(count) = number(result.trim()) else { return };
+        let Some((descriptor, path)) = descriptor(arguments) else { return };
+        let last = |skip: usize| arguments.rsplit(", ").nth(skip).and_then(|text| text.trim().parse::<u64>().ok());
+        let offset = match name {
+            "lseek" => {
+                self.positions.insert(descriptor, count);
+                return;
+            }
+            "pread64" | "pwrite64" | "preadv" | "pwritev" => last(0),
+            "preadv2" | "pwritev2" => last(1),
+            "read" | "write" => {
+                let position = self.positions.entry(descriptor).or_insert(0);
+                let offset = *position;
+                *position += count;
+                Some(offset)
+            }
+            _ => None,
+        };
+        let Some(offset_bytes) = offset.filter(|_| count > 0 && path.starts_with('/') && !is_special(&path)) else {
+            return;
+        };
+        let is_write = name.contains("write");
+        let access = Access { offset_bytes, length_bytes: count, is_write, thread: thread.to_owned(), at_s };
+        self.files.entry(path).or_default().push(access);
+    }
+}
+
+/// The descriptor of a call with its path, as strace writes it: `3</a/b>`; and the path alone.
+fn descriptor(arguments: &str) -> Option<(String, String)> {
+    let (number, rest) = arguments.split_once('<')?;
+    number.parse::<u32>().ok()?;
+    let end = rest.find(">,").or_else(|| rest.find('>'))?;
+    Some((format!("{number}<{}>", &rest[..end]), rest[..end].to_owned()))
+}
+
+/// Whether a path is no file with data of its own: a terminal, a pipe, a file of the kernel.
+fn is_special(path: &str) -> bool {
+    ["/dev/", "/proc/", "/sys/"].iter().any(|start| path.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"10 100.000000 openat(AT_FDCWD</x>, "db", O_RDONLY) = 3</x/db>
+10    100.100000 read(3</x/db>, ""..., 100) = 100
+10 100.200000 pread64(3</x/db>, ""..., 4096, 8192) = 4096
+11 100.250000 pread64(3</x/db>,  <unfinished ...>
+10 100.300000 read(3</x/db>, ""..., 4096) = 50
+11 100.350000 <... pread64 resumed>""..., 4096, 12288) = 4096
+10 100.400000 lseek(3</x/db>, 1000, SEEK_SET) = 1000
+10 100.500000 write(3</x/db>, ""..., 7) = 7
+10 100.600000 preadv2(3</x/db>, [{iov_base=""..., iov_len=10}], 1, 20480, 0) = 10
+10 100.700000 pread64(3</x/db>, 0x7f, 4096, 8192) = -1 EIO (Input/output error)
+10 100.800000 write(1</dev/pts/0>, ""..., 9000) = 9000
+10 100.900000 read(4</x/small>, ""..., 10) = 10
+rubbish"#;
+
+    #[test]
+    fn calls_with_and_without_positions_and_interrupted_ones_are_read_in_order() {
+        let (path, trace) = choose(accesses(OUTPUT), None).unwrap();
+        assert_eq!(path, Path::new("/x/db"));
+        let read: Vec<(u64, u64, bool, &str)> = trace
+            .accesses
+            .iter()
+            .map(|access| (access.offset_bytes, access.length_bytes, access.is_write, access.thread.as_str()))
+            .collect();
+        let expected = [
+            (0, 100, false, "10"),
+            (8192, 4096, false, "10"),
+            (100, 50, false, "10"),
+            (12_288, 4096, false, "11"),
+            (1000, 7, true, "10"),
+            (20_480, 10, false, "10"),
+        ];
+        assert_eq!(read, expected);
+        assert!((trace.accesses[1].at_s - 0.2).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_file_may_be_named_and_one_that_was_not_used_is_refused_with_those_that_were() {
+        let (_, trace) = choose(accesses(OUTPUT), Some(Path::new("/x/small"))).unwrap();
+        assert_eq!(trace.accesses.len(), 1);
+        let error = choose(accesses(OUTPUT), Some(Path::new("/y"))).unwrap_err();
+        assert!(error.to_string().contains("/x/db, /x/small"), "{error}");
+        assert!(choose(accesses(""), None).unwrap_err().to_string().contains("maps and io_uring"));
+    }
+
+    #[test]
+    fn a_command_is_recorded_where_strace_is_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, vec![7; 20_000]).unwrap();
+        let command =
+            ["dd", &format!("if={}", path.display()), "of=/dev/null", "bs=4096", "status=none"].map(str::to_owned);
+        let (file, trace) = match record(&command, Some(&path)) {
+            Err(error) if error.kind() == LabErrorKind::Unsupported => return eprintln!("skipped: {error}"),
+            recorded => recorded.unwrap(),
+        };
+        assert!(file == path && trace.accesses.len() == 5, "{trace:?}");
+        assert_eq!((trace.accesses[1].offset_bytes, trace.accesses[4].length_bytes), (4096, 20_000 - 4 * 4096));
+    }
+}
