@@ -111,14 +111,17 @@ fn value(found: &Separation) -> String {
     }
 }
 
-/// The miss rate between two: their geometric mean, or the mean where one is zero.
+/// Miss rates below this one are shown as none: a few pages came too late to be found.
+const NO_MISSES: f64 = 1e-3;
+
+/// The miss rate between two: their geometric mean, or the mean where the lower one is none.
 fn middle(low: f64, high: f64) -> f64 {
-    if low > 0.0 { (low * high).sqrt() } else { f64::midpoint(low, high) }
+    if low < NO_MISSES { f64::midpoint(low, high) } else { (low * high).sqrt() }
 }
 
 pub(super) fn percent(rate: f64) -> String {
     // A few reads of others on the device, and of pages that came too late, are no misses.
-    if rate < 1e-3 { "0 %".into() } else { format!("{} %", digits(rate * 100.0)) }
+    if rate < NO_MISSES { "0 %".into() } else { format!("{} %", digits(rate * 100.0)) }
 }
 
 fn follow(found: &Separation) -> String {
