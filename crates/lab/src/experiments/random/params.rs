@@ -70,8 +70,8 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         let quick = Self {
-            cell_s: 0.7,
-            ram_cell_s: 0.4,
+            cell_s: 0.55,
+            ram_cell_s: 0.3,
             threads: vec![1, 4, 16, 64],
             depths: vec![1, 4, 16, 64],
             ram_threads: vec![1, 2, 4, 16],

@@ -59,7 +59,7 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         let quick = Self {
-            cell_s: 0.7,
+            cell_s: 0.55,
             map_threads: vec![4],
             map_stripe_bytes: 128 * MIB,
             depths: vec![4],
