@@ -539,8 +539,15 @@ fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
         let next = |durability| {
             let mut next = section.lock().unwrap();
             *next += 1;
-            prepare_segments(&log, 100);
-            log.append(CommitSeq(*next), &[b"a small record"], Some(durability)).ok().unwrap()
+            loop {
+                prepare_segments(&log, 100);
+                match log.append(CommitSeq(*next), &[b"a small record"], Some(durability)) {
+                    Ok(position) => break position,
+                    // The writer has begun another segment in between.
+                    Err(Wait::LogFull { .. }) => {}
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
         };
         std::thread::scope(|scope| {
             for thread in 0..6 {
