@@ -12,14 +12,15 @@
 //! in which no page was stored need no checkpoint ([`BlockAllocator::give_back`], [`BlockAllocator::set_aside`]): on a
 //! disk that refuses writes, no checkpoint becomes durable either.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use self::deferred::DeferredBlocks;
 pub(crate) use self::group::GroupsToEmpty;
 use self::group::{CLASS_BLOCKS, Group, class_of, place_in_group};
+use self::groups::Groups;
 pub(crate) use self::page_counts::PageCounts;
 pub(crate) use self::placement::Placement;
 use self::unnamed::UnnamedBlocks;
@@ -30,6 +31,7 @@ mod deferred;
 #[cfg(test)]
 mod fragmentation;
 mod group;
+mod groups;
 mod page_counts;
 mod placement;
 #[cfg(test)]
@@ -57,15 +59,12 @@ const STEPS_A_GROUP: usize = 4;
 #[derive(Debug)]
 pub(crate) struct BlockAllocator {
     /// The groups in which a block was used since the file was opened, by their numbers.
-    groups: FxHashMap<u32, Group>,
+    groups: Groups,
     /// Ranges of groups in which no block was used yet: the first group of each range, and the group after its last. So
     /// a sparse file takes memory for its used groups, not for its length.
     untouched: BTreeMap<u32, u32>,
     /// Number of groups in the file.
     group_count: u64,
-    /// The groups in `groups` with free blocks, as (class of free blocks, group). `set_free` keeps it in step with
-    /// `groups`.
-    by_room: BTreeSet<(u32, u32)>,
     /// The group that takes new pages, which have no old place, until it is full.
     open_group: Option<u32>,
     /// Used blocks that are not needed any more and become free later.
@@ -99,10 +98,9 @@ impl BlockAllocator {
     /// never allocated.
     pub(crate) fn new(first_block: u64, blocks_max: u64) -> Self {
         let mut allocator = Self {
-            groups: FxHashMap::default(),
+            groups: Groups::default(),
             untouched: BTreeMap::new(),
             group_count: 0,
-            by_room: BTreeSet::new(),
             open_group: None,
             deferred: DeferredBlocks::default(),
             pages: PageCounts::default(),
@@ -173,7 +171,7 @@ impl BlockAllocator {
     /// Returns whether a block is allocated, or released and not free yet.
     pub(crate) fn is_used(&self, block: BlockId) -> bool {
         let (word, bit) = place_in_group(block);
-        self.groups.get(&(group_of(block) as u32)).is_some_and(|group| group.used[word] >> bit & 1 == 1)
+        self.groups.get(group_of(block) as u32).is_some_and(|group| group.used[word] >> bit & 1 == 1)
     }
 
     /// Allocates a block for a page that was at `near`, or that belongs beside the page there.
@@ -217,7 +215,7 @@ impl BlockAllocator {
     fn allocate_anywhere(&mut self, spare: u32) -> Result<BlockId, NoFreeBlocks> {
         if let Some(open) = self.open_group
             && u64::from(open) < self.ceiling()
-            && self.groups.get(&open).is_some_and(|group| group.free > spare)
+            && self.groups.get(open).is_some_and(|group| group.free > spare)
             && let Some(block) = self.take_nearest(u64::from(open), 0)
         {
             return Ok(block);
@@ -247,7 +245,7 @@ impl BlockAllocator {
         let end = u32::try_from(end).unwrap_or(u32::MAX);
         let classes = (0..=class_of(GROUP_BLOCKS as u32)).rev();
         let classes = classes.take_while(move |class| u64::from((class + 1) * CLASS_BLOCKS) > least);
-        classes.flat_map(move |class| self.by_room.range((class, 0)..(class, end)).copied())
+        classes.flat_map(move |class| self.groups.of_class(class, end).map(move |group| (class, group)))
     }
 
     /// Returns the first group that takes no pages as long as a group before it can.
@@ -278,7 +276,7 @@ impl BlockAllocator {
         let behind = behind.into_iter().flat_map(|group| [group, group + 1]).filter(|group| *group < end);
         let mut best = (0, 0..0);
         for group in behind.chain(roomy) {
-            let Some(of_group) = self.groups.get(&(group as u32)) else { continue };
+            let Some(of_group) = self.groups.get(group as u32) else { continue };
             let row = of_group.longest_row(want);
             if row.end - row.start > best.1.end - best.1.start {
                 best = (group, row);
@@ -308,9 +306,8 @@ impl BlockAllocator {
     /// Chooses at most `most` groups to empty, those with the most free blocks first and none of `but`, and the groups
     /// that receive their pages. Groups without a used block are in neither list.
     pub(crate) fn groups_to_empty(&self, most: usize, but: &FxHashSet<u64>) -> GroupsToEmpty {
-        let free = |group: &u64| self.groups.get(&(*group as u32)).map_or(GROUP_BLOCKS, |group| u64::from(group.free));
-        let mut groups: Vec<u64> =
-            self.groups.keys().map(|group| u64::from(*group)).filter(|group| !but.contains(group)).collect();
+        let free = |group: &u64| self.groups.get(*group as u32).map_or(GROUP_BLOCKS, |group| u64::from(group.free));
+        let mut groups: Vec<u64> = self.groups.numbers().map(u64::from).filter(|group| !but.contains(group)).collect();
         groups.sort_unstable_by_key(|group| (free(group), *group));
         let mut room: u64 = groups.iter().map(free).sum();
         let mut from = Vec::new();
@@ -448,10 +445,9 @@ impl BlockAllocator {
                 let first = *first;
                 self.untouched.remove(&first);
                 self.group_count = u64::from(first);
-            } else if self.groups.get(&last).is_some_and(|group| group.free == GROUP_BLOCKS as u32) {
-                self.groups.remove(&last);
+            } else if self.groups.get(last).is_some_and(|group| group.free == GROUP_BLOCKS as u32) {
+                self.groups.remove(last);
                 self.pages.forget_group(last);
-                self.by_room.remove(&(class_of(GROUP_BLOCKS as u32), last));
                 self.group_count = u64::from(last);
             } else {
                 break;
@@ -477,7 +473,7 @@ impl BlockAllocator {
     /// exists.
     pub(crate) fn is_cramped(&self) -> bool {
         let open =
-            self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);
+            self.open_group.and_then(|open| self.groups.get(open)).is_some_and(|group| group.free > SPARE_BLOCKS);
         let roomy = self.roomiest(u64::MAX).is_some_and(|(class, _)| class * CLASS_BLOCKS >= ROOMY_BLOCKS);
         self.ceiling.is_none() && !open && !roomy && self.untouched.is_empty() && self.backed_end() == self.end_block()
     }
@@ -504,9 +500,8 @@ impl BlockAllocator {
 
     /// Returns about how many bytes of memory the allocator uses.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let groups = self.groups.capacity() * (size_of::<(u32, Group)>() + 1);
-        let trees = (self.by_room.len() + self.untouched.len()) * 24;
-        (groups + trees + self.deferred.memory_bytes() + self.pages.memory_bytes() + self.unnamed.memory_bytes()) as u64
+        let groups = self.groups.memory_bytes() + self.untouched.len() * 24;
+        (groups + self.deferred.memory_bytes() + self.pages.memory_bytes() + self.unnamed.memory_bytes()) as u64
     }
 
     /// Adds an empty group at the end of the file, if it lies before group `end` and is allocated on disk. Returns its
@@ -522,13 +517,12 @@ impl BlockAllocator {
     }
 
     fn make(&mut self, group: u32) {
-        self.groups.insert(group, Group::empty());
-        self.by_room.insert((class_of(GROUP_BLOCKS as u32), group));
+        self.groups.set(group, Group::empty());
     }
 
     /// Adds a group of the file to `groups`, if it is not there yet.
     fn touch(&mut self, group: u32) {
-        if self.groups.contains_key(&group) {
+        if self.groups.contains(group) {
             return;
         }
         let row = self.untouched.range(..=group).next_back().map(|(first, end)| (*first, *end));
@@ -561,7 +555,7 @@ impl BlockAllocator {
             return None;
         }
         self.touch(group as u32);
-        let at = self.groups.get(&(group as u32))?.nearest_free(wanted)?;
+        let at = self.groups.get(group as u32)?.nearest_free(wanted)?;
         self.take(group as u32, at);
         let block = BlockId(group * GROUP_BLOCKS + at);
         self.unnamed.insert(block);
@@ -569,32 +563,21 @@ impl BlockAllocator {
     }
 
     fn take(&mut self, group: u32, at: u64) {
-        let Some(target) = self.groups.get_mut(&group) else { return };
+        let Some(mut target) = self.groups.get(group) else { return };
         target.used[(at / 64) as usize] |= 1 << (at % 64);
+        target.free -= 1;
+        self.groups.set(group, target);
         self.used_blocks += 1;
-        let free = target.free - 1;
-        self.set_free(group, free);
     }
 
     fn free(&mut self, block: BlockId) {
         debug_assert!(block.0 >= self.first_block, "freed a reserved block");
         let group = (block.0 / GROUP_BLOCKS) as u32;
         let (word, bit) = place_in_group(block);
-        let Some(target) = self.groups.get_mut(&group) else { return };
+        let Some(mut target) = self.groups.get(group) else { return };
         target.used[word] &= !(1 << bit);
+        target.free += 1;
+        self.groups.set(group, target);
         self.used_blocks -= 1;
-        let free = target.free + 1;
-        self.set_free(group, free);
-    }
-
-    fn set_free(&mut self, group: u32, free: u32) {
-        let Some(target) = self.groups.get_mut(&group) else { return };
-        let before = std::mem::replace(&mut target.free, free);
-        if class_of(before) != class_of(free) || before == 0 || free == 0 {
-            self.by_room.remove(&(class_of(before), group));
-            if free > 0 {
-                self.by_room.insert((class_of(free), group));
-            }
-        }
     }
 }

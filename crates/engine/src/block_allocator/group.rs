@@ -27,6 +27,11 @@ impl Group {
         Self { used: [0; GROUP_WORDS], free: GROUP_BLOCKS as u32 }
     }
 
+    /// Returns a group in which these blocks are in use.
+    pub(super) fn of_used(used: [u64; GROUP_WORDS]) -> Self {
+        Self { used, free: used.iter().map(|word| word.count_zeros()).sum() }
+    }
+
     /// Returns the free block of this group that is nearest to `wanted`; both are indexes in the group.
     pub(super) fn nearest_free(&self, wanted: u64) -> Option<u64> {
         if self.free == 0 {
@@ -88,6 +93,6 @@ impl GroupsToEmpty {
 }
 
 /// Returns the class of a group with so many free blocks.
-pub(super) fn class_of(free: u32) -> u32 {
+pub(super) const fn class_of(free: u32) -> u32 {
     free / CLASS_BLOCKS
 }
