@@ -5,7 +5,7 @@
 //!
 //! | part | purpose |
 //! |---|---|
-//! | `word_array` | maps a page id to its frame or block with one load |
+//! | `leaf_slots`, `word_array` | maps a page id to its frame or block with one load, where the leaf of the table with its entry is in memory |
 //! | `free_frames`, `usage_counts`, `frames` | the frames' memory, and the only `unsafe` of the read path |
 //! | `epochs`, `chunked_queue` | delays reclamation of memory that a reader may be looking at; lists of what waits for it |
 //! | `stats`, `writer_signal` | counters; how the background writer is woken |
@@ -16,8 +16,9 @@
 //! | `reclamation` | retired versions and frames, once their epoch is over |
 //! | `block_map`, `page_ids`, `changed_pages` | the page table as the next checkpoint will write it; page ids; pages to look at |
 //! | `metadata` | these and the blocks in the file, under one lock: claims and reserves |
-//! | `page_table` | every change of where a version of a page is |
+//! | `leaves`, `page_table` | which leaves of the table are in memory; every change of where a version of a page is |
 //! | `versions` | the visible commit, snapshots, and the recycling of versions and frames |
+//! | `leaf_loads` | brings leaves of the table into memory for threads that may block |
 //! | `snapshot`, `view`, `private_copies` | handles of readers and writers |
 //! | `packing` | which pages are compressed; compressed pages of one block |
 //! | `write_queue`, `write` | writes dirty pages, and grows the file |
@@ -46,6 +47,9 @@ mod evict;
 mod frame_wait_queue;
 mod frames;
 mod free_frames;
+mod leaf_loads;
+mod leaf_slots;
+mod leaves;
 mod metadata;
 mod packing;
 mod page_ids;
@@ -82,8 +86,11 @@ use self::background::BackgroundWriter;
 pub(crate) use self::block_map::BlockMap;
 use self::evict::Evictor;
 use self::frames::{Frame, Frames};
+use self::leaf_loads::LeafLoads;
+use self::leaves::LeafClock;
 pub(crate) use self::metadata::Metadata;
 pub(crate) use self::packing::TableCodecs;
+pub(crate) use self::page_ids::PageIds;
 pub(crate) use self::page_table::CheckpointPlace;
 use self::page_table::PageTable;
 pub(crate) use self::private_copies::PrivateCopies;
@@ -130,6 +137,8 @@ pub(crate) struct PoolOptions {
     pub(crate) snapshot_bytes_max: u64,
     /// Most read operations that are at the device at a time.
     pub(crate) reads_in_flight_max: usize,
+    /// Whether leaves of the page table leave memory as soon as nothing needs them: for tests.
+    pub(crate) evicts_table: bool,
 }
 
 /// A handle of a buffer pool. Clones share one pool.
@@ -140,12 +149,59 @@ pub(crate) struct BufferPool {
     evictor: Arc<Evictor>,
     reads: Arc<Reads>,
     background: Arc<BackgroundWriter>,
+    leaves: LeafLoads,
 }
 
 /// Returns the bytes of memory that one frame takes, with its metadata and its share of the scratch buffers for runs, a
 /// sixteenth of a page.
 fn frame_memory_bytes(page_bytes: usize) -> u64 {
     (page_bytes + page_bytes / 16 + size_of::<Frame>() + 64) as u64 + ProbationaryQueue::bytes_max(1)
+}
+
+/// Most bytes of memory that leaves of the page table take, as a divisor of those of the pool, unless more of them were
+/// loaded when it was opened; and the fewest leaves for which there is memory.
+const LEAVES_SHARE: u64 = 16;
+const LEAVES_MIN: u64 = 16;
+/// Part of this memory, as a divisor, by which changed leaves may exceed it before a checkpoint is made for them.
+const LEAVES_EXCESS_SHARE: u64 = 4;
+/// Part of the frames, as a divisor, whose pages one operation may need at once, each with a leaf of its own.
+const FRAMES_AT_ONCE_SHARE: u64 = 8;
+/// Bytes of the nodes that lead to the first leaves of the page table.
+const NODES_BYTES: u64 = 30 << 10;
+/// Bytes of these nodes for each leaf.
+const PLACE_BYTES: u64 = 12;
+/// Bytes of lists of blocks and page ids that are not counted when a pool is created.
+const LISTS_BYTES_FREE: u64 = 64 << 10;
+
+/// A page table as it is loaded when a database is opened.
+#[derive(Debug)]
+pub(crate) struct LoadedTable {
+    pub(crate) map: BlockMap,
+    pub(crate) ids: PageIds,
+    /// In it every block is marked as used to which the table refers.
+    pub(crate) allocator: BlockAllocator,
+}
+
+impl LoadedTable {
+    /// Returns the table of a new database.
+    pub(crate) fn new(page_bytes: usize, file_bytes_max: u64) -> Self {
+        let allocator = BufferPool::new_allocator(page_bytes, file_bytes_max);
+        Self { map: BlockMap::new(page_bytes), ids: PageIds::new(page_bytes), allocator }
+    }
+
+    /// Returns the bytes of memory that the table takes in a pool.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let lists = self.allocator.memory_bytes() + self.ids.memory_bytes();
+        // The nodes that lead to the leaves.
+        let places = if self.map.leaf_count() > 0 { NODES_BYTES } else { 0 } + PLACE_BYTES * self.map.leaf_count();
+        self.map.memory_bytes() + self.map.leaf_bytes() + places + lists.saturating_sub(LISTS_BYTES_FREE)
+    }
+
+    /// Returns the bytes of memory that a leaf takes: the newest places of its pages, and those that the next checkpoint
+    /// writes.
+    pub(crate) fn bytes_a_leaf(page_bytes: usize) -> u64 {
+        2 * BlockMap::bytes_a_leaf(page_bytes)
+    }
 }
 
 /// The length of the data file, and the part of it that is not needed, in blocks.
@@ -160,26 +216,43 @@ pub(crate) struct ExcessBlocks {
 
 impl BufferPool {
     /// Returns the smallest number of bytes with which a pool for this page table can be created.
-    pub(crate) fn bytes_min(page_bytes: usize, map: &BlockMap) -> u64 {
-        frame_memory_bytes(page_bytes) * FRAMES_MIN as u64 + map.memory_bytes() * 2
+    pub(crate) fn bytes_min(page_bytes: usize, table: &LoadedTable) -> u64 {
+        frame_memory_bytes(page_bytes) * FRAMES_MIN as u64 + table.memory_bytes()
     }
 
-    /// Opens a pool over `disk` with the page table `map` as of `commit`. In `allocator` every block to which the map
-    /// refers is marked as used. Starts no threads: see [`BufferPool::start_background_threads`].
+    /// Returns the most leaves of the page table that are kept in memory when it is loaded, for a pool that has so many
+    /// bytes in all: half of them.
+    pub(crate) fn leaves_loaded_max(page_bytes: usize, bytes: u64) -> u64 {
+        (bytes / 2 / LoadedTable::bytes_a_leaf(page_bytes)).max(LEAVES_MIN)
+    }
+
+    /// Opens a pool over `disk` with the page table `table` as of `commit`. In its allocator every block to which the
+    /// table refers is marked as used. Starts no threads: see [`BufferPool::start_background_threads`].
     ///
     /// # Errors
     /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or the disk's error when it opens queues.
     pub(crate) fn new(
         disk: &Arc<dyn Disk>,
         options: &PoolOptions,
-        map: BlockMap,
-        mut allocator: BlockAllocator,
+        table: LoadedTable,
         commit: CommitSeq,
     ) -> Result<Self> {
         let page_bytes = options.page_bytes;
         let per_frame = frame_memory_bytes(page_bytes);
-        let overhead = map.memory_bytes() * 2;
-        let count = options.cache_bytes.saturating_sub(overhead + options.spent_bytes) / per_frame;
+        let left_bytes = options.cache_bytes.saturating_sub(options.spent_bytes);
+        let count = left_bytes.saturating_sub(table.memory_bytes()) / per_frame;
+        let pages_at_once = (count / FRAMES_AT_ONCE_SHARE).max(FRAMES_MIN as u64);
+        let leaf_clock = if options.evicts_table {
+            LeafClock::new(0, 0, pages_at_once)
+        } else {
+            let share = (left_bytes / LEAVES_SHARE / LoadedTable::bytes_a_leaf(page_bytes)).max(LEAVES_MIN);
+            LeafClock::new(
+                share.max(table.map.leaves_in_memory().len() as u64),
+                share / LEAVES_EXCESS_SHARE,
+                pages_at_once,
+            )
+        };
+        let LoadedTable { map, ids, mut allocator } = table;
         if count < FRAMES_MIN as u64 || count > u64::from(u32::MAX) {
             let what =
                 format!("a pool of {} bytes, {} of them spent already", options.cache_bytes, options.spent_bytes);
@@ -190,8 +263,8 @@ impl BufferPool {
         let writes = WriteQueue::new(writes, disk)?;
         allocator.set_backed(writes.file_bytes() / page_bytes as u64);
         let frames = Frames::new(count as usize, page_bytes)?;
-        let metadata = Arc::new(Metadata::new(allocator, map, page_bytes));
-        let pages = PageTable::new(frames, &metadata);
+        let metadata = Arc::new(Metadata::new(allocator, map, ids, page_bytes));
+        let pages = PageTable::new(frames, &metadata, leaf_clock);
         let signal = Arc::new(WriterSignal::new());
         let kept_max = (options.snapshot_bytes_max / page_bytes as u64) as usize;
         let versions = Arc::new(Versions::new(pages, commit, (options.file_id, kept_max), &signal));
@@ -200,11 +273,12 @@ impl BufferPool {
         let at_device_max = options.reads_in_flight_max.max(1);
         let reads = Arc::new(Reads::new(disk, at_device_max, (&versions, &writer, &evictor), &signal)?);
         let background = BackgroundWriter::new((&versions, &writer), (&evictor, &reads), &signal);
-        Ok(Self { versions, writer, evictor, reads, background: Arc::new(background) })
+        let leaves = LeafLoads::new(&versions, disk);
+        Ok(Self { versions, writer, evictor, reads, background: Arc::new(background), leaves })
     }
 
     /// Returns the block allocator of a new data file.
-    pub(crate) fn new_allocator(page_bytes: usize, file_bytes_max: u64) -> BlockAllocator {
+    fn new_allocator(page_bytes: usize, file_bytes_max: u64) -> BlockAllocator {
         let first = PAGES_START_BYTES.div_ceil(page_bytes as u64);
         BlockAllocator::new(first, (file_bytes_max / page_bytes as u64).min(BLOCK_LIMIT))
     }
@@ -220,6 +294,11 @@ impl BufferPool {
     /// Returns the metadata of pages and blocks.
     pub(crate) fn metadata(&self) -> &Metadata {
         self.versions.metadata()
+    }
+
+    /// Returns what brings leaves of the page table into memory, for threads that may block.
+    pub(crate) fn leaves(&self) -> &LeafLoads {
+        &self.leaves
     }
 
     /// Returns the writer of pages, page-table nodes and superblocks.
@@ -261,7 +340,7 @@ impl BufferPool {
     /// # Errors
     /// The disk's error when it opens the queue.
     pub(crate) fn relocator(&self, disk: &dyn Disk) -> Result<Relocator> {
-        Relocator::new(&self.versions, &self.writer, disk)
+        Relocator::new(&self.versions, &self.writer, &self.leaves, disk)
     }
 
     /// Sets the function by which the pool learns that the log's device is at work. Only the first call has an effect.
@@ -304,6 +383,7 @@ impl BufferPool {
     /// Recycles all frames and blocks that no reader can reach any more. The work is unbounded, so no executor may wait
     /// for the calling thread.
     pub(crate) fn reclaim(&self) {
+        self.versions.trim_leaves();
         self.versions.help_epoch();
         self.versions.sweep_all();
     }
@@ -323,6 +403,9 @@ impl BufferPool {
         let metadata = self.metadata().lock();
         let memory_frames_bytes = frames.memory_bytes() + self.reads.scratch_bytes();
         let memory_table_bytes = self.versions.pages().memory_bytes() + metadata.map.memory_bytes();
+        let leaf_bytes = LoadedTable::bytes_a_leaf(frames.page_bytes());
+        let table_bytes = metadata.map.leaf_count() * leaf_bytes;
+        let (words, clock) = self.versions.pages().words();
         let (pages_compressed, blocks_compressed) = metadata.allocator.shared();
         PoolStats {
             frames: frames.count() as u64,
@@ -359,6 +442,10 @@ impl BufferPool {
             memory_frames_bytes,
             memory_table_bytes,
             memory_dictionaries_bytes,
+            table_bytes,
+            table_leaves: metadata.map.leaf_count(),
+            table_leaves_in_memory: words.slots().used(),
+            table_leaves_max: clock.leaves_max(),
         }
     }
 }

@@ -155,6 +155,7 @@ impl Checkpointer {
             self.log.flush()?;
         }
         let anchor = self.log.anchor_after(commit);
+        self.pool.leaves().catch_up()?;
         self.write_pages(commit)?;
         let next = Superblock {
             sequence: current.sequence + 1,
@@ -296,7 +297,7 @@ impl Checkpointer {
             if lot.is_empty() {
                 return Ok(());
             }
-            let mut dirty = Vec::new();
+            let (mut dirty, mut cold) = (Vec::new(), None);
             // A dirty page stays in the lot, and is on disk when the next round looks at it again.
             lot.retain(|page| match self.pool.checkpoint_place(*page, commit) {
                 CheckpointPlace::Dirty(item) => {
@@ -311,9 +312,18 @@ impl Checkpointer {
                     self.pool.take_over(*page, None);
                     false
                 }
+                CheckpointPlace::Cold => {
+                    cold = Some(*page);
+                    false
+                }
             });
             if !dirty.is_empty() {
                 self.pool.writer().write_frames(dirty)?;
+            }
+            if let Some(page) = cold {
+                let what =
+                    format!("page {page} was changed, and the leaf of the page table that says how is not in memory");
+                return Err(Error::new(ErrorKind::Bug, what));
             }
         }
     }
@@ -349,67 +359,76 @@ pub(crate) fn write_superblock(pool: &BufferPool, superblock: &Superblock, slot:
 
 /// Writes the changed nodes of the page table, from the leaves up. Returns the superblock with the new root in it.
 fn write_table(pool: &BufferPool, mut superblock: Superblock) -> Result<Superblock> {
-    let leaves = pool.metadata().lock().map.take_dirty_leaves();
-    let mut level = 0;
-    let mut changed: Vec<u64> = leaves.iter().copied().collect();
-    let (levels, page_count) = {
-        let metadata = pool.metadata().lock();
-        (metadata.map.levels(), metadata.map.page_count())
+    let (leaves, levels, page_count) = {
+        let mut metadata = pool.metadata().lock();
+        (metadata.map.begin_writing(), metadata.map.levels(), metadata.map.page_count())
     };
-    let outcome = (|| {
-        let mut root = None;
-        while !changed.is_empty() && level < levels {
-            for part in changed.chunks(BATCH) {
-                root = write_nodes(pool, level, part)?;
-            }
-            let per_node = entries_per_node(pool.page_bytes());
-            changed.iter_mut().for_each(|index| *index /= per_node);
-            changed.dedup();
-            level += 1;
+    let outcome = write_levels(pool, leaves, levels);
+    // After a failure the inner nodes above the written ones are stale; the next checkpoint rewrites them, from the leaves
+    // up.
+    pool.metadata().lock().map.end_writing(outcome.is_ok());
+    if let Some((at, checksum)) = outcome? {
+        superblock.table_root = at.block;
+        superblock.table_checksum = checksum;
+    }
+    superblock.table_levels = levels;
+    superblock.page_count = page_count;
+    Ok(superblock)
+}
+
+/// Writes these leaves of the page table and the nodes above them. Returns place and checksum of the root, unless there is
+/// nothing to write.
+fn write_levels(pool: &BufferPool, leaves: Vec<u64>, levels: u32) -> Result<Option<(Location, u64)>> {
+    let (mut root, mut level, mut changed) = (None, 0, leaves);
+    while !changed.is_empty() && level < levels {
+        for part in changed.chunks(BATCH) {
+            root = write_nodes(pool, level, part)?;
         }
-        Ok(root)
-    })();
-    match outcome {
-        Ok(root) => {
-            if let Some((at, checksum)) = root {
-                superblock.table_root = at.block;
-                superblock.table_checksum = checksum;
-            }
-            superblock.table_levels = levels;
-            superblock.page_count = page_count;
-            Ok(superblock)
-        }
-        Err(error) => {
-            // The inner nodes above the written ones are stale now; the next checkpoint rewrites them, from the leaves
-            // up.
-            pool.metadata().lock().map.mark_dirty(leaves);
-            Err(error)
-        }
+        let per_node = entries_per_node(pool.page_bytes());
+        changed.iter_mut().for_each(|index| *index /= per_node);
+        changed.dedup();
+        level += 1;
+    }
+    Ok(root)
+}
+
+/// Returns the entries of a node, from its place on disk where it is a leaf that is to be moved and not in memory; `None`
+/// where that cannot be read: then it stays in its place.
+fn entries_of(pool: &BufferPool, node: NodeId) -> Result<Option<(Vec<u64>, Option<Location>)>> {
+    let (entries, at) = {
+        let metadata = pool.metadata().lock();
+        (metadata.map.entries(node), metadata.map.node(node))
+    };
+    match (entries, at) {
+        (Some(entries), at) => Ok(Some((entries, at))),
+        (None, Some(at)) => match pool.leaves().read(node.index, at) {
+            Ok(entries) => Ok(Some((entries, Some(at)))),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
+            Err(error) => Err(error),
+        },
+        (None, None) => Err(Error::new(ErrorKind::Bug, format!("{node:?} is to be written and nowhere to be found"))),
     }
 }
 
 /// Writes nodes of one level. Returns the place and checksum of the last of them: on the top level that is the root.
 fn write_nodes(pool: &BufferPool, level: u32, indexes: &[u64]) -> Result<Option<(Location, u64)>> {
     let mut nodes = Vec::with_capacity(indexes.len());
-    let mut checksums = Vec::with_capacity(indexes.len());
+    let mut written = Vec::with_capacity(indexes.len());
     for index in indexes {
         let node = NodeId { level, index: *index };
         let mut buffer = IoBuf::zeroed(pool.page_bytes(), PageKind::Small)
             .map_err(|error| Error::from_io("take memory for a page-table node", error))?;
-        let (entries, near) = {
-            let metadata = pool.metadata().lock();
-            (metadata.map.entries(node), metadata.map.node(node).map(|at| at.block))
-        };
-        checksums.push(encode_node(pool.file_id(), node, entries.into_iter(), &mut buffer));
-        nodes.push(NodeToWrite { near, buffer });
+        let Some((entries, at)) = entries_of(pool, node)? else { continue };
+        written.push((node, encode_node(pool.file_id(), node, entries.into_iter(), &mut buffer)));
+        nodes.push(NodeToWrite { near: at.map(|at| at.block), buffer });
     }
     let blocks = pool.writer().write_nodes(nodes)?;
     let mut metadata = pool.metadata().lock();
     let mut last = None;
-    for ((index, block), checksum) in indexes.iter().zip(blocks).zip(checksums) {
+    for ((node, checksum), block) in written.into_iter().zip(blocks) {
         let at = node_location(block, checksum);
         metadata.allocator.note_named(block);
-        if let Some(before) = metadata.map.set_node(NodeId { level, index: *index }, at) {
+        if let Some(before) = metadata.map.set_node(node, at) {
             metadata.allocator.release(before.block);
         }
         last = Some((at, checksum));

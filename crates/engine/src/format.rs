@@ -28,7 +28,7 @@ pub(crate) use log_group::{
 };
 #[cfg(any(test, feature = "fuzzing", feature = "mmap"))]
 pub(crate) use page::check_page;
-pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, page_commit, seal_page};
+pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, page_commit, page_id, seal_page};
 #[cfg(test)]
 pub(crate) use superblock::tests::{seal, set_version};
 pub(crate) use superblock::{
@@ -36,5 +36,5 @@ pub(crate) use superblock::{
     SUPERBLOCK_OFFSETS, Superblock, VERSION_MIRRORED, version_of,
 };
 pub(crate) use table_node::{
-    NodeId, decode_node, encode_node, entries_per_node, levels_for, node_location, nodes_on_level,
+    NodeId, decode_node, encode_node, entries_per_node, levels_for, node_entries, node_location, nodes_on_level,
 };

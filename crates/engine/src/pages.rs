@@ -106,6 +106,12 @@ pub(crate) trait PageCopies: Pages {
     /// work is lost half-way. `Full` with more frames than [`Store::copy_frames_max`] means that waiting will not help.
     fn reserve(&mut self, frames: usize) -> Attempt<()>;
 
+    /// As [`PageCopies::reserve`] for so many new pages, which can then be allocated without any wait. For work that notes
+    /// the pages it has allocated, and could not take back what it noted.
+    fn reserve_new(&mut self, pages: usize) -> Attempt<()> {
+        self.reserve(pages)
+    }
+
     /// Returns the page for editing: a private copy, made at the first call for a page.
     fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]>;
 

@@ -20,15 +20,14 @@ use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk, FileLock};
 
 use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, STRIPES};
-use crate::block_allocator::BlockAllocator;
 use crate::blocks::{BlockReader, read_once};
-use crate::buffer_pool::{BlockMap, BufferPool, PAGES_MAX, PoolOptions};
+use crate::buffer_pool::{BufferPool, LoadedTable, PAGES_MAX, PoolOptions};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CONVERSION_OFFSET, CONVERSION_SLOT, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PAGE_BYTES_MAX,
-    PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, decode_node, entries_per_node,
-    node_location, nodes_on_level, version_of,
+    PAGE_BYTES_MIN, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, decode_node, entries_per_node, node_location,
+    nodes_on_level, version_of,
 };
 use crate::reread::RepeatedReads;
 use crate::settings::Settings;
@@ -164,14 +163,8 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         compatible_features: FEATURES_COMPATIBLE,
         needs_zstd: false,
     };
-    let allocator = BufferPool::new_allocator(settings.page_bytes, FILE_BYTES_MAX);
-    let pool = BufferPool::new(
-        &disk,
-        &pool_options(settings, &superblock),
-        BlockMap::new(settings.page_bytes),
-        allocator,
-        CommitSeq(0),
-    )?;
+    let table = LoadedTable::new(settings.page_bytes, FILE_BYTES_MAX);
+    let pool = BufferPool::new(&disk, &pool_options(settings, &superblock), table, CommitSeq(0))?;
     pool.writer().complete_last_group()?;
     transaction::create_catalog(&pool)?;
     Checkpointer::new(pool, log, superblock).checkpoint()?;
@@ -243,14 +236,17 @@ pub(crate) fn open(
         locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
     }
     let superblock = *in_force.superblock();
-    let mut allocator = BufferPool::new_allocator(superblock.page_bytes as usize, FILE_BYTES_MAX);
-    let map = reader.page_table(&superblock, &mut allocator)?;
-    drop(reader);
     let cache_bytes = memory::shared_out_bytes(settings, superblock.page_bytes as usize);
+    let leaves_max = match settings.evicts_table() {
+        true => 0,
+        false => memory::leaves_loaded_max(cache_bytes, superblock.page_bytes as usize),
+    };
+    let table = reader.page_table(&superblock, leaves_max)?;
+    drop(reader);
     let mut options = pool_options(settings, &superblock);
     options.spent_bytes = memory::spent_bytes(cache_bytes);
-    options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &map);
-    let pool = BufferPool::new(&disk, &options, map, allocator, superblock.commit)?;
+    options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &table);
+    let pool = BufferPool::new(&disk, &options, table, superblock.commit)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
     let anchor = Anchor {
         position: superblock.log_anchor,
@@ -308,6 +304,7 @@ fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
         file_id: superblock.file_id,
         snapshot_bytes_max,
         reads_in_flight_max: settings.reads_in_flight_max,
+        evicts_table: settings.evicts_table(),
     }
 }
 
@@ -391,20 +388,49 @@ impl DataReader {
         Ok(Slot { found, is_empty: is_empty.get() })
     }
 
-    /// Loads the page table that a superblock names, and marks every block it uses. Memory is bounded by the number of
-    /// pages in the superblock, even if nodes are damaged.
+    /// Loads the page table that a superblock names, and marks every block it uses: node after node, of which at most
+    /// `leaves_max` leaves stay in memory. Memory is bounded by the nodes that are there, even if they are damaged.
     ///
     /// # Errors
     /// `Corrupt` when a node is damaged, or names a page or a node that a table of this size does not have, a block
     /// outside the file, or a block that is in use already.
-    fn page_table(&mut self, superblock: &Superblock, allocator: &mut BlockAllocator) -> Result<BlockMap> {
+    fn page_table(&mut self, superblock: &Superblock, leaves_max: u64) -> Result<LoadedTable> {
         let page_bytes = superblock.page_bytes as usize;
-        let mut map = BlockMap::new(page_bytes);
+        let mut table = LoadedTable::new(page_bytes, FILE_BYTES_MAX);
         if superblock.page_count > PAGES_MAX {
             let what = format!("{} pages; this version of nofault keeps up to {PAGES_MAX}", superblock.page_count);
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
+        table.map.set_page_count(superblock.page_count);
+        if let Some(top) = superblock.table_levels.checked_sub(1) {
+            let root = node_location(superblock.table_root, superblock.table_checksum);
+            table.map.set_node(NodeId { level: top, index: 0 }, root);
+        }
+        for level in (0..superblock.table_levels).rev() {
+            let mut next = NodeId { level, index: 0 };
+            loop {
+                let of_level = table.map.nodes_from(next).take_while(|(node, _)| node.level == level);
+                let window: Vec<(NodeId, Location)> = of_level.take(NODES_AT_A_TIME).collect();
+                let Some((last, _)) = window.last() else { break };
+                next = NodeId { level, index: last.index + 1 };
+                self.table_nodes(superblock, &window, leaves_max, &mut table)?;
+            }
+        }
+        table.ids.end_loading(&table.map);
+        Ok(table)
+    }
+
+    /// Reads some nodes of one level of the page table, and notes what they name.
+    fn table_nodes(
+        &mut self,
+        superblock: &Superblock,
+        nodes: &[(NodeId, Location)],
+        leaves_max: u64,
+        table: &mut LoadedTable,
+    ) -> Result<()> {
+        let page_bytes = superblock.page_bytes as usize;
         let blocks = self.blocks.file_bytes() / page_bytes as u64;
+        let LoadedTable { map, ids, allocator } = table;
         let mut claim = |what: &dyn std::fmt::Display, at: Location| {
             let wrong = if at.block.0 >= blocks {
                 format!("lies in block {}, behind the end of the data file ({blocks} blocks)", at.block)
@@ -415,51 +441,40 @@ impl DataReader {
             };
             Err(Error::new(ErrorKind::Corrupt, format!("{what} {wrong}")))
         };
-        let per_node = entries_per_node(page_bytes);
-        let mut nodes = Vec::new();
-        if let Some(top) = superblock.table_levels.checked_sub(1) {
-            nodes.push((
-                NodeId { level: top, index: 0 },
-                node_location(superblock.table_root, superblock.table_checksum),
-            ));
+        for (NodeId { level, index }, at) in nodes {
+            claim(&format_args!("page-table node {index} of level {level}"), *at)?;
         }
-        while let Some((NodeId { level, .. }, _)) = nodes.first().copied() {
-            let mut below = Vec::new();
+        let offsets: Vec<u64> = nodes.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
+        let found = self.blocks.try_read(page_bytes, &offsets)?;
+        for (((node, at), offset), block) in nodes.iter().zip(&offsets).zip(found) {
+            let NodeId { level, index } = *node;
             // Number of nodes of the level below, or of pages, that the nodes of this level may name in all.
             let named = match level.checked_sub(1) {
-                Some(level) => nodes_on_level(superblock.page_count, level, page_bytes),
+                Some(below) => nodes_on_level(superblock.page_count, below, page_bytes),
                 None => superblock.page_count,
             };
-            for window in nodes.chunks(NODES_AT_A_TIME) {
-                for (node, at) in window {
-                    claim(&format_args!("page-table node {} of level {level}", node.index), *at)?;
+            let entries = self.decode_again(block, *offset, page_bytes, |block| {
+                decode_node(superblock.file_id, *node, *at, &block)
+            })?;
+            for (index, word) in (index * entries_per_node(page_bytes)..).zip(&entries) {
+                let Some(at) = Location::from_word(*word) else { continue };
+                if index >= named {
+                    let kind = if level > 0 { "node" } else { "page" };
+                    let what = format!("a page-table node of level {level} names {kind} {index} of {named}");
+                    return Err(Error::new(ErrorKind::Corrupt, what));
                 }
-                let offsets: Vec<u64> = window.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
-                let blocks = self.blocks.try_read(page_bytes, &offsets)?;
-                for (((node, at), offset), block) in window.iter().zip(&offsets).zip(blocks) {
-                    map.set_node(*node, *at);
-                    let entries = self.decode_again(block, *offset, page_bytes, |block| {
-                        decode_node(superblock.file_id, *node, *at, &block)
-                    })?;
-                    for (index, word) in (node.index * per_node..).zip(entries) {
-                        let Some(at) = Location::from_word(word) else { continue };
-                        if index >= named {
-                            let kind = if level > 0 { "node" } else { "page" };
-                            let what = format!("a page-table node of level {level} names {kind} {index} of {named}");
-                            return Err(Error::new(ErrorKind::Corrupt, what));
-                        }
-                        if level > 0 {
-                            below.push((NodeId { level: level - 1, index }, at));
-                        } else {
-                            claim(&format_args!("page {index}"), at)?;
-                            map.load_entry(PageId(index), at);
-                        }
-                    }
+                match level.checked_sub(1) {
+                    Some(level) => drop(map.set_node(NodeId { level, index }, at)),
+                    None => claim(&format_args!("page {index}"), at)?,
                 }
             }
-            nodes = below;
+            if level == 0 {
+                ids.load_leaf(index, &entries, superblock.page_count);
+                if (map.leaves_in_memory().len() as u64) < leaves_max {
+                    map.add_leaf(index, entries);
+                }
+            }
         }
-        map.set_page_count(superblock.page_count);
-        Ok(map)
+        Ok(())
     }
 }

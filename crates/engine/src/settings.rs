@@ -29,10 +29,15 @@ pub struct Settings {
     /// Taken when it is opened. The writes of a batch or transaction that are not committed belong to its caller and
     /// come on top.
     ///
+    /// Of the page table, some 16 bytes for each page, the parts in use are in memory: when it is opened up to half of
+    /// this memory is filled with it, and a sixteenth on top while it grows. What is not in memory is read when it is
+    /// needed, which makes the first read of a page two reads. Parts that were changed since the last checkpoint stay in
+    /// memory; when they are many, a checkpoint is made.
+    ///
     /// Creating a database with less memory than an empty one needs is refused (`InvalidCall`, and the message says how
-    /// much that is). Opening one never is: the page table, some 16 bytes for each page, and the smallest pool that
-    /// works are taken even if they are more. The growth of the page table while the database is open comes on top,
-    /// too. [`Stats::memory_over_bytes`](crate::db::Stats::memory_over_bytes) says by how much the setting is exceeded.
+    /// much that is). Opening one never is: the smallest pool that works, and 20 to 55 MB for each TB of pages of 4 KiB,
+    /// are taken even if they are more. [`Stats::memory_over_bytes`](crate::db::Stats::memory_over_bytes) says by how
+    /// much the setting is exceeded.
     pub cache_bytes: usize,
     /// Bytes of old page versions that snapshots, ranges and transactions may keep readable, in memory or in the data
     /// file. Above this limit the oldest snapshots are invalidated: reads in them fail with `SnapshotTooOld`. Zero
@@ -73,6 +78,7 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OfTests {
     small_pages: bool,
+    evicts_table: bool,
 }
 
 /// Whether a database keeps its data file as long as its content by itself.
@@ -112,7 +118,21 @@ impl Settings {
     /// The default with which pages of 512 bytes may be created, so that the tests of nofault reach deep trees soon.
     #[doc(hidden)]
     pub fn with_small_pages() -> Self {
-        Self { of_tests: OfTests { small_pages: true }, ..Self::default() }
+        Self { of_tests: OfTests { small_pages: true, ..OfTests::default() }, ..Self::default() }
+    }
+
+    /// Sets whether each part of the page table leaves memory as soon as nothing needs it, so that a small database goes
+    /// through what otherwise only a large one does.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_cold_table(mut self, is_cold: bool) -> Self {
+        self.of_tests.evicts_table = is_cold;
+        self
+    }
+
+    /// Returns whether each part of the page table leaves memory as soon as nothing needs it.
+    pub(crate) fn evicts_table(&self) -> bool {
+        self.of_tests.evicts_table
     }
 
     /// Refuses values that have no meaning.

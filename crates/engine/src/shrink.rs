@@ -156,7 +156,7 @@ impl Shrinker {
     ) -> Result<ShrinkEnding> {
         loop {
             let (began, before) = (Instant::now(), progress.bytes_given_back);
-            let Some(tail) = relocator.plan_tail() else {
+            let Some(tail) = relocator.plan_tail()? else {
                 // Only free blocks behind its last used one are left to be cut.
                 progress.bytes_given_back += self.cut()?;
                 return Ok(ShrinkEnding::Done);
@@ -186,7 +186,7 @@ impl Shrinker {
             self.checkpointer.checkpoint()?;
             relocator.checkpoint_made();
             progress.bytes_given_back += self.cut()?;
-            if !relocator.plan_again(&mut tail) {
+            if !relocator.plan_again(&mut tail)? {
                 break;
             }
         }

@@ -10,7 +10,7 @@ use nofault_io::disk::Disk;
 
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader, read_once};
 use crate::buffer_pool::BufferPool;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::compressed::restore_page;
 use crate::format::node::{KIND_NODE, Node};
 use crate::format::{HEADER_BYTES, Location, NodeId, PageId, TableId, decode_node};
@@ -45,32 +45,42 @@ pub(crate) fn verify_blocks(
 ) -> Result<BlockReport> {
     let mut reader = BlockReader::open(disk)?;
     let mut report = BlockReport::default();
-    let nodes: Vec<NodeId> = pool.metadata().lock().map.node_places().map(|(node, _)| node).collect();
-    for window in nodes.chunks(BLOCKS_AT_A_TIME) {
+    let mut next_node = Some(NodeId { level: 0, index: 0 });
+    while let Some(from) = next_node {
+        let window: Vec<NodeId> = {
+            let metadata = pool.metadata().lock();
+            metadata.map.nodes_from(from).map(|(node, _)| node).take(BLOCKS_AT_A_TIME).collect()
+        };
+        next_node = window.last().map(|last| NodeId { level: last.level, index: last.index + 1 });
         let place = |node: &NodeId| pool.metadata().lock().map.node(*node);
         let check = |node: &NodeId, at, block: &[u8]| decode_node(pool.file_id(), *node, at, block).map(drop);
-        report.nodes_checked += check_window(pool, (&mut reader, disk), window, place, check, &mut report.problems)?;
+        report.nodes_checked += check_window(pool, (&mut reader, disk), &window, place, check, &mut report.problems)?;
     }
     let page_count = pool.metadata().lock().map.page_count();
     let mut restored = vec![0; pool.page_bytes()];
-    let mut next = PageId(0);
-    loop {
-        // Only pages that exist: their numbers may be few and far apart.
-        let window: Vec<PageId> = {
-            let metadata = pool.metadata().lock();
-            metadata.map.pages_from(next).map(|(page, _)| page).take(BLOCKS_AT_A_TIME).collect()
+    // One leaf of the page table at a time is kept in memory; only leaves that exist, which may be few and far apart.
+    let mut next_leaf = pool.leaves().next(0);
+    while let Some(leaf) = next_leaf {
+        next_leaf = pool.leaves().next(leaf + 1);
+        // A leaf that is damaged has been reported with the nodes.
+        let pinned = match pool.leaves().pin(leaf) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+            pinned => pinned?,
         };
-        let Some(last) = window.last() else { break };
-        next = PageId(last.0 + 1);
-        let place = |page: &PageId| pool.metadata().lock().map.get(*page);
-        let rooted = &mut report.rooted;
-        let check = |page: &PageId, at, block: &[u8]| {
-            restore_page(pool.file_codec(), *page, at, block, &mut restored)?;
-            rooted.extend(root_of(*page, &restored[HEADER_BYTES..]));
-            Ok(())
-        };
-        report.pages_checked += check_window(pool, (&mut reader, disk), &window, place, check, &mut report.problems)?;
-        progress(next.0, page_count);
+        let pages: Vec<PageId> = pool.metadata().lock().map.pages_of_leaf(leaf).collect();
+        for window in pages.chunks(BLOCKS_AT_A_TIME) {
+            let place = |page: &PageId| pool.metadata().lock().map.get(*page);
+            let rooted = &mut report.rooted;
+            let check = |page: &PageId, at, block: &[u8]| {
+                restore_page(pool.file_codec(), *page, at, block, &mut restored)?;
+                rooted.extend(root_of(*page, &restored[HEADER_BYTES..]));
+                Ok(())
+            };
+            report.pages_checked +=
+                check_window(pool, (&mut reader, disk), window, place, check, &mut report.problems)?;
+            progress(window.last().map_or(0, |last| last.0 + 1), page_count);
+        }
+        drop(pinned);
     }
     Ok(report)
 }

@@ -73,7 +73,7 @@ pub(super) fn stat(
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
             "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
             "memory_bytes": stats.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
-            "memory_table_bytes": stats.pool.memory_table_bytes,
+            "memory_table_bytes": stats.pool.memory_table_bytes, "table_bytes": stats.pool.table_bytes,
             "pages_hit": stats.pool.hits, "pages_read": stats.pool.misses,
             "disk": { "kind": stats.disk.kind, "direct": stats.disk.direct,
                       "align_bytes": stats.disk.align_bytes, "notes": stats.disk.notes.iter().map(ToString::to_string).collect::<Vec<_>>() },
@@ -119,11 +119,12 @@ pub(super) fn stat(
         (
             "memory",
             format!(
-                "{} for a cache of {}: {} in frames, {} in the page table",
+                "{} for a cache of {}: {} in frames, {} in the page table (all of it: {})",
                 format::bytes(stats.memory_bytes),
                 format::bytes(stats.cache_bytes),
                 format::bytes(stats.pool.memory_frames_bytes),
-                format::bytes(stats.pool.memory_table_bytes)
+                format::bytes(stats.pool.memory_table_bytes),
+                format::bytes(stats.pool.table_bytes)
             ),
         ),
         ("disk", format!("{}, {way}", stats.disk.kind)),

@@ -81,7 +81,7 @@ impl Builder {
         self.portion.clear();
         let count = std::mem::take(&mut self.leaves_beside).max(self.leaves_expected);
         self.leaves_expected = 0;
-        copies.reserve(count + self.frames_max())?;
+        copies.reserve_new(count + self.frames_max())?;
         self.leaves_expected = count;
         for _ in 0..count {
             let near = self.reserved_leaves.last().copied().or(self.last);
@@ -147,7 +147,7 @@ impl Builder {
         if self.levels[0].last_key().is_some_and(|last| key <= last) {
             return Err(Error::new(ErrorKind::InvalidCall, "bulk load: a key is not above the key before it").into());
         }
-        copies.reserve(self.frames_max())?;
+        copies.reserve_new(self.frames_max())?;
         let spread = to_spread.map(|bytes| self.spread(copies, bytes)).transpose()?;
         let value = match value {
             _ if let Some(spread) = &spread => Cell::Spread(spread.cell()),
@@ -169,7 +169,7 @@ impl Builder {
     /// Writes the remaining cells and the root, which makes the content reachable. After any `Wait` nothing has
     /// changed.
     pub(crate) fn finish<E: PageCopies>(&mut self, copies: &mut E) -> Attempt<()> {
-        copies.reserve(self.frames_max())?;
+        copies.reserve_new(self.frames_max())?;
         // The root is the only page that may be missing, so it is looked up before the first change.
         copies.edit(self.tree.root)?;
         let mut level = 0;

@@ -170,7 +170,7 @@ impl<'v> Writer<'v> {
         let is_spread = is_spread(copies.page_bytes(), self.value.len());
         let count = if is_spread { counts[0] } else { counts.iter().sum() };
         let left = count as usize - self.pages.len();
-        copies.reserve(pages_max.min(left))?;
+        copies.reserve_new(pages_max.min(left))?;
         // From here on no `Wait` can occur, because the frames are reserved and no page is looked up. But page numbers
         // can run out.
         let (at, written) = (self.at, self.pages.len());

@@ -112,7 +112,7 @@ impl BackgroundWriter {
         pages.dedup();
         let dirty_of = |page: &PageId| match self.versions.pages().checkpoint_place(*page, NEWEST) {
             CheckpointPlace::Dirty(item) => Some(item),
-            CheckpointPlace::OnDisk(_) | CheckpointPlace::Absent => None,
+            CheckpointPlace::OnDisk(_) | CheckpointPlace::Absent | CheckpointPlace::Cold => None,
         };
         let dirty: Vec<_> = pages.iter().filter_map(dirty_of).collect();
         if !dirty.is_empty() {

@@ -122,6 +122,7 @@ impl Evictor {
     /// soon be free, or became clean. Waits for the device. When pages cannot be written, the operations that wait for
     /// frames for private copies get the error; readers go on with frames that can be evicted without a write.
     pub(super) fn free_frames(&self, want: usize) -> usize {
+        self.versions.trim_leaves();
         self.versions.help_epoch();
         let swept = self.versions.sweep_all();
         let writers_wait = self.versions.frame_waits().has_waiters();
@@ -175,6 +176,7 @@ impl Evictor {
     /// Frees about `want` frames that need no write, with bounded work and without waiting, so that executors' threads
     /// can call it. When it finds too few, the background writer must write dirty pages.
     pub(super) fn free_clean_frames(&self, want: usize) {
+        self.versions.trim_leaves();
         if self.versions.sweep() > 0 {
             return;
         }
@@ -188,6 +190,7 @@ impl Evictor {
     /// Evicts `want` frames in advance of later reads when few frames are free, because an evicted frame becomes free
     /// only after an epoch. As in [`Evictor::free_clean_frames`], the work is bounded and nothing is waited for.
     pub(super) fn restock(&self, want: usize) {
+        self.versions.trim_leaves();
         self.versions.sweep();
         let stock = (self.versions.frames().count() / STOCK_SHARE).min(STOCK_MAX);
         if self.versions.frames().free_count() >= self.versions.frames().reserve() + stock {

@@ -14,6 +14,7 @@
 //!
 //! Invariant: the lock is held for a bounded part of the changed pages at a time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block_map::BlockMap;
@@ -34,6 +35,8 @@ const STEPS_A_CHANGE: usize = 4;
 /// The memory of the frames divided by this is the memory that the list of changed pages may take before a checkpoint
 /// is due.
 const CHANGED_SHARE: u64 = 32;
+/// Number of times that a changed leaf of the page table could not leave memory before a checkpoint is due.
+const LEAVES_HELD_MAX: u64 = 64;
 /// Steps of a `Budget` that removing one range from the list of changed pages spends.
 const STEPS_A_RANGE: usize = 2;
 /// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more
@@ -49,6 +52,8 @@ const MARGIN_BLOCKS: u64 = 32;
 pub(crate) struct Metadata {
     state: Mutex<MetadataState>,
     page_bytes: usize,
+    /// How often a leaf of the page table could not leave memory since the last checkpoint, because it was changed.
+    leaves_held: AtomicU64,
 }
 
 /// The metadata of the pages and blocks of a pool.
@@ -61,15 +66,25 @@ pub(crate) struct MetadataState {
     /// then a lookup finds an earlier commit. The pages are ordered, so that a checkpoint can take one part at a time.
     pub(crate) changed: ChangedPages,
     pub(super) ids: PageIds,
+    /// Pages that were freed while the leaf with their entry was not in memory, each with the commit that freed it.
+    pub(super) cold_frees: Vec<(PageId, CommitSeq)>,
     /// Number of blocks reserved for commits in progress.
     reserved: u64,
 }
 
+#[cfg(test)]
+impl MetadataState {
+    /// Returns the number of pages that wait to be freed until the leaf with their entry is in memory.
+    pub(crate) fn cold_frees_count(&self) -> usize {
+        self.cold_frees.len()
+    }
+}
+
 impl Metadata {
-    pub(super) fn new(allocator: BlockAllocator, map: BlockMap, page_bytes: usize) -> Self {
-        let ids = PageIds::of(&map);
-        let state = MetadataState { allocator, map, changed: ChangedPages::default(), ids, reserved: 0 };
-        Self { state: Mutex::new(state), page_bytes }
+    pub(super) fn new(allocator: BlockAllocator, map: BlockMap, ids: PageIds, page_bytes: usize) -> Self {
+        let (changed, cold_frees) = (ChangedPages::default(), Vec::new());
+        let state = MetadataState { allocator, map, changed, ids, cold_frees, reserved: 0 };
+        Self { state: Mutex::new(state), page_bytes, leaves_held: AtomicU64::new(0) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, MetadataState> {
@@ -90,6 +105,22 @@ impl Metadata {
             let mut state = self.lock();
             pages.iter().for_each(|page| state.changed.insert(*page, seq));
         }
+    }
+
+    /// Counts a leaf of the page table that cannot leave memory because no checkpoint has written it.
+    pub(super) fn note_leaf_held(&self) {
+        self.leaves_held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes and returns the pages that were freed while the leaf with their entry was not in memory, in order. A
+    /// checkpoint frees them before it takes over what commits have changed: what is freed in memory only would stay in
+    /// use for good.
+    pub(super) fn take_cold_frees(&self) -> Vec<(PageId, CommitSeq)> {
+        let mut pages = std::mem::take(&mut self.lock().cold_frees);
+        pages.sort_unstable();
+        // Only a damaged page can free a page twice. The second time could hit a new page of this id.
+        pages.dedup_by_key(|(page, _)| *page);
+        pages
     }
 
     /// Returns a page id above all that are in use.
@@ -119,11 +150,17 @@ impl Metadata {
             budget.spend(STEPS_A_RANGE * looked_at);
         }
         self.lock().changed.checkpoint_made();
+        self.leaves_held.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether the list of changed pages exceeds its share of the memory and a checkpoint would shorten it.
+    /// Returns whether what is kept in memory for the next checkpoint exceeds its share and a checkpoint would shorten
+    /// it: the list of changed pages, that of pages freed unseen, or the changed leaves of the page table.
     pub(super) fn has_many_changed(&self, frames: &Frames) -> bool {
-        self.lock().changed.has_outgrown(frames.memory_bytes() / CHANGED_SHARE)
+        let state = self.lock();
+        let bytes_max = frames.memory_bytes() / CHANGED_SHARE;
+        let cold_bytes = (state.cold_frees.len() * size_of::<(PageId, CommitSeq)>()) as u64;
+        let leaves_held = self.leaves_held.load(Ordering::Relaxed);
+        state.changed.has_outgrown(bytes_max) || cold_bytes > bytes_max || leaves_held > LEAVES_HELD_MAX
     }
 
     /// Releases the block of a dropped version. If the page table of the next checkpoint still names the block, it is

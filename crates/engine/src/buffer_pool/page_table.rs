@@ -6,21 +6,28 @@
 //! **Locks**: shard, then metadata, a waiter's, or the free list of frames. While a shard's lock is held, no epoch guard is pinned or
 //! dropped, no waker is called, and no device is waited for.
 
+mod outcomes;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+pub(crate) use self::outcomes::{CheckpointPlace, DirtyPage};
+pub(super) use self::outcomes::{EvictionOutcome, Lookup, ReadEnd, ReadRequest, Replacement};
 use super::frame_wait_queue::FrameWaitQueue;
 use super::frames::{Frame, FrameFacts, Frames, OwnedFrame};
+use super::leaves::{LeafClock, LeafEviction, LeafPlace, LockedLeaf};
 use super::metadata::Metadata;
 use super::registry::SupersededVersion;
 use super::shard::{Place, ReadId, Shard, Version};
 use super::waiter::Waiter;
-use super::word_array::{Entry, WordArray};
-use crate::error::Error;
-use crate::format::{BlockId, CommitSeq, Location, PageId, page_commit};
+use super::word_array::{Entry, WordArray, leaf_read_as, page_of_leaf};
+use crate::error::{Error, ErrorKind};
+use crate::format::{BlockId, CommitSeq, Location, PageId, node_entries, page_commit};
 use crate::pages::Missing;
 
 const SHARDS: usize = 64;
+/// Stands for the frame of a leaf of the page table, which a waiter has pinned as it pins pages.
+const NO_FRAME: u32 = u32::MAX;
 
 /// The page table of a pool: finds the frame or the location of each page version.
 pub(super) struct PageTable {
@@ -28,85 +35,50 @@ pub(super) struct PageTable {
     shards: Box<[Mutex<Shard>]>,
     frame_waits: FrameWaitQueue,
     metadata: Arc<Metadata>,
-}
-
-/// The state of a page after a request to read it.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ReadRequest {
-    /// The page is now marked as being read by this request: the caller must carry the read out.
-    New(ReadId),
-    /// Another request is already reading the page; the waiter was added to it.
-    Joined,
-    /// The page is in memory, and pinned for the waiter.
-    InMemory,
-    /// The page does not exist.
-    Absent,
-}
-
-/// The result of a read for its page.
-pub(super) enum ReadEnd {
-    /// The page is in this frame.
-    Installed(u32),
-    /// The read did not bring the page into memory.
-    NotInstalled {
-        /// The frame of the read, unless the read failed and returned no frame.
-        unused: Option<OwnedFrame>,
-        /// The error that was given to the waiters, if any.
-        error: Option<Error>,
-    },
-}
-
-/// The place of a page in the version that a view sees.
-pub(super) enum Lookup {
-    /// The page is in this frame.
-    Frame(u32),
-    /// The page is on disk, or being read.
-    NotInMemory,
-    /// The page does not exist as of the view's commit.
-    Absent,
-}
-
-/// A dirty page in its frame, pinned for the code that writes it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DirtyPage {
-    pub(crate) page: PageId,
-    pub(crate) frame: u32,
-}
-
-/// The result of an attempt to evict a frame.
-pub(super) enum EvictionOutcome {
-    /// The page was clean and is evicted: its frame number was removed from the page table and cannot be reached any
-    /// more.
-    Clean(u32),
-    /// The page is dirty and now pinned: it must be written before its frame can be evicted.
-    Dirty(DirtyPage),
-}
-
-/// The way in which a checkpoint records one page.
-#[derive(Debug)]
-pub(crate) enum CheckpointPlace {
-    /// The page is in memory only, and pinned: the checkpoint writes it.
-    Dirty(DirtyPage),
-    /// The page is on disk at this location, to which the checkpoint refers.
-    OnDisk(Location),
-    /// The page does not exist as of the checkpoint's commit, which records nothing for it.
-    Absent,
+    leaf_clock: LeafClock,
 }
 
 impl PageTable {
-    /// Creates the table of the pages in the block map of `metadata`, all of them on disk.
-    pub(super) fn new(frames: Frames, metadata: &Arc<Metadata>) -> Self {
-        let words = WordArray::new();
-        for (page, at) in metadata.lock().map.pages_from(PageId(0)) {
-            words.store(page, Entry::OnDisk(at).to_word());
+    /// Creates the table of the pages in the block map of `metadata`, all of them on disk. `leaf_clock` bounds its
+    /// leaves in memory.
+    pub(super) fn new(frames: Frames, metadata: &Arc<Metadata>, leaf_clock: LeafClock) -> Self {
+        let words = WordArray::new(frames.page_bytes());
+        for (leaf, entries) in metadata.lock().map.leaves_in_memory() {
+            words.add_leaf(leaf, entries);
         }
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { words, shards, frame_waits: FrameWaitQueue::new(frames), metadata: Arc::clone(metadata) }
+        Self { words, shards, frame_waits: FrameWaitQueue::new(frames), metadata: Arc::clone(metadata), leaf_clock }
     }
 
     fn shard(&self, page: PageId) -> MutexGuard<'_, Shard> {
-        let at = (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % SHARDS;
+        let at = (self.words.leaf_of(page).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % SHARDS;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the shard of a leaf.
+    pub(super) fn leaf(&self, leaf: u64) -> LockedLeaf<'_> {
+        let shard = self.shard(page_of_leaf(leaf));
+        LockedLeaf { words: &self.words, metadata: &self.metadata, shard, leaf }
+    }
+
+    /// Returns the array with the newest versions, and the clock of its leaves.
+    pub(super) fn words(&self) -> (&WordArray, &LeafClock) {
+        (&self.words, &self.leaf_clock)
+    }
+
+    /// Evicts the next leaf that the clock finds, if it is cold. Adds frames to `frames_free` as
+    /// [`LockedLeaf::try_evict`] does, if pages are to be evicted for their leaves.
+    pub(super) fn try_evict_next_leaf(&self, frames_free: &mut Vec<u32>) -> LeafEviction {
+        let Some(leaf) = self.leaf_clock.next(&self.words) else { return LeafEviction::InUse };
+        let frames_free = self.leaf_clock.evicts_frames(&self.words).then_some(frames_free);
+        self.leaf(leaf).try_evict(self.frames(), frames_free)
+    }
+
+    /// Returns the place of a leaf that has the entry of a page and is on disk only. The caller holds the lock of the
+    /// page's shard.
+    fn cold_leaf(&self, page: PageId) -> Option<Location> {
+        let leaf = self.words.leaf_of(page);
+        if self.words.has_leaf(leaf) { None } else { self.metadata.lock().map.leaf_place(leaf) }
     }
 
     #[inline]
@@ -135,11 +107,6 @@ impl PageTable {
         self.words.prefetch(page);
     }
 
-    /// Returns the entries of the existing pages below `end`.
-    pub(super) fn entries_below(&self, end: u64) -> impl Iterator<Item = (PageId, Entry)> + '_ {
-        self.words.stored(PageId(0), end).map(|(page, word)| (page, Entry::from_word(word)))
-    }
-
     pub(super) fn memory_bytes(&self) -> u64 {
         self.words.memory_bytes()
     }
@@ -159,6 +126,7 @@ impl PageTable {
         match self.entry(id) {
             Entry::Resident(frame) if self.frames().frame(frame).commit() <= at => Lookup::Frame(frame),
             Entry::OnDisk(_) | Entry::Loading(_) => Lookup::NotInMemory,
+            Entry::Free if self.cold_leaf(id).is_some() => Lookup::NotInMemory,
             Entry::Resident(_) | Entry::Free => Lookup::Absent,
         }
     }
@@ -177,11 +145,14 @@ impl PageTable {
     }
 
     /// Marks a page as being read, in the version that a view at commit `missing.at` sees, unless that version is in
-    /// memory or marked already. If it is in memory, it is pinned for the waiter, if there is one.
+    /// memory or marked already. If it is in memory, it is pinned for the waiter, if there is one. If the leaf with the
+    /// page's entry is not in memory, that leaf is marked instead, and the page once the leaf is there.
     pub(super) fn request_read(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> ReadRequest {
+        self.request_in(&mut self.shard(missing.page), missing, waiter)
+    }
+
+    fn request_in(&self, shard: &mut Shard, missing: Missing, waiter: Option<&Arc<Waiter>>) -> ReadRequest {
         let page = missing.page;
-        let mut guard = self.shard(page);
-        let shard = &mut *guard;
         let (at, request) = if let Some(version) = shard.version_at(page, missing.at) {
             match version.place {
                 Place::Frame(frame) => return self.pin_for(page, frame, waiter),
@@ -193,7 +164,7 @@ impl PageTable {
             }
         } else {
             match self.entry(page) {
-                Entry::Free => return ReadRequest::Absent,
+                Entry::Free => return self.request_leaf(shard, missing, waiter),
                 Entry::Resident(frame) => return self.pin_for(page, frame, waiter),
                 Entry::Loading(at) => (at, ReadRequest::Joined),
                 Entry::OnDisk(at) => {
@@ -202,9 +173,40 @@ impl PageTable {
                 }
             }
         };
+        if let Some(state) = self.words.state(self.words.leaf_of(page)) {
+            state.touch();
+        }
         if let (Some(waiter), Some(load)) = (waiter, shard.load(page, at.block)) {
             waiter.expect_read(page);
             load.add_waiter(Arc::clone(waiter));
+        }
+        request
+    }
+
+    /// Marks the leaf with the entry of a page as being read, if it is on disk only.
+    fn request_leaf(&self, shard: &mut Shard, missing: Missing, waiter: Option<&Arc<Waiter>>) -> ReadRequest {
+        let read_as = page_of_leaf(self.words.leaf_of(missing.page));
+        let Some(at) = self.cold_leaf(missing.page) else {
+            let state = self.words.state(self.words.leaf_of(missing.page));
+            let Some(state) = state.filter(|_| missing.page == read_as) else { return ReadRequest::Absent };
+            if waiter.is_some_and(|waiter| waiter.pinned(read_as, NO_FRAME)) {
+                state.pin();
+            }
+            return ReadRequest::InMemory;
+        };
+        let request = match shard.load(read_as, at.block) {
+            Some(_) => ReadRequest::Joined,
+            None => ReadRequest::New(shard.begin_load(read_as, at)),
+        };
+        if let Some(waiter) = waiter {
+            waiter.expect_read(read_as);
+        }
+        if let Some(load) = shard.load(read_as, at.block) {
+            match waiter {
+                Some(waiter) if missing.page == read_as => load.add_waiter(Arc::clone(waiter)),
+                waiter if missing.page != read_as => load.add_follower(missing, waiter.cloned()),
+                _ => {}
+            }
         }
         request
     }
@@ -231,6 +233,9 @@ impl PageTable {
         wake: &mut Vec<Waker>,
     ) -> ReadEnd {
         let ReadId { page, at, .. } = id;
+        if leaf_read_as(page).is_some() {
+            return self.end_leaf_read(id, good, error, wake);
+        }
         let mut shard = self.shard(page);
         let Some(load) = shard.end_load(id) else { return ReadEnd::NotInstalled { unused: good, error: None } };
         let newest = self.entry(page) == Entry::Loading(at);
@@ -269,6 +274,53 @@ impl PageTable {
         ReadEnd::NotInstalled { unused, error }
     }
 
+    /// Ends the read of a leaf: brings it into memory from `good`, its checked bytes, and begins the reads of the pages
+    /// for which it was read; or gives `error` to the waiters.
+    fn end_leaf_read(
+        &self,
+        id: ReadId,
+        good: Option<OwnedFrame>,
+        error: Option<Error>,
+        wake: &mut Vec<Waker>,
+    ) -> ReadEnd {
+        let entries = good.as_ref().map(|owned| node_entries(&owned.buffer));
+        let mut locked = self.leaf(self.words.leaf_of(id.page));
+        let Some(load) = locked.shard.end_load(id) else { return ReadEnd::NotInstalled { unused: good, error: None } };
+        // An error does not count when the leaf came into memory by another way, or was written elsewhere since.
+        let error = error.filter(|_| locked.place() == LeafPlace::Cold(id.at));
+        if error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Corrupt) {
+            self.metadata.lock().ids.avoid(self.words.pages_of(locked.leaf));
+        }
+        if let Some(entries) = entries {
+            locked.install(id.at, entries);
+        }
+        let (waiters, followers) = load.into_parts();
+        let mut next = Vec::new();
+        for (missing, waiter) in followers {
+            if error.is_none()
+                && let ReadRequest::New(id) = self.request_in(&mut locked.shard, missing, waiter.as_ref())
+            {
+                next.push(id);
+            }
+            // Last, so that the waiter does not seem to have nothing left to wait for.
+            wake.extend(waiter.and_then(|waiter| waiter.read_over(error.clone())));
+        }
+        for waiter in waiters {
+            let state = self.words.state(locked.leaf).filter(|_| error.is_none());
+            wake.extend(match state {
+                Some(state) => {
+                    let (pinned, waker) = waiter.arrived(id.page, NO_FRAME);
+                    if pinned {
+                        state.pin();
+                    }
+                    waker
+                }
+                None => waiter.read_over(error.clone()),
+            });
+        }
+        ReadEnd::Leaf { unused: good, error, next }
+    }
+
     /// Abandons a read whose memory the device still uses, and gives `error` to its waiters. When the read completes
     /// later, it changes nothing (see `shard`).
     pub(super) fn abandon_read(&self, id: ReadId, error: &Error, wake: &mut Vec<Waker>) {
@@ -282,9 +334,15 @@ impl PageTable {
         wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(Some(error.clone()))));
     }
 
-    /// Removes one pin from the frame of a page. Returns true when the frame is now to be retired.
+    /// Removes one pin from the frame of a page, or from a leaf of the table. Returns true when the frame is now to be
+    /// retired.
     pub(super) fn unpin(&self, page: PageId, index: u32) -> bool {
+        // Under the lock, because a waiter is told of a page just before the page is pinned for it.
         let _shard = self.shard(page);
+        if let Some(leaf) = leaf_read_as(page) {
+            self.words.unpin(std::iter::once(leaf));
+            return false;
+        }
         self.frames().frame(index).unpin()
     }
 
@@ -360,6 +418,7 @@ impl PageTable {
             // under this lock, because the id may have been reused since an earlier look.
             Entry::OnDisk(_) | Entry::Loading(_) if self.metadata.last_change(page) > at => CheckpointPlace::Absent,
             Entry::OnDisk(at) | Entry::Loading(at) => CheckpointPlace::OnDisk(at),
+            Entry::Free if self.cold_leaf(page).is_some() => CheckpointPlace::Cold,
             Entry::Free | Entry::Resident(_) => CheckpointPlace::Absent,
         }
     }
@@ -403,7 +462,7 @@ impl PageTable {
     }
 
     /// Returns the location of a page's newest version; `None` when the page does not exist, is only in memory, or is
-    /// being read.
+    /// being read, or when the leaf with its entry is not in memory.
     pub(super) fn place_on_disk(&self, page: PageId) -> Option<Location> {
         let _shard = self.shard(page);
         self.location(page)
@@ -448,15 +507,9 @@ impl PageTable {
         moves
     }
 
-    /// Replaces the newest version of a page by a new one, or by none when the page is freed. Returns the superseded
-    /// version.
-    pub(super) fn replace(
-        &self,
-        page: PageId,
-        new: Entry,
-        base: Option<CommitSeq>,
-        seq: CommitSeq,
-    ) -> Option<SupersededVersion> {
+    /// Replaces the newest version of a page by a new one, or by none when the page is freed. The leaf with the entry of a
+    /// page that gets a new version is in memory.
+    pub(super) fn replace(&self, page: PageId, new: Entry, base: Option<CommitSeq>, seq: CommitSeq) -> Replacement {
         let mut shard = self.shard(page);
         // If the old version was evicted since it was copied, `base` gives its commit. Of a page freed without having
         // been edited only the block is known. Its commit is that of its last change, if that was after the last
@@ -464,13 +517,18 @@ impl PageTable {
         // earlier one that no view will request.
         let began = |shard: &Shard| base.unwrap_or_else(|| shard.last_until(page).max(self.metadata.last_change(page)));
         let (place, from) = match self.entry(page) {
+            Entry::Free if new == Entry::Free && self.cold_leaf(page).is_some() => {
+                self.metadata.lock().cold_frees.push((page, seq));
+                return Replacement::Later;
+            }
             Entry::Free => {
                 // The freed page may never have existed: a damaged page can name any number, even one beyond the table, and the commit
                 // is in the log by now.
-                if new != Entry::Free {
-                    self.words.store(page, new.to_word());
+                if new == Entry::Free {
+                    return Replacement::Absent;
                 }
-                return None;
+                self.words.store(page, new.to_word());
+                return Replacement::Added;
             }
             Entry::Resident(frame) => (Place::Frame(frame), self.frames().frame(frame).commit()),
             Entry::OnDisk(at) => (Place::Disk(at), began(&shard)),
@@ -479,7 +537,7 @@ impl PageTable {
         // The old version can be found before the new one hides it, so no view ever misses both.
         shard.add_version(page, Version { from, until: seq, place, frees_id: new == Entry::Free });
         self.words.store(page, new.to_word());
-        Some(SupersededVersion { page, from, until: seq })
+        Replacement::Superseded(SupersededVersion { page, from, until: seq })
     }
 
     /// Removes a version that no view can request any more. Returns its frame, if there is one to be recycled.
@@ -497,7 +555,6 @@ impl PageTable {
                 if frame.pins() > 0 { frame.doom() } else { frame_free = Some(index) }
             }
         }
-        drop(shard);
         if version.frees_id {
             self.metadata.lock().ids.put_back(old.page);
         }

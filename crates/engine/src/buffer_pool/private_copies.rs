@@ -1,16 +1,21 @@
 //! Private copies of pages, and their publication.
 
-use std::collections::hash_map;
+use std::collections::{VecDeque, hash_map};
 
 use crossbeam_epoch::Guard;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::frames::{FrameFacts, OwnedFrame};
+use super::page_table::{Lookup, Replacement};
 use super::versions::{NEWEST, Versions};
-use super::word_array::{Entry, PAGES_MAX};
+use super::word_array::{Entry, PAGES_MAX, page_of_leaf};
 use crate::error::{Error, ErrorKind};
-use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, seal_page};
+use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, page_id, seal_page};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
+
+/// Most leaves of the page table that one set of copies needs in memory for ids of freed pages: fewer than an operation
+/// can pin. When it needs more, it takes ids under which no page was ever stored.
+const LEAVES_FOR_IDS_MAX: usize = 4;
 
 /// The private copies of one commit. Dropping this discards the copies.
 pub(crate) struct PrivateCopies<'a> {
@@ -19,6 +24,12 @@ pub(crate) struct PrivateCopies<'a> {
     /// The pages that this commit frees, each with the commit of the version that the transaction saw, if it saw one.
     freed: Vec<(PageId, Option<CommitSeq>)>,
     reserved: Vec<OwnedFrame>,
+    /// Ids for new pages, in the order of their use. Their leaves are among `leaves`.
+    reserved_ids: VecDeque<PageId>,
+    /// The leaves of the page table that stay in memory for the copies.
+    leaves: FxHashSet<u64>,
+    /// Number of `leaves` that are kept for ids of new pages.
+    leaves_for_ids: usize,
     guard: Guard,
 }
 
@@ -32,7 +43,16 @@ struct Copy {
 impl<'a> PrivateCopies<'a> {
     pub(super) fn new(versions: &'a Versions) -> Self {
         let guard = versions.pin_epoch();
-        Self { versions, copies: FxHashMap::default(), freed: Vec::new(), reserved: Vec::new(), guard }
+        Self {
+            versions,
+            copies: FxHashMap::default(),
+            freed: Vec::new(),
+            reserved: Vec::new(),
+            reserved_ids: VecDeque::new(),
+            leaves: FxHashSet::default(),
+            leaves_for_ids: 0,
+            guard,
+        }
     }
 
     /// Returns the copies in page order, so that a repeated history publishes them in the same sequence and adjacent
@@ -55,14 +75,52 @@ impl<'a> PrivateCopies<'a> {
             seal_page(self.versions.file_id(), page, seq, &mut copy.frame.buffer);
             let facts = FrameFacts { page, commit: seq, disk: None, near: copy.near, pins: 0, hot: true };
             let frame = frames.publish(copy.frame, facts);
-            superseded.extend(pages.replace(page, Entry::Resident(frame), copy.base, seq));
+            if let Replacement::Superseded(old) = pages.replace(page, Entry::Resident(frame), copy.base, seq) {
+                superseded.push(old);
+            }
             changed.push(page);
         }
         for (page, base) in self.freed.drain(..) {
-            superseded.extend(pages.replace(page, Entry::Free, base, seq));
+            match pages.replace(page, Entry::Free, base, seq) {
+                Replacement::Superseded(old) => superseded.push(old),
+                Replacement::Added | Replacement::Absent | Replacement::Later => continue,
+            }
             changed.push(page);
         }
         self.versions.note_published(seq, &changed, superseded);
+    }
+
+    /// Takes the id of a new page, and keeps its leaf. After a wait the id is free again, and the next copies take it:
+    /// its leaf is in memory then.
+    fn take_id(&mut self) -> Attempt<PageId> {
+        let id = self.versions.metadata().lock().ids.take().ok_or_else(|| {
+            let what = format!("all {PAGES_MAX} page numbers are in use; larger pages would hold more");
+            Error::new(ErrorKind::NoSpace, what)
+        })?;
+        let kept = self.keep_leaf_of_new(id);
+        match kept {
+            // Ids that lie far apart would need a leaf each, all at once and read one after the other.
+            Err(Wait::Miss(_)) if self.leaves_for_ids >= LEAVES_FOR_IDS_MAX => {
+                let Some(id) = self.versions.metadata().lock().ids.take_unused() else { return kept };
+                self.keep_leaf_of_new(id)
+            }
+            kept => kept,
+        }
+    }
+
+    fn keep_leaf_of_new(&mut self, id: PageId) -> Attempt<PageId> {
+        match keep_leaf(self.versions, &mut self.leaves, id) {
+            Ok(is_new) => self.leaves_for_ids += usize::from(is_new),
+            Err(wait) => {
+                self.versions.metadata().lock().ids.put_back(id);
+                return Err(wait);
+            }
+        }
+        // Checked because nothing could tell two pages of one id apart later.
+        if self.versions.pages().entry(id) != Entry::Free {
+            return Err(Error::new(ErrorKind::Bug, format!("page id {id} is in use and was to be given out")).into());
+        }
+        Ok(id)
     }
 }
 
@@ -73,15 +131,34 @@ fn take_frame(versions: &Versions, reserved: &mut Vec<OwnedFrame>, held: usize) 
 
 /// Returns the newest published version of a page: its frame, and its bytes with the page header.
 fn newest<'g>(versions: &'g Versions, _protects: &'g Guard, id: PageId) -> Attempt<(u32, &'g [u8])> {
-    match versions.pages().entry(id) {
-        Entry::Resident(frame) => {
-            versions.frames().usage().touch(frame);
-            // SAFETY: found under the guard, which lives as long as the slice.
-            Ok((frame, unsafe { versions.frames().bytes(frame) }))
+    if let Entry::Resident(frame) = versions.pages().entry(id) {
+        versions.frames().usage().touch(frame);
+        // SAFETY: found under the guard, which lives as long as the slice.
+        let bytes = unsafe { versions.frames().bytes(frame) };
+        // The entry may have been that of another page: see `word_array`.
+        if page_id(bytes) == id {
+            return Ok((frame, bytes));
         }
-        Entry::OnDisk(_) | Entry::Loading(_) => Err(Wait::Miss(Missing { page: id, at: NEWEST })),
-        Entry::Free => Err(Wait::Failed(Error::corrupt_page(id, "does not exist, though another page names it"))),
     }
+    match versions.pages().lookup(id, NEWEST) {
+        // SAFETY: as above.
+        Lookup::Frame(frame) => Ok((frame, unsafe { versions.frames().bytes(frame) })),
+        Lookup::NotInMemory => Err(Wait::Miss(Missing { page: id, at: NEWEST })),
+        Lookup::Absent => Err(Wait::Failed(Error::corrupt_page(id, "does not exist, though another page names it"))),
+    }
+}
+
+/// Keeps the leaf with the entry of a page in memory for private copies. Returns whether it was not among `leaves`
+/// before. A new leaf is added; one that is on disk only must be read first.
+fn keep_leaf(versions: &Versions, leaves: &mut FxHashSet<u64>, page: PageId) -> Attempt<bool> {
+    let leaf = versions.pages().words().0.leaf_of(page);
+    if leaves.contains(&leaf) {
+        return Ok(false);
+    }
+    if !versions.pages().leaf(leaf).pin_or_add() {
+        return Err(Wait::Miss(Missing { page: page_of_leaf(leaf), at: NEWEST }));
+    }
+    Ok(leaves.insert(leaf))
 }
 
 impl Pages for PrivateCopies<'_> {
@@ -125,6 +202,15 @@ impl pages::PageCopies for PrivateCopies<'_> {
         Ok(())
     }
 
+    fn reserve_new(&mut self, pages: usize) -> Attempt<()> {
+        self.reserve(pages)?;
+        while self.reserved_ids.len() < pages {
+            let id = self.take_id()?;
+            self.reserved_ids.push_back(id);
+        }
+        Ok(())
+    }
+
     fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]> {
         let held = self.copies.len();
         let copy = match self.copies.entry(id) {
@@ -132,6 +218,7 @@ impl pages::PageCopies for PrivateCopies<'_> {
             hash_map::Entry::Occupied(copy) => copy.into_mut(),
             hash_map::Entry::Vacant(place) => {
                 let (index, bytes) = newest(self.versions, &self.guard, id)?;
+                keep_leaf(self.versions, &mut self.leaves, id)?;
                 let mut frame = take_frame(self.versions, &mut self.reserved, held)?;
                 frame.buffer.copy_from_slice(bytes);
                 let source = self.versions.frames().frame(index);
@@ -144,10 +231,12 @@ impl pages::PageCopies for PrivateCopies<'_> {
 
     fn allocate(&mut self, near: PageId) -> Attempt<(PageId, &mut [u8])> {
         let mut frame = take_frame(self.versions, &mut self.reserved, self.copies.len())?;
-        let Some(id) = self.versions.metadata().lock().ids.take() else {
-            self.reserved.push(frame);
-            let what = format!("all {PAGES_MAX} page numbers are in use; larger pages would hold more");
-            return Err(Wait::Failed(Error::new(ErrorKind::NoSpace, what)));
+        let id = match self.reserved_ids.pop_front().map_or_else(|| self.take_id(), Ok) {
+            Ok(id) => id,
+            Err(wait) => {
+                self.reserved.push(frame);
+                return Err(wait);
+            }
         };
         frame.buffer.fill(0);
         let near = self.copies.get(&near).and_then(|copy| copy.near).or_else(|| self.versions.pages().block_of(near));
@@ -178,17 +267,20 @@ impl pages::PageCopies for PrivateCopies<'_> {
 impl Drop for PrivateCopies<'_> {
     fn drop(&mut self) {
         let mut frames = std::mem::take(&mut self.reserved);
-        let mut ids = Vec::new();
+        let mut ids: Vec<PageId> = Vec::new();
         for (id, copy) in self.take_copies() {
             if copy.base.is_none() {
                 ids.push(id);
             }
             frames.push(copy.frame);
         }
+        // Those that were not used yet come last, and the first of them is the last of all: they are taken first again.
+        ids.extend(self.reserved_ids.drain(..).rev());
         if !ids.is_empty() {
             let mut metadata = self.versions.metadata().lock();
             ids.into_iter().for_each(|id| metadata.ids.put_back(id));
         }
         self.versions.frame_waits().return_private(frames);
+        self.versions.pages().words().0.unpin(self.leaves.drain());
     }
 }

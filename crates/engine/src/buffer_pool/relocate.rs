@@ -32,6 +32,7 @@ use rustc_hash::FxHashSet;
 
 pub(super) use self::held_blocks::HeldBlocks;
 pub(crate) use self::loose::{LooseMove, LooseStep};
+use super::leaf_loads::LeafLoads;
 use super::packing::{BlockContent, pack};
 use super::versions::Versions;
 use super::word_array::Entry;
@@ -91,6 +92,7 @@ pub(crate) struct RelocationOutcome {
 pub(crate) struct Relocator {
     versions: Arc<Versions>,
     writer: Arc<Writer>,
+    leaves: LeafLoads,
     reader: BlockReader,
     /// The block after which the last moved run ended.
     after: Option<BlockId>,
@@ -128,9 +130,15 @@ impl Relocator {
     ///
     /// # Errors
     /// The disk's error when it opens the queue.
-    pub(super) fn new(versions: &Arc<Versions>, writer: &Arc<Writer>, disk: &dyn Disk) -> Result<Self> {
+    pub(super) fn new(
+        versions: &Arc<Versions>,
+        writer: &Arc<Writer>,
+        leaves: &LeafLoads,
+        disk: &dyn Disk,
+    ) -> Result<Self> {
         let (versions, writer, reader) = (Arc::clone(versions), Arc::clone(writer), BlockReader::open(disk)?);
-        Ok(Self { versions, writer, reader, after: None, defragmented: FxHashSet::default(), pending: 0 })
+        let (leaves, defragmented) = (leaves.clone(), FxHashSet::default());
+        Ok(Self { versions, writer, leaves, reader, after: None, defragmented, pending: 0 })
     }
 
     /// Returns the number of pages that callers should pass to [`Relocator::defragment`] at a time.
@@ -145,10 +153,14 @@ impl Relocator {
     }
 
     /// Returns the number of blocks in which these pages lie, and the number of runs of consecutive blocks that they
-    /// form. Pages that are only in memory do not count.
-    pub(crate) fn fragments(&self, pages: &[PageId]) -> (u64, u64) {
+    /// form. Pages that are only in memory do not count. Blocks.
+    ///
+    /// # Errors
+    /// As [`LeafLoads::pin`].
+    pub(crate) fn fragments(&self, pages: &[PageId]) -> Result<(u64, u64)> {
+        let _leaves = self.leaves.pin_all(pages.iter().copied())?;
         let place = |page: &PageId| Some((*page, self.versions.pages().place_on_disk(*page)?));
-        blocks_and_fragments(&pages.iter().filter_map(place).collect::<Vec<_>>())
+        Ok(blocks_and_fragments(&pages.iter().filter_map(place).collect::<Vec<_>>()))
     }
 
     /// Returns whether a checkpoint should be made, because many moved pages still occupy their old blocks as well.
@@ -173,6 +185,8 @@ impl Relocator {
     /// # Errors
     /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
     pub(crate) fn defragment(&mut self, table: TableId, pages: &[PageId]) -> Result<RelocationOutcome> {
+        // In memory until the new places are in the table.
+        let _leaves = self.leaves.pin_all(pages.iter().copied())?;
         let mut seen = FxHashSet::default();
         let once = pages.iter().copied().filter(|page| seen.insert(*page));
         let (_held, mut found) = HeldBlocks::of_pages(&self.versions, once, |_| true);
@@ -221,19 +235,34 @@ impl Relocator {
     }
 
     /// Plans which groups of blocks to empty so that contiguous runs become free; `None` when no group can be emptied.
-    /// To be called after a checkpoint. Memory: eight bytes for each page in these groups.
-    pub(crate) fn plan_evacuation(&self) -> Option<Evacuation> {
-        let (groups, page_count) = {
-            let metadata = self.versions.metadata().lock();
-            (metadata.allocator.groups_to_empty(GROUPS_EMPTIED, &self.defragmented), metadata.map.page_count())
-        };
-        let concerned = |page: &PageId| {
-            let entry = self.versions.pages().entry(*page);
-            let at = if let Entry::OnDisk(at) = entry { Some(at) } else { self.versions.pages().place_on_disk(*page) };
-            at.is_some_and(|at| groups.concerns(at.block))
-        };
-        let pages = self.versions.pages().entries_below(page_count).map(|(page, _)| page).filter(concerned).collect();
-        (!groups.is_empty()).then_some(Evacuation { pages, groups })
+    /// To be called after a checkpoint. Memory: eight bytes for each page in these groups. Blocks.
+    ///
+    /// # Errors
+    /// As [`LeafLoads::pin`].
+    pub(crate) fn plan_evacuation(&self) -> Result<Option<Evacuation>> {
+        let groups = self.versions.metadata().lock().allocator.groups_to_empty(GROUPS_EMPTIED, &self.defragmented);
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        let mut pages = Vec::new();
+        self.for_each_page(|page| {
+            let entry = self.versions.pages().entry(page);
+            let at = if let Entry::OnDisk(at) = entry { Some(at) } else { self.versions.pages().place_on_disk(page) };
+            pages.extend(at.filter(|at| groups.concerns(at.block)).map(|_| page));
+        })?;
+        Ok(Some(Evacuation { pages, groups }))
+    }
+
+    /// Calls `visit` for each page of the table, in order, while the leaf with its entry is in memory.
+    fn for_each_page(&self, mut visit: impl FnMut(PageId)) -> Result<()> {
+        let mut next = self.leaves.next(0);
+        while let Some(leaf) = next {
+            if let Some(pinned) = self.leaves.pin(leaf)? {
+                pinned.pages().for_each(&mut visit);
+            }
+            next = self.leaves.next(leaf + 1);
+        }
+        Ok(())
     }
 
     /// Moves the next pages out of the groups to be emptied. Returns how many pages were moved; `None` when all are
@@ -251,6 +280,7 @@ impl Relocator {
             return Ok(None);
         }
         let now = evacuation.pages.split_off(evacuation.pages.len().saturating_sub(at_once));
+        let _leaves = self.leaves.pin_all(now.iter().copied())?;
         let is_concerned = |at: Location| evacuation.groups.concerns(at.block);
         let (_held, mut places) = HeldBlocks::of_pages(&self.versions, now.into_iter(), is_concerned);
         let mut repacked = self.repack(&places)?;
@@ -269,39 +299,43 @@ impl Relocator {
     }
 
     /// Plans to empty the file behind the length that `Metadata::shortest_end` returns; `None` when the file is no longer
-    /// than that. To be called after a checkpoint. Memory: 24 bytes for each page in that end, eight afterwards.
-    pub(crate) fn plan_tail(&self) -> Option<TailMove> {
+    /// than that. To be called after a checkpoint. Memory: 24 bytes for each page in that end, eight afterwards. Blocks.
+    ///
+    /// # Errors
+    /// As [`LeafLoads::pin`].
+    pub(crate) fn plan_tail(&self) -> Result<Option<TailMove>> {
         let versions = Arc::clone(&self.versions);
         let mut tail = {
             let mut metadata = self.versions.metadata().lock();
             let end = BlockId(self.versions.metadata().shortest_end(self.versions.frames(), &metadata));
             if end.0 >= metadata.allocator.end_block() {
-                return None;
+                return Ok(None);
             }
             metadata.allocator.set_ceiling(Some(group_of(end)));
             TailMove { versions, end, pages: Vec::new() }
         };
-        self.list_tail(&mut tail);
-        Some(tail)
+        self.list_tail(&mut tail)?;
+        Ok(Some(tail))
     }
 
     /// Lists again what is in the end of the file after a checkpoint, if anything is: pages that were changed in memory
     /// when they were to be moved, and old versions of them that the checkpoint wrote. Returns whether the end is not
-    /// empty.
-    pub(crate) fn plan_again(&self, tail: &mut TailMove) -> bool {
+    /// empty. Blocks.
+    ///
+    /// # Errors
+    /// As [`LeafLoads::pin`].
+    pub(crate) fn plan_again(&self, tail: &mut TailMove) -> Result<bool> {
         if self.versions.metadata().lock().allocator.end_block() <= tail.end.0 {
-            return false;
+            return Ok(false);
         }
-        self.list_tail(tail);
-        true
+        self.list_tail(tail)?;
+        Ok(true)
     }
 
     /// Lists the pages in the end of the file, and marks the nodes of the page table there as changed.
-    fn list_tail(&self, tail: &mut TailMove) {
-        let page_count = self.versions.metadata().lock().map.page_count();
-        let pages = self.versions.pages().entries_below(page_count).map(|(page, _)| page);
-        let mut pages: Vec<(BlockId, PageId)> =
-            pages.filter_map(|page| Some((self.place_in(tail, page)?.block, page))).collect();
+    fn list_tail(&self, tail: &mut TailMove) -> Result<()> {
+        let mut pages: Vec<(BlockId, PageId)> = Vec::new();
+        self.for_each_page(|page| pages.extend(self.place_in(tail, page).map(|at| (at.block, page))))?;
         pages.sort_unstable_by_key(|(block, _)| std::cmp::Reverse(*block));
         tail.pages = pages.into_iter().map(|(_, page)| page).collect();
         let mut node = Some(NodeId { level: 0, index: 0 });
@@ -310,6 +344,7 @@ impl Relocator {
             budget.spend(NODES_AT_ONCE * STEPS_A_NODE);
             node = self.versions.metadata().lock().map.mark_nodes_behind(tail.end, from, NODES_AT_ONCE);
         }
+        Ok(())
     }
 
     /// Returns the place of a page, if it is in the end of the file.
@@ -328,6 +363,7 @@ impl Relocator {
         if now.is_empty() {
             return Ok(None);
         }
+        let _leaves = self.leaves.pin_all(now.iter().copied())?;
         // The lowest blocks first: pages that lie in a row stay in that order.
         let end = tail.end;
         let (_held, mut found) =

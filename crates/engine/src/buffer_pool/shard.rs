@@ -1,4 +1,5 @@
-//! Keeps the metadata of pages beside their word in the table: older versions and in-flight reads. Sharded by page id.
+//! Keeps the metadata of pages beside their word in the table: older versions and in-flight reads. Sharded by the leaf of
+//! the page table that has the page's entry.
 //!
 //! Invariants, under the shard's lock:
 //! 1. The ranges `from..until` of a page's versions do not overlap, and all lie before the newest version's commit.
@@ -15,6 +16,7 @@ use rustc_hash::FxHashMap;
 
 use super::waiter::Waiter;
 use crate::format::{BlockId, CommitSeq, Location, PageId};
+use crate::pages::Missing;
 
 /// One old version of a page, superseded by a newer one: visible to views at commits `from ..= until - 1`.
 #[derive(Debug)]
@@ -46,7 +48,12 @@ pub(crate) struct Load {
     number: u64,
     first: Option<Arc<Waiter>>,
     more: Vec<Arc<Waiter>>,
+    /// The pages that are to be read after this leaf of the page table, each with its waiter, if there is one.
+    followers: Vec<Follower>,
 }
+
+/// A page that is to be read after the leaf of the page table with its entry, and its waiter, if there is one.
+pub(crate) type Follower = (Missing, Option<Arc<Waiter>>);
 
 impl Load {
     pub(crate) fn add_waiter(&mut self, waiter: Arc<Waiter>) {
@@ -56,8 +63,20 @@ impl Load {
         }
     }
 
+    /// Adds a page that is to be read once this leaf of the page table is in memory.
+    pub(crate) fn add_follower(&mut self, missing: Missing, waiter: Option<Arc<Waiter>>) {
+        self.followers.push((missing, waiter));
+    }
+
+    /// Returns the waiters for what is read itself, and the pages that are to be read next.
+    pub(crate) fn into_parts(self) -> (impl Iterator<Item = Arc<Waiter>>, Vec<Follower>) {
+        (self.first.into_iter().chain(self.more), self.followers)
+    }
+
+    /// Returns all waiters.
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
-        self.first.iter().chain(&self.more).map(|waiter| &**waiter)
+        let of_followers = self.followers.iter().filter_map(|(_, waiter)| waiter.as_ref());
+        self.first.iter().chain(&self.more).chain(of_followers).map(|waiter| &**waiter)
     }
 }
 
@@ -128,6 +147,11 @@ impl Shard {
             self.versions.remove(&page);
         }
         Some(version)
+    }
+
+    /// Returns whether any of these pages has an old version.
+    pub(crate) fn has_version_in(&self, pages: impl Iterator<Item = PageId>) -> bool {
+        !self.versions.is_empty() && pages.into_iter().any(|page| self.versions.contains_key(&page))
     }
 
     /// Returns whether any old version of the page lies in this block on disk.

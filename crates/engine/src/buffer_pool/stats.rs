@@ -146,9 +146,19 @@ pub struct PoolStats {
     pub memory_bytes: u64,
     /// Memory of the frames, with their metadata and the scratch buffers of reads, in bytes.
     pub memory_frames_bytes: u64,
-    /// Memory of the page table, in its current and its last written form, in bytes.
+    /// Memory of the page table, in its current and its last written form, in bytes: its leaves in memory, and what finds
+    /// the others.
     pub memory_table_bytes: u64,
     /// Memory of the dictionaries of compressed tables, and of the codec that uses them, in bytes: some 60 KiB for each
     /// dictionary. It grows when a dictionary is trained, and then comes on top of the cache.
     pub memory_dictionaries_bytes: u64,
+    /// Memory that the page table would take with all its leaves, in bytes.
+    pub table_bytes: u64,
+    /// Number of leaves of the page table on disk: each names some five hundred pages of 4 KiB.
+    pub table_leaves: u64,
+    /// Number of leaves of the page table in memory.
+    pub table_leaves_in_memory: u64,
+    /// Number of leaves in memory beyond which cold ones leave it. Leaves with changes since the last checkpoint, and
+    /// those of pages in use, stay.
+    pub table_leaves_max: u64,
 }

@@ -36,17 +36,18 @@ fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> B
 
 fn options(frames: usize) -> PoolOptions {
     PoolOptions {
-        cache_bytes: frames as u64 * frame_memory_bytes(PAGE) + 2 * BlockMap::new(PAGE).memory_bytes(),
+        cache_bytes: frames as u64 * frame_memory_bytes(PAGE) + LoadedTable::new(PAGE, 1 << 30).memory_bytes(),
         spent_bytes: 0,
         page_bytes: PAGE,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
+        evicts_table: false,
     }
 }
 
 fn pool_with(disk: &Arc<dyn Disk>, options: &PoolOptions) -> BufferPool {
-    BufferPool::new(disk, options, BlockMap::new(PAGE), BufferPool::new_allocator(PAGE, 1 << 30), CommitSeq(0)).unwrap()
+    BufferPool::new(disk, options, LoadedTable::new(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }
 
 /// Runs an attempt until it is done, waiting on this thread as a blocking caller does.

@@ -13,12 +13,15 @@ use crossbeam_epoch::Guard;
 
 use super::frame_wait_queue::FrameWaitQueue;
 use super::frames::Frames;
+use super::leaves::LeafEviction;
 use super::metadata::Metadata;
-use super::page_table::PageTable;
+use super::page_table::{PageTable, Replacement};
 use super::reclamation::{RETIRED_MAX, Reclamation};
 use super::registry::{ReaderInfo, Registry, SupersededVersion};
 use super::stats::Counters;
+use super::word_array::Entry;
 use super::writer_signal::WriterSignal;
+use crate::budget::Budget;
 use crate::codec::Dictionaries;
 use crate::format::compressed::FileCodec;
 use crate::format::{CommitSeq, PageId};
@@ -27,6 +30,11 @@ use crate::format::{CommitSeq, PageId};
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 /// Number of frames that are recycled together; commits can take frames between two such groups.
 const RECYCLED_AT_ONCE: usize = 64;
+/// Most leaves of the page table that one call looks at in search of cold ones: so many, and further ones for each that is
+/// to go, up to a limit.
+const LOOKS_MIN: u64 = 16;
+const LOOKS_A_LEAF: u64 = 8;
+const LOOKS_MAX: u64 = 64;
 
 /// The pages of a pool in all their versions.
 pub(super) struct Versions {
@@ -197,6 +205,37 @@ impl Versions {
     /// Recycles frames that cannot be found any more, once no reader can still be reading them.
     pub(super) fn retire(&self, frames: Vec<u32>) {
         self.reclamation.retire_frames(frames);
+    }
+
+    /// Evicts leaves of the page table while more of them are in memory than should be, within a budget.
+    pub(super) fn trim_leaves(&self) {
+        let (words, clock) = self.pages.words();
+        let excess = clock.excess(words);
+        if excess == 0 {
+            return;
+        }
+        let (mut budget, mut frames) = (Budget::new(), Vec::new());
+        let (mut left, mut looks) = (excess, (LOOKS_MIN + LOOKS_A_LEAF * excess).min(LOOKS_MAX));
+        while left > 0 && looks > 0 && !budget.is_spent() {
+            budget.spend(words.slots().steps_a_look());
+            looks -= 1;
+            match self.pages.try_evict_next_leaf(&mut frames) {
+                LeafEviction::Evicted => left -= 1,
+                LeafEviction::Changed if clock.is_pressing(left) => self.metadata().note_leaf_held(),
+                LeafEviction::Changed | LeafEviction::InUse => {}
+            }
+        }
+        if !frames.is_empty() {
+            self.counters.evicted.fetch_add(frames.len() as u64, Ordering::Relaxed);
+            self.retire(frames);
+        }
+    }
+
+    /// Frees a page that commit `seq` has freed while the leaf with its entry was not in memory. It is now.
+    pub(super) fn free_late(&self, page: PageId, seq: CommitSeq) {
+        if let Replacement::Superseded(old) = self.pages.replace(page, Entry::Free, None, seq) {
+            self.note_published(seq, &[page], vec![old]);
+        }
     }
 
     /// Removes one pin from the frame of a page.

@@ -11,7 +11,7 @@ use super::stats::HitTally;
 use super::versions::Versions;
 use super::word_array::Entry;
 use crate::error::{Error, ErrorKind};
-use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit};
+use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, page_id};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
 
 /// The pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
@@ -41,9 +41,10 @@ impl<'a> View<'a> {
     #[inline]
     fn shown(&self, id: PageId) -> Attempt<&[u8]> {
         if let Entry::Resident(index) = self.pages.entry(id) {
-            // The page's header names the same commit as the frame does, and its cache line is needed anyway.
+            // The page's header names the same commit as the frame does, and its cache line is needed anyway. It names
+            // another page when the entry was not that of this page: see `word_array`.
             let page = self.whole(index);
-            if page_commit(page) <= self.at {
+            if page_commit(page) <= self.at && page_id(page) == id {
                 self.pages.frames().usage().touch(index);
                 self.hits.hit();
                 return Ok(page);

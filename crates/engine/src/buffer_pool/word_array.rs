@@ -1,24 +1,45 @@
-//! The page table: an array of eight-byte words indexed by page id. A translation loads one word that is not in
-//! every core's cache.
+//! The page table: words of eight bytes, found by page id. A translation loads one word that is not in every core's
+//! cache.
 //!
-//! The array grows in chunks that never move, so readers need no lock: they go from the top of a small tree to the chunk. Words
-//! are changed only under the lock of the page's shard; they are read without it.
+//! The words of one leaf of the durable page table lie together in a slot of memory ([`super::leaf_slots`]), and a radix
+//! tree of a few hot nodes has the address of the slot: finding the slot by its number would cost each translation some
+//! 10 ns. A leaf without a slot is not in memory; its words read as zero, which sends a reader to the lock of the page's
+//! shard, where it learns more.
+//!
+//! Words are changed, and leaves come and go, only under the lock of the page's shard; words are read without it. **A
+//! reader without the lock may read the word of another page**, when the leaf goes while the slot's address is in the
+//! reader's hand and another leaf takes the slot. Such a word can only be of use to it when it names a frame. So the
+//! reader compares the page id in the frame's header with its own; no entry that names a frame is in a leaf that goes,
+//! so a frame found in the page's own leaf is always right.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use nofault_io::prefetch::prefetch_read;
 
-use crate::format::{Location, PageId};
+use super::leaf_slots::{LeafSlots, SlotState};
+use crate::format::{Location, PageId, entries_per_node};
 
-/// The end of the page ids: every id is below it. The largest page table takes 32 GiB of memory, for 16 TiB of pages of
-/// 4 KiB.
+/// The end of the page ids: every id is below it. The largest page table takes 32 GiB, for 16 TiB of pages of 4 KiB.
 pub(crate) const PAGES_MAX: u64 = 1 << 32;
+/// Set in the number under which a leaf of the page table is read, as pages are under their ids; the rest is the leaf's
+/// index. No page has such an id.
+const LEAF_FLAG: u64 = 1 << 62;
+
+/// Returns the number under which a leaf of the page table is read.
+pub(crate) fn page_of_leaf(leaf: u64) -> PageId {
+    PageId(LEAF_FLAG | leaf)
+}
+
+/// Returns the leaf of the page table that is read under this number; `None` when it is the id of a page.
+pub(crate) fn leaf_read_as(page: PageId) -> Option<u64> {
+    (page.0 & LEAF_FLAG != 0).then_some(page.0 & !LEAF_FLAG)
+}
 
 /// The state of a page's newest version, as the table stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// There is no page under this id.
+    /// There is no page under this id, or its entry is not in memory.
     Free,
     /// The page is on disk only.
     OnDisk(Location),
@@ -32,6 +53,8 @@ const STATE: u64 = 0b11 << 62;
 const ON_DISK: u64 = 0b01 << 62;
 const LOADING: u64 = 0b10 << 62;
 const RESIDENT: u64 = 0b11 << 62;
+/// Set in the words of pages that are in a frame, or being read.
+const HELD: u64 = LOADING & RESIDENT;
 
 impl Entry {
     pub(crate) fn from_word(word: u64) -> Self {
@@ -54,65 +77,197 @@ impl Entry {
     }
 }
 
-/// Number of words in a chunk.
-const CHUNK_WORDS: usize = 1 << 10;
-/// Number of chunks below a node of the lowest level; `MIDDLE` and `HIGH` are the numbers of nodes below a node of the
-/// levels above.
-const LOW: usize = 1 << 8;
-const MIDDLE: usize = 1 << 7;
-const HIGH: usize = 1 << 7;
+/// Divides page ids by the number of entries of a leaf, with a multiplication.
+#[derive(Debug, Clone, Copy)]
+struct LeafDivisor {
+    entries: u64,
+    /// 2^64 divided by `entries`, rounded up. Exact for numbers below 2^32 and divisors below 2^32: the error of the
+    /// product is below 2^64 then.
+    reciprocal: u64,
+}
 
-type Chunk = [AtomicU64; CHUNK_WORDS];
+impl LeafDivisor {
+    fn new(entries: u64) -> Self {
+        let entries = entries.max(2);
+        Self { entries, reciprocal: u64::MAX / entries + 1 }
+    }
+
+    #[inline]
+    fn divide(self, page: u64) -> u64 {
+        debug_assert!(page < PAGES_MAX);
+        ((u128::from(page) * u128::from(self.reciprocal)) >> 64) as u64
+    }
+}
+
+/// Numbers of children of a node of each level; together they reach the leaves of the smallest pages.
+const LOW: usize = 1 << 9;
+const MIDDLE: usize = 1 << 9;
+const HIGH: usize = 1 << 9;
+/// Stands for no slot.
+const NO_SLOT: u32 = u32::MAX;
+
+/// The slots of the leaves below one node.
+#[derive(Debug)]
+struct LowNode {
+    /// The first words of the slots; null where a leaf is not in memory. What is not null points to as many words as a
+    /// leaf has entries, in the slots of the same array, which are freed with it only.
+    words: [AtomicPtr<AtomicU64>; LOW],
+    /// The numbers of the slots, under the locks of the leaves' shards.
+    numbers: [AtomicU32; LOW],
+}
+
+impl LowNode {
+    fn new() -> Self {
+        let words = [const { AtomicPtr::new(std::ptr::null_mut()) }; LOW];
+        Self { words, numbers: [const { AtomicU32::new(NO_SLOT) }; LOW] }
+    }
+}
+
 type Children<T, const COUNT: usize> = [OnceLock<Box<T>>; COUNT];
-type LowNode = Children<Chunk, LOW>;
 type MiddleNode = Children<LowNode, MIDDLE>;
 
-/// An array of words that grows without moving. Missing words read as zero.
+/// The words of the pages whose leaf is in memory. Missing words read as zero.
 ///
-/// A radix tree with chunks of 8 KiB as leaves, so that it takes memory for the chunks in which a word was stored,
-/// however far apart they lie: a page table that names one page with a large number costs one chunk and the path to it.
-/// The nodes above the chunks are few and hot: a table of a million pages has 4 KiB of them for each 262,144 pages.
+/// It takes memory for the leaves in memory, however far apart their pages lie: a page table that names one page with a
+/// large number costs one leaf and the path to it. The nodes above are few and hot: twelve bytes a leaf, where leaves lie
+/// side by side.
 #[derive(Debug)]
 pub(crate) struct WordArray {
+    divisor: LeafDivisor,
     top: Box<Children<MiddleNode, HIGH>>,
+    slots: LeafSlots,
+    /// Bytes of the nodes.
     bytes: AtomicU64,
 }
 
 impl WordArray {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(page_bytes: usize) -> Self {
+        let divisor = LeafDivisor::new(entries_per_node(page_bytes));
         Self {
+            divisor,
             top: Box::new([const { OnceLock::new() }; HIGH]),
+            slots: LeafSlots::new(divisor.entries as usize),
             bytes: AtomicU64::new(size_of::<Children<MiddleNode, HIGH>>() as u64),
         }
     }
 
-    fn low(&self, page: u64) -> Option<&LowNode> {
-        self.top.get((page >> 25) as usize)?.get()?[(page >> 18) as usize % MIDDLE].get().map(|low| &**low)
+    /// Returns the leaf with the entry of a page.
+    pub(crate) fn leaf_of(&self, page: PageId) -> u64 {
+        leaf_read_as(page).unwrap_or(page.0 / self.divisor.entries)
     }
 
-    fn chunk(&self, page: u64) -> Option<&Chunk> {
-        self.low(page)?[(page >> 10) as usize % LOW].get().map(|chunk| &**chunk)
+    /// Returns the pages of a leaf.
+    pub(crate) fn pages_of(&self, leaf: u64) -> impl Iterator<Item = PageId> + use<> {
+        let first = leaf.saturating_mul(self.divisor.entries);
+        (first..first.saturating_add(self.divisor.entries)).map(PageId)
     }
 
-    /// Returns the word of a page; zero where none was ever stored.
+    fn low(&self, leaf: u64) -> Option<&LowNode> {
+        let at = leaf as usize;
+        self.top.get(at / (LOW * MIDDLE))?.get()?[at / LOW % MIDDLE].get().map(|low| &**low)
+    }
+
+    fn slot(&self, leaf: u64) -> Option<u32> {
+        let slot = self.low(leaf)?.numbers[leaf as usize % LOW].load(Ordering::Acquire);
+        (slot != NO_SLOT).then_some(slot)
+    }
+
+    /// Returns the word of a page and the state of its leaf.
+    fn place(&self, page: PageId) -> Option<(&AtomicU64, &SlotState)> {
+        let word = self.word(page)?;
+        Some((word, self.state(self.leaf_of(page))?))
+    }
+
+    #[inline]
+    fn word(&self, page: PageId) -> Option<&AtomicU64> {
+        if page.0 >= PAGES_MAX {
+            return None;
+        }
+        let leaf = self.divisor.divide(page.0);
+        // Acquire: a thread that sees the slot also sees its words.
+        let words = self.low(leaf)?.words[leaf as usize % LOW].load(Ordering::Acquire);
+        if words.is_null() {
+            return None;
+        }
+        let index = (page.0 - leaf * self.divisor.entries) as usize;
+        debug_assert!(index < self.divisor.entries as usize);
+        // SAFETY: `words` is not null, so it points to the words of a slot of `self.slots`: as many as a leaf has entries,
+        // of which `index` is one, because it is a remainder. They are freed with `self`, which outlives the reference,
+        // and only changed as the atomic numbers that they are, whatever leaf the slot has by now.
+        Some(unsafe { &*words.add(index) })
+    }
+
+    /// Returns the word of a page; zero where the leaf is not in memory.
+    #[inline]
     pub(crate) fn load(&self, page: PageId) -> u64 {
         // Acquire: a thread that sees a frame number also sees the frame's content and metadata.
-        self.chunk(page.0).map_or(0, |words| words[page.0 as usize % CHUNK_WORDS].load(Ordering::Acquire))
+        self.word(page).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Prefetches the word of a page into the CPU caches.
     pub(crate) fn prefetch(&self, page: PageId) {
-        if let Some(words) = self.chunk(page.0) {
-            prefetch_read(&raw const words[page.0 as usize % CHUNK_WORDS]);
+        if let Some(word) = self.word(page) {
+            prefetch_read(std::ptr::from_ref(word));
         }
     }
 
-    /// Stores the word of a page, which must be below `PAGES_MAX`. The caller holds the lock that guards this word.
+    /// Stores the word of a page whose leaf is in memory. The caller holds the lock that guards this word.
     pub(crate) fn store(&self, page: PageId, word: u64) {
-        let middle = self.child(&self.top[(page.0 >> 25) as usize], || [const { OnceLock::new() }; MIDDLE]);
-        let low = self.child(&middle[(page.0 >> 18) as usize % MIDDLE], || [const { OnceLock::new() }; LOW]);
-        let words = self.child(&low[(page.0 >> 10) as usize % LOW], || [const { AtomicU64::new(0) }; CHUNK_WORDS]);
-        words[page.0 as usize % CHUNK_WORDS].store(word, Ordering::Release);
+        let found = self.place(page);
+        assert!(found.is_some(), "the leaf of page {page} is not in memory");
+        let Some((place, state)) = found else { return };
+        let before = place.load(Ordering::Relaxed);
+        place.store(word, Ordering::Release);
+        state.count_held(before & HELD != 0, word & HELD != 0);
+    }
+
+    /// Returns the state of a leaf that is in memory.
+    pub(super) fn state(&self, leaf: u64) -> Option<&SlotState> {
+        self.slots.state(self.slot(leaf)?)
+    }
+
+    /// Removes a pin from each of these leaves.
+    pub(super) fn unpin(&self, leaves: impl Iterator<Item = u64>) {
+        leaves.filter_map(|leaf| self.state(leaf)).for_each(SlotState::unpin);
+    }
+
+    /// Returns whether a leaf is in memory.
+    pub(crate) fn has_leaf(&self, leaf: u64) -> bool {
+        self.slot(leaf).is_some()
+    }
+
+    /// Brings a leaf into memory that is not there, with these entries; further ones are zero. Returns false when that is
+    /// impossible, because no page can have such an id. The caller holds the lock of the leaf's shard.
+    pub(crate) fn add_leaf(&self, leaf: u64, entries: &[u64]) -> bool {
+        if leaf > self.divisor.divide(PAGES_MAX - 1) || self.has_leaf(leaf) {
+            return false;
+        }
+        let at = leaf as usize;
+        let Some(top) = self.top.get(at / (LOW * MIDDLE)) else { return false };
+        let middle = self.child(top, || [const { OnceLock::new() }; MIDDLE]);
+        let low = self.child(&middle[at / LOW % MIDDLE], LowNode::new);
+        let Some(slot) = self.slots.take(leaf, entries) else { return false };
+        let Some(words) = self.slots.words(slot) else { return false };
+        low.words[at % LOW].store(words.as_ptr().cast_mut(), Ordering::Release);
+        low.numbers[at % LOW].store(slot, Ordering::Release);
+        true
+    }
+
+    /// Removes a leaf from memory. None of its entries names a frame or a read in progress, and the caller holds the
+    /// lock of its shard.
+    pub(crate) fn remove_leaf(&self, leaf: u64) {
+        let (Some(low), Some(slot)) = (self.low(leaf), self.slot(leaf)) else { return };
+        debug_assert!(self.slots.state(slot).is_some_and(|state| !state.is_held()), "leaf {leaf} is in use");
+        low.words[leaf as usize % LOW].store(std::ptr::null_mut(), Ordering::Release);
+        low.numbers[leaf as usize % LOW].store(NO_SLOT, Ordering::Release);
+        self.slots.give_back(slot);
+    }
+
+    /// Returns whether a leaf in memory has just these entries, but for zeroes at its end.
+    pub(crate) fn is_equal(&self, leaf: u64, entries: &[u64]) -> bool {
+        let words = self.slot(leaf).and_then(|slot| self.slots.words(slot)).unwrap_or_default();
+        let expected = entries.iter().copied().chain(std::iter::repeat(0));
+        words.iter().zip(expected).all(|(word, entry)| word.load(Ordering::Relaxed) == entry)
     }
 
     fn child<'a, T>(&self, place: &'a OnceLock<Box<T>>, new: impl FnOnce() -> T) -> &'a T {
@@ -122,43 +277,41 @@ impl WordArray {
         })
     }
 
-    /// Iterates over the nonzero words from a page on, up to `end`. Takes time for the chunks that exist, not for missing ones.
-    pub(crate) fn stored(&self, from: PageId, end: u64) -> impl Iterator<Item = (PageId, u64)> + '_ {
-        let mut next = from.0;
-        std::iter::from_fn(move || {
-            while next < end.min(PAGES_MAX) {
-                let page = next;
-                // A missing part of the tree is skipped as a whole.
-                let step = match self.top[(page >> 25) as usize].get() {
-                    None => 1 << 25,
-                    Some(_) if self.low(page).is_none() => 1 << 18,
-                    Some(_) if self.chunk(page).is_none() => CHUNK_WORDS as u64,
-                    Some(_) => 1,
-                };
-                next = (page / step + 1) * step;
-                let word = self.load(PageId(page));
-                if word != 0 {
-                    return Some((PageId(page), word));
-                }
-            }
-            None
-        })
+    /// Returns the first leaf in memory from `leaf` on. Takes time for the nodes that exist, not for missing ones.
+    pub(crate) fn next_leaf(&self, leaf: u64) -> Option<u64> {
+        let mut next = leaf;
+        while next < (LOW * MIDDLE * HIGH) as u64 {
+            let step = match self.top[next as usize / (LOW * MIDDLE)].get() {
+                None => (LOW * MIDDLE) as u64,
+                Some(_) if self.low(next).is_none() => LOW as u64,
+                Some(_) if self.has_leaf(next) => return Some(next),
+                Some(_) => 1,
+            };
+            next = (next / step + 1) * step;
+        }
+        None
     }
 
-    /// Returns the bytes of memory that the array takes, counting chunks whole.
+    /// Returns the slots, for the search for leaves to evict.
+    pub(super) fn slots(&self) -> &LeafSlots {
+        &self.slots
+    }
+
+    /// Returns the bytes of memory that the array takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed) + self.slots.memory_bytes()
     }
 }
 
-const _: () =
-    assert!(((CHUNK_WORDS * LOW * MIDDLE) as u64) * HIGH as u64 == PAGES_MAX, "the chunks reach every page id");
-const _: () = assert!(CHUNK_WORDS == 1 << 10 && CHUNK_WORDS * LOW == 1 << 18 && CHUNK_WORDS * LOW * MIDDLE == 1 << 25);
+// With the smallest pages a leaf has 59 entries.
+const _: () = assert!((LOW * MIDDLE * HIGH) as u64 > PAGES_MAX / 59, "the nodes reach every leaf");
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::format::{BLOCK_LIMIT, BlockId, Tag};
+
+    const PAGE: usize = 4096;
 
     #[test]
     fn entries_are_words_and_back() {
@@ -169,31 +322,55 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_divided_among_leaves_as_by_division() {
+        for page_bytes in [512, 4096, 65536] {
+            let entries = entries_per_node(page_bytes);
+            let divisor = LeafDivisor::new(entries);
+            let near = (0..2000_u64).flat_map(|leaf| (leaf * entries).saturating_sub(1)..leaf * entries + 2);
+            for page in near.chain(PAGES_MAX - 2000..PAGES_MAX) {
+                assert_eq!(divisor.divide(page), page / entries, "page {page} of leaves of {entries}");
+            }
+        }
+    }
+
+    #[test]
     fn every_index_has_a_place_of_its_own() {
-        let words = WordArray::new();
-        for page in (0..100_000).chain([1 << 20]) {
-            assert_eq!(words.load(PageId(page)), 0);
-            words.store(PageId(page), page + 1);
+        let words = WordArray::new(PAGE);
+        for page in (0..100_000).chain([1 << 20, PAGES_MAX - 1]).map(PageId) {
+            assert_eq!(words.load(page), 0);
+            words.add_leaf(words.leaf_of(page), &[]);
+            words.store(page, page.0 + 1);
         }
         assert!((0..100_000).all(|page| words.load(PageId(page)) == page + 1));
         assert_eq!(words.load(PageId(u64::MAX)), 0);
         [0, 1 << 20, PAGES_MAX, u64::MAX].into_iter().for_each(|page| words.prefetch(PageId(page)));
-        words.store(PageId(PAGES_MAX - 1), 7);
-        assert_eq!(words.load(PageId(PAGES_MAX - 1)), 7);
+        assert_eq!(words.load(PageId(PAGES_MAX - 1)), PAGES_MAX);
+        assert!(!words.add_leaf(words.leaf_of(PageId(PAGES_MAX + 600)), &[]), "no page has such an id");
+        assert!(!words.add_leaf(u64::MAX, &[]));
     }
 
     #[test]
-    fn words_far_apart_take_a_chunk_each_and_are_found_in_order() {
-        let words = WordArray::new();
+    fn leaves_far_apart_take_a_slot_each_and_are_found_in_order() {
+        let words = WordArray::new(PAGE);
         let empty = words.memory_bytes();
-        let far = [3, 4, 1023, 1024, (1 << 18) + 5, (1 << 25) + 7, (3 << 25) + (9 << 18) + 1025, PAGES_MAX - 1];
-        far.iter().for_each(|page| words.store(PageId(*page), page + 1));
-        words.store(PageId(100), 0);
-        let chunk_and_way = (CHUNK_WORDS * 8 + (LOW + MIDDLE) * size_of::<OnceLock<Box<Chunk>>>()) as u64;
-        assert!(words.memory_bytes() - empty <= far.len() as u64 * chunk_and_way, "{}", words.memory_bytes());
-        let found: Vec<_> = words.stored(PageId(0), PAGES_MAX).collect();
-        assert_eq!(found, far.map(|page| (PageId(page), page + 1)));
-        let some: Vec<_> = words.stored(PageId(4), 1 << 25).map(|(page, _)| page.0).collect();
-        assert_eq!(some, [4, 1023, 1024, (1 << 18) + 5]);
+        let far = [0, 1, 511, 512, 1 << 18, (1 << 20) + 7, PAGES_MAX / 507];
+        far.iter().for_each(|leaf| assert!(words.add_leaf(*leaf, &[*leaf])));
+        let nodes = (size_of::<LowNode>() + size_of::<MiddleNode>()) * far.len();
+        assert!(words.memory_bytes() - empty < nodes as u64 + (64 << 10), "{}", words.memory_bytes() - empty);
+        let found: Vec<_> = std::iter::successors(words.next_leaf(0), |leaf| words.next_leaf(leaf + 1)).collect();
+        assert_eq!(found, far);
+        assert_eq!(words.next_leaf(513), Some(1 << 18));
+    }
+
+    #[test]
+    fn the_memory_of_a_removed_leaf_serves_another_one() {
+        let words = WordArray::new(PAGE);
+        for leaf in 0..1000 {
+            assert!(words.add_leaf(leaf, &[leaf, 5]) && words.is_equal(leaf, &[leaf, 5]));
+            assert!(!words.is_equal(leaf, &[leaf]));
+            words.remove_leaf(leaf);
+            assert!(!words.has_leaf(leaf) && words.load(PageId(leaf * 507)) == 0);
+        }
+        assert_eq!((words.slots().count(), words.slots().used()), (1, 0));
     }
 }

@@ -369,7 +369,7 @@ impl Writer {
 mod tests {
     use nofault_sim::{SimOptions, SimWorld};
 
-    use super::super::{BlockMap, BufferPool, CheckpointPlace, PoolOptions};
+    use super::super::{BufferPool, CheckpointPlace, LoadedTable, PoolOptions};
     use super::*;
     use crate::buffer_pool::versions::NEWEST;
     use crate::format::{CommitSeq, PageId};
@@ -385,10 +385,9 @@ mod tests {
             file_id: 7,
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 8,
+            evicts_table: false,
         };
-        let pool =
-            BufferPool::new(&disk, &options, BlockMap::new(512), BufferPool::new_allocator(512, 1 << 30), CommitSeq(0))
-                .unwrap();
+        let pool = BufferPool::new(&disk, &options, LoadedTable::new(512, 1 << 30), CommitSeq(0)).unwrap();
         let mut copies = pool.copies();
         let pages: Vec<PageId> = (0..3).map(|_| copies.allocate(PageId(0)).ok().unwrap().0).collect();
         pool.publish(copies, CommitSeq(1));

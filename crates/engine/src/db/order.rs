@@ -173,7 +173,7 @@ impl TableOrder {
                 tree.leaves(&view, &first)
             };
             let leaves = self.attempt(look).map_err(|error| self.reader.tables.explain(tree, NEWEST, error))?.0;
-            let found = relocator.fragments(&leaves);
+            let found = relocator.fragments(&leaves)?;
             (blocks, fragments) = (blocks + found.0, fragments + found.1);
         }
         Ok(blocks * self.store().page_bytes() as u64 / fragments.max(1))
@@ -356,7 +356,7 @@ impl OrderRun<'_, '_> {
     /// Empties groups of blocks, so that contiguous runs of blocks become free. Returns false when the compaction was
     /// cancelled.
     fn evacuate(&mut self) -> Result<bool> {
-        let Some(mut evacuation) = self.relocator.plan_evacuation() else {
+        let Some(mut evacuation) = self.relocator.plan_evacuation()? else {
             *self.may_empty = false;
             return Ok(true);
         };

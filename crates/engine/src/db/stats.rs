@@ -48,10 +48,10 @@ pub struct Stats {
     /// Memory that the database takes for itself now, in bytes: the pool with its page table, log buffers and the list
     /// of recent commits, the last two as when they are full.
     pub memory_bytes: u64,
-    /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. The page table takes some 16
-    /// bytes of memory for each page, and is all in memory: it can outgrow the setting while the database is filled,
-    /// and when it is opened the smallest pool that works comes on top. A larger `cache_bytes` at the next opening
-    /// gives the pool its memory back.
+    /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. The part of the page table in
+    /// memory can grow by a sixteenth of the setting while the database is open, and by what is changed between two
+    /// checkpoints; and when a database is opened, the smallest pool that works is taken. A larger `cache_bytes` at the
+    /// next opening gives the pool its memory back.
     pub memory_over_bytes: u64,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,

@@ -1,9 +1,11 @@
 //! Tests of everything above the pages contract, over stores and logs in memory that make calls wait wherever they may.
 
 mod after_drop;
+mod cold_table;
 mod dropped;
 mod forged;
 mod given_up;
+mod large_table;
 mod old_formats;
 mod reads;
 mod replaced;
@@ -30,7 +32,7 @@ use super::verify::verify_tables;
 use super::write_set::WriteSet;
 use crate::btree::overflow::WITH_INDEX;
 use crate::btree::{Direction, KeyRange, Tree};
-use crate::buffer_pool::{BlockMap, BufferPool, PoolOptions};
+use crate::buffer_pool::{BufferPool, LoadedTable, PoolOptions};
 use crate::codec::Compression;
 use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
@@ -107,9 +109,10 @@ fn new_pool_in(hardship: Hardship) -> (BufferPool, SimWorld) {
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
+        evicts_table: false,
     };
-    let allocator = BufferPool::new_allocator(hardship.page_bytes, 1 << 30);
-    let pool = BufferPool::new(&disk, &options, BlockMap::new(hardship.page_bytes), allocator, CommitSeq(0)).unwrap();
+    let table = LoadedTable::new(hardship.page_bytes, 1 << 30);
+    let pool = BufferPool::new(&disk, &options, table, CommitSeq(0)).unwrap();
     (pool, world)
 }
 

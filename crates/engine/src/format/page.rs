@@ -61,6 +61,11 @@ pub(crate) fn check_page(file_id: u64, page: PageId, at: Location, bytes: &[u8])
     Ok(())
 }
 
+/// Returns the id that a page's header names, from bytes that were checked.
+pub(crate) fn page_id(bytes: &[u8]) -> PageId {
+    PageId(u64_at(bytes, 8))
+}
+
 /// Returns the number of the commit that changed a page last, from bytes that were checked.
 pub(crate) fn page_commit(bytes: &[u8]) -> CommitSeq {
     CommitSeq(u64_at(bytes, 16))

@@ -91,13 +91,18 @@ pub(crate) fn decode_node(file_id: u64, node: NodeId, at: Location, block: &[u8]
     if (from.u32(), from.u32(), from.u64()) != (MAGIC, node.level, node.index) {
         return Err(broken("another node"));
     }
-    let entries: Vec<u64> = block[NODE_HEADER_BYTES..].chunks_exact(8).map(|word| u64_at(word, 0)).collect();
+    let entries = node_entries(block);
     // Only pages lie compressed, and they are named by leaves.
     let is_location = |word| Location::from_word(word).is_some_and(|at| node.level == 0 || !at.is_compressed);
     match entries.iter().find(|word| **word != 0 && !is_location(**word)) {
         Some(word) => Err(broken(&format!("entry {word:#x} is not a location"))),
         None => Ok(entries),
     }
+}
+
+/// Returns the entries of a node that was checked, as words.
+pub(crate) fn node_entries(block: &[u8]) -> Vec<u64> {
+    block[NODE_HEADER_BYTES..].chunks_exact(8).map(|word| u64_at(word, 0)).collect()
 }
 
 /// Returns the location of a node with this checksum.

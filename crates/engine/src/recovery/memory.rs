@@ -4,7 +4,7 @@
 //! pool that works, even if that is more. A database may have outgrown the setting that it was filled with, and its
 //! data must stay readable all the same.
 
-use crate::buffer_pool::{BlockMap, BufferPool};
+use crate::buffer_pool::{BufferPool, LoadedTable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, Tag};
 use crate::settings::Settings;
@@ -38,10 +38,10 @@ pub(crate) fn spent_bytes(cache_bytes: usize) -> u64 {
 
 /// Returns the smallest cache in which a new database with pages of this size works.
 fn least_bytes(page_bytes: usize) -> usize {
-    let mut first = BlockMap::new(page_bytes);
+    let mut first = LoadedTable::new(page_bytes, 0);
     let somewhere = Location::of_whole(crate::format::BlockId(0), Tag::of(0));
-    first.set(PageId::CATALOG_ROOT, Some(somewhere));
-    first.set_node(NodeId { level: 0, index: 0 }, somewhere);
+    first.map.set(PageId::CATALOG_ROOT, Some(somewhere));
+    first.map.set_node(NodeId { level: 0, index: 0 }, somewhere);
     let needed = |cache_bytes: usize| (BufferPool::bytes_min(page_bytes, &first) + spent_bytes(cache_bytes)) as usize;
     let mut least = 0;
     // More cache makes larger buffers: a tenth of it, so this ends.
@@ -74,8 +74,14 @@ pub(super) fn shared_out_bytes(settings: &Settings, page_bytes: usize) -> usize 
     settings.cache_bytes.max(least_bytes(page_bytes))
 }
 
+/// Returns the most leaves of a page table that are kept in memory while it is loaded.
+pub(super) fn leaves_loaded_max(shared_out_bytes: usize, page_bytes: usize) -> u64 {
+    let left_bytes = (shared_out_bytes as u64).saturating_sub(spent_bytes(shared_out_bytes));
+    BufferPool::leaves_loaded_max(page_bytes, left_bytes)
+}
+
 /// Returns the cache size that a pool with this page table gets: `shared_out_bytes`, or more where the table leaves too
 /// little of them for the smallest pool.
-pub(super) fn pool_cache_bytes(shared_out_bytes: usize, page_bytes: usize, map: &BlockMap) -> u64 {
-    (shared_out_bytes as u64).max(BufferPool::bytes_min(page_bytes, map) + spent_bytes(shared_out_bytes))
+pub(super) fn pool_cache_bytes(shared_out_bytes: usize, page_bytes: usize, table: &LoadedTable) -> u64 {
+    (shared_out_bytes as u64).max(BufferPool::bytes_min(page_bytes, table) + spent_bytes(shared_out_bytes))
 }

@@ -6,7 +6,7 @@ use nofault_io::disk::Directory;
 use nofault_sim::{Rates, SimOptions, SimWorld};
 
 use super::*;
-use crate::format::HEADER_BYTES;
+use crate::format::{HEADER_BYTES, PageId};
 use crate::pages::{
     Attempt, CommitLog as _, Durability, LogPosition, PageCopies as _, Pages as _, Store as _, Ticket as _, Wait,
 };
@@ -47,7 +47,8 @@ struct Numbers {
 }
 
 fn run<T>(pool: &BufferPool, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
-    let mut _held = None;
+    // All that an attempt needs is kept, as an operation keeps it that makes no progress otherwise.
+    let mut held = Vec::new();
     loop {
         match attempt() {
             Ok(answer) => return Ok(answer),
@@ -55,7 +56,7 @@ fn run<T>(pool: &BufferPool, mut attempt: impl FnMut() -> Attempt<T>) -> Result<
             Err(wait) => {
                 let mut ticket = pool.request(&[wait], Permit::any());
                 ticket.wait()?;
-                _held = Some(ticket);
+                held.push(ticket);
             }
         }
     }
@@ -340,7 +341,7 @@ fn swapped_and_stale_pages_are_found_although_their_checksums_are_right() {
     let places: Vec<u64> = {
         let numbers = Numbers::open(&world).unwrap();
         let metadata = numbers.opened.pool.metadata().lock();
-        metadata.map.pages_from(PageId(0)).skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
+        metadata.map.pages_in_memory().skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
     };
     let bytes = world.read_file("data").unwrap();
     for pair in places.windows(2).step_by(7) {
@@ -553,8 +554,8 @@ fn two_checkpoints_in_succession_free_no_block_that_the_durable_one_names() {
         });
         let durable = open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap();
         let (named, metadata) = (durable.pool.metadata().lock(), pool.metadata().lock());
-        let pages = named.map.pages_from(PageId(0)).map(|(_, at)| at.block);
-        for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {
+        let pages = named.map.pages_in_memory().map(|(_, at)| at.block);
+        for block in pages.chain(named.map.all_nodes().map(|(_, at)| at.block)) {
             assert!(
                 metadata.allocator.is_used(block),
                 "block {block:?} is free, and commit {} names it: {world}",

@@ -95,7 +95,7 @@ impl Setting {
             seed: None,
             // Drops and compaction make the page table grow, and the cache has to hold the page table as well.
             cache_bytes: tiny_with(page_bytes).cache_bytes + (128 << 10),
-            ..tiny_with(page_bytes)
+            ..tiny_with(page_bytes).with_cold_table(seed.is_multiple_of(2))
         };
         Self { seed, settings, writers: rng.usize(2..5), loaders: rng.usize(1..3), images_max: 12 }
     }

@@ -16,9 +16,10 @@ use crate::buffer_pool::frames::OwnedFrame;
 use crate::buffer_pool::page_table::ReadEnd;
 use crate::buffer_pool::shard::ReadId;
 use crate::buffer_pool::versions::Versions;
+use crate::buffer_pool::word_array::leaf_read_as;
 use crate::error::Error;
-use crate::format::PageId;
 use crate::format::compressed::restore_in_place;
+use crate::format::{NodeId, PageId, decode_node};
 use crate::sync::wakers::wake_all;
 
 /// Number of times a page is read before its checksum counts as wrong.
@@ -34,7 +35,8 @@ pub(super) struct Installer {
 /// Work that completed reads leave to be done once no lock is held.
 #[derive(Default)]
 pub(super) struct Aftermath {
-    /// Reads to be repeated, because a checksum was wrong or the read of a run failed.
+    /// Reads to be repeated, because a checksum was wrong or the read of a run failed, and reads that follow that of a
+    /// leaf of the page table.
     pub(super) again: Vec<Read>,
     /// Pages that were installed, with their frames.
     installed: Vec<(u32, PageId)>,
@@ -90,7 +92,13 @@ impl Installer {
         if let Some(mut owned) = owned {
             let (file, spare) = (self.versions.file_codec(), &mut aftermath.spare);
             let checked = match &error {
-                None => restore_in_place(file, read.page(), read.id.at, &mut owned.buffer, spare),
+                None => match leaf_read_as(read.page()) {
+                    Some(index) => {
+                        let node = NodeId { level: 0, index };
+                        decode_node(file.file_id, node, read.id.at, &owned.buffer).map(drop)
+                    }
+                    None => restore_in_place(file, read.page(), read.id.at, &mut owned.buffer, spare),
+                },
                 Some(error) => Err(error.clone()),
             };
             match checked {
@@ -119,7 +127,21 @@ impl Installer {
                 aftermath.frames.extend(unused);
                 aftermath.failed = error;
             }
+            ReadEnd::Leaf { unused, error, next } => {
+                read.advance(if error.is_some() { ReadState::Failed } else { ReadState::Discarded });
+                aftermath.frames.extend(unused);
+                aftermath.failed = error;
+                self.begin_all(next, aftermath);
+            }
         }
+    }
+
+    /// Begins the reads of pages whose places were not known before.
+    fn begin_all(&self, ids: Vec<ReadId>, aftermath: &mut Aftermath) {
+        self.versions.trim_leaves();
+        self.versions.counters().misses.fetch_add(ids.len() as u64, Ordering::Relaxed);
+        self.scheduler.begin(ids.len());
+        aftermath.again.extend(ids.into_iter().map(Read::new));
     }
 
     /// Gives `error` to the waiters of all reads when the queue accepts no reads. `in_line` are the reads that were not

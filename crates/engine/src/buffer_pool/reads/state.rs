@@ -36,7 +36,7 @@ pub(crate) enum ReadState {
     Installed,
     /// The read ended with an error.
     Failed,
-    /// The read ended without effect: its page was not wanted any more.
+    /// The read ended without a page in a frame: its page was not wanted any more, or it was that of a leaf.
     Discarded,
 }
 
@@ -55,7 +55,7 @@ impl ReadState {
     }
 }
 
-/// The read of one page.
+/// The read of one page, or of one leaf of the page table, which ends as `Discarded` or `Failed`: it has no frame.
 pub(crate) struct Read {
     pub(super) id: ReadId,
     /// Number of times that the page was read by itself, this time included; 0 while the page is to be read again after

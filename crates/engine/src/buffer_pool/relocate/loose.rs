@@ -25,8 +25,8 @@ pub(crate) struct LooseMove {
     share: f64,
     /// The pages of this lot that are left, those of the first block last.
     pages: Vec<PageId>,
-    /// The page from which on the next lot is listed; `None` after the last one.
-    next: Option<PageId>,
+    /// The leaf of the page table from which on the next lot is listed; `None` after the last one.
+    next_leaf: Option<u64>,
 }
 
 /// The outcome of a step.
@@ -41,44 +41,42 @@ pub(crate) struct LooseStep {
 }
 
 impl LooseMove {
-    /// Begins with the first page. Blocks of which less than `share` is in use are emptied.
+    /// Begins with the first pages. Blocks of which less than `share` is in use are emptied.
     pub(crate) fn new(share: f64) -> Self {
-        Self { share, pages: Vec::new(), next: Some(PageId(0)) }
+        Self { share, pages: Vec::new(), next_leaf: Some(0) }
     }
 
-    /// Lists the next lot. Memory: 16 bytes for each of its pages.
-    fn list(&mut self, relocator: &Relocator) {
+    /// Lists the next lot. Memory: 16 bytes for each of its pages. Blocks.
+    fn list(&mut self, relocator: &Relocator) -> Result<()> {
         let versions = &relocator.versions;
         let most = versions.frames().count().max(LOT_PAGES_MIN);
-        let (page_count, packed) = {
-            let metadata = versions.metadata().lock();
-            (metadata.map.page_count(), metadata.allocator.page_counts().packed())
-        };
-        let Some(from) = self.next.take() else { return };
+        let packed = versions.metadata().lock().allocator.page_counts().packed();
+        let mut next = self.next_leaf.take().and_then(|from| relocator.leaves.next(from));
         let mut found: Vec<(u64, PageId)> = Vec::new();
-        let mut look = Vec::with_capacity(PAGES_A_LOOK);
-        let place = |page: PageId, entry: Entry| match entry {
+        let place = |page: PageId| match versions.pages().entry(page) {
             Entry::OnDisk(at) => Some(at),
             _ => versions.pages().place_on_disk(page),
         };
-        let filter = |look: &mut Vec<(PageId, Location)>, found: &mut Vec<(u64, PageId)>| {
-            let metadata = versions.metadata().lock();
-            look.retain(|(_, at)| metadata.allocator.page_counts().is_loose(at.block, &packed, self.share));
-            found.extend(look.drain(..).map(|(page, at)| (at.block.0, page)));
-        };
-        for (page, entry) in versions.pages().entries_below(page_count).filter(|(page, _)| *page >= from) {
-            if found.len() + look.len() >= most {
-                self.next = Some(page);
+        while let Some(leaf) = next {
+            if found.len() >= most {
+                self.next_leaf = Some(leaf);
                 break;
             }
-            look.extend(place(page, entry).filter(|at| at.is_compressed).map(|at| (page, at)));
-            if look.len() == PAGES_A_LOOK {
-                filter(&mut look, &mut found);
+            if let Some(pinned) = relocator.leaves.pin(leaf)? {
+                let compressed = |page| place(page).filter(|at| at.is_compressed).map(|at| (page, at));
+                let placed: Vec<(PageId, Location)> = pinned.pages().filter_map(compressed).collect();
+                for some in placed.chunks(PAGES_A_LOOK) {
+                    let metadata = versions.metadata().lock();
+                    let counts = metadata.allocator.page_counts();
+                    let loose = some.iter().filter(|(_, at)| counts.is_loose(at.block, &packed, self.share));
+                    found.extend(loose.map(|(page, at)| (at.block.0, *page)));
+                }
             }
+            next = relocator.leaves.next(leaf + 1);
         }
-        filter(&mut look, &mut found);
         found.sort_unstable_by(|one, other| other.cmp(one));
         self.pages = found.into_iter().map(|(_, page)| page).collect();
+        Ok(())
     }
 
     /// Packs and moves the next pages. Returns `None` when all are done. No checkpoint may be under way; the old blocks
@@ -88,12 +86,13 @@ impl LooseMove {
     /// As [`Relocator::defragment`].
     pub(crate) fn step(&mut self, relocator: &mut Relocator) -> Result<Option<LooseStep>> {
         while self.pages.is_empty() {
-            if self.next.is_none() {
+            if self.next_leaf.is_none() {
                 return Ok(None);
             }
-            self.list(relocator);
+            self.list(relocator)?;
         }
         let now = self.pages.split_off(self.pages.len().saturating_sub(relocator.pages_at_once()));
+        let _leaves = relocator.leaves.pin_all(now.iter().copied())?;
         let (_held, mut places) =
             HeldBlocks::of_pages(&relocator.versions, now.into_iter().rev(), |at: Location| at.is_compressed);
         let (before, _) = super::blocks_and_fragments(&places);

@@ -276,15 +276,9 @@ mod threads {
             file_id: 1,
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 128,
+            evicts_table: false,
         };
-        let pool = BufferPool::new(
-            &disk,
-            &options,
-            BlockMap::new(LARGE),
-            BufferPool::new_allocator(LARGE, 1 << 30),
-            CommitSeq(0),
-        )
-        .unwrap();
+        let pool = BufferPool::new(&disk, &options, LoadedTable::new(LARGE, 1 << 30), CommitSeq(0)).unwrap();
         let _threads = with_threads.then(|| pool.start_background_threads().unwrap());
         for pair in 0..PAIRS {
             run(&pool, || {

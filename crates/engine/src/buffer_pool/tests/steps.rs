@@ -4,6 +4,7 @@
 use super::*;
 use crate::budget::{self, STEPS_MAX};
 use crate::buffer_pool::registry::SupersededVersion;
+use crate::format::{BlockId, Location, Tag};
 
 /// Returns the largest number of steps (units of work that a `Budget` counts) spent during one hold of a lock while
 /// `work` runs.
@@ -42,6 +43,38 @@ fn the_lock_of_the_clock_is_held_for_bounded_work_however_large_the_pool() {
         // No frame can be evicted, so the hand makes as many rounds as it may.
         assert_bounded("the clock", size, largest(|| assert_eq!(pool.evictor.free_frames(size), 0)));
     }
+}
+
+#[test]
+fn the_search_for_cold_leaves_is_bounded_however_many_are_in_memory() {
+    for size in [1_000, 50_000] {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let pool = pool(&world, 64);
+        let words = pool.versions.pages().words().0;
+        // With pages that no checkpoint has written, so they cannot leave memory.
+        let place = Location::of_whole(BlockId(9), Tag::of(1));
+        (0..size).for_each(|leaf| assert!(words.add_leaf(leaf, &[Entry::OnDisk(place).to_word()])));
+        assert_bounded("the search", size as usize, largest(|| pool.versions.trim_leaves()));
+        assert_eq!(words.slots().used(), size);
+    }
+}
+
+#[test]
+fn a_new_leaf_whose_ids_were_not_used_leaves_memory_without_a_checkpoint() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let disk: Arc<dyn Disk> = directory.create("data").unwrap();
+    let pool = pool_with(&disk, &PoolOptions { evicts_table: true, ..options(64) });
+    let words = pool.versions.pages().words().0;
+    let mut copies = pool.copies();
+    assert!(copies.allocate(PageId(0)).is_ok());
+    // The first look finds the leaf used.
+    (0..3).for_each(|_| pool.versions.trim_leaves());
+    assert_eq!(words.slots().used(), 1, "the leaf of an id in use has left memory");
+    drop(copies);
+    pool.versions.trim_leaves();
+    assert_eq!(words.slots().used(), 0);
+    assert!(pool.copies().allocate(PageId(0)).is_ok());
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn a_database_is_not_opened_while_its_superblock_cannot_be_written_and_is_unharm
 #[test]
 fn one_bad_read_of_a_superblock_or_a_page_table_node_decides_nothing() {
     let (world, state) = settled_world(17);
-    let nodes = Numbers::open(&world).unwrap().opened.pool.metadata().lock().map.node_places().count();
+    let nodes = Numbers::open(&world).unwrap().opened.pool.metadata().lock().map.all_nodes().count();
     let mut bad = 0;
     for read in 0..2 + nodes as u64 {
         for effect in
