@@ -428,18 +428,24 @@ impl Relocator {
     fn allocate_row(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
         let live = self.live_blocks();
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
+        let may_grow = || self.versions.metadata().lock().allocator.backed_end() + GROUP_BLOCKS <= end_max;
         let want = want.min(ROW_BLOCKS_MAX);
         // Blocks that are promised to commits stay free. The reserve may be used, because the next checkpoint frees as
         // many blocks again.
-        let want = want.min(self.versions.metadata().spare_blocks(self.versions.frames()));
+        let spare = || self.versions.metadata().spare_blocks(self.versions.frames());
+        // Otherwise the last pages of a list would find no block each time that the list is moved.
+        if spare() < least && may_grow() {
+            // A full disk is no error here: the row is refused below.
+            let _ = self.writer.grow();
+        }
+        let want = want.min(spare());
         if want < least {
             return None;
         }
         let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, ReservationKind::Reserve)?;
         let allocate = |least| self.versions.metadata().lock().allocator.allocate_row(want, least, self.after, end_max);
         let row = allocate(least.max(want.div_ceil(2))).or_else(|_| {
-            let may_grow = self.versions.metadata().lock().allocator.backed_end() + GROUP_BLOCKS <= end_max;
-            if may_grow && matches!(self.writer.grow(), Ok(true)) {
+            if may_grow() && matches!(self.writer.grow(), Ok(true)) {
                 allocate(least.max(want.div_ceil(2)))
             } else {
                 Err(NoFreeBlocks)
