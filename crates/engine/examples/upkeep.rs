@@ -1,4 +1,4 @@
-//! Prints what the upkeep of the data file that a database does by itself costs its users, and what it is good for: random
+//! Prints the cost of the upkeep of the data file that a database does by itself, and its gain: random
 //! updates with a few readers beside them, with and without it, by turns in one run.
 //!
 //! `cargo run --release --example upkeep [SECONDS] [ROWS] [FOLDER] [ROUNDS]` (60 s, 2,000,000 rows of 116 bytes, the

@@ -208,7 +208,7 @@ impl Db {
         block_on(self.0.set_compression(name, compression))
     }
 
-    /// Estimates what compressing a table would save. See [`db::Db::estimate_compression`].
+    /// Estimates the space that compressing a table would save. See [`db::Db::estimate_compression`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

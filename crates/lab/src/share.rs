@@ -2,7 +2,7 @@
 //! owner or their data. [`read`] turns such a file into records again.
 //!
 //! Kept true by: every text of every record is redacted, whatever field it stands in; a field that holds a path by its name is
-//! replaced as a whole. What is left out to keep the file small (the ticks and the raw histograms) is named in it.
+//! replaced as a whole. The ticks and the raw histograms are left out to keep the file small, and it says so.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `nofault db stat`: what a database holds, how much space and memory it takes, and what compression would save.
+//! `nofault db stat`: the tables of a database, its space and memory, and the space that compression would save.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -150,7 +150,7 @@ pub(super) fn stat(
     Ok(code)
 }
 
-/// Returns a line for each table of which is known what compression would save.
+/// Returns a line for each table with an estimate of the space that compression would save.
 fn estimate_lines(estimates: &BTreeMap<&String, CompressionEstimate>, tables: usize) -> Vec<(&'static str, String)> {
     let share = |bytes: f64| format!("{:.0} %", bytes * 100.0);
     let line = |(name, of): (&&String, &CompressionEstimate)| {

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::transaction::Op;
 
 impl Db {
-    /// Estimates what compressing a table would save, from a megabyte of its pages chosen at random. `None` where it has
+    /// Estimates the space that compressing a table would save, from a megabyte of its pages chosen at random. `None` where it has
     /// too few pages to tell (fewer than 64). Changes nothing; takes some 100 ms, in a task on a thread of its own.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! A dictionary is an entry of the catalog, put there by an ordinary durable commit before any page names it; which
 //! pages may name it from then on is decided where pages are packed (`TableCodecs::use_dictionary`). It never changes.
 //! A new one is trained when pages have become much larger than when the last one was trained, and the old one stays
-//! for the pages that name it. What a table that was dropped has left is removed after the next opening: then no
+//! for the pages that name it. The dictionaries of a dropped table are removed after the next opening: then no
 //! checkpoint has a page of the table.
 
 use std::collections::BTreeSet;
@@ -46,7 +46,7 @@ const GAIN_SHARE: u32 = 16;
 /// Most dictionaries of a table.
 const ORDINAL_MAX: u16 = 255;
 
-/// What compressing the pages of a table would save, estimated from pages chosen at random.
+/// The space that compressing the pages of a table would save, estimated from pages chosen at random.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct CompressionEstimate {
@@ -209,7 +209,7 @@ impl DictionaryTrainer {
         Ok(())
     }
 
-    /// Estimates what compressing a table would save; `None` where it has too few pages to tell. Changes nothing.
+    /// Estimates the space that compressing a table would save; `None` where it has too few pages to tell. Changes nothing.
     ///
     /// # Errors
     /// The errors of reading; `NotFound` when the table was dropped.

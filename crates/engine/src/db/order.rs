@@ -208,7 +208,7 @@ impl TableOrder {
         })
     }
 
-    /// Puts the pages of a part of a table in order, and adds what was done to `found`. `may_empty` says whether groups of
+    /// Puts the pages of a part of a table in order, and adds the outcome to `found`. `may_empty` says whether groups of
     /// blocks may still be emptied to get runs of free blocks: so far it has produced some. Blocks.
     ///
     /// # Errors

@@ -115,7 +115,7 @@ pub(super) struct Memory {
     pub(super) spent_bytes: u64,
 }
 
-/// What keeps the data file short and in order.
+/// The parts that keep the data file short and in order.
 pub(super) struct Upkeep {
     pub(super) shrinker: Arc<Shrinker>,
     pub(super) repacker: Arc<Repacker>,
@@ -222,22 +222,22 @@ impl Owner {
         self.pool.relocator(&*self.disk)
     }
 
-    /// Returns what makes the data file shorter.
+    /// Returns the part that makes the data file shorter.
     pub(super) fn shrinker(&self) -> &Shrinker {
         &self.shrinker
     }
 
-    /// Returns what puts tables in order.
+    /// Returns the part that puts tables in order.
     pub(super) fn table_order(&self) -> &TableOrder {
         &self.table_order
     }
 
-    /// Returns what packs compressed pages anew.
+    /// Returns the part that packs compressed pages anew.
     pub(super) fn repacker(&self) -> &Repacker {
         &self.repacker
     }
 
-    /// Returns what trains the dictionaries of tables.
+    /// Returns the part that trains the dictionaries of tables.
     pub(super) fn trainer(&self) -> &DictionaryTrainer {
         &self.trainer
     }

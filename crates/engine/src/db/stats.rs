@@ -63,9 +63,9 @@ pub struct Stats {
     pub dropped_pages_unreadable: u64,
     /// Passes that make the data file shorter.
     pub compaction: CompactionStats,
-    /// What packing compressed pages anew has done: see [`PackingStats`].
+    /// Passes that pack compressed pages anew: see [`PackingStats`].
     pub packing: PackingStats,
-    /// What putting tables in order by itself has done: see [`OrderStats`].
+    /// Tables that were put in order by the database itself: see [`OrderStats`].
     pub ordering: OrderStats,
     /// Number of leaves freed because their entries were merged into neighbours, since the database was opened.
     pub leaves_merged: u64,

@@ -1,4 +1,4 @@
-//! Counts by table what the thread of compaction wants to know of their use: changed keys, and leaves that scans have
+//! Counts the use of each table for the thread of compaction: changed keys, and leaves that scans have
 //! read. The thread takes the counts from time to time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
