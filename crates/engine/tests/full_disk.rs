@@ -1,5 +1,5 @@
 //! Tests of a full disk, with every amount of space left: commits are refused with `NoSpace`, nothing is lost, and every operation that
-//! frees space still succeeds.
+//! frees space still succeeds. Tables are compressed or not.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use common::tiny;
 use nofault::blocking::{Db, Table};
 use nofault::error::{ErrorKind, Result};
-use nofault::settings::Settings;
+use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
@@ -25,8 +25,14 @@ const LEAST_BYTES: u64 = 3 << 20;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn settings(cache_bytes: usize, background_threads: bool) -> Settings {
-    Settings { cache_bytes, log_bytes: 128 << 10, background_threads, seed: Some(1), ..tiny() }
+fn settings(cache_bytes: usize, background_threads: bool, compression: Compression) -> Settings {
+    Settings { cache_bytes, log_bytes: 128 << 10, background_threads, compression, seed: Some(1), ..tiny() }
+}
+
+/// Returns the compressions of which a test on several disks takes one after the other.
+fn compressions() -> impl Iterator<Item = Compression> {
+    let small = if cfg!(feature = "zstd") { Compression::Small } else { Compression::Fast };
+    [Compression::None, Compression::Fast, small].into_iter().cycle()
 }
 
 /// Returns true for success and false for `NoSpace`; fails on any other error.
@@ -55,7 +61,9 @@ fn fill(what: &str, db: &Db, table: &Table, model: &mut Model, random: &mut fast
         for _ in 0..if random.u8(..) < alone || refused > 1 { 1 } else { 40 } {
             let key = random.u32(0..20_000).to_be_bytes().to_vec();
             let len = if random.u8(0..10) == 0 { random.usize(0..30_000) } else { random.usize(0..1000) };
-            let value = vec![random.u8(..); len];
+            // Half of it can be compressed.
+            let mut value = vec![random.u8(..); len];
+            random.fill(&mut value[len / 2..]);
             batch.put(table, &key, &value);
             rows.push((key, value));
         }
@@ -96,9 +104,15 @@ fn free_space(what: &str, db: &Db, table: &Table, model: &mut Model, shares: [us
 /// Fills the disk with a database, frees space as a user would, and checks the content after each step: after reopening
 /// with less memory, deletes, a dropped table, more puts, compaction, a power cut, and more capacity. Returns the
 /// simulated disk after the power cut.
-fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, background_threads: bool) -> SimWorld {
+fn story(
+    what: &str,
+    world: &SimWorld,
+    directory: &Arc<dyn Directory>,
+    background_threads: bool,
+    compression: Compression,
+) -> SimWorld {
     let mut random = fastrand::Rng::with_seed(world.bytes_used());
-    let settings = settings(2 << 20, background_threads);
+    let settings = settings(2 << 20, background_threads, compression);
     let db = Db::create_in(directory, &settings).unwrap();
     let (table, doomed) = (db.create_table("t").unwrap(), db.create_table("doomed").unwrap());
     for row in 0..60u32 {
@@ -111,7 +125,7 @@ fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, backgroun
     drop((table, doomed, db));
 
     // The disk is still full, and the database has less memory.
-    let small = self::settings(1 << 20, background_threads);
+    let small = self::settings(1 << 20, background_threads, compression);
     let db = Db::open_in(directory, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
     let table = db.table("t").unwrap();
     check(what, &table, &model);
@@ -147,13 +161,15 @@ fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, backgroun
 fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
     let blocks = std::env::var("NOFAULT_FULL_BLOCKS").ok().and_then(|blocks| blocks.parse().ok()).unwrap_or(600);
     let step = std::env::var("NOFAULT_FULL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(29);
+    let mut compressions = compressions();
     for blocks in (0..blocks).step_by(step) {
         for background_threads in [false, true] {
             let capacity = LEAST_BYTES + blocks * BLOCK_BYTES;
-            let what = format!("{capacity} bytes, threads: {background_threads}");
+            let compression = compressions.next().unwrap();
+            let what = format!("{capacity} bytes, threads: {background_threads}, {compression:?}");
             let world = SimWorld::new(blocks, SimOptions { capacity_bytes: Some(capacity), ..SimOptions::default() });
             let directory: Arc<dyn Directory> = world.directory();
-            story(&what, &world, &directory, background_threads);
+            story(&what, &world, &directory, background_threads, compression);
         }
     }
 }
@@ -203,9 +219,9 @@ impl Drop for FileSystem {
 }
 
 /// Runs the same sequence as on the simulated disk, with files of this machine.
-fn real_story(what: &str, folder: &Path, ballast: &Path) {
+fn real_story(what: &str, folder: &Path, ballast: &Path, compression: Compression) {
     let mut random = fastrand::Rng::with_seed(5);
-    let settings = Settings { page_bytes: 4096, seed: None, ..settings(4 << 20, true) };
+    let settings = Settings { page_bytes: 4096, seed: None, ..settings(4 << 20, true, compression) };
     let path = folder.join("db");
     let db = Db::create(&path, &settings).unwrap_or_else(|error| panic!("{what}: creating: {error}"));
     let (table, doomed) = (db.create_table("t").unwrap(), db.create_table("doomed").unwrap());
@@ -245,7 +261,7 @@ fn real_story(what: &str, folder: &Path, ballast: &Path) {
 #[test]
 fn on_a_small_real_file_system_nothing_is_lost_and_deletes_free_space() {
     for kind in ["ext4", "tmpfs"] {
-        for extra in 0..2u64 {
+        for (extra, compression) in (0..3u64).zip(compressions()) {
             let file_system = match FileSystem::new(kind, 24 << 20) {
                 Ok(file_system) => file_system,
                 Err(why) => {
@@ -255,7 +271,7 @@ fn on_a_small_real_file_system_nothing_is_lost_and_deletes_free_space() {
             };
             let ballast = file_system.mounted.join("ballast");
             std::fs::write(&ballast, vec![1; (4 << 20) + (extra * 37 * BLOCK_BYTES) as usize]).unwrap();
-            real_story(&format!("{kind}, {extra}"), &file_system.mounted, &ballast);
+            real_story(&format!("{kind}, {extra}, {compression:?}"), &file_system.mounted, &ballast, compression);
         }
     }
 }
