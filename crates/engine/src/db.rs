@@ -566,8 +566,8 @@ impl Db {
         self.core.store.readers()
     }
 
-    /// Returns a handle with which the caller's own poller takes the completions of reads, instead of a thread of the
-    /// database. `None` where the disk has no descriptor to poll: then that thread goes on taking them.
+    /// Returns a handle with which the caller's own poller takes the completions of reads instead of a thread of the
+    /// database; `None` where the disk has no descriptor to poll. With tokio, use `complete_on_tokio`.
     pub fn completions(&self) -> Option<Completions> {
         completions::completions(self)
     }

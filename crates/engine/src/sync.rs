@@ -1,5 +1,7 @@
-//! Waiting and waking: a fair semaphore for tasks and threads, a notifier for background threads, and calls of wakers.
+//! Waiting and waking: a fair semaphore for tasks and threads, a notifier for background threads, an event for tasks, and
+//! calls of wakers.
 
+pub(crate) mod event;
 pub(crate) mod notifier;
 pub(crate) mod semaphore;
 pub(crate) mod wakers;

@@ -197,19 +197,44 @@ fn a_hit_is_answered_in_the_first_poll() {
     }
 }
 
-#[test]
-fn an_executor_that_takes_the_completions_itself_serves_its_tasks_beside_blocking_calls() {
-    use tokio::io::{Interest, unix::AsyncFd};
-
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("db");
-    let db = nofault::blocking::Db::create(&path, &small()).unwrap();
+/// Returns a database with 20,000 values of 500 bytes, far more than it keeps in memory, and its table.
+#[cfg(feature = "tokio")]
+fn larger_than_memory(path: &std::path::Path) -> (nofault::blocking::Db, nofault::blocking::Table) {
+    let db = nofault::blocking::Db::create(path, &small()).unwrap();
     let table = db.create_table("t").unwrap();
     table.bulk_load((0..20_000_u32).map(|number| (number.to_be_bytes(), [number as u8; 500]))).unwrap();
-    let Some(completions) = db.asynchronous().completions() else {
+    (db, table)
+}
+
+/// Gets random keys in 16 tasks, each within a minute.
+#[cfg(feature = "tokio")]
+async fn get_in_tasks(table: &nofault::Table) {
+    let tasks = (0..16_u64).map(|task| {
+        let table = table.clone();
+        tokio::spawn(async move {
+            let mut random = fastrand::Rng::with_seed(task);
+            for _ in 0..200 {
+                let number = random.u32(..20_000);
+                let value = table.get(number.to_be_bytes()).await.unwrap();
+                assert_eq!(value, Some(vec![number as u8; 500]), "key {number}");
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        let ended = tokio::time::timeout(Duration::from_secs(60), task).await;
+        ended.expect("a completion was forgotten").unwrap();
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_runtime_that_takes_the_completions_itself_serves_its_tasks_beside_blocking_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let (db, table) = larger_than_memory(&folder.path().join("db"));
+    if db.asynchronous().completions().is_none() {
         eprintln!("not run: this disk has no descriptor to poll (no io_uring here)");
         return;
-    };
+    }
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Blocking calls reap the queue beside the executor, and must hand on the completions of its tasks.
@@ -221,37 +246,56 @@ fn an_executor_that_takes_the_completions_itself_serves_its_tasks_beside_blockin
             }
         });
         on_one_thread(async {
-            // SAFETY: the descriptor is the same, and open, for as long as `completions` lives, which `ready` owns.
-            let ready = unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE) }.unwrap();
-            let poller = tokio::spawn(async move {
-                while let Ok(mut guard) = ready.readable().await {
-                    guard.clear_ready();
-                    ready.get_ref().take();
-                }
-            });
-            let table = AsRef::<nofault::Table>::as_ref(&table);
-            let tasks: Vec<_> = (0..16_u64)
-                .map(|task| {
-                    let table = table.clone();
-                    tokio::spawn(async move {
-                        let mut random = fastrand::Rng::with_seed(task);
-                        for _ in 0..200 {
-                            let number = random.u32(..20_000);
-                            let value = table.get(number.to_be_bytes()).await.unwrap();
-                            assert_eq!(value, Some(vec![number as u8; 500]), "key {number}");
-                        }
-                    })
-                })
-                .collect();
-            for task in tasks {
-                let ended = tokio::time::timeout(std::time::Duration::from_secs(60), task).await;
-                ended.expect("a completion was forgotten").unwrap();
-            }
-            poller.abort();
+            db.asynchronous().complete_on_tokio().unwrap();
+            get_in_tasks(AsRef::<nofault::Table>::as_ref(&table)).await;
         });
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         blocking.join().unwrap();
     });
+    // The runtime has ended, so a thread of the database takes the completions of the next one's tasks.
+    on_one_thread(get_in_tasks(AsRef::<nofault::Table>::as_ref(&table)));
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_runtime_that_takes_the_completions_does_not_keep_the_database_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for close in [true, false] {
+        let path = folder.path().join(close.to_string());
+        let (db, table) = larger_than_memory(&path);
+        threads.block_on(async {
+            let db = db.asynchronous();
+            db.complete_on_tokio().unwrap();
+            db.complete_on_tokio().unwrap();
+            get_in_tasks(AsRef::<nofault::Table>::as_ref(&table)).await;
+        });
+        drop(table);
+        if close {
+            db.close().unwrap();
+        } else {
+            drop(db);
+        }
+        // Refused if the database were still open. The runtime's part has ended, or is about to.
+        let db = nofault::blocking::Db::open(&path, &small()).unwrap();
+        let table = db.table("t").unwrap();
+        threads.block_on(get_in_tasks(AsRef::<nofault::Table>::as_ref(&table)));
+    }
+    let metrics = threads.metrics();
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while metrics.num_alive_tasks() > 0 {
+        assert!(std::time::Instant::now() < deadline, "{} tasks are left", metrics.num_alive_tasks());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn completions_are_not_given_to_a_runtime_that_does_not_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let (db, _table) = larger_than_memory(&folder.path().join("db"));
+    let refused = db.asynchronous().complete_on_tokio().unwrap_err();
+    assert_eq!(refused.kind(), nofault::error::ErrorKind::InvalidCall, "{refused}");
 }
 
 /// A tick of a timer: its lateness, and the part of the lateness in which its thread did not wait for a CPU.

@@ -2,39 +2,47 @@
 //!
 //! By default a thread of the database takes completions and wakes the tasks, which costs a hop between threads for each
 //! handful of reads. A runtime that polls descriptors anyway can do it itself.
+//!
+//! A runtime's part does not keep the database open: it is a task that waits for reads, so it would wait for ever. It is
+//! told when the database is closed, and may outlive it for a moment, in which no read completes.
+
+#[cfg(feature = "tokio")]
+mod tokio;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::Db;
-use super::owner::OwnerHandle;
 use crate::buffer_pool::ReadCompletions;
+use crate::sync::event::Event;
 
 /// Completions of reads, for a runtime to take. While one lives, no thread of the database takes them: its owner must
 /// call [`Completions::take`] each time the descriptor becomes readable, and reads of tasks do not complete before.
 /// Blocking calls take their own completions in any case.
 ///
-/// With tokio, on the thread of a current-thread runtime:
+/// With tokio, use `Db::complete_on_tokio` (feature `tokio`). With another runtime, a task of it does in a loop what this
+/// one does with the crate `polling`'s or `async-io`'s sleep until a descriptor is readable:
 ///
 /// ```no_run
-/// # async fn run(db: nofault::Db) -> std::io::Result<()> {
+/// # async fn readable(_: std::os::fd::BorrowedFd<'_>) {}
+/// # async fn first<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> Option<B> { None }
+/// # async fn run(db: nofault::Db) {
+/// use std::os::fd::AsFd as _;
+///
 /// if let Some(completions) = db.completions() {
-///     use tokio::io::{Interest, unix::AsyncFd};
-///     // SAFETY: the descriptor is the same, and open, for as long as `completions` lives, which `ready` owns.
-///     let ready = unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE)? };
-///     tokio::spawn(async move {
-///         // Cleared before they are taken: what completes in between makes it readable again.
-///         while let Ok(mut guard) = ready.readable().await {
-///             guard.clear_ready();
-///             ready.get_ref().take();
-///         }
-///     });
+///     // Ends when the last handle of the database is dropped, or it is closed.
+///     while first(completions.closed(), readable(completions.as_fd())).await.is_some() {
+///         completions.take();
+///     }
 /// }
-/// # Ok(())
 /// # }
 /// ```
+///
+/// It does not keep the database open.
 pub struct Completions {
     reads: ReadCompletions,
-    _owner: OwnerHandle,
+    closed: Arc<Event>,
 }
 
 impl Completions {
@@ -42,6 +50,16 @@ impl Completions {
     /// device.
     pub fn take(&self) {
         self.reads.take();
+    }
+
+    /// Waits until the database is being closed: nothing is left to take then.
+    pub async fn closed(&self) {
+        std::future::poll_fn(|cx| self.poll_closed(cx)).await;
+    }
+
+    /// As [`Completions::closed`], for futures written by hand.
+    pub fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
+        self.closed.poll(cx)
     }
 }
 
@@ -66,5 +84,5 @@ impl std::fmt::Debug for Completions {
 /// Returns the handle for the read completions of `db`; `None` where its disk has no descriptor to poll.
 pub(super) fn completions(db: &Db) -> Option<Completions> {
     let reads = db.core.store.completions()?;
-    Some(Completions { reads, _owner: db.owner.clone() })
+    Some(Completions { reads, closed: Arc::clone(db.owner.closed()) })
 }

@@ -22,6 +22,7 @@ use crate::format::CommitSeq;
 use crate::recovery::Locks;
 use crate::repack::Repacker;
 use crate::shrink::Shrinker;
+use crate::sync::event::Event;
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, WalWriter};
 
@@ -49,6 +50,8 @@ pub(super) struct Owner {
     log: Arc<Log>,
     /// Whether the handle that was dropped last belongs to a thread, which may wait until the database is closed.
     last_may_wait: AtomicBool,
+    /// Happens when the database begins to close.
+    closed: Arc<Event>,
 }
 
 /// The reference to the owner that each handle has. When the last is dropped, the database is closed: by the dropping
@@ -144,7 +147,7 @@ impl Owner {
     ) -> Self {
         let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
         let Upkeep { shrinker, repacker, trainer, table_order } = upkeep;
-        let (locks, last_may_wait) = (Some(locks), AtomicBool::new(true));
+        let (locks, last_may_wait, closed) = (Some(locks), AtomicBool::new(true), Arc::default());
         Self {
             checkpointer,
             disk,
@@ -161,6 +164,7 @@ impl Owner {
             process,
             log,
             last_may_wait,
+            closed,
         }
     }
 
@@ -173,6 +177,11 @@ impl Owner {
         Some(locks.opening.outliving(weak))
     }
 
+    /// Returns the event that happens when the database begins to close.
+    pub(super) fn closed(&self) -> &Arc<Event> {
+        &self.closed
+    }
+
     /// Makes a checkpoint, unless there is nothing new to be saved.
     pub(super) fn save(&self) -> Result<()> {
         self.checkpointer.checkpoint_before_closing()
@@ -183,6 +192,7 @@ impl Owner {
     /// # Errors
     /// The error of the checkpoint: the database is closed all the same.
     pub(super) fn close(mut self) -> Result<()> {
+        self.closed.happen();
         match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             Some(threads) => end_threads(threads, &self.checkpointer),
             None => self.save().inspect(|()| self.checkpointer.shrink_log()),
@@ -263,6 +273,7 @@ impl Drop for Owner {
             std::mem::forget((threads, self.locks.take()));
             return;
         }
+        self.closed.happen();
         let Some(threads) = threads else { return };
         let is_own_thread = background::is_here();
         if *self.last_may_wait.get_mut() && !is_own_thread {

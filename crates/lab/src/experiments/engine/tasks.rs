@@ -5,9 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nofault::db::Completions;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use nofault::Db;
 use tokio::runtime::LocalOptions;
 
 use super::trial::{Trial, note_reads, order};
@@ -32,8 +30,8 @@ pub(super) fn gets(trial: &mut Trial<'_, '_>, poller: bool) -> Result<Outcome> {
     let (tasks, interval) = (trial.spec.params.depth, interval_of(trial));
     let engine_ref = &engine;
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
-        let completions = if poller { engine_ref.db.asynchronous().completions() } else { None };
-        on_executor(worker, tasks, interval, completions, data.entry_bytes(), |task, board| {
+        let polled = poller.then(|| engine_ref.db.asynchronous());
+        on_executor(worker, tasks, interval, polled, data.entry_bytes(), |task, board| {
             let table = AsRef::<nofault::Table>::as_ref(&engine_ref.table).clone();
             async move {
                 let mut chance = fastrand::Rng::with_seed(mix(u64::from(task)) ^ seed);
@@ -125,14 +123,14 @@ impl Board {
     }
 }
 
-/// Runs tasks made by `make` and the 1 ms timer on this thread, for as long as the worker runs. With `completions`, the
-/// executor also takes the database's completions. It looks at its timers and descriptors after every `interval` polls.
+/// Runs tasks made by `make` and the 1 ms timer on this thread, for as long as the worker runs. The executor also
+/// takes the completions of the reads of `polled`. It looks at its timers and descriptors after every `interval` polls.
 /// Each operation of a task counts `bytes` bytes.
 fn on_executor<T: Future<Output = Result<()>> + 'static>(
     worker: &mut Worker<'_>,
     tasks: u32,
     interval: u64,
-    completions: Option<Completions>,
+    polled: Option<Db>,
     bytes: u64,
     make: impl Fn(u32, Rc<Board>) -> T,
 ) -> Result<()> {
@@ -150,17 +148,8 @@ fn on_executor<T: Future<Output = Result<()>> + 'static>(
             let ticker = Rc::clone(&ticker);
             async move { ticker.run().await }
         });
-        let mut polling = None;
-        if let Some(completions) = completions {
-            // SAFETY: the descriptor is the same, and open, for as long as `completions` lives, which `ready` owns.
-            let ready = unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE) };
-            let ready = ready.map_err(|error| LabError::system("poll the ring", &error.into()))?;
-            polling = Some(tokio::task::spawn_local(async move {
-                while let Ok(mut guard) = ready.readable().await {
-                    guard.clear_ready();
-                    ready.get_ref().take();
-                }
-            }));
+        if let Some(db) = polled {
+            db.complete_on_tokio()?;
         }
         let running: Vec<_> =
             (0..tasks.max(1)).map(|task| tokio::task::spawn_local(make(task, Rc::clone(&board)))).collect();
@@ -179,12 +168,6 @@ fn on_executor<T: Future<Output = Result<()>> + 'static>(
         // Ticks that were due before the end count even if the executor did not run them.
         ticker.collect();
         ticking.abort();
-        if let Some(polling) = polling {
-            polling.abort();
-            // Await the aborted task, so that it has given the completions back to the database when this function
-            // returns.
-            drop(polling.await);
-        }
         result.map(|()| ticker)
     })?;
     ticker.lateness().into_iter().for_each(|late| worker.latency(TICKER, late));
