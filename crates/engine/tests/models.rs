@@ -175,6 +175,36 @@ fn one_read_serves_all_waiters_and_its_page_stays_until_they_have_unpinned_it() 
     });
 }
 
+/// `buffer_pool::reads::completion_demand`: the completion thread stops serving tasks when none waits, and a task that
+/// begins to wait at that moment is served all the same.
+#[test]
+fn a_task_that_begins_to_wait_while_the_completion_thread_leaves_is_served() {
+    loom::model(|| {
+        let serves = Arc::new(AtomicBool::new(true));
+        let tasks = Arc::new(AtomicU64::new(0));
+        let waiting: Vec<_> = (0..2)
+            .map(|_| {
+                let (serves, tasks) = (Arc::clone(&serves), Arc::clone(&tasks));
+                thread::spawn(move || {
+                    tasks.fetch_add(1, Ordering::SeqCst);
+                    // The model checker needs the fences; for the hardware the order of the operations themselves is enough.
+                    fence(Ordering::SeqCst);
+                    if !serves.load(Ordering::SeqCst) {
+                        serves.store(true, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        serves.store(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if tasks.load(Ordering::SeqCst) > 0 {
+            serves.store(true, Ordering::SeqCst);
+        }
+        waiting.into_iter().for_each(|task| task.join().unwrap());
+        assert!(serves.load(Ordering::SeqCst), "a task waits, and no thread takes its completions");
+    });
+}
+
 /// A model of `wal`: pending fragments, the group-commit leader, and the waiters. It models rules 4 and 5 of that
 /// module.
 mod log {

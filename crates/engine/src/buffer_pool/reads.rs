@@ -275,7 +275,7 @@ impl Reads {
         }
         // A waiter that is alone waits for several of its pages at once. When executors or other waiters need the
         // queue, it takes each completion as it comes.
-        let is_shared = self.demand.is_polled() || self.scheduler.has_queue_waiters();
+        let is_shared = self.demand.serves_tasks() || self.scheduler.has_queue_waiters();
         let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
         let progress = self.dispatcher.work(queue, wait_for)?;
         // Submits reads that other threads staged while this thread had the queue.
@@ -313,9 +313,13 @@ impl Reads {
         })
     }
 
-    /// Notes that a task polled a ticket: from now on the completion thread must take completions.
-    pub(super) fn note_polled(&self) {
-        self.demand.note_polled();
+    /// Notes that a task begins to wait: until [`Reads::end_task`], the completion thread takes completions.
+    pub(super) fn begin_task(&self) {
+        self.demand.begin_task();
+    }
+
+    pub(super) fn end_task(&self) {
+        self.demand.end_task();
     }
 
     /// Begins a long range scan: until the returned guard is dropped, the completion thread takes completions.

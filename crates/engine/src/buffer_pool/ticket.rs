@@ -13,13 +13,15 @@ use crate::sync::semaphore::Permit;
 pub(crate) struct Ticket {
     reads: Arc<Reads>,
     waiter: Arc<Waiter>,
+    /// Whether a task waits for it.
+    is_task: bool,
     /// The permits for all pages that this ticket pins. They are returned after the pins have been removed.
     _permit: Permit,
 }
 
 impl Ticket {
     pub(super) fn new(reads: Arc<Reads>, waiter: Arc<Waiter>, permit: Permit) -> Self {
-        Self { reads, waiter, _permit: permit }
+        Self { reads, waiter, is_task: false, _permit: permit }
     }
 
     #[cfg(test)]
@@ -30,7 +32,10 @@ impl Ticket {
 
 impl pages::Ticket for Ticket {
     fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
-        self.reads.note_polled();
+        if !self.is_task {
+            self.is_task = true;
+            self.reads.begin_task();
+        }
         self.waiter.poll(waker)
     }
 
@@ -51,6 +56,9 @@ impl pages::Ticket for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        if self.is_task {
+            self.reads.end_task();
+        }
         let (pinned, wants_frames) = self.waiter.withdraw();
         for (page, frame) in pinned {
             self.reads.versions().unpin(page, frame);

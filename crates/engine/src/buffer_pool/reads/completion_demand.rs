@@ -1,7 +1,9 @@
 //! Decides which thread takes the completions of reads: the pool's completion thread, an executor, or the waiting threads.
 //!
-//! Until a ticket is polled or a long range scan begins, blocking waiters take their completions themselves. An executor that
-//! polls the queue's descriptor replaces the completion thread.
+//! Until a task waits for a ticket or a long range scan begins, blocking waiters take their completions themselves: that costs
+//! them no hop between threads. An executor that polls the queue's descriptor replaces the completion thread. When no task has
+//! waited for a tenth of a second, the completion thread leaves the queue to blocking waiters again; it does not sooner,
+//! because each change costs a wake-up.
 //!
 //! Copying, checking and finding room for the pages that a read brings takes longer than scanning them. A thread that does all
 //! of this alone reads no faster than one CPU allows, however far ahead it requests pages; and while it is busy with pages, its
@@ -9,23 +11,32 @@
 //! executors, and waiting threads rely on it.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::sync::notifier::Notifier;
 
 /// Time for which the completion thread sleeps between polls when the queue has no descriptor.
 const WITHOUT_DESCRIPTOR: Duration = Duration::from_micros(200);
+/// Time without waiting tasks after which the completion thread no longer serves tasks.
+const QUIET_AFTER: Duration = Duration::from_millis(100);
+/// Added to `CompletionDemand::tasks` when a task begins to wait: one to each half.
+const TASK_BEGINS: u64 = 1 << 32 | 1;
 
 /// Counts the users of the completion thread, which decide whether it takes completions, and wakes it.
 pub(crate) struct CompletionDemand {
     notifier: Notifier,
     /// A descriptor that is readable when the read queue has completions.
     ready_fd: Option<OwnedFd>,
-    /// Set once a task has polled a ticket: from then on the completion thread must always take completions.
-    is_polled: AtomicBool,
+    /// Whether the completion thread takes completions for tasks. Set by a task that begins to wait, cleared by the
+    /// completion thread.
+    serves_tasks: AtomicBool,
+    /// The number of tasks that wait, in the lower half; the number of waits begun so far, in the upper half.
+    tasks: AtomicU64,
+    /// The number of waits begun when the completion thread first found no task waiting, and the time. For that thread.
+    quiet: Mutex<Option<(u64, Instant)>>,
     /// Number of executors that take completions themselves.
     executors: AtomicUsize,
     /// Number of long range scans in progress.
@@ -43,7 +54,9 @@ impl CompletionDemand {
         Ok(Self {
             notifier: Notifier::new()?,
             ready_fd,
-            is_polled: AtomicBool::new(false),
+            serves_tasks: AtomicBool::new(false),
+            tasks: AtomicU64::new(0),
+            quiet: Mutex::default(),
             executors: AtomicUsize::new(0),
             scans: AtomicUsize::new(0),
             reliant: AtomicUsize::new(0),
@@ -55,16 +68,47 @@ impl CompletionDemand {
         self.ready_fd.as_ref()?.try_clone().ok()
     }
 
-    /// Notes that a task polled a ticket: from now on the completion thread must always take completions.
-    pub(super) fn note_polled(&self) {
-        if !self.is_polled() {
-            self.is_polled.store(true, Ordering::SeqCst);
+    /// Notes that a task begins to wait: until [`CompletionDemand::end_task`], the completion thread takes completions.
+    pub(super) fn begin_task(&self) {
+        // The order of these two, with that of `leave_tasks`, is what no task is forgotten by.
+        self.tasks.fetch_add(TASK_BEGINS, Ordering::SeqCst);
+        if !self.serves_tasks.load(Ordering::SeqCst) {
+            self.serves_tasks.store(true, Ordering::SeqCst);
             self.notifier.notify();
         }
     }
 
-    pub(super) fn is_polled(&self) -> bool {
-        self.is_polled.load(Ordering::Relaxed)
+    pub(super) fn end_task(&self) {
+        self.tasks.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Returns whether the completion thread takes completions for tasks, if there is one.
+    pub(super) fn serves_tasks(&self) -> bool {
+        self.serves_tasks.load(Ordering::Relaxed)
+    }
+
+    /// Stops serving tasks if none has waited for some time. Called by the completion thread.
+    fn leave_tasks_if_quiet(&self, now: Instant) {
+        let tasks = self.tasks.load(Ordering::SeqCst);
+        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        match *quiet {
+            _ if tasks as u32 > 0 || !self.serves_tasks() => *quiet = None,
+            Some((begun, since)) if begun == tasks >> 32 => {
+                if now.saturating_duration_since(since) >= QUIET_AFTER {
+                    *quiet = None;
+                    self.leave_tasks();
+                }
+            }
+            _ => *quiet = Some((tasks >> 32, now)),
+        }
+    }
+
+    fn leave_tasks(&self) {
+        self.serves_tasks.store(false, Ordering::SeqCst);
+        // A task that has begun to wait meanwhile either sees that it must set this itself, or is seen here.
+        if self.tasks.load(Ordering::SeqCst) as u32 > 0 {
+            self.serves_tasks.store(true, Ordering::SeqCst);
+        }
     }
 
     pub(super) fn begin_executor(&self) {
@@ -101,13 +145,13 @@ impl CompletionDemand {
     /// Returns whether the completion thread, if there is one, will take the completions of a thread that now begins to
     /// wait.
     pub(super) fn is_served(&self) -> bool {
-        (self.is_polled() || self.scans.load(Ordering::SeqCst) > 0) && self.executors.load(Ordering::SeqCst) == 0
+        (self.serves_tasks() || self.scans.load(Ordering::SeqCst) > 0) && self.executors.load(Ordering::SeqCst) == 0
     }
 
     /// Returns whether the completion thread must take completions from the queue.
     fn is_wanted(&self) -> bool {
         let relied_on = || self.scans.load(Ordering::SeqCst) > 0 || self.reliant.load(Ordering::SeqCst) > 0;
-        (self.is_polled() || relied_on()) && self.executors.load(Ordering::SeqCst) == 0
+        (self.serves_tasks() || relied_on()) && self.executors.load(Ordering::SeqCst) == 0
     }
 
     pub(crate) fn wake(&self) {
@@ -120,6 +164,7 @@ impl CompletionDemand {
 
     /// Puts the completion thread to sleep until there may be completions. Returns whether the thread should take them.
     pub(crate) fn wait(&self) -> bool {
+        self.leave_tasks_if_quiet(Instant::now());
         // Without other users the queue is not polled: a wake-up for each read of a blocking waiter would only slow the
         // waiter down.
         let listens = self.is_wanted();
@@ -144,5 +189,51 @@ impl RangeScan {
 impl Drop for RangeScan {
     fn drop(&mut self) {
         self.0.end_scan();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_completion_thread_serves_tasks_until_none_has_waited_for_a_time() {
+        let demand = CompletionDemand::new(None).unwrap();
+        let start = Instant::now();
+        let look = |later_ms: u64| {
+            demand.leave_tasks_if_quiet(start + Duration::from_millis(later_ms));
+            demand.serves_tasks()
+        };
+        assert!(!look(0));
+        demand.begin_task();
+        assert!(look(0) && look(1000), "a task waits");
+        demand.begin_task();
+        demand.end_task();
+        assert!(look(2000), "another task waits");
+        demand.end_task();
+        assert!(look(3000) && look(3099));
+        demand.begin_task();
+        demand.end_task();
+        assert!(look(3100) && look(3199), "a task has waited in between");
+        assert!(!look(3200) && !look(4000));
+        demand.begin_task();
+        assert!(demand.serves_tasks() && look(5000));
+    }
+
+    /// The outcome of the race between a task that begins to wait and the thread that leaves tasks.
+    #[test]
+    fn a_task_that_begins_to_wait_while_the_thread_leaves_is_served() {
+        for _ in 0..1000 {
+            let demand = Arc::new(CompletionDemand::new(None).unwrap());
+            demand.begin_task();
+            demand.end_task();
+            let task = std::thread::spawn({
+                let demand = Arc::clone(&demand);
+                move || demand.begin_task()
+            });
+            demand.leave_tasks();
+            task.join().unwrap();
+            assert!(demand.serves_tasks());
+        }
     }
 }

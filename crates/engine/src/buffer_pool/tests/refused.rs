@@ -274,8 +274,8 @@ fn threads_that_leave_refused_reads_to_the_pool_get_an_error() {
     for (refuse, said) in REFUSALS {
         let (pool, pages, refuses) = pool_that_is_refused(refuse);
         let threads = pool.start_background_threads().unwrap();
-        // From now on a thread of the pool takes completions.
-        pool.reads.note_polled();
+        // As long as a task waits, a thread of the pool takes completions.
+        pool.reads.begin_task();
         let (tell, told) = std::sync::mpsc::channel();
         let (waiting, wanted) = (pool.clone(), pages.clone());
         std::thread::spawn(move || {
