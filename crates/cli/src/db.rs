@@ -5,31 +5,29 @@
 
 mod bench;
 mod codec;
+mod entries;
 mod meter;
 mod stat;
 mod transfer;
 
-use std::io::{BufWriter, Read as _, Write};
-use std::ops::Bound;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use nofault::blocking::{Db, Range, Table};
+use nofault::blocking::{Db, Table};
 use nofault::db::{Compaction, Pace, Verification};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::{Compression, Settings};
-use nofault::{Batch, Durability};
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
 
 use self::meter::Meter;
 use self::stat::stat;
-use self::transfer::{Dump, Load, table_or_new};
-use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments, TableCompression};
-use crate::input::{Input, failed};
+use self::transfer::{Dump, Load};
+use crate::db_args::{DbArguments, DbCommand, TableCompression};
 use crate::output::log;
 use crate::signals::Signals;
 
@@ -54,24 +52,17 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
         DbCommand::Stat { path, count, compressible, json, open } => {
             stat(&open_db(&path, &open.settings(&path))?, &path, (count, compressible), json, cancel)
         }
-        DbCommand::Get { path, key, raw, table, open } => {
-            get(&open_db(&path, &open.settings(&path))?, &key, raw, &table)
+        DbCommand::Get { path, key, raw, json, table, open } => {
+            entries::get(&open_db(&path, &open.settings(&path))?, &key, raw, json, &table)
         }
         DbCommand::Put { path, key, value, create_table, table, open } => {
-            put(&open_db(&path, &open.settings(&path))?, &key, value, create_table, &table, cancel)
+            entries::put(&open_db(&path, &open.settings(&path))?, &key, value, create_table, &table, cancel)
         }
-        DbCommand::Delete { path, keys, table, open } => delete(&open_db(&path, &open.settings(&path))?, &keys, &table),
-        DbCommand::Scan { path, from, to, prefix, reverse, limit, keys_only, table, open } => {
-            let (db, limit) = (open_db(&path, &open.settings(&path))?, limit.unwrap_or(u64::MAX));
-            let of = |key: Option<String>| key.map(|key| decode(table.key_encoding, &key)).transpose();
-            let range = match of(prefix)? {
-                Some(prefix) => open_table(&db, &table)?.prefix(prefix),
-                None => open_table(&db, &table)?.range((
-                    of(from)?.map_or(Bound::Unbounded, Bound::Included),
-                    of(to)?.map_or(Bound::Unbounded, Bound::Excluded),
-                )),
-            };
-            print_entries(if reverse { range.rev() } else { range }, limit, keys_only, &table, cancel)
+        DbCommand::Delete { path, keys, table, open } => {
+            entries::delete(&open_db(&path, &open.settings(&path))?, &keys, &table)
+        }
+        DbCommand::Scan { path, scan, table, open } => {
+            entries::scan(&open_db(&path, &open.settings(&path))?, scan, &table, cancel)
         }
         DbCommand::Load { path, file, create, table, format, sorted, batch, compression, quiet, open } => {
             let settings = Settings { compression: compression.into(), ..open.settings(&path) };
@@ -122,10 +113,6 @@ fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
     Ok(db)
 }
 
-fn open_table(db: &Db, arguments: &TableArguments) -> Result<Table> {
-    find_table(db, &arguments.table)
-}
-
 fn find_table(db: &Db, name: &str) -> Result<Table> {
     match db.table(name) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -136,10 +123,6 @@ fn find_table(db: &Db, name: &str) -> Result<Table> {
         }
         other => Ok(other?),
     }
-}
-
-fn decode(encoding: Encoding, text: &str) -> Result<Vec<u8>> {
-    Ok(encoding.decode(text).map_err(|why| LabError::new(LabErrorKind::Usage, why))?)
 }
 
 fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitCode> {
@@ -169,99 +152,6 @@ fn compression_name(compression: Compression) -> &'static str {
         Compression::Small => "small",
         _ => "unknown",
     }
-}
-
-fn get(db: &Db, key: &str, raw: bool, arguments: &TableArguments) -> Result<ExitCode> {
-    let table = open_table(db, arguments)?;
-    let Some(value) = table.get(decode(arguments.key_encoding, key)?)? else {
-        log(&format!("nofault: table {} has no key {key}", table.name()));
-        return Ok(ExitCode::from(NOT_THERE));
-    };
-    let mut out = std::io::stdout().lock();
-    let written = if raw {
-        out.write_all(&value).and_then(|()| out.flush())
-    } else {
-        writeln!(out, "{}", arguments.value_encoding.encode(&value))
-    };
-    end_of_pipe(written.context("write to standard output").map(|()| ExitCode::SUCCESS))
-}
-
-fn put(
-    db: &Db,
-    key: &str,
-    value: Option<String>,
-    create_table: bool,
-    arguments: &TableArguments,
-    cancel: &AtomicBool,
-) -> Result<ExitCode> {
-    let key = decode(arguments.key_encoding, key)?;
-    // A wrong name is reported before a value is read from standard input; a call that is refused or interrupted
-    // creates no table.
-    let there = if create_table { None } else { Some(open_table(db, arguments)?) };
-    let value = match value {
-        Some(value) => decode(arguments.value_encoding, &value)?,
-        None => {
-            let name = "read the value from standard input";
-            let mut value = Vec::new();
-            let read = Input::standard(cancel).and_then(|mut input| input.read_to_end(&mut value));
-            read.map_err(|error| failed(name, &error))?;
-            value
-        }
-    };
-    let table = match there {
-        Some(table) => table,
-        None => table_or_new(db, &arguments.table)?,
-    };
-    table.put(key, value)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn delete(db: &Db, keys: &[String], arguments: &TableArguments) -> Result<ExitCode> {
-    let table = open_table(db, arguments)?;
-    let decoded = keys.iter().map(|key| decode(arguments.key_encoding, key)).collect::<Result<Vec<_>>>()?;
-    let found = table.get_many(&decoded)?;
-    let mut batch = Batch::new();
-    decoded.iter().for_each(|key| {
-        batch.delete(&table, key);
-    });
-    db.write(batch, Durability::Sync)?;
-    let missing: Vec<_> = keys.iter().zip(&found).filter(|(_, found)| found.is_none()).collect();
-    for (key, _) in &missing {
-        log(&format!("nofault: table {} had no key {key}", table.name()));
-    }
-    Ok(ExitCode::from(if missing.is_empty() { 0 } else { NOT_THERE }))
-}
-
-fn print_entries(
-    mut range: Range,
-    limit: u64,
-    keys_only: bool,
-    arguments: &TableArguments,
-    cancel: &AtomicBool,
-) -> Result<ExitCode> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    let mut print = || -> Result<()> {
-        for _ in 0..limit {
-            if cancel.load(Ordering::Relaxed) {
-                return Err(LabError::interrupted().into());
-            }
-            let Some((key, value)) = range.next_ref()? else { break };
-            let key = arguments.key_encoding.encode(key);
-            if keys_only {
-                writeln!(out, "{key}")?;
-            } else {
-                writeln!(out, "{key}\t{}", arguments.value_encoding.encode(value))?;
-            }
-        }
-        Ok(())
-    };
-    let printed = print();
-    let is_output_broken = printed.as_ref().is_err_and(|error| error.is::<std::io::Error>());
-    // Entries before a damaged page are printed to the end of their lines. Output that failed once is not tried again.
-    let flushed = if is_output_broken { Ok(()) } else { out.flush().context("write to standard output") };
-    drop(out.into_parts());
-    let result = printed.and(flushed);
-    end_of_pipe(result.map(|()| ExitCode::SUCCESS))
 }
 
 /// Turns a broken pipe into success: the program that read the output has ended.

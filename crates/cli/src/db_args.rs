@@ -74,8 +74,11 @@ pub(crate) enum DbCommand {
         /// The key; after -- it may begin with a hyphen.
         key: String,
         /// Write only the value's bytes, without encoding and without a line break.
-        #[arg(long, conflicts_with = "value_encoding")]
+        #[arg(long, conflicts_with_all = ["value_encoding", "json"])]
         raw: bool,
+        /// Print a JSON object, as in a dump.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         table: TableArguments,
         #[command(flatten)]
@@ -114,24 +117,8 @@ pub(crate) enum DbCommand {
     Scan {
         /// The database's folder.
         path: PathBuf,
-        /// First key to print.
-        #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
-        from: Option<String>,
-        /// First key after the range: printing stops before it.
-        #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
-        to: Option<String>,
-        /// Print only keys that begin with this prefix.
-        #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
-        prefix: Option<String>,
-        /// Print from the last key to the first.
-        #[arg(long)]
-        reverse: bool,
-        /// Stop after this number of entries.
-        #[arg(long, value_name = "COUNT")]
-        limit: Option<u64>,
-        /// Print keys without values.
-        #[arg(long)]
-        keys_only: bool,
+        #[command(flatten)]
+        scan: ScanArguments,
         #[command(flatten)]
         table: TableArguments,
         #[command(flatten)]
@@ -279,16 +266,58 @@ pub(crate) struct TableArguments {
     pub(crate) table: String,
     /// How keys are written, on the command line and in the output.
     #[arg(long, value_enum, default_value_t = Encoding::Text, value_name = "ENCODING")]
-    pub(crate) key_encoding: Encoding,
+    key_encoding: Encoding,
     /// How values are written, on the command line and in the output.
     #[arg(long, value_enum, default_value_t = Encoding::Text, value_name = "ENCODING")]
-    pub(crate) value_encoding: Encoding,
+    value_encoding: Encoding,
+    /// Write keys and values in hexadecimal, on the command line and in the output.
+    #[arg(long, conflicts_with_all = ["key_encoding", "value_encoding"])]
+    hex: bool,
+}
+
+impl TableArguments {
+    /// Returns the encoding of keys.
+    pub(crate) fn of_keys(&self) -> Encoding {
+        if self.hex { Encoding::Hex } else { self.key_encoding }
+    }
+
+    /// Returns the encoding of values.
+    pub(crate) fn of_values(&self) -> Encoding {
+        if self.hex { Encoding::Hex } else { self.value_encoding }
+    }
+}
+
+/// The part of a table that `nofault db scan` prints, and its form.
+#[derive(Debug, Args)]
+pub(crate) struct ScanArguments {
+    /// First key to print.
+    #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
+    pub(crate) from: Option<String>,
+    /// First key after the range: printing stops before it.
+    #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
+    pub(crate) to: Option<String>,
+    /// Print only keys that begin with this prefix.
+    #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    pub(crate) prefix: Option<String>,
+    /// Print from the last key to the first.
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// Stop after this number of entries.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit: Option<u64>,
+    /// Print keys without values.
+    #[arg(long)]
+    pub(crate) keys_only: bool,
+    /// Print a JSON object a line, as in a dump; `db load` reads them.
+    #[arg(long, conflicts_with_all = ["key_encoding", "value_encoding"])]
+    pub(crate) json: bool,
 }
 
 /// How the bytes of keys and values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Encoding {
-    /// As text; in the output \t, \n, \r, \\ and \xNN stand for bytes that would break a line or are not UTF-8.
+    /// As text. \t, \n, \r, \\ and \xNN stand for bytes that would break a line, act on the terminal or are not UTF-8;
+    /// they are read as they are printed.
     Text,
     /// In hexadecimal: 0x00ff.
     Hex,
@@ -324,7 +353,8 @@ pub(crate) enum Format {
     /// One JSON object a line: {"table":…,"key":…,"value":…}; "key_base64" and "value_base64" for bytes that are not
     /// UTF-8.
     Ndjson,
-    /// Key, tab, value; \t, \n, \r, \\ and \xNN stand for bytes that would break a line or are not UTF-8.
+    /// Key, tab, value; \t, \n, \r, \\ and \xNN stand for bytes that would break a line, act on the terminal or are not
+    /// UTF-8.
     Lines,
 }
 

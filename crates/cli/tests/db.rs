@@ -1,5 +1,8 @@
 //! `nofault db` from a user's point of view: the program is run, and its output and exit code are checked.
 
+#[path = "db/entries.rs"]
+mod entries;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -81,7 +84,7 @@ fn an_entry_that_is_put_is_found_scanned_and_deleted() {
         0,
     );
     let scan = |flags: &[&str]| said(&run(&[&["scan", "shop", "--table", "stock"], flags].concat()), 0);
-    assert_eq!(scan(&[]), "\0\\xff\ta\\tb\\n\\xff\napples\t12\npears\t3\nplums\t-4\n");
+    assert_eq!(scan(&[]), "\\x00\\xff\ta\\tb\\n\\xff\napples\t12\npears\t3\nplums\t-4\n");
     assert_eq!(scan(&["--from", "apples", "--to", "plums", "--reverse"]), "pears\t3\napples\t12\n");
     assert_eq!(scan(&["--prefix", "p", "--limit", "1", "--keys-only"]), "pears\n");
     assert_eq!(scan(&["--limit", "1", "--key-encoding", "hex", "--value-encoding", "base64"]), "0x00ff\tYQliCv8=\n");

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nofault_lab::format::harmless;
 use serde::{Deserialize, Serialize};
 
 use crate::db_args::Encoding;
@@ -16,7 +17,7 @@ impl Encoding {
     /// Decodes a key or value from the command line.
     pub(crate) fn decode(self, text: &str) -> Result<Vec<u8>> {
         match self {
-            Self::Text => Ok(text.as_bytes().to_vec()),
+            Self::Text => unescape(text.as_bytes()).map_err(|why| format!("'{text}': {why}")),
             Self::Hex => decode_hex(text),
             Self::Base64 => STANDARD.decode(text).map_err(|error| format!("'{text}' is no base64: {error}")),
         }
@@ -56,12 +57,23 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
                 '\n' => text.push_str("\\n"),
                 '\r' => text.push_str("\\r"),
                 '\\' => text.push_str("\\\\"),
+                other if is_acting(other) => escape_bytes(other.encode_utf8(&mut [0; 4]).as_bytes(), &mut text),
                 other => text.push(other),
             }
         }
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+        escape_bytes(chunk.invalid(), &mut text);
     }
     text
+}
+
+fn escape_bytes(bytes: &[u8], into: &mut String) {
+    bytes.iter().for_each(|byte| into.push_str(&format!("\\x{byte:02x}")));
+}
+
+/// Returns whether a character acts on a terminal, or on the order of the text around it, or breaks a line.
+fn is_acting(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Restores the bytes of an escaped text.
@@ -82,7 +94,7 @@ pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>> {
                 (Some(high), Some(low)) => high << 4 | low,
                 _ => return Err("\\x must be followed by two hexadecimal digits".into()),
             },
-            _ => return Err("a backslash must be followed by t, n, r, x or a backslash".into()),
+            _ => return Err("a backslash must be followed by t, n, r, x or a backslash; write \\\\ for one".into()),
         });
     }
     Ok(bytes)
@@ -112,14 +124,17 @@ struct Json<'a> {
     value_base64: Option<Cow<'a, str>>,
 }
 
-/// Formats an entry, or for `None` the name of a table, as a JSON object in one line.
-pub(crate) fn to_json(table: &str, entry: Option<(&[u8], &[u8])>) -> serde_json::Result<String> {
+/// Formats an entry, a key, or for `None` the name of a table, as a JSON object in one line without control characters.
+pub(crate) fn to_json(table: &str, key: Option<&[u8]>, value: Option<&[u8]>) -> serde_json::Result<String> {
     let mut json = Json { table: Some(table.into()), ..Json::default() };
-    if let Some((key, value)) = entry {
+    if let Some(key) = key {
         (json.key, json.key_base64) = text_or_base64(key);
+    }
+    if let Some(value) = value {
         (json.value, json.value_base64) = text_or_base64(value);
     }
-    serde_json::to_string(&json)
+    // The characters that JSON leaves as they are occur in strings only, where the escapes stand for the same characters.
+    Ok(harmless(&serde_json::to_string(&json)?).into_owned())
 }
 
 fn text_or_base64(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
@@ -159,27 +174,47 @@ pub(crate) fn from_plain(line: &[u8]) -> Result<Line> {
 mod tests {
     use super::*;
 
-    fn samples() -> Vec<Vec<u8>> {
-        vec![
-            vec![],
-            b"apples".to_vec(),
-            b"tab\tbreak\nreturn\r\\x41\"".to_vec(),
-            "\u{e4}pfel \u{1f34e}".into(),
-            (0..=255).collect(),
-        ]
+    /// Returns whether text of one line can be printed on any terminal.
+    fn is_plain(text: &str) -> bool {
+        !text.chars().any(is_acting)
+    }
+
+    fn check_every_form_of(bytes: &[u8]) {
+        for encoding in [Encoding::Text, Encoding::Hex, Encoding::Base64] {
+            let encoded = encoding.encode(bytes);
+            assert!(is_plain(&encoded), "{encoded:?}");
+            assert_eq!(encoding.decode(&encoded).unwrap(), bytes);
+        }
+        let line = to_json("t", Some(bytes), Some(bytes)).unwrap();
+        assert!(is_plain(&line.replace(['\u{2028}', '\u{2029}'], "")), "{line:?}");
+        let entry = Some((bytes.to_vec(), bytes.to_vec()));
+        assert_eq!(from_json(line.as_bytes()).unwrap(), Line { table: Some("t".into()), entry: entry.clone() });
+        let line = format!("{}\t{}", escape(bytes), escape(bytes));
+        assert_eq!(from_plain(line.as_bytes()).unwrap(), Line { table: None, entry });
     }
 
     #[test]
-    fn every_encoded_form_decodes_to_the_same_bytes() {
-        for bytes in samples() {
-            assert_eq!(unescape(escape(&bytes).as_bytes()).unwrap(), bytes);
-            assert!(!escape(&bytes).contains(['\t', '\n', '\r']));
-            for encoding in [Encoding::Hex, Encoding::Base64] {
-                assert_eq!(encoding.decode(&encoding.encode(&bytes)).unwrap(), bytes);
-            }
-            let line = to_json("t", Some((&bytes, &bytes))).unwrap();
-            let entry = Some((bytes.clone(), bytes));
-            assert_eq!(from_json(line.as_bytes()).unwrap(), Line { table: Some("t".into()), entry });
+    fn every_encoded_form_decodes_to_the_same_bytes_and_acts_on_no_terminal() {
+        let all_bytes: Vec<u8> = (0..=255).collect();
+        let texts =
+            ["", "apples", "tab\tbreak\nreturn\r\\x41\"", "\u{e4}pfel \u{1f34e}", "\x1b[2J\u{9b}31m\x7f\u{202e}gnp"];
+        texts.iter().map(|text| text.as_bytes()).chain([&all_bytes[..]]).for_each(check_every_form_of);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_go_through_every_form(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64)) {
+            check_every_form_of(&bytes);
+        }
+
+        #[test]
+        fn any_text_goes_through_every_form(characters in proptest::collection::vec(proptest::prelude::any::<char>(), 0..32)) {
+            check_every_form_of(characters.into_iter().collect::<String>().as_bytes());
+        }
+
+        #[test]
+        fn any_line_is_read_or_refused(line in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64)) {
+            let _ = (from_json(&line), from_plain(&line), Encoding::Hex.decode(&String::from_utf8_lossy(&line)));
         }
     }
 

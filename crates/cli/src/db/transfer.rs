@@ -233,7 +233,7 @@ impl Dump<'_> {
         let snapshot = db.snapshot();
         for table in tables {
             if self.format == Format::Ndjson {
-                writeln!(out, "{}", codec::to_json(table.name(), None)?)?;
+                writeln!(out, "{}", codec::to_json(table.name(), None, None)?)?;
             }
             let mut range = snapshot.range::<&[u8]>(table, ..)?;
             while let Some((key, value)) = range.next_ref()? {
@@ -241,7 +241,7 @@ impl Dump<'_> {
                     return Err(LabError::interrupted().into());
                 }
                 match self.format {
-                    Format::Ndjson => writeln!(out, "{}", codec::to_json(table.name(), Some((key, value)))?)?,
+                    Format::Ndjson => writeln!(out, "{}", codec::to_json(table.name(), Some(key), Some(value))?)?,
                     Format::Lines => writeln!(out, "{}\t{}", codec::escape(key), codec::escape(value))?,
                 }
                 meter.add(key.len() + value.len());
