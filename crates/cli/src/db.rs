@@ -8,6 +8,7 @@ mod codec;
 mod entries;
 mod meter;
 mod stat;
+mod tables;
 mod transfer;
 
 use std::io::Write as _;
@@ -52,6 +53,7 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
         DbCommand::Stat { path, count, compressible, json, open } => {
             stat(&open_db(&path, &open.settings(&path))?, &path, (count, compressible), json, cancel)
         }
+        DbCommand::Table(arguments) => tables::run(arguments.command, cancel),
         DbCommand::Get { path, key, raw, json, table, open } => {
             entries::get(&open_db(&path, &open.settings(&path))?, &key, raw, json, &table)
         }

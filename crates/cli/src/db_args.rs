@@ -67,6 +67,8 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
+    /// List, create, empty and drop the tables of a database.
+    Table(TableCommandArguments),
     /// Print the value of a key; exit code 1 when there is no such key.
     Get {
         /// The database's folder.
@@ -311,6 +313,66 @@ pub(crate) struct ScanArguments {
     /// Print a JSON object a line, as in a dump; `db load` reads them.
     #[arg(long, conflicts_with_all = ["key_encoding", "value_encoding"])]
     pub(crate) json: bool,
+}
+
+/// The arguments of `nofault db table`: one of its commands.
+#[derive(Debug, Args)]
+pub(crate) struct TableCommandArguments {
+    #[command(subcommand)]
+    pub(crate) command: TableCommand,
+}
+
+/// The commands of `nofault db table`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TableCommand {
+    /// Print the tables with their compression and an estimate of their entries and bytes.
+    List {
+        /// The database's folder.
+        path: PathBuf,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Create tables. If there is one of these names already, none is created.
+    Create {
+        /// The database's folder.
+        path: PathBuf,
+        /// The names of the tables.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Compression of the tables; `db compression` changes it later.
+        #[arg(long, value_enum, default_value_t = TableCompression::None)]
+        compression: TableCompression,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Delete all entries of tables, which stay. If one of them does not exist, nothing is deleted.
+    Clear {
+        #[command(flatten)]
+        doomed: DoomedTables,
+    },
+    /// Remove tables with all their entries. If one of them does not exist, nothing is removed.
+    Drop {
+        #[command(flatten)]
+        doomed: DoomedTables,
+    },
+}
+
+/// The tables whose entries are to be lost.
+#[derive(Debug, Args)]
+pub(crate) struct DoomedTables {
+    /// The database's folder.
+    pub(crate) path: PathBuf,
+    /// The names of the tables.
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Do not ask for confirmation. Needed where standard input is no terminal.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) open: OpenArguments,
 }
 
 /// How the bytes of keys and values are written.

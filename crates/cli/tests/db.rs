@@ -2,6 +2,8 @@
 
 #[path = "db/entries.rs"]
 mod entries;
+#[path = "db/table_commands.rs"]
+mod table_commands;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;

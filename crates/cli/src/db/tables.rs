@@ -1,0 +1,141 @@
+//! `nofault db table`: lists the tables of a database, creates, empties and drops them.
+//!
+//! All names of a call are checked before anything changes. Where entries are lost, the user confirms it on a terminal,
+//! or has said so before with `--yes`.
+
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use nofault::blocking::{Db, Table};
+use nofault::error::ErrorKind;
+use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::format;
+use serde_json::json;
+
+use super::{DAMAGED, compression_name, find_table, open_db, print};
+use crate::db_args::{DoomedTables, TableCommand};
+use crate::input::{Input, failed};
+use crate::output::log;
+
+/// Runs one command of `nofault db table`.
+pub(super) fn run(command: TableCommand, cancel: &AtomicBool) -> Result<ExitCode> {
+    match command {
+        TableCommand::List { path, json, open } => list(&open_db(&path, &open.settings(&path))?, json),
+        TableCommand::Create { path, names, compression, open } => {
+            let mut settings = open.settings(&path);
+            settings.compression = compression.into();
+            create(&open_db(&path, &settings)?, &names)
+        }
+        TableCommand::Clear { doomed } => clear(&doomed, cancel),
+        TableCommand::Drop { doomed } => drop_tables(&doomed, cancel),
+    }
+}
+
+/// Prints the tables. A table that cannot be read is listed with its damage.
+fn list(db: &Db, json: bool) -> Result<ExitCode> {
+    let listed = db.list_tables()?;
+    let (mut rows, mut lines) = (Vec::new(), Vec::new());
+    let mut problems: Vec<String> = listed.damage.iter().map(ToString::to_string).collect();
+    for name in &listed.names {
+        let facts = || -> nofault::error::Result<_> {
+            let table = db.table(name)?;
+            let all = ..;
+            let sizes = (table.approximate_len::<&[u8]>(all)?, table.approximate_bytes::<&[u8]>(all)?);
+            Ok((sizes.0, sizes.1, compression_name(db.compression(name)?)))
+        };
+        match facts() {
+            Ok((entries, bytes, compression)) => {
+                rows.push(json!({ "name": name, "entries_approximate": entries, "bytes_approximate": bytes,
+                                  "compression": compression }));
+                let compressed = if compression == "none" { String::new() } else { format!(", {compression}") };
+                lines.push((name, format!("about {entries} entries, {}{compressed}", format::bytes(bytes))));
+            }
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                rows.push(json!({ "name": name, "problem": error.to_string() }));
+                lines.push((name, format!("damaged: {error}")));
+                problems.push(format!("table {name}: {error}"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if json {
+        print(&serde_json::to_string_pretty(&json!({ "tables": rows, "problems": problems }))?)?;
+    } else {
+        let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        print(&lines.iter().fold(String::new(), |text, (name, facts)| text + &format!("{name:<width$}  {facts}\n")))?;
+        listed.damage.iter().for_each(|damage| log(&format!("nofault: {damage}")));
+    }
+    Ok(ExitCode::from(if problems.is_empty() { 0 } else { DAMAGED }))
+}
+
+fn create(db: &Db, names: &[String]) -> Result<ExitCode> {
+    let there = db.list_tables()?.names;
+    if let Some(name) = names.iter().find(|name| there.contains(name)) {
+        let why = format!("there is a table {name} already: nothing was created");
+        return Err(LabError::new(LabErrorKind::Usage, why).into());
+    }
+    for name in names {
+        db.create_table(name)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn clear(doomed: &DoomedTables, cancel: &AtomicBool) -> Result<ExitCode> {
+    let (_db, tables) = confirmed("delete all entries of", doomed, cancel)?;
+    for table in tables {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(LabError::interrupted().into());
+        }
+        let entries = table.clear()?;
+        log(&format!("table {}: {entries} entries deleted", table.name()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn drop_tables(doomed: &DoomedTables, cancel: &AtomicBool) -> Result<ExitCode> {
+    let (db, tables) = confirmed("drop", doomed, cancel)?;
+    for table in tables {
+        db.drop_table(table.name())?;
+        log(&format!("dropped table {}", table.name()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the tables that lose their entries, once the user has agreed.
+fn confirmed(action: &str, doomed: &DoomedTables, cancel: &AtomicBool) -> Result<(Db, Vec<Table>)> {
+    let db = open_db(&doomed.path, &doomed.open.settings(&doomed.path))?;
+    let mut names = doomed.names.clone();
+    names.dedup();
+    let tables = names.iter().map(|name| find_table(&db, name)).collect::<Result<Vec<_>>>()?;
+    if !doomed.yes {
+        let of = |table: &Table| {
+            let entries = table.approximate_len::<&[u8]>(..);
+            let entries =
+                entries.map_or("entries that cannot be counted".into(), |count| format!("about {count} entries"));
+            format!("{} ({entries})", table.name())
+        };
+        let listed = tables.iter().map(of).collect::<Vec<_>>().join(", ");
+        ask(&format!("{action} table {listed} in {}", doomed.path.display()), cancel)?;
+    }
+    Ok((db, tables))
+}
+
+/// Asks on the terminal whether to carry an action out.
+///
+/// # Errors
+/// `Usage` when the answer is anything but "yes", or when there is no terminal to ask on.
+fn ask(action: &str, cancel: &AtomicBool) -> Result<()> {
+    let refused = |why: String| Err(LabError::new(LabErrorKind::Usage, why).into());
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return refused(format!(
+            "to {action}, repeat the command with --yes: there is no terminal on which to confirm it"
+        ));
+    }
+    let _ = write!(std::io::stderr(), "{}? Type yes: ", format::harmless(action));
+    let input = Input::standard(cancel).map_err(|error| LabError::system("read the answer", &error))?;
+    let mut answer = String::new();
+    BufReader::new(input).read_line(&mut answer).map_err(|error| failed("read the answer", &error))?;
+    if answer.trim() == "yes" { Ok(()) } else { refused("nothing was changed".into()) }
+}
