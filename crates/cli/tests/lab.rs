@@ -135,8 +135,8 @@ fn the_flag_for_repeats_applies_to_every_experiment() {
     let lines = |wanted: &str| printed.lines().filter(|line| *line == wanted).count();
     assert_eq!(
         (lines("repeats = 7"), lines("runs = 7")),
-        (3, 1),
-        "its own, those of crossover, of engines and of async: {printed}"
+        (4, 1),
+        "its own, those of crossover, of load, of engines and of async: {printed}"
     );
 }
 
@@ -326,6 +326,7 @@ fn every_experiment_gives_a_user_without_rights_trials_or_a_reason() {
         "scan",
         "crossover",
         "batch",
+        "load",
         "safety",
         "stalls",
         "errors",
@@ -340,6 +341,7 @@ fn every_experiment_gives_a_user_without_rights_trials_or_a_reason() {
         "scan.cell_s=0.1",
         "crossover.cell_s=0.1",
         "batch.cell_s=0.1",
+        "load={ cell_s = 0.1, file_bytes = 8388608, repeats = 1 }",
         "stalls.cell_s=0.1",
         "safety={ cell_s = 0.05, keys = 200, writers = [2] }",
         "errors={ cell_s = 0.02, working_sets = [1048576] }",

@@ -11,6 +11,7 @@ pub mod engines;
 pub mod errors;
 pub mod eviction;
 pub mod folios;
+pub mod load;
 pub mod random;
 pub mod safety;
 pub mod scan;
@@ -25,13 +26,14 @@ use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
 
 /// All experiments, in the order in which they run and are reported.
-pub(crate) static ALL: [&dyn Experiment; 15] = [
+pub(crate) static ALL: [&dyn Experiment; 16] = [
     &random::Random,
     &scan::Scan,
     &async_hazard::AsyncHazard,
     &access::Access,
     &crossover::Crossover,
     &batch::Batch,
+    &load::Load,
     &safety::Safety,
     &stalls::Stalls,
     &errors::Errors,

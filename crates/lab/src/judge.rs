@@ -334,8 +334,7 @@ where
 {
     let rated = groups.into_iter().filter_map(|group| Some((group.spread(metric)?.median, group)));
     let order = |a: &(f64, &Group<'_>), b: &(f64, &Group<'_>)| a.0.total_cmp(&b.0);
-    // Of equal figures the first is kept, in both directions.measure.rs:22 Duration, tick length and counters of one
-    // timed measurement.
+    // Of equal figures the first is kept, in both directions.
     if metric.more_is_better() {
         rated.reduce(|best, next| if order(&next, &best).is_gt() { next } else { best }).map(|(_, group)| group)
     } else {

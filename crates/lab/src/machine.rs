@@ -16,6 +16,7 @@
 //! | [`scratch`] | folders for the files that a trial makes beside the data files |
 //! | [`cache`] | cold and warm page caches, made and checked |
 //! | [`memory`] | less memory than data: cgroup, locked ballast, or a file larger than RAM |
+//! | `footprint` | the memory of a process by the kernel's counts, and the page cache of files |
 //! | [`leftovers`] | stale resources of a killed lab, recorded so that the next start removes them |
 //! | [`system`] | small readers of /proc and /sys that the other modules share |
 //!
@@ -30,6 +31,7 @@ pub mod device;
 pub(crate) mod device_rate;
 pub mod doctor;
 pub mod faulty;
+pub(crate) mod footprint;
 pub mod leftovers;
 pub mod memory;
 pub(crate) mod own_file;

@@ -4,5 +4,6 @@ pub(crate) mod charts;
 pub(crate) mod choice;
 pub(crate) mod columns;
 pub(crate) mod figures;
+pub(crate) mod over;
 pub(crate) mod ratio_map;
 pub(crate) mod svg;

@@ -298,7 +298,7 @@ impl Store for Engine {
             ("log", crate::format::bytes(Settings::default().log_bytes)),
             ("sync", "RWF_DSYNC into a pre-written log, one write for a group of commits".into()),
             ("deferred", "the log is written soon after, without anybody waiting".into()),
-            ("load", "bulk load, past the log".into()),
+            ("filling", "bulk load, past the log".into()),
         ])
     }
 

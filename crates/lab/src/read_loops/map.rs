@@ -67,8 +67,16 @@ impl Maps {
     /// # Errors
     /// The kernel's refusal; for advice that loads the page also when it cannot be read.
     pub fn advise_page(&self, place: Place, advice: Advice) -> Result<()> {
+        self.advise_part(place, PAGE_BYTES, advice)
+    }
+
+    /// Gives the kernel advice on `len_bytes` from a place on.
+    ///
+    /// # Errors
+    /// As [`Maps::advise_page`].
+    pub fn advise_part(&self, place: Place, len_bytes: usize, advice: Advice) -> Result<()> {
         let at = place.offset_bytes as usize;
-        Ok(self.0[place.file].advise(advice, at..at + PAGE_BYTES)?)
+        Ok(self.0[place.file].advise(advice, at..at + len_bytes)?)
     }
 
     /// Asks for many pages at once, by `process_madvise` with MADV_WILLNEED on the process `own`, which is this one. One system

@@ -91,7 +91,7 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     }
     let what = match metric {
         Metric::BytesPerS => "Throughput",
-        Metric::TimePerOp => "Time",
+        Metric::TimePerOp | Metric::Seconds => "Time",
         _ => "Rate",
     };
     let title = format!("{what}: {place}");

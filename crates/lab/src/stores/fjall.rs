@@ -68,7 +68,7 @@ impl Store for Fjall {
             ("compression", "none".into()),
             ("sync", "PersistMode::SyncData with each commit".into()),
             ("deferred", "PersistMode::Buffer: the journal is handed to the kernel".into()),
-            ("load", "ingestion of sorted entries".into()),
+            ("filling", "ingestion of sorted entries".into()),
         ])
     }
 

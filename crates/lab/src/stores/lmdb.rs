@@ -97,7 +97,7 @@ impl Store for Lmdb {
             ("sync", "data pages by pwrite, then fdatasync, then the meta page, synced".into()),
             ("deferred", "MDB_NOSYNC: after a power cut the file may be broken, not only old".into()),
             (
-                "load",
+                "filling",
                 format!("MDB_APPEND, {} a commit, a sync at the end", crate::format::bytes(super::FILL_BYTES as u64)),
             ),
         ])

@@ -86,7 +86,7 @@ impl Store for Redb {
                 "deferred",
                 format!("Durability::None; every {DEFERRED_MAX}th commit is durable, so that pages become free"),
             ),
-            ("load", format!("{} a durable commit", crate::format::bytes(super::FILL_BYTES as u64))),
+            ("filling", format!("{} a durable commit", crate::format::bytes(super::FILL_BYTES as u64))),
         ])
     }
 

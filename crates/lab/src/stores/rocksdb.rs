@@ -128,7 +128,7 @@ impl Store for Rocksdb {
             ("compression", "none".into()),
             ("sync", "WriteOptions::sync".into()),
             ("deferred", "no sync: the log is handed to the kernel".into()),
-            ("load", "sorted files, ingested".into()),
+            ("filling", "sorted files, ingested".into()),
         ])
     }
 

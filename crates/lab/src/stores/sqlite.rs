@@ -143,7 +143,10 @@ impl Store for Sqlite {
             ("journal", "WAL, checkpoint each 1000 pages (the default)".into()),
             ("sync", "synchronous = FULL".into()),
             ("deferred", "synchronous = NORMAL".into()),
-            ("load", format!("{} a commit, synchronous = NORMAL, then a checkpoint", bytes(super::FILL_BYTES as i64))),
+            (
+                "filling",
+                format!("{} a commit, synchronous = NORMAL, then a checkpoint", bytes(super::FILL_BYTES as i64)),
+            ),
         ])
     }
 

@@ -232,6 +232,24 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
                 made.plain(place, rate(method, 4, 1e5).mapped(1e5, pages, 9.0, 0.0));
             }
         }
+        "direct-loads-3x-faster" => {
+            let place = (experiments::load::ID, "cold", "file");
+            for (method, buffers, seconds) in
+                [("load-touch", "small", either(4.0, 2.0)), ("load-direct", "small", 2.0), ("load-direct", "huge", 1.0)]
+            {
+                made.changed(place, rate(method, 1, 1e3), |trial| {
+                    set(trial, "blocks", "512");
+                    set(trial, "buffers", buffers);
+                    trial.outcome.elapsed_s = seconds;
+                });
+            }
+        }
+        "cache-keeps-nothing-of-a-cycle" => {
+            let place = (experiments::load::ID, "cyclic", "file");
+            for (method, device) in [("load-touch", either(1.0, 0.6)), ("load-read", either(0.99, 0.7))] {
+                made.with(place, rate(method, 1, 1e3).mapped(1e3, device, 0.0, 0.0), "data_per_memory", "1.25");
+            }
+        }
         "errors-become-signals" => {
             let place = (experiments::errors::ID, "read-error", "file");
             made.figures(place, "mmap", &[("signals", either(1.0, 0.0)), ("error_returned", 0.0)]);

@@ -4,62 +4,26 @@ use super::ID;
 use super::findings::{REQUEST, of_size, sizes};
 use crate::format::Unit;
 use crate::judge::claim::count_of;
-use crate::show::charts::{Lines, Panel, Series};
 use crate::show::columns::{Column, Sheet, title};
-use crate::show::figures::{Figure, Table, dash, legend_of, tone};
+use crate::show::figures::{Figure, Table};
+use crate::show::over::{self, Axes};
 use crate::summary::{Group, Metric, Summary};
 
 /// The panels of the figure, from top to bottom.
 const PANELS: [(&str, Metric); 2] = [("time of a request", REQUEST), ("CPU time per page", Metric::CpuPerOp)];
 
-/// One group for each method, in the order of the groups.
-fn methods<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
-    let mut methods: Vec<&Group<'_>> = Vec::new();
-    for group in groups.iter().copied() {
-        if methods.iter().all(|other| other.spec.method != group.spec.method) {
-            methods.push(group);
-        }
-    }
-    methods
-}
-
 /// Draws the time of a request and the CPU time of a page over the number of pages.
 pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
-    let sizes = sizes(groups);
-    let [first, .., last] = sizes.as_slice() else { return Vec::new() };
-    let methods = methods(groups);
-    let panel = |(axis, metric): (&str, Metric)| {
-        let mut series: Vec<Series> = Vec::new();
-        for method in &methods {
-            let own = groups.iter().filter(|group| group.spec.method == method.spec.method && !group.never_filled());
-            let mut points: Vec<(f64, f64)> =
-                own.filter_map(|group| Some((count_of(group, super::PAGES)?, group.spread(metric)?.median))).collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let tone = tone(method);
-            if !points.is_empty() {
-                series.push(Series { label: method.title(), tone, dash: dash(&series, tone), points, full_at: None });
-            }
-        }
-        Panel { axis: axis.into(), unit: metric.unit(), log: true, series }
-    };
-    let panels: Vec<Panel> = PANELS.into_iter().map(panel).collect();
-    let title = format!("By pages of a request: {place}");
-    let chart = Lines {
-        axis: "pages of a request".into(),
-        from: f64::from(*first),
-        to: f64::from(*last),
+    let axes = Axes {
+        axis: "pages of a request",
+        at: &|group| count_of(group, super::PAGES),
+        tick: &|pages| format!("{pages:.0}"),
+        panels: &PANELS,
         log: true,
-        ticks: sizes.iter().map(|size| (f64::from(*size), size.to_string())).collect(),
-        panels,
     };
-    vec![Figure {
-        svg: chart.draw(&title),
-        legend: legend_of(&chart.panels[0].series),
-        title,
-        lead: "Medians; below is faster. One thread waits for the whole request.".into(),
-        table: table(groups, &sizes),
-        ..Figure::default()
-    }]
+    let lead = "Medians; below is faster. One thread waits for the whole request.".into();
+    let title = format!("By pages of a request: {place}");
+    over::figure(groups, &axes, title, lead, table(groups, &sizes(groups))).into_iter().collect()
 }
 
 fn table(groups: &[&Group<'_>], sizes: &[u32]) -> Table {
@@ -84,7 +48,7 @@ pub(super) fn sheet(summary: &Summary<'_>, target: &str, variants: &[&str]) -> S
     let rows: Vec<(&str, &Group<'_>, &[&Group<'_>])> = all
         .iter()
         .flat_map(|(variant, groups)| {
-            let mut methods = methods(groups);
+            let mut methods = over::methods(groups);
             methods.sort_by_key(|group| group.family());
             methods.into_iter().map(move |method| (*variant, method, groups.as_slice()))
         })

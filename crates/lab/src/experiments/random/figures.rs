@@ -6,6 +6,7 @@ use crate::judge::curve::{Curve, is_valid};
 use crate::methods::Calls;
 use crate::show::charts::{Lines, Panel, Series};
 use crate::show::figures::{Figure, Table, dash, legend_of, tone};
+use crate::show::over;
 use crate::summary::{Family, Group, Metric, Summary, is_plain};
 
 use super::ID;
@@ -27,12 +28,8 @@ fn has_curve(group: &Group<'_>) -> bool {
 
 /// Draws the curves; `None` where no method was measured with two numbers of requests in flight.
 pub(super) fn curves(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
-    let mut methods: Vec<&Group<'_>> = Vec::new();
-    for group in groups.iter().copied().filter(|group| has_curve(group)) {
-        if methods.iter().all(|other| other.spec.method != group.spec.method) {
-            methods.push(group);
-        }
-    }
+    let own: Vec<&Group<'_>> = groups.iter().copied().filter(|group| has_curve(group)).collect();
+    let methods = over::methods(&own);
     let of = |method: &Group<'_>| {
         let own = groups.iter().copied().filter(|group| has_curve(group) && group.spec.method == method.spec.method);
         Curve::of(own, Metric::OpsPerS)

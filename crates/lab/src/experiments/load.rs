@@ -1,0 +1,205 @@
+//! Brings one large file into memory from front to back, as a program does with the weights of a model: once, and again
+//! and again where the file is larger than memory.
+//!
+//! Three variants:
+//! - `cold`: the file is on the device, and fits in memory. The clock stops when a word of each of its pages was checked.
+//! - `warm`: the same, with the file in the page cache.
+//! - `cyclic`: the file is read from front to back over and over, at sizes around that of the memory. A cache that evicts the
+//!   oldest page evicts each page just before it is needed; a program that reads by itself may keep a part of the file.
+//!
+//! Methods: a map whose pages are touched, asked for first (WILLNEED), or all mapped by one call (POPULATE_READ); read
+//! calls through the page cache into memory of the process; direct reads into such memory, in small and in huge pages. Mapping
+//! and allocating are part of the time. Each page is checked by the thread that loads.
+
+mod cyclic;
+mod figures;
+mod findings;
+mod hypotheses;
+mod literature;
+mod methods;
+mod once;
+mod params;
+mod ring;
+mod words;
+
+use crate::config::Config;
+use crate::config::params::ParametersOf;
+use crate::error::Result;
+use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, TargetView};
+use crate::format;
+use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Group, Metric};
+use crate::workload::{self, PAGE_BYTES};
+
+/// The variant with the file on the device.
+pub const COLD: &str = "cold";
+/// The variant with the file in the page cache.
+pub const WARM: &str = "warm";
+/// The variant that reads the file again and again.
+pub const CYCLIC: &str = "cyclic";
+
+/// Bytes of one read, and of the part of a map that is touched or asked for at a time.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Number of blocks that `cyclic` and the direct reads have in flight or ask for ahead.
+const AHEAD: u32 = 8;
+/// Name of the parameter with the number of blocks that a method has before it at a time: the whole file when it is loaded
+/// once, [`AHEAD`] in a cycle.
+const BLOCKS: &str = "blocks";
+/// Name of the parameter with the size of the data, as a multiple of the memory.
+const DATA: &str = "data_per_memory";
+/// Planned rate of a pass over the file, in bytes a second.
+const PASS_BYTES_PER_S: f64 = 1.2e9;
+
+/// The experiment's name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("load");
+
+/// The experiment `load`, as the registry lists it.
+pub(crate) struct Load;
+
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 5,
+    in_quick: false,
+    methods: methods::METHODS,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    less_memory: |_| Some("--set load.file_bytes=BYTES"),
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
+
+impl Experiment for Load {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs { file: true, limited: LimitedTrials::Some, ..Needs::default() }
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+        match spec.variant.as_str() {
+            CYCLIC => cyclic::run(spec, &layout, context),
+            _ => once::run(spec, &layout, context),
+        }
+    }
+
+    fn preparation_s(&self, spec: &TrialSpec) -> f64 {
+        if spec.variant == CYCLIC { spec.target.data_bytes as f64 / PASS_BYTES_PER_S } else { 0.0 }
+    }
+
+    fn basis(&self, spec: &TrialSpec) -> Basis {
+        match spec.variant.as_str() {
+            CYCLIC => {
+                Basis { out_of_core: spec.target.data_bytes > spec.memory.bytes, ..Basis::paging(Metric::BytesPerS) }
+            }
+            _ => Basis::by(Metric::Seconds),
+        }
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(&section.by_family(), section.variant, &section.title)
+    }
+
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
+        figures::sheets(place.summary, place.target, &place.variants)
+    }
+}
+
+/// Plans each method with the whole file once, cold and warm, and with the file again and again at each size of it.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let own: params::Params = config.params();
+    let mut plan = Plan { repeats: Some(own.repeats), ..Plan::default() };
+    let file = &available.file;
+    let no_ring = |method: &str| available.no_ring.as_ref().filter(|_| methods::is_direct(method)).cloned();
+    if own.file_bytes > file.data_bytes {
+        plan.skips.push(too_small(&format!("{COLD}, {WARM}"), own.file_bytes, file.data_bytes));
+    } else {
+        let target = Target { data_bytes: own.file_bytes, ..file.clone() };
+        for (variant, cache) in [(COLD, CacheState::Cold), (WARM, CacheState::Warm)] {
+            for (method, buffers) in methods::ONCE {
+                if let Some(reason) = no_ring(method) {
+                    plan.skips.push(Skip::new(ID, "file", method, reason));
+                    continue;
+                }
+                let blocks = own.file_bytes / BLOCK_BYTES;
+                let planned_s = own.file_bytes as f64 / PASS_BYTES_PER_S;
+                let trial = trial(config, &target, (variant, method, buffers), blocks);
+                plan.trials.push(TrialSpec { cache, duration_s: planned_s, ..trial });
+            }
+        }
+    }
+    if available.memory.method == MemoryMethod::None {
+        plan.skips.push(Skip::new(ID, "file", "", format!("{CYCLIC}: memory cannot be limited here")));
+        return plan;
+    }
+    for data in &own.data_per_memory {
+        let bytes = (available.memory.bytes as f64 * data) as u64 / BLOCK_BYTES * BLOCK_BYTES;
+        if bytes > file.data_bytes {
+            plan.skips.push(too_small(&format!("{CYCLIC}, data {data} times the memory"), bytes, file.data_bytes));
+            continue;
+        }
+        let target = Target { data_bytes: bytes, ..file.clone() };
+        for (method, buffers) in methods::CYCLIC {
+            if let Some(reason) = no_ring(method) {
+                plan.skips.push(Skip::new(ID, "file", method, reason));
+                continue;
+            }
+            let mut trial = trial(config, &target, (CYCLIC, method, buffers), u64::from(AHEAD));
+            trial.params.extra.insert(DATA.into(), data.to_string());
+            plan.trials.push(TrialSpec { duration_s: own.cell_s, memory: available.memory, ..trial });
+        }
+    }
+    // Each variant and size gives the same reason.
+    let mut seen: Vec<Skip> = Vec::new();
+    plan.skips.retain(|skip| {
+        let new = !seen.contains(skip);
+        seen.push(skip.clone());
+        new
+    });
+    plan
+}
+
+fn too_small(what: &str, needed: u64, present: u64) -> Skip {
+    let (needed, present) = (format::bytes(needed), format::bytes(present));
+    Skip::new(ID, "file", "", format!("{what}: {needed} of {present}; ask for more with --size"))
+}
+
+fn trial(config: &Config, target: &Target, (variant, method, buffers): (&str, &str, &str), blocks: u64) -> TrialSpec {
+    let mut params = Params { threads: 1, depth: 1, block_bytes: BLOCK_BYTES, ..Params::default() };
+    params.extra.insert(BLOCKS.into(), blocks.to_string());
+    if !buffers.is_empty() {
+        params.extra.insert("buffers".into(), buffers.into());
+    }
+    TrialSpec {
+        experiment: ID,
+        variant: variant.into(),
+        target: target.clone(),
+        method: method.into(),
+        params,
+        repeat: 0,
+        duration_s: 0.0,
+        memory: MemoryLimit::default(),
+        cache: CacheState::Cold,
+        seed: config.seed,
+    }
+}
+
+/// The size of a group's data as a multiple of the memory; `None` where the file is loaded once.
+fn data_of(group: &Group<'_>) -> Option<f64> {
+    group.spec.params.extra.get(DATA)?.parse().ok()
+}
+
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(PAGE_BYTES as u64), "a block has whole pages");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Published claims about mmap that the records of `load` decide.
+
+use super::findings::of_size;
+use super::methods::{DIRECT, READ, TOUCH};
+use super::{COLD, CYCLIC, ID};
+use crate::format::Unit;
+use crate::judge::bound::Bound;
+use crate::judge::claim::{Claim, Decision, Places, Ratio, Records, Test};
+use crate::methods::{Family, Pages};
+use crate::summary::{Metric, Property, target_title};
+
+/// The published claims about mmap that the records of `load` decide.
+pub(super) static CLAIMS: &[Claim] = &[
+    Claim {
+        id: "direct-loads-3x-faster",
+        hypothesis: "A model comes into memory 3 to 6 times faster by O_DIRECT into huge pages than through a map.",
+        source: "llama.cpp, pull request 7420, 2024, on O_DIRECT with transparent huge pages",
+        experiment: ID,
+        rule: "time to load a cold file once: the fastest way of a map (touches, WILLNEED, POPULATE_READ) over io_uring with O_DIRECT into huge pages, which \
+            the claim is about: at least 3",
+        needs: &[],
+        test: Test::Ratio(Ratio {
+            variants: &[COLD],
+            metric: Metric::Seconds,
+            of: |group| group.family() == Family::Mapped,
+            over: |group| group.spec.method == DIRECT && group.conditions().pages == Pages::Huge,
+            about: &[Property::Pages],
+            bound: Bound::at_least(3.0),
+            missing: "`nofault lab load` measures it",
+        }),
+    },
+    Claim {
+        id: "cache-keeps-nothing-of-a-cycle",
+        hypothesis: "A file a little larger than memory, read from front to back again and again, gains nothing from the page cache.",
+        source: "llama.cpp, issues 27928 and 29250, 2026, on models larger than memory; the textbook's case against LRU",
+        experiment: ID,
+        rule: "bytes that the device reads for each byte read of 1.25 times the memory, through a map and by read calls, both told nothing: each at least 0.9",
+        needs: &[],
+        test: Test::Own(keeps_nothing),
+    },
+];
+
+/// The size of the data that is a little larger than memory, as a multiple of it.
+const A_LITTLE: f64 = 1.25;
+
+/// Decides the claim by the bytes that the device read for each byte of work.
+fn keeps_nothing(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    for (variant, target) in records.summary.places(ID).into_iter().filter(|(variant, _)| *variant == CYCLIC) {
+        let groups = of_size(&records.summary.at(ID, variant, target), A_LITTLE);
+        for group in groups.into_iter().filter(|group| [TOUCH, READ].contains(&group.spec.method.as_str())) {
+            let Some(read) = group.spread(Metric::Amplification) else { continue };
+            let text = format!("{}, {}: {}", target_title(target), group.title(), read.show(Unit::Ratio));
+            places.add(Bound::at_least(0.9).decide(&read), text, &[group]);
+        }
+    }
+    places.decide("`nofault lab load` measures it")
+}

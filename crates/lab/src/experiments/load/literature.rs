@@ -1,0 +1,34 @@
+//! Published figures on the question of `load`.
+
+use crate::format::Unit;
+use crate::literature::{LiteratureTable, Source, row};
+use crate::summary::Metric;
+
+use super::COLD;
+use super::methods::{DIRECT, TOUCH};
+
+static LLAMA: Source = Source {
+    cite: "llama.cpp, issue 14396, 2025",
+    title: "Loading of a model with a map and without",
+    machine: "not stated",
+    how: "one load of a model from a cold file, as stated there",
+};
+
+/// Tables of published figures, which the report shows beside the figures of this machine.
+pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
+    source: &LLAMA,
+    variant: COLD,
+    devices: 1,
+    title: "Time to load a model",
+    metric: Metric::Seconds,
+    unit: Unit::Seconds,
+    columns: &["time"],
+    rows: &[
+        row("with mmap", TOUCH, &[33.7], ""),
+        row("without mmap", DIRECT, &[14.3], "read calls there, not direct ones"),
+    ],
+    remarks: &[
+        "The model of the source is many times larger than the lab's file: compare the ratio, not the times.",
+        "Pull request 7420 of the same project reports loads that are 3 to 6 times faster by O_DIRECT into huge pages.",
+    ],
+}];
