@@ -33,9 +33,10 @@ const LINES_MAX: usize = 600;
 const LONG_FILES: &str = "xtask/long-files.txt";
 
 /// The places outside their folders where experiments may be named: file and name.
-const EXPERIMENTS_NAMED: [(&str, &str); 3] = [
+const EXPERIMENTS_NAMED: [(&str, &str); 4] = [
     // Hidden commands of the command line: a process that a trial starts, and that speaks the experiment's own protocol.
     ("crates/cli/src/lab.rs", "errors"),
+    ("crates/cli/src/lab.rs", "rss"),
     ("crates/cli/src/lab.rs", "safety"),
     // A method of several experiments that happens to be called like an experiment.
     ("crates/lab/src/methods.rs", "engine"),

@@ -36,6 +36,10 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
             nofault_lab::experiments::safety::killed::serve(std::io::stdin(), std::io::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(LabCommand::MemoryUser) => {
+            nofault_lab::experiments::rss::pressure::serve(std::io::stdin(), std::io::stdout())?;
+            Ok(ExitCode::SUCCESS)
+        }
         Some(LabCommand::Report { result, figure: Some(figure), svg: Some(svg), .. }) => {
             run::write_picture(&run::read(&result)?, &figure, &svg)?;
             log(&format!("figure: {}", svg.display()));

@@ -192,6 +192,9 @@ pub(crate) enum LabCommand {
     /// Commits until it is killed; started by a trial of `safety`.
     #[command(hide = true)]
     Writer,
+    /// Reads, or allocates memory, until it is killed; started by a trial of `rss`.
+    #[command(hide = true)]
+    MemoryUser,
 }
 
 /// The flags of a run. Each changes one value of the preset or of the configuration file.

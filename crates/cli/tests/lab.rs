@@ -135,8 +135,8 @@ fn the_flag_for_repeats_applies_to_every_experiment() {
     let lines = |wanted: &str| printed.lines().filter(|line| *line == wanted).count();
     assert_eq!(
         (lines("repeats = 7"), lines("runs = 7")),
-        (4, 1),
-        "its own, those of crossover, of load, of engines and of async: {printed}"
+        (5, 1),
+        "its own, those of crossover, of load, of rss, of engines and of async: {printed}"
     );
 }
 
@@ -327,6 +327,7 @@ fn every_experiment_gives_a_user_without_rights_trials_or_a_reason() {
         "crossover",
         "batch",
         "load",
+        "rss",
         "safety",
         "stalls",
         "errors",

@@ -13,6 +13,7 @@ pub mod eviction;
 pub mod folios;
 pub mod load;
 pub mod random;
+pub mod rss;
 pub mod safety;
 pub mod scan;
 pub mod stalls;
@@ -26,7 +27,7 @@ use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
 
 /// All experiments, in the order in which they run and are reported.
-pub(crate) static ALL: [&dyn Experiment; 16] = [
+pub(crate) static ALL: [&dyn Experiment; 17] = [
     &random::Random,
     &scan::Scan,
     &async_hazard::AsyncHazard,
@@ -34,6 +35,7 @@ pub(crate) static ALL: [&dyn Experiment; 16] = [
     &crossover::Crossover,
     &batch::Batch,
     &load::Load,
+    &rss::Rss,
     &safety::Safety,
     &stalls::Stalls,
     &errors::Errors,

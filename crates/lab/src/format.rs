@@ -10,6 +10,8 @@ pub enum Unit {
     PerSecond,
     /// Bytes a second (decimal: 1 GB/s = 10^9).
     BytesPerSecond,
+    /// Bytes of memory (decimal: 1 GB = 10^9), where axes and figures have one unit.
+    Bytes,
     /// Seconds: shown as ns, us, ms or s.
     Seconds,
     /// A number of percent.
@@ -29,6 +31,7 @@ impl Unit {
         match self {
             Self::PerSecond => prefixed(value, "/s"),
             Self::BytesPerSecond => prefixed(value, "B/s"),
+            Self::Bytes => prefixed(value, "B"),
             Self::Seconds => seconds(value),
             Self::Percent => format!("{} %", digits(value)),
             Self::Ratio => format!("{}×", digits(value)),

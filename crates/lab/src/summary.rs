@@ -100,6 +100,8 @@ pub enum Metric {
     PerOp(&'static str),
     /// A figure that only this experiment has, by its name in [`Outcome::figures`].
     Figure(&'static str),
+    /// A figure in bytes that only this experiment has, by its name in [`Outcome::figures`].
+    Bytes(&'static str),
 }
 
 impl Metric {
@@ -139,7 +141,7 @@ impl Metric {
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
             Self::WriteAmplification => over(outcome.counter("own_device_write_bytes")?, bytes as f64),
             Self::PerOp(name) => over(outcome.counter(name)?, ops as f64),
-            Self::Figure(name) => outcome.figures.get(name).copied(),
+            Self::Figure(name) | Self::Bytes(name) => outcome.figures.get(name).copied(),
             Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
             Self::Latency(name, per_mille) => {
                 let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
@@ -164,6 +166,7 @@ impl Metric {
             Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
             Self::ShootdownsPerEvicted | Self::ScannedPerEvicted | Self::PerOp(_) | Self::Figure(_) => Unit::Count,
             Self::KswapdShare | Self::MemoryPressure => Unit::Percent,
+            Self::Bytes(_) => Unit::Bytes,
             Self::Amplification | Self::WriteAmplification | Self::SpaceRatio => Unit::Ratio,
         }
     }

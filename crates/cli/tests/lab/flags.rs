@@ -119,7 +119,7 @@ fn a_flag_that_no_chosen_experiment_takes_is_refused_with_the_nearest_alternativ
         (&["async", "--device", "/dev/null"], &["async.open_questions=true"]),
         (
             &["errors", "--memory-method", "ballast"],
-            &["it is for random, scan, access, crossover, batch, load, stalls, engines and engine"],
+            &["it is for random, scan, access, crossover, batch, load, rss, stalls, engines and engine"],
         ),
         (&["access", "--stripe-over", "/tmp"], &["it is for scan"]),
         (&["access", "--fio", "require"], &["it is for random and scan"]),

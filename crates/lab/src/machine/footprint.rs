@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nofault_io::counters::cachestat;
 
-use super::system::read_text;
+use super::system::{read_number, read_text};
 use crate::error::{LabError, LabErrorKind, Result};
 
 /// The memory of a process, in bytes.
@@ -43,6 +43,51 @@ impl Footprint {
         };
         Self { rss_bytes: bytes("Rss"), pss_bytes: bytes("Pss"), anonymous_bytes: bytes("Anonymous") }
     }
+
+    /// The larger of two readings, count by count.
+    #[must_use]
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            rss_bytes: self.rss_bytes.max(other.rss_bytes),
+            pss_bytes: self.pss_bytes.max(other.pss_bytes),
+            anonymous_bytes: self.anonymous_bytes.max(other.anonymous_bytes),
+        }
+    }
+}
+
+/// The memory that a cgroup is charged with, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CgroupMemory {
+    /// All that is charged: memory of its processes, page cache, the kernel's own for them.
+    pub(crate) charged_bytes: u64,
+    /// What is charged less the inactive page cache: the working set by which Kubernetes evicts.
+    pub(crate) working_set_bytes: u64,
+}
+
+impl CgroupMemory {
+    /// Reads the counts of a cgroup of either version, given its folder; `None` where it has none.
+    pub(crate) fn of(folder: &Path) -> Option<Self> {
+        let used = ["memory.current", "memory.usage_in_bytes"].into_iter();
+        let charged_bytes = used.filter_map(|file| read_number(folder.join(file))).next()?;
+        Some(Self::parse(charged_bytes, &read_text(folder.join("memory.stat"))?))
+    }
+
+    fn parse(charged_bytes: u64, stat: &str) -> Self {
+        let number =
+            |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
+        // In version 1 a line without `total_` leaves out the groups below.
+        let inactive = number("total_inactive_file").or_else(|| number("inactive_file")).unwrap_or(0);
+        Self { charged_bytes, working_set_bytes: charged_bytes.saturating_sub(inactive) }
+    }
+
+    /// The larger of two readings, count by count.
+    #[must_use]
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            charged_bytes: self.charged_bytes.max(other.charged_bytes),
+            working_set_bytes: self.working_set_bytes.max(other.working_set_bytes),
+        }
+    }
 }
 
 /// Bytes of these files in the page cache; `None` where the kernel does not tell.
@@ -71,6 +116,20 @@ mod tests {
             "no line is taken for another that begins like it"
         );
         assert_eq!(Footprint::parse("rubbish\nRss: many kB"), Footprint::default());
+        let other = Footprint { rss_bytes: 1, pss_bytes: 2 << 20, anonymous_bytes: 0 };
+        assert_eq!(parsed.max(other), Footprint { pss_bytes: 2 << 20, ..parsed });
+    }
+
+    #[test]
+    fn the_working_set_of_a_cgroup_leaves_out_inactive_page_cache() {
+        let (one, two) = ("cache 5\ninactive_file 1\ntotal_inactive_file 30\n", "file 9\ninactive_file 30\n");
+        for stat in [one, two] {
+            let parsed = CgroupMemory::parse(100, stat);
+            assert_eq!((parsed.charged_bytes, parsed.working_set_bytes), (100, 70), "{stat}");
+            assert_eq!(parsed.max(CgroupMemory { charged_bytes: 101, working_set_bytes: 1 }).working_set_bytes, 70);
+        }
+        assert_eq!(CgroupMemory::parse(100, "rubbish").working_set_bytes, 100);
+        assert_eq!(CgroupMemory::of(Path::new("/nonexistent")), None);
     }
 
     #[test]

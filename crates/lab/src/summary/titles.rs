@@ -3,7 +3,8 @@
 use crate::record::{Params, TargetKind};
 
 /// Parameters that give the amount of work and its layout: the same for all methods, so no part of a name.
-const SIZE_OF_WORK: [&str; 15] = [
+const SIZE_OF_WORK: [&str; 16] = [
+    "limit_bytes",
     "blocks",
     "files",
     "touches",

@@ -250,6 +250,23 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
                 made.with(place, rate(method, 1, 1e3).mapped(1e3, device, 0.0, 0.0), "data_per_memory", "1.25");
             }
         }
+        "map-doubles-rss" => {
+            let place = (experiments::rss::ID, "reads", "file");
+            for (method, bytes) in
+                [("mmap-random", either(3e8, 1.5e8)), ("pread-buffered-random", 1e8), ("pread-direct", 1.1e8)]
+            {
+                made.figures(place, method, &[("rss_bytes", bytes)]);
+            }
+        }
+        "mapped-memory-is-given-back" => {
+            let place = (experiments::rss::ID, "pressure", "file");
+            let figures = [("reader_killed", 0.0), ("neighbour_share", either(0.9, 0.3))];
+            made.figures(place, "mmap-random", &figures).figures(
+                place,
+                "pread-direct",
+                &[("reader_killed", 1.0), ("neighbour_share", 0.1)],
+            );
+        }
         "errors-become-signals" => {
             let place = (experiments::errors::ID, "read-error", "file");
             made.figures(place, "mmap", &[("signals", either(1.0, 0.0)), ("error_returned", 0.0)]);

@@ -1,0 +1,174 @@
+//! Shows how much memory each way of reading has by the kernel's counts, and which process the kernel kills when memory runs
+//! out.
+//!
+//! Two variants:
+//! - `reads`: threads read random pages through a map, by read calls, past the page cache, and through the engine's pool, under
+//!   one limit: RSS and PSS of the process, and the memory that its cgroup is charged with;
+//! - `pressure`: a process that reads in one of these ways and a neighbour that allocates memory share a cgroup, until the
+//!   kernel kills one of them.
+
+mod figures;
+mod findings;
+mod hypotheses;
+mod literature;
+mod params;
+pub mod pressure;
+mod reads;
+mod words;
+
+use crate::config::Config;
+use crate::config::params::ParametersOf;
+use crate::error::Result;
+use crate::experiment::{
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
+};
+use crate::format;
+use crate::read_trials::{Planner, params as counted};
+use crate::record::{ExperimentId, MemoryLimit, MemoryMethod, Outcome, Skip, Target, TrialSpec};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Metric};
+use crate::workload::PAGE_BYTES;
+
+/// The variant that reads and counts memory.
+pub const READS: &str = "reads";
+/// The variant in which memory runs out.
+pub const PRESSURE: &str = "pressure";
+
+/// Name of the parameter with the size of the data, as a multiple of the memory.
+const DATA: &str = "data_per_memory";
+/// Name of the parameter with the limit of the cgroup that a trial makes itself, in bytes.
+const LIMIT: &str = "limit_bytes";
+/// The methods, in the order of the report.
+const METHODS: [&str; 4] = ["mmap-random", "pread-buffered-random", "pread-direct", "pool"];
+/// Planned seconds before the clock of a trial starts, in which memory settles.
+const SETTLING_S: f64 = 1.5;
+/// Length in seconds of the reads of a process that waits for its neighbour, which kills one of them long before.
+const UNDER_PRESSURE_S: f64 = 8.0;
+/// Planned seconds from the start of both processes until one is killed.
+const KILLED_S: f64 = 2.5;
+
+/// The experiment's name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("rss");
+
+/// The experiment `rss`, as the registry lists it.
+pub(crate) struct Rss;
+
+static DESCRIPTION: Description = Description {
+    question: words::QUESTION,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 8,
+    in_quick: false,
+    findings: findings::find,
+    claims: hypotheses::CLAIMS,
+    more_memory: limit_flag,
+    literature: literature::TABLES,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
+
+impl Experiment for Rss {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs { file: true, limited: LimitedTrials::All, pool: PoolBytes::OfFile, ..Needs::default() }
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        match spec.variant.as_str() {
+            PRESSURE => pressure::run(spec, context),
+            _ => reads::run(spec, context),
+        }
+    }
+
+    fn preparation_s(&self, spec: &TrialSpec) -> f64 {
+        if spec.variant == PRESSURE { KILLED_S } else { SETTLING_S }
+    }
+
+    fn basis(&self, spec: &TrialSpec) -> Basis {
+        match spec.variant.as_str() {
+            PRESSURE => Basis::by(Metric::OpsPerS),
+            _ => Basis { out_of_core: spec.target.data_bytes > spec.memory.bytes, ..Basis::paging(Metric::OpsPerS) },
+        }
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(&section.by_family(), section.variant, &section.title)
+    }
+
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
+        figures::sheets(place.summary, place.target, &place.variants)
+    }
+}
+
+/// Plans each method at each size of the data, and under pressure at the largest.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let own: params::Params = config.params();
+    let mut plan = Plan { repeats: Some(own.repeats), ..Plan::default() };
+    let memory = available.memory;
+    for data in &own.data_per_memory {
+        let bytes = (memory.bytes as f64 * data) as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        if bytes > available.file.data_bytes {
+            let (needed, present) = (format::bytes(bytes), format::bytes(available.file.data_bytes));
+            let reason = format!("data of {data} times the memory: {needed} of {present}; ask for more with --size");
+            plan.skips.push(Skip::new(ID, "file", "", reason));
+            continue;
+        }
+        let target = Target { data_bytes: bytes, ..available.file.clone() };
+        let (from, skipped) = (plan.trials.len(), plan.skips.len());
+        let mut planner = Planner {
+            experiment: ID,
+            config,
+            available,
+            target: &target,
+            memory,
+            duration_s: own.cell_s,
+            no_pool: None,
+            plan: &mut plan,
+        };
+        METHODS.into_iter().for_each(|method| planner.add(method, [counted(own.threads, 1, PAGE_BYTES as u64)]));
+        for trial in &mut plan.trials[from..] {
+            trial.variant = READS.into();
+            trial.params.extra.insert(DATA.into(), data.to_string());
+        }
+        if from > 0 {
+            // The same reasons as at the first size.
+            plan.skips.truncate(skipped);
+        }
+    }
+    plan_pressure(memory, &mut plan);
+    plan
+}
+
+/// Adds the trials of the largest data under pressure.
+fn plan_pressure(memory: MemoryLimit, plan: &mut Plan) {
+    if !matches!(memory.method, MemoryMethod::CgroupV1 | MemoryMethod::CgroupV2) {
+        let reason = "a cgroup of the lab's own, within which the kernel kills, cannot be made here or was not chosen";
+        plan.skips.push(Skip::new(ID, "file", "", format!("{PRESSURE}: {reason}")));
+        return;
+    }
+    let largest = plan.trials.iter().map(|trial| trial.target.data_bytes).max();
+    let of_largest = plan.trials.iter().filter(|trial| Some(trial.target.data_bytes) == largest);
+    let pressed = of_largest.map(|trial| {
+        let mut trial = TrialSpec {
+            variant: PRESSURE.into(),
+            duration_s: UNDER_PRESSURE_S,
+            // The trial makes the cgroup itself and stays outside of it.
+            memory: MemoryLimit::default(),
+            ..trial.clone()
+        };
+        trial.params.extra.insert(LIMIT.into(), memory.bytes.to_string());
+        trial
+    });
+    let pressed: Vec<TrialSpec> = pressed.collect();
+    plan.trials.extend(pressed);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Rules of `rss`: the memory of a process that reads through a map beside that of the same reads in other ways, and the
+//! process that is killed when memory runs out.
+
+use super::pressure::{NEIGHBOUR, READER_KILLED, SHARE};
+use super::reads::{CHARGED, RSS, WORKING_SET};
+use super::{DATA, ID, PRESSURE, READS};
+use crate::format::{Unit, digits};
+use crate::judge::claim::figure;
+use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, or_refused};
+use crate::methods::Family;
+use crate::summary::{Group, Metric, Summary};
+
+/// Adds the findings that the records of `rss` support.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
+        match variant {
+            READS => {
+                let sizes = sizes(&groups);
+                for size in &sizes {
+                    memory(&of_size(&groups, *size), (target, *size), sizes.last() == Some(size), all);
+                }
+            }
+            PRESSURE => all.extend(pressure(&groups, target)),
+            _ => {}
+        }
+    }
+}
+
+fn data_of(group: &Group<'_>) -> Option<f64> {
+    group.spec.params.extra.get(DATA)?.parse().ok()
+}
+
+/// The sizes of the data as multiples of the memory, smallest first.
+pub(super) fn sizes(groups: &[&Group<'_>]) -> Vec<f64> {
+    let mut sizes: Vec<f64> = groups.iter().filter_map(|group| data_of(group)).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    sizes
+}
+
+/// The groups with this size of the data.
+pub(super) fn of_size<'g, 'a>(groups: &[&'g Group<'a>], size: f64) -> Vec<&'g Group<'a>> {
+    let same = |group: &&Group<'_>| data_of(group).is_some_and(|own| (own - size).abs() < 1e-9);
+    groups.iter().copied().filter(same).collect()
+}
+
+fn shown(group: &Group<'_>, metric: Metric) -> String {
+    group.spread(metric).map_or("–".into(), |spread| metric.unit().show(spread.median))
+}
+
+/// The size of the data in words.
+fn size_words(size: f64) -> String {
+    format!("{size} times the memory")
+}
+
+fn memory(groups: &[&Group<'_>], (target, size): (&str, f64), is_key: bool, all: &mut Vec<Finding>) {
+    let of = |family: Family| groups.iter().copied().find(|group| group.family() == family);
+    let (Some(map), Some(direct)) = (of(Family::Mapped), of(Family::Direct)) else { return };
+    let Some(comparison) = or_refused(compare(map, direct, Metric::Bytes(RSS)), all) else { return };
+    let each = |group: &Group<'_>| {
+        let charged = group.spread(Metric::Bytes(CHARGED)).map_or(String::new(), |charged| {
+            let working = shown(group, Metric::Bytes(WORKING_SET));
+            format!(", its cgroup {} (working set {working})", Unit::Bytes.show(charged.median))
+        });
+        let rate = shown(group, Metric::OpsPerS);
+        format!("{} at {rate} has {}{charged}", group.title(), shown(group, Metric::Bytes(RSS)))
+    };
+    let others = [Family::Buffered, Family::Pool].into_iter().filter_map(of);
+    let others: Vec<String> = [map, direct].into_iter().chain(others).map(each).collect();
+    all.push(Finding {
+        rule: "rss",
+        rule_text: "largest resident memory (RSS) of a process whose threads read random pages through a map, over that of the same reads past the page cache; same \
+            data, threads and limit; the rates stand beside it",
+        text: format!(
+            "{}{}with data of {}, the RSS of a process that reads through a map is {} that of one that reads past the page cache: {}.",
+            on(target),
+            comparison.caveat(),
+            size_words(size),
+            comparison.show(),
+            others.join("; "),
+        ),
+        key_figure: is_key.then(|| {
+            let label = format!("RSS of a process that reads {}, mmap ÷ O_DIRECT", size_words(size));
+            let detail = format!("{} against {}", shown(map, Metric::Bytes(RSS)), shown(direct, Metric::Bytes(RSS)));
+            comparison.key_figure(label, detail)
+        }),
+        ..comparison.finding()
+    });
+}
+
+/// Says for each method which process was killed, and how much memory the neighbour had by then.
+fn pressure(groups: &[&Group<'_>], target: &str) -> Option<Finding> {
+    let each = |group: &&Group<'_>| {
+        let (killed, share) = (figure(group, READER_KILLED)?, figure(group, SHARE)?);
+        let killed_runs =
+            group.values(Metric::Figure(READER_KILLED)).into_iter().filter(|killed| *killed > 0.0).count();
+        let who = match (killed_runs, killed.count) {
+            (0, _) => "the neighbour".to_owned(),
+            (killed, all) if killed == all => "the reading process".to_owned(),
+            (killed, all) => format!("the reading process in {killed} of {all} runs"),
+        };
+        Some(format!(
+            "{}: {who}, when the neighbour had {} of the limit ({})",
+            group.title(),
+            Unit::Percent.show(share.median * 100.0),
+            shown(group, Metric::Bytes(NEIGHBOUR)),
+        ))
+    };
+    let told: Vec<String> = groups.iter().filter_map(each).collect();
+    if told.is_empty() {
+        return None;
+    }
+    let map = groups.iter().copied().find(|group| group.family() == Family::Mapped);
+    let key_figure = map.and_then(|map| figure(map, SHARE)).map(|share| KeyFigure {
+        label: "memory that a neighbour of a mapping process gets before the kernel kills, ÷ limit".into(),
+        value: digits(share.median),
+        detail: format!("{} runs", share.count),
+    });
+    Some(Finding {
+        rule: "killed-first",
+        rule_text: "the process that the kernel kills in a cgroup in which one process reads data larger than the limit and a neighbour allocates memory until one is \
+            killed; clean pages of a file can be taken back, memory of a process cannot",
+        experiment: Some(ID),
+        kind: Kind::Fact,
+        text: format!(
+            "{}when memory runs out, the kernel kills, beside a process that reads by {}.",
+            on(target),
+            told.join("; by ")
+        ),
+        p: None,
+        trials: keys(groups),
+        key_figure,
+    })
+}
