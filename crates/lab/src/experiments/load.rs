@@ -67,6 +67,8 @@ static DESCRIPTION: Description = Description {
     methods: methods::METHODS,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
+    // Only the part of the file that a trial loads, not all of it.
+    warms_itself: true,
     less_memory: |_| Some("--set load.file_bytes=BYTES"),
     literature: literature::TABLES,
     ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
@@ -94,7 +96,8 @@ impl Experiment for Load {
     }
 
     fn preparation_s(&self, spec: &TrialSpec) -> f64 {
-        if spec.variant == CYCLIC { spec.target.data_bytes as f64 / PASS_BYTES_PER_S } else { 0.0 }
+        let pass_s = spec.target.data_bytes as f64 / PASS_BYTES_PER_S;
+        if spec.variant == COLD { 0.0 } else { pass_s }
     }
 
     fn basis(&self, spec: &TrialSpec) -> Basis {

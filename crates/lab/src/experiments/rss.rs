@@ -43,7 +43,7 @@ const LIMIT: &str = "limit_bytes";
 const METHODS: [&str; 4] = ["mmap-random", "pread-buffered-random", "pread-direct", "pool"];
 /// Planned seconds before the clock of a trial starts, in which memory settles.
 const SETTLING_S: f64 = 1.5;
-/// Length in seconds of the reads of a process that waits for its neighbour, which kills one of them long before.
+/// Length in seconds of the reads beside a growing neighbour. The kernel kills one of the two processes long before.
 const UNDER_PRESSURE_S: f64 = 8.0;
 /// Planned seconds from the start of both processes until one is killed.
 const KILLED_S: f64 = 2.5;
@@ -88,7 +88,7 @@ impl Experiment for Rss {
     }
 
     fn preparation_s(&self, spec: &TrialSpec) -> f64 {
-        if spec.variant == PRESSURE { KILLED_S } else { SETTLING_S }
+        if spec.variant == PRESSURE { 0.0 } else { SETTLING_S }
     }
 
     fn basis(&self, spec: &TrialSpec) -> Basis {
@@ -158,7 +158,7 @@ fn plan_pressure(memory: MemoryLimit, plan: &mut Plan) {
     let pressed = of_largest.map(|trial| {
         let mut trial = TrialSpec {
             variant: PRESSURE.into(),
-            duration_s: UNDER_PRESSURE_S,
+            duration_s: KILLED_S,
             // The trial makes the cgroup itself and stays outside of it.
             memory: MemoryLimit::default(),
             ..trial.clone()

@@ -111,6 +111,15 @@ impl Maps {
         Ok(())
     }
 
+    /// Calls `look` with `len_bytes` of the map from a place on.
+    ///
+    /// # Errors
+    /// When a page of them cannot be read.
+    pub fn look_at<R>(&self, place: Place, len_bytes: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let at = place.offset_bytes as usize;
+        Ok(self.0[place.file].guarded(at..at + len_bytes, look)?)
+    }
+
     /// Touches a page: loads its first word.
     ///
     /// # Errors

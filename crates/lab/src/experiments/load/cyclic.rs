@@ -7,7 +7,6 @@ use nofault_io::mapped::Advice;
 
 use super::AHEAD;
 use super::methods::{DIRECT, KEPT, READ, TOUCH, WILLNEED};
-use super::once::touch;
 use super::ring::{Block, Reads};
 use crate::error::Result;
 use crate::experiment::Context;
@@ -45,6 +44,17 @@ pub(super) fn run(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) 
     measure::run(&plan, vec![work], &mut *context.on_tick)
 }
 
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
+/// Loads a word of each cache line of a block, as a program does that uses all of it, and returns whether each page has the
+/// expected content.
+fn look_at(layout: &Layout, bytes: &[u8], offset_bytes: u64) -> Option<bool> {
+    let word = |line: &[u8]| line.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    std::hint::black_box(bytes.chunks_exact(LINE_BYTES).fold(0_u64, |sum, line| sum.wrapping_add(word(line))));
+    layout.is_right(bytes, offset_bytes)
+}
+
 /// Counts a block that was read, and its check.
 fn count(worker: &mut Worker<'_>, layout: &Layout, right: Option<bool>) {
     if let Some(right) = right {
@@ -62,8 +72,8 @@ fn by_map(worker: &mut Worker<'_>, layout: &Layout, ahead: u64) -> Result<()> {
             let next = layout.place((block + ahead) % blocks);
             maps.advise_part(next, layout.block_bytes as usize, Advice::WillNeed)?;
         }
-        let right = touch(layout, &maps, block)?;
-        Ok(layout.content_seed.map(|_| right))
+        let place = layout.place(block);
+        maps.look_at(place, layout.block_bytes as usize, |bytes| look_at(layout, bytes, place.offset_bytes))
     };
     cycle(worker, layout, read)
 }
@@ -74,7 +84,7 @@ fn by_calls(worker: &mut Worker<'_>, layout: &Layout) -> Result<()> {
     cycle(worker, layout, |block| {
         let place = layout.place(block);
         files.read(layout, place.file, place.offset_bytes, &mut buffer)?;
-        Ok(layout.is_right(&buffer, place.offset_bytes))
+        Ok(look_at(layout, &buffer, place.offset_bytes))
     })
 }
 
@@ -123,14 +133,14 @@ fn by_ring(worker: &mut Worker<'_>, layout: &Layout, disk: &dyn Disk, kept: u64)
         due += u64::from(kept == blocks);
         while due > 0 && !memory.is_empty() {
             let block: &Block = &memory[next_kept];
-            count(worker, layout, layout.is_right(&block.buffer, layout.place(block.number).offset_bytes));
+            count(worker, layout, look_at(layout, &block.buffer, layout.place(block.number).offset_bytes));
             next_kept = (next_kept + 1) % memory.len();
             due -= 1;
         }
         if reads.in_flight() > 0 {
             let mut done = 0;
             reads.wait(&mut |block| {
-                count(worker, layout, layout.is_right(&block.buffer, layout.place(block.number).offset_bytes));
+                count(worker, layout, look_at(layout, &block.buffer, layout.place(block.number).offset_bytes));
                 idle.push(block.buffer);
                 done += 1;
                 Ok(())

@@ -19,7 +19,7 @@ use crate::measure::{self, Measurement, Work, Worker};
 use crate::read_loops::map::Maps;
 use crate::read_loops::sync::{Files, Means};
 use crate::read_loops::{self, ring};
-use crate::record::{Outcome, TrialSpec};
+use crate::record::{CacheState, Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES, Place};
 
 /// The file in memory. Only its end matters: it is dropped after the clock has stopped.
@@ -38,6 +38,9 @@ pub(super) fn run(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) 
     }
     let disk = if spec.method == DIRECT { Some(ring::disk_of(layout)?) } else { None };
     let files = if spec.method == READ { Some(Files::open(layout, Means::Buffered)?) } else { None };
+    if spec.cache == CacheState::Warm {
+        warm(layout)?;
+    }
     let loaded: Mutex<Option<FileInMemory>> = Mutex::new(None);
     let work: Work<'_> = Box::new(|worker: &mut Worker<'_>| {
         worker.start();
@@ -64,12 +67,22 @@ pub(super) fn run(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) 
     let own = Footprint::of_this_process()?;
     outcome.figures.insert("own_bytes".into(), own.anonymous_bytes as f64);
     outcome.figures.insert("rss_bytes".into(), own.rss_bytes as f64);
-    if let Some(cached) = cached_bytes(layout.paths.iter().map(PathBuf::as_path)) {
+    if let Some(cached) = cached_bytes(layout.paths.iter().map(PathBuf::as_path), layout.file_bytes()) {
         outcome.figures.insert("cached_bytes".into(), cached as f64);
         outcome.figures.insert("held_bytes".into(), (own.anonymous_bytes + cached) as f64);
     }
     drop(loaded);
     Ok(outcome)
+}
+
+/// Reads the blocks of the layout into the page cache, without read-ahead beyond them.
+fn warm(layout: &Layout) -> Result<()> {
+    let files = Files::open(layout, Means::BufferedRandom)?;
+    let mut buffer = IoBuf::zeroed(layout.block_bytes as usize, PageKind::Small)?;
+    (0..layout.block_count()).try_for_each(|block| {
+        let place = layout.place(block);
+        files.read(layout, place.file, place.offset_bytes, &mut buffer)
+    })
 }
 
 /// Counts a checked block.
@@ -84,7 +97,7 @@ fn checked(worker: &mut Worker<'_>, right: Option<bool>) {
 ///
 /// # Errors
 /// When a page cannot be read.
-pub(super) fn touch(layout: &Layout, maps: &Maps, block: u64) -> Result<bool> {
+fn touch(layout: &Layout, maps: &Maps, block: u64) -> Result<bool> {
     let start = layout.place(block);
     let mut right = true;
     for page in (0..layout.block_bytes).step_by(PAGE_BYTES) {

@@ -38,7 +38,7 @@ fn execute(spec: &TrialSpec) -> Result<Outcome> {
     Load.execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
 
-/// Whether this machine lacks what a method needs, which then is printed.
+/// Whether this machine lacks a means that the method needs. The test then prints the missing means.
 fn is_missing(spec: &TrialSpec, error: &LabError) -> bool {
     let missing = error.kind() == LabErrorKind::Unsupported || error.kind() == LabErrorKind::NoPermission;
     if missing {

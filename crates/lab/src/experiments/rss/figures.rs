@@ -1,7 +1,7 @@
 //! The figures of `rss`, bars of memory, and the tables of the terminal.
 
-use super::findings::{of_size, sizes};
-use super::pressure::{NEIGHBOUR, READER_KILLED};
+use super::findings::{killed, of_size, sizes};
+use super::pressure::NEIGHBOUR;
 use super::reads::{ANONYMOUS, CHARGED, PSS, RSS, WORKING_SET};
 use super::{ID, PRESSURE};
 use crate::show::charts::Rows;
@@ -60,18 +60,6 @@ fn memory_table(groups: &[&Group<'_>]) -> Table {
         table.rows.push([group.label()].into_iter().chain(counts).chain([show(group, Metric::OpsPerS)]).collect());
     }
     table
-}
-
-/// The process that was killed, in words; an empty text without a figure.
-fn killed(group: &Group<'_>) -> String {
-    let runs = group.values(Metric::Figure(READER_KILLED));
-    let readers = runs.iter().filter(|killed| **killed > 0.0).count();
-    match (readers, runs.len()) {
-        (_, 0) => String::new(),
-        (0, _) => "the neighbour".into(),
-        (readers, all) if readers == all => "the reader".into(),
-        (readers, all) => format!("the reader in {readers} of {all}"),
-    }
 }
 
 fn pressure_table(groups: &[&Group<'_>]) -> Table {

@@ -1,7 +1,7 @@
 //! Rules of `rss`: the memory of a process that reads through a map beside that of the same reads in other ways, and the
 //! process that is killed when memory runs out.
 
-use super::pressure::{NEIGHBOUR, READER_KILLED, SHARE};
+use super::pressure::{NEIGHBOUR, NEIGHBOUR_KILLED, READER_KILLED, SHARE};
 use super::reads::{CHARGED, RSS, WORKING_SET};
 use super::{DATA, ID, PRESSURE, READS};
 use crate::format::{Unit, digits};
@@ -89,20 +89,39 @@ fn memory(groups: &[&Group<'_>], (target, size): (&str, f64), is_key: bool, all:
     });
 }
 
+/// The processes that were killed, in words; an empty text without a figure.
+pub(super) fn killed(group: &Group<'_>) -> String {
+    let died = |name: &'static str| group.values(Metric::Figure(name));
+    let mut all: Vec<(&str, usize)> = Vec::new();
+    for (reader, neighbour) in died(READER_KILLED).into_iter().zip(died(NEIGHBOUR_KILLED)) {
+        let words = match (reader > 0.0, neighbour > 0.0) {
+            (true, true) => "both",
+            (true, false) => "the reader",
+            _ => "the neighbour",
+        };
+        match all.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, count)) => *count += 1,
+            None => all.push((words, 1)),
+        }
+    }
+    let runs: usize = all.iter().map(|(_, count)| count).sum();
+    match all.as_slice() {
+        [(words, _)] => (*words).to_owned(),
+        several => {
+            let each = several.iter().map(|(words, count)| format!("{words} in {count} of {runs}"));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
 /// Says for each method which process was killed, and how much memory the neighbour had by then.
 fn pressure(groups: &[&Group<'_>], target: &str) -> Option<Finding> {
     let each = |group: &&Group<'_>| {
-        let (killed, share) = (figure(group, READER_KILLED)?, figure(group, SHARE)?);
-        let killed_runs =
-            group.values(Metric::Figure(READER_KILLED)).into_iter().filter(|killed| *killed > 0.0).count();
-        let who = match (killed_runs, killed.count) {
-            (0, _) => "the neighbour".to_owned(),
-            (killed, all) if killed == all => "the reading process".to_owned(),
-            (killed, all) => format!("the reading process in {killed} of {all} runs"),
-        };
+        let share = figure(group, SHARE)?;
         Some(format!(
-            "{}: {who}, when the neighbour had {} of the limit ({})",
+            "{}: {}, when the neighbour had {} of the limit ({})",
             group.title(),
+            killed(group),
             Unit::Percent.show(share.median * 100.0),
             shown(group, Metric::Bytes(NEIGHBOUR)),
         ))

@@ -1,11 +1,13 @@
 //! Published claims about mmap that the records of `rss` decide.
 
+use super::findings::{of_size, sizes};
 use super::pressure::{READER_KILLED, SHARE};
 use super::reads::RSS;
 use super::{ID, PRESSURE, READS};
 use crate::format::{Unit, digits};
+use crate::judge::best;
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Decision, Outcome, Places, Records, Test, at_least, figure, of_variant};
+use crate::judge::claim::{Claim, Decision, Outcome, Places, Records, Test, against, figure, of_variant};
 use crate::methods::Family;
 use crate::summary::Metric;
 
@@ -17,16 +19,9 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "polars, pull request 29091, 2026: RSS of 8.13 GB with a map, 2.43 GB with read calls",
         experiment: ID,
         rule: "largest RSS of a process that reads random pages through a map, over the smallest of those that make the same reads by calls, past the page cache and \
-            through it: at least 2",
+            through it, at each size of the data: at least 2",
         needs: &[],
-        test: at_least(
-            &[READS],
-            Metric::Bytes(RSS),
-            |group| group.family() == Family::Mapped,
-            |group| matches!(group.family(), Family::Direct | Family::Buffered),
-            2.0,
-            "`nofault lab rss` measures it",
-        ),
+        test: Test::Own(doubles),
     },
     Claim {
         id: "mapped-memory-is-given-back",
@@ -34,11 +29,28 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "llama.cpp, issue 864, 2023, on a model that \"uses only 5 GB\"; the usual answer to high RSS",
         experiment: ID,
         rule: "memory that a neighbour in the same cgroup gets before the kernel kills a process, over the limit: at least 0.75 beside a process that reads through a \
-            map, which is never the one that is killed",
+            map, which is never killed",
         needs: &[],
         test: Test::Own(given_back),
     },
 ];
+
+/// Decides the claim at each size of the data.
+fn doubles(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    let groups = of_variant(records, ID, READS);
+    for size in sizes(&groups) {
+        let all = of_size(&groups, size);
+        let map = all.iter().copied().find(|group| group.family() == Family::Mapped);
+        let calls = all.iter().copied().filter(|group| matches!(group.family(), Family::Direct | Family::Buffered));
+        let (Some(map), Some(calls)) = (map, best(calls, Metric::Bytes(RSS))) else { continue };
+        let place = format!("data {size} times the memory");
+        let Some(ratio) = places.ratio(&place, (map, calls), Metric::Bytes(RSS), &[]) else { continue };
+        let text = format!("{place}: {}", against(map, calls, Metric::Bytes(RSS), &ratio));
+        places.add(Bound::at_least(2.0).decide(&ratio), text, &[map, calls]);
+    }
+    places.decide("`nofault lab rss` measures it")
+}
 
 /// Decides the claim by the neighbour's memory, and by the process that was killed.
 fn given_back(records: &Records<'_>) -> Decision {

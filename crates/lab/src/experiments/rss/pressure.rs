@@ -16,7 +16,7 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::counters::{Snapshot, Watch};
 use serde::{Deserialize, Serialize};
 
-use super::{LIMIT, READS, reads};
+use super::{LIMIT, READS, UNDER_PRESSURE_S, reads};
 use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
@@ -24,8 +24,10 @@ use crate::machine::memory::CgroupGuard;
 use crate::measure::unix_ms;
 use crate::record::{Checks, MemoryLimit, MemoryMethod, Outcome, TrialSpec};
 
-/// Names of the figures: whether the reading process was killed (0 or 1), and the bytes that the neighbour had until then.
+/// Names of the figures: whether each process was killed (0 or 1), and the bytes that the neighbour had until then. The kernel
+/// may kill a second process while the first one is still ending.
 pub(super) const READER_KILLED: &str = "reader_killed";
+pub(super) const NEIGHBOUR_KILLED: &str = "neighbour_killed";
 pub(super) const NEIGHBOUR: &str = "neighbour_bytes";
 /// The neighbour's bytes as a part of the limit.
 pub(super) const SHARE: &str = "neighbour_share";
@@ -37,6 +39,9 @@ const STEP_BYTES: usize = 4 << 20;
 const STEP_PAUSE: Duration = Duration::from_millis(5);
 /// Longest wait for the reading process to begin, and for the kernel to kill.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time after the death of one process in which the other, which is stopped and allocates nothing, shows whether the kernel
+/// had killed it as well. A process of many pages takes some milliseconds to end.
+const AFTER_DEATH: Duration = Duration::from_millis(300);
 /// Pause between two looks at the processes.
 const GLANCE: Duration = Duration::from_millis(2);
 
@@ -103,6 +108,22 @@ impl Process {
         Ok(Self { running, lines, amount: 0, wrong: 0 })
     }
 
+    /// Stops the process, so that it allocates no more, and returns whether the kernel had killed it already.
+    fn dies_too(&mut self) -> Result<bool> {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.running.0.id().cast_signed()) {
+            // The process may have ended meanwhile.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
+        }
+        let end = Instant::now() + AFTER_DEATH;
+        while Instant::now() < end {
+            if let Some(status) = self.look()? {
+                return Ok(status.signal() == Some(9));
+            }
+            std::thread::sleep(GLANCE);
+        }
+        Ok(false)
+    }
+
     /// Takes the reports that have come, and returns how the process ended; `None` while it runs.
     fn look(&mut self) -> Result<Option<std::process::ExitStatus>> {
         // The status is read first: all reports of a process that has ended are in the pipe.
@@ -135,6 +156,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let group = CgroupGuard::create(limit_bytes)?;
     let reading = TrialSpec {
         variant: READS.into(),
+        duration_s: UNDER_PRESSURE_S,
         memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: limit_bytes },
         ..spec.clone()
     };
@@ -148,8 +170,16 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     (outcome.ops, outcome.bytes) = (reader.amount, reader.amount * spec.params.block_bytes);
     outcome.checks = Checks { verified: reader.amount, wrong: reader.wrong, ..Checks::default() };
     outcome.partial = killed.is_none();
+    let survivor = match killed {
+        Some(Victim::Reader) => Some(&mut neighbour),
+        Some(Victim::Neighbour) => Some(&mut reader),
+        None => None,
+    };
+    let both = survivor.map_or(Ok(false), Process::dies_too)?;
+    let died = |victim: Victim| f64::from(u8::from(both || killed == Some(victim)));
     let figures = [
-        (READER_KILLED, f64::from(u8::from(killed == Some(Victim::Reader)))),
+        (READER_KILLED, died(Victim::Reader)),
+        (NEIGHBOUR_KILLED, died(Victim::Neighbour)),
         (NEIGHBOUR, neighbour.amount as f64),
         (SHARE, neighbour.amount as f64 / limit_bytes as f64),
         ("oom_kills", group.usage()?.oom_kills as f64),
