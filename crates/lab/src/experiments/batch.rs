@@ -13,6 +13,7 @@ mod hypotheses;
 mod literature;
 mod methods;
 mod params;
+mod reasons;
 mod words;
 mod work;
 
@@ -63,6 +64,7 @@ static DESCRIPTION: Description = Description {
     methods: methods::METHODS,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
+    evidence: reasons::EVIDENCE,
     literature: literature::TABLES,
     ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
 };

@@ -14,6 +14,7 @@ mod findings;
 mod hypotheses;
 mod literature;
 mod params;
+mod reasons;
 mod words;
 
 use crate::config::params::ParametersOf;
@@ -64,6 +65,8 @@ static DESCRIPTION: Description = Description {
     in_quick: false,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
+    contributions: &[("random-hint-forgets-hot-pages", hypotheses::forgets)],
+    evidence: reasons::EVIDENCE,
     more_memory: limit_flag,
     literature: literature::TABLES,
     ..Description::of(ID, &ParametersOf::<params::Params>::NEW)

@@ -65,6 +65,9 @@ const ORDER: [&str; 11] =
     [LOAD, SCAN, "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-f", "ycsb-d", "ycsb-e", SCAN_AGED, COMMIT, COMMIT_MANY];
 /// Share of a trial's time in which the store warms up, unmeasured.
 const WARM_SHARE: f64 = 1.0 / 3.0;
+/// The device's read-ahead under the map without a hint whose evictions are compared with those of a map told RANDOM: both then
+/// read single pages.
+const NO_READ_AHEAD: &u64 = &0;
 /// Planned rate of loading, in bytes a second.
 const LOAD_BYTES_PER_S: f64 = 60e6;
 
@@ -83,6 +86,7 @@ static DESCRIPTION: Description = Description {
     methods: methods::METHODS,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
+    contributions: &[("random-hint-forgets-hot-pages", hypotheses::forgets)],
     evidence: reasons::EVIDENCE,
     // A store's own cache can only be filled through the store.
     warms_itself: true,
@@ -196,7 +200,9 @@ fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, pl
         spec.params.extra.insert("read_ahead_kb".into(), kib.to_string());
         spec
     };
-    config.read_ahead_kb.iter().map(with).collect()
+    let off =
+        Some(NO_READ_AHEAD).filter(|_| kind.id == hypotheses::WITHOUT_HINT && plain.variant == hypotheses::ZIPFIAN);
+    config.read_ahead_kb.iter().chain(off).map(with).collect()
 }
 
 /// Whether a variant is also measured with all data in memory. The rates of the other variants depend on the disk in

@@ -400,7 +400,7 @@ fn by_curves<'s>(maps: &[&'s Group<'s>], sides: &[Vec<&'s Group<'s>>; 2], readin
 }
 
 /// Makes a reason from the ratio of a map's curve to another.
-fn whole_curve(rule: &'static str, found: &CurveRatio<'_, '_>, metric: Metric, what: &str) -> Reason {
+pub(crate) fn whole_curve(rule: &'static str, found: &CurveRatio<'_, '_>, metric: Metric, what: &str) -> Reason {
     let (map, _) = found.pairs[0];
     let others: Vec<&Group<'_>> = found.pairs.iter().map(|(_, other)| *other).collect();
     Reason {

@@ -389,3 +389,47 @@ fn stray_writes_say_nothing_about_a_database_that_is_only_read() {
     };
     assert_eq!((sides(false), sides(true)), (2, 0));
 }
+
+#[test]
+fn zipfian_reads_and_requests_for_many_pages_are_reasons_for_the_faster_side() {
+    let with = |mut file: RecordFile, name: &str, value: &str| {
+        file.trials.iter_mut().for_each(|trial| drop(trial.spec.params.extra.insert(name.into(), value.into())));
+        file
+    };
+    let fits = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
+    let larger = Workload::default();
+    for (rates, side) in [([9e4, 4e4], Side::For), ([4e4, 9e4], Side::Against), ([5e4, 5.01e4], Side::Neither)] {
+        let [map, other] = rates;
+        let zipf = [("mmap-random", map), ("pread-direct", other)];
+        for (data, workload, rule) in [("8", larger, "throughput"), ("0.5", fits, "in memory")] {
+            let records = with(file(crate::experiments::crossover::ID, "zipf", &zipf), "data_per_memory", data);
+            let verdict = judged(&records, workload);
+            let found = reasons(&verdict, rule);
+            assert!(matches!(found.as_slice(), [(of, text)] if *of == side && text.contains(data)), "{found:?}");
+        }
+        let batch = [("batch-willneed", map), ("batch-ring", other), ("batch-touch", map / 10.0)];
+        for (variant, workload, rule) in [("cold", larger, "throughput"), ("warm", fits, "in memory")] {
+            let records = with(file(crate::experiments::batch::ID, variant, &batch), "pages", "512");
+            let verdict = judged(&records, workload);
+            let found = reasons(&verdict, rule);
+            assert!(matches!(found.as_slice(), [(of, text)] if *of == side && text.contains(variant)), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_users_number_of_threads_chooses_the_nearest_point_of_the_grid() {
+    let mut records = file(crate::experiments::crossover::ID, "zipf", &[]);
+    for (threads, map, other) in [(1, 9e4, 4e4), (64, 4e4, 9e4)] {
+        let point = file(crate::experiments::crossover::ID, "zipf", &[("mmap-random", map), ("pread-direct", other)]);
+        records.trials.extend(point.trials.into_iter().map(|mut trial| {
+            trial.spec.params.threads = threads;
+            trial.spec.params.extra.insert("data_per_memory".into(), "8".into());
+            trial
+        }));
+    }
+    for (threads, side) in [(1, Side::For), (48, Side::Against), (64, Side::Against)] {
+        let verdict = judged(&records, Workload { threads: Some(threads), ..Workload::default() });
+        assert_eq!(reasons(&verdict, "throughput").iter().map(|found| found.0).collect::<Vec<_>>(), [side]);
+    }
+}

@@ -8,7 +8,7 @@ use crate::methods::Family;
 use crate::summary::{Group, Metric, Summary};
 
 /// The metric by which the sides are compared.
-const RATE: Metric = Metric::OpsPerS;
+pub(super) const RATE: Metric = Metric::OpsPerS;
 
 /// A side that the map stands against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

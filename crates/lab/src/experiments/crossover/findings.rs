@@ -151,7 +151,7 @@ fn sentence(separation: Option<Separation>, side: Side) -> String {
     }
 }
 
-/// Compares the device's reads for a hot set that fits in memory: of a map told RANDOM with those of a map told nothing, whose
+/// Compares the device's reads for a hot set that fits in memory: of a map told RANDOM with those of a map without a hint, whose
 /// device reads nothing ahead, and with those of read calls.
 fn hot_set(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);

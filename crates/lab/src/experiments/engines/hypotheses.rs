@@ -1,8 +1,8 @@
 //! Published claims about mmap that the records of `engines` decide.
 
-use super::ID;
+use super::{ID, LARGER};
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Decision, Places, Records, Test, extra, of_variant, times};
+use crate::judge::claim::{Claim, Contribution, Decision, Places, Records, Test, extra, of_variant, times};
 use crate::summary::{Group, Metric, target_title};
 
 /// The published claims about mmap that the records of `engines` decide.
@@ -16,9 +16,37 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Own(sqlite),
 }];
 
+/// The variant of zipfian reads.
+pub(super) const ZIPFIAN: &str = "ycsb-c";
+/// LMDB whose map has no hint. The other one is told MDB_NORDAHEAD, by which LMDB tells its map MADV_RANDOM.
+pub(super) const WITHOUT_HINT: &str = "lmdb-readahead";
+const TOLD_RANDOM: &str = "lmdb";
+
+/// Finds the bytes that the device reads for a zipfian get through LMDB with MDB_NORDAHEAD, over those without, on a device
+/// whose read-ahead is off: a map that loses hot pages reads them again.
+pub(super) fn forgets<'s>(records: &'s Records<'s>) -> Contribution<'s> {
+    let mut places = Places::default();
+    let metric = Metric::PerOp("device_read_bytes");
+    let groups = of_variant(records, ID, ZIPFIAN);
+    let of = |method: &str, kib: Option<&str>| {
+        groups.iter().copied().find(|group| {
+            let spec = group.spec;
+            spec.method == method && spec.target.label == LARGER && extra(group, "read_ahead_kb") == kib
+        })
+    };
+    if let (Some(random), Some(plain)) = (of(TOLD_RANDOM, None), of(WITHOUT_HINT, Some("0")))
+        && let Some(ratio) = places.ratio(LARGER, (random, plain), metric, &[])
+    {
+        let text =
+            format!("YCSB C through {} over {} without read-ahead: {}", random.title(), plain.title(), times(&ratio));
+        places.add(Bound::at_least(1.5).decide(&ratio), text, &[random, plain]);
+    }
+    Contribution { experiment: ID, what: "reads through LMDB with and without MDB_NORDAHEAD", places }
+}
+
 /// Decides the claim by comparing SQLite's reads with a map and without.
 fn sqlite(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, ID, "ycsb-c");
+    let groups = of_variant(records, ID, ZIPFIAN);
     let metric = Metric::OpsPerS;
     let mut places = Places::default();
     for map in groups.iter().copied().filter(|group| group.spec.method == "sqlite-mmap") {
