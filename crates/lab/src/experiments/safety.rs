@@ -3,8 +3,8 @@
 //!
 //! Two variants:
 //! - `sin`: bytes are stored into a shared map, locked in memory, and never committed. The lab waits until the kernel
-//!   has written them (after another process's sync; in longer presets also by its own write-back), and reads them from
-//!   disk;
+//!   has written them (after another process's sync; in longer presets also by its own write-back, and by eviction where
+//!   a transaction changes more than memory holds), and reads them from disk;
 //! - `commits`: the engine's B+tree over each way to prevent that (`nofault::mmap`) and over the engine's own pool.
 //!   Writers commit pairs of keys durably while a reader reads. Then a process of its own goes on committing until it
 //!   is killed (SIGKILL). The store is opened again, and every acknowledged commit is looked up.
@@ -14,6 +14,7 @@
 
 mod commits;
 mod content;
+mod evicted;
 mod figures;
 pub(crate) mod findings;
 mod hypotheses;
@@ -28,9 +29,9 @@ mod table;
 mod words;
 
 use crate::config::params::ParametersOf;
-use crate::config::{Config, Preset};
+use crate::config::{Config, MIB, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
+use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
@@ -49,6 +50,11 @@ const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
 const FILL_S_PER_1000: f64 = 0.02;
 /// How long the process to be killed commits, as a fraction of the measured time.
 const KILLED_SHARE: f64 = 1.0 / 3.0;
+/// Memory of the trial whose changes do not fit in it, and bytes that it changes.
+const EVICTING_MEMORY_BYTES: u64 = 64 * MIB;
+const EVICTED_BYTES: u64 = 4 * EVICTING_MEMORY_BYTES;
+/// Planned seconds of that trial.
+const EVICTED_S: f64 = 3.0;
 /// Longest wait for the kernel's own write-back, in seconds.
 const KERNEL_S_MAX: f64 = 60.0;
 
@@ -79,8 +85,11 @@ impl Experiment for Safety {
         &DESCRIPTION
     }
 
-    fn needs(&self, _: &Config) -> Needs {
-        Needs::default()
+    fn needs(&self, config: &Config) -> Needs {
+        let evicts = config.params::<params::Params>().wait_for_kernel;
+        let stores =
+            Stores { data_bytes: EVICTED_BYTES, memory_bytes: EVICTING_MEMORY_BYTES, data_bytes_max: EVICTED_BYTES };
+        Needs { stores: Some(stores).filter(|_| evicts), ..Needs::default() }
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -125,6 +134,17 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     if safety.wait_for_kernel {
         plan.once.push(trial(config, available, STEAL, MAPS[0], 1, &[("cause", "kernel")], KERNEL_S_MAX));
+        match available.stores_memory(ID) {
+            Ok(memory) => {
+                let mut evicting = trial(config, available, STEAL, MAPS[0], 1, &[("cause", "eviction")], EVICTED_S);
+                evicting.target.data_bytes = EVICTED_BYTES;
+                plan.once.push(TrialSpec { memory, ..evicting });
+            }
+            Err(reason) => {
+                let reason = format!("changes larger than memory, written by eviction: {reason}");
+                plan.skips.push(Skip::new(ID, "file", MAPS[0], reason));
+            }
+        }
     }
     let size = [
         ("keys", safety.keys.to_string()),
@@ -188,10 +208,16 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         Err(LabError::new(LabErrorKind::Usage, what))
     };
     match spec.variant.as_str() {
+        STEAL if cause(&spec.params) == "eviction" && spec.method == MAPS[0] => evicted::execute(spec, context),
         STEAL if MAPS.contains(&&*spec.method) => steal::execute(spec, context),
         COMMITS if STORES.contains(&&*spec.method) => commits::execute(spec, context),
         _ => unknown(),
     }
+}
+
+/// The cause of the write that a trial of `sin` waits for.
+fn cause(params: &Params) -> &str {
+    params.extra.get("cause").map_or("sync", String::as_str)
 }
 
 /// Parses a number among the trial's parameters.

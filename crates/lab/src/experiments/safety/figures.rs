@@ -2,7 +2,7 @@
 
 use super::ID;
 use super::findings::{PRICES, shown, was_looked_at};
-use super::{COMMITS, STEAL};
+use super::{COMMITS, STEAL, cause};
 use crate::format::Unit;
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Metric, Summary};
@@ -66,10 +66,14 @@ fn steals(groups: &[&Group<'_>]) -> Table {
     let mut table = Table { headers: headers.map(Into::into).to_vec(), rows: Vec::new() };
     for group in groups.iter().filter(|group| was_looked_at(group)) {
         let figure = |name| shown(group, Metric::Figure(name), Some(Unit::Count));
-        let cause = group.spec.params.extra.get("cause").map_or("", String::as_str);
+        let cause = match cause(&group.spec.params) {
+            "kernel" => "the kernel, by itself",
+            "eviction" => "eviction: the changes are larger than memory",
+            _ => "another process's sync",
+        };
         table.rows.push(vec![
             group.label(),
-            if cause == "kernel" { "the kernel, by itself".into() } else { "another process's sync".into() },
+            cause.into(),
             figure("uncommitted_on_disk"),
             figure("uncommitted_stored"),
             if figure("mlocked") == "1" { "yes".into() } else { "no".into() },

@@ -1,7 +1,7 @@
 //! Rules for `safety`: whether uncommitted bytes reached the disk, and the cost of preventing it.
 
 use super::ID;
-use super::{COMMITS, STEAL};
+use super::{COMMITS, STEAL, cause};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, or_refused};
 use crate::summary::{Group, Metric, Summary};
@@ -55,7 +55,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 /// Whether the trials read the disk. Older records count no page, rather than lack a figure, where the kernel had not
 /// written the pages in time or the run was cut short.
 pub(crate) fn was_looked_at(group: &Group<'_>) -> bool {
-    let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
+    let by_kernel = cause(&group.spec.params) == "kernel";
     let found = group.spread(Metric::Figure("uncommitted_on_disk")).is_some_and(|found| found.max > 0.0);
     found || !by_kernel
 }
@@ -70,22 +70,25 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
     else {
         return;
     };
-    let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
     let locked = if figure("mlocked") == Some(1.0) { " although locked in memory (mlock)" } else { "" };
-    let cause = if by_kernel { "by the kernel itself" } else { "as soon as any other process synced the file" };
+    let seconds = Unit::Seconds.show(time);
+    let (cause, detail) = match cause(&group.spec.params) {
+        "kernel" => ("by the kernel itself", format!("written by the kernel after {seconds}")),
+        "eviction" => ("to make room for further changes of the same transaction", "written by eviction".into()),
+        _ => ("as soon as any other process synced the file", "after another process's sync".into()),
+    };
     let (found_text, stored_text) = (format!("{found:.0}"), format!("{stored:.0}"));
     let text = if found > 0.0 {
         format!(
             "{found_text} of {stored_text} pages that were stored into a shared mapping and never committed were on disk{locked}: \
-             written {cause}, {} after the store.",
-            Unit::Seconds.show(time)
+             written {cause}, {seconds} after the store."
         )
     } else {
         format!("None of {stored_text} pages that were changed in a {} got to disk.", map_of(group))
     };
     all.push(Finding {
         rule: "uncommitted-on-disk",
-        rule_text: "pages with uncommitted bytes that a direct read finds on disk after another process's sync, or after the kernel's own write-back",
+        rule_text: "pages with uncommitted bytes that a direct read finds on disk after another process's sync, after the kernel's own write-back, or once they have left memory by eviction",
         experiment: Some(ID),
         p: None,
         kind: Kind::Fact,
@@ -94,7 +97,7 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
         key_figure: (found > 0.0).then(|| KeyFigure {
             label: "uncommitted pages of a shared mapping on disk".into(),
             value: format!("{found_text} of {stored_text}"),
-            detail: if by_kernel { format!("written by the kernel after {}", Unit::Seconds.show(time)) } else { "after another process's sync".into() },
+            detail,
         }),
     });
 }

@@ -59,7 +59,7 @@ impl config::Params for Params {
             wait_for_kernel: false,
         };
         let standard = Self {
-            cell_s: 1.5,
+            cell_s: 1.0,
             keys: 50_000,
             writers: vec![1, 8, 64],
             log_bytes: 64 * MIB,

@@ -26,10 +26,10 @@ use crate::machine::scratch::Scratch;
 use crate::measure::unix_ms;
 use crate::record::{Checks, Outcome, TrialSpec};
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 const PAGES: usize = 64;
-const COMMITTED: u8 = 0x11;
-const UNCOMMITTED: u8 = 0xEE;
+pub(super) const COMMITTED: u8 = 0x11;
+pub(super) const UNCOMMITTED: u8 = 0xEE;
 
 /// Stores uncommitted bytes, waits until a write-back has happened, and counts the pages on disk that carry these
 /// bytes.
@@ -60,7 +60,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         wait_until_written(&file, Duration::from_secs_f64(spec.duration_s.clamp(0.0, 3600.0)), context.cancel)?;
     }
     let waited = stored.elapsed();
-    let found = pages_on_disk(&path)?;
+    let found = pages_on_disk(&path, 0, PAGES)?;
     outcome.elapsed_s = waited.as_secs_f64();
     (outcome.ops, outcome.bytes) = (PAGES as u64, (PAGES * PAGE) as u64);
     outcome.checks = Checks { verified: PAGES as u64, ..Checks::default() };
@@ -110,14 +110,14 @@ fn wait_until_written(file: &File, at_most: Duration, cancel: &AtomicBool) -> Re
     Err(LabError::new(LabErrorKind::Unsupported, message))
 }
 
-/// Returns the number of the file's pages that carry the uncommitted bytes on disk.
-fn pages_on_disk(path: &Path) -> Result<usize> {
+/// Returns the number of pages, of `count` from a position of the file on, that carry the uncommitted bytes on disk.
+pub(super) fn pages_on_disk(path: &Path, offset_bytes: u64, count: usize) -> Result<usize> {
     // Direct I/O is required: the page cache has the uncommitted bytes in any case.
     let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
     let disk = PsyncDisk::open(path, &options, 1)?;
     let mut queue = disk.queue(&QueueOptions::default())?;
-    let buffer = IoBuf::zeroed(PAGES * PAGE, PageKind::Small)?;
-    queue.push(Op::new(0, 0, OpKind::Read(buffer))).map_err(|refused| refused.error)?;
+    let buffer = IoBuf::zeroed(count * PAGE, PageKind::Small)?;
+    queue.push(Op::new(0, offset_bytes, OpKind::Read(buffer))).map_err(|refused| refused.error)?;
     queue.submit()?;
     let mut done = Vec::new();
     while done.is_empty() {

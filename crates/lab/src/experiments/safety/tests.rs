@@ -67,6 +67,28 @@ fn a_disk_that_was_not_read_gives_no_figure() {
 }
 
 #[test]
+fn changes_larger_than_memory_are_planned_and_give_no_figure_where_memory_holds_them() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let place = crate::experiment::StoresPlace {
+        experiment: ID,
+        folder: folder.path().to_path_buf(),
+        memory: Ok(MemoryLimit { method: crate::record::MemoryMethod::CgroupV1, bytes: EVICTING_MEMORY_BYTES }),
+    };
+    let available = Available { folder: folder.path().to_path_buf(), stores: vec![place], ..Available::default() };
+    let trials = plan(&Config::preset(Preset::Standard), &available).once;
+    let mut spec = trials.into_iter().find(|spec| cause(&spec.params) == "eviction").unwrap();
+    assert!(spec.target.data_bytes > spec.memory.bytes);
+    // This test has no limit: all pages stay.
+    spec.target.data_bytes = 2 << 20;
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let error = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }).unwrap_err();
+    assert_eq!(error.kind(), LabErrorKind::Unsupported, "{error}");
+    let without = plan(&Config::preset(Preset::Standard), &Available::default());
+    assert!(without.skips.iter().any(|skip| skip.reason.contains("larger than memory")));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "scratch folders are removed");
+}
+
+#[test]
 fn every_store_keeps_acknowledged_commits_and_records_their_cost() {
     let (_folder, plan) = planned();
     let commits: Vec<&TrialSpec> = plan.trials.iter().filter(|spec| spec.variant == COMMITS).collect();

@@ -6,7 +6,8 @@ pub(super) const QUESTION: &str = "What does it cost to make a mapped file safe?
 /// How `safety` measures, as the report explains it.
 pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pages are stored into a mapping that is locked in memory, and never \
      committed. Another process syncs the file, or the lab waits until the kernel has written them by itself \
-     (cachestat says when); then the file is read around the page cache. Commits: the engine's B+tree over each way \
+     (cachestat says when); then the file is read around the page cache. In longer presets a transaction also changes four times the pages that memory \
+     holds: those that have left memory are read. Commits: the engine's B+tree over each way \
      to keep half-done changes out of a mapped file, and over the engine's own pool. The stores that keep them out as MMAPv1, SQLite or LMDB \
      do are this project's own, not those databases (`engines` has LMDB and SQLite themselves); node format, log and durability \
      are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random keys \
