@@ -57,7 +57,7 @@ pub struct RunInfo {
     pub config: Config,
     /// The machine on which the run was made.
     pub machine: MachineInfo,
-    /// Biases of this machine that were found, in words, each with what the lab does against it.
+    /// Biases of this machine that were found, in words, each with the lab's measure against it.
     pub biases: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Makes one file of a result that can be given to others: every record in one JSON object, without what names the machine, its
+//! Makes one file of a result that can be given to others: every record in one JSON object, without the names of the machine, its
 //! owner or their data. [`read`] turns such a file into records again.
 //!
 //! Kept true by: every text of every record is redacted, whatever field it stands in; a field that holds a path by its name is

@@ -46,7 +46,7 @@ pub enum RecordError {
     NotRecords {
         /// Path of the file.
         path: PathBuf,
-        /// The reason: what the file contains instead.
+        /// The reason, with the content that the file has instead.
         message: String,
     },
     /// A newer version of the tool wrote the file.

@@ -1,4 +1,4 @@
-//! Records the accesses of a command by strace, and reads what strace prints: reads and writes by system calls with their
+//! Records the accesses of a command by strace, and reads the lines that strace prints: reads and writes by system calls with their
 //! positions. Accesses through a map and by an io_uring make no such calls, and are not seen.
 
 use std::collections::BTreeMap;

@@ -43,7 +43,7 @@ fn execute(spec: &TrialSpec) -> Result<Outcome> {
     Batch.execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
 }
 
-/// Whether this machine lacks what a method needs, which then is told.
+/// Whether this machine lacks a means that the method needs. The test then prints the missing means.
 fn is_missing(spec: &TrialSpec, error: &LabError) -> bool {
     let missing = error.kind() == LabErrorKind::Unsupported || error.kind() == LabErrorKind::NoPermission;
     if missing {
