@@ -80,7 +80,7 @@ pub enum Preset {
     /// A first honest answer in less than three minutes.
     #[default]
     Quick,
-    /// Sweeps, longer trials, more repeats: about an hour.
+    /// Sweeps, longer trials, more repeats: about 45 minutes on two CPUs.
     Standard,
     /// The sizes and durations of the paper: hours, and space to match.
     Paper,

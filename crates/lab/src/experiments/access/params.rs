@@ -39,14 +39,14 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         let quick = Self {
-            cell_s: 0.4,
+            cell_s: 0.3,
             batches: vec![8, 64],
             writes_per_sync: 64,
             open_loop_shares: vec![0.5],
             ring_setups: false,
         };
         let standard = |quick| Self {
-            cell_s: 0.8,
+            cell_s: 0.5,
             batches: vec![1, 4, 16, 64, 128],
             open_loop_shares: vec![0.5, 0.8],
             ring_setups: true,

@@ -52,11 +52,11 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         let quick =
-            Self { files: 8, file_bytes: 64 * MIB, touches: 512, runs: 3, sequential: false, open_questions: false };
+            Self { files: 8, file_bytes: 64 * MIB, touches: 512, runs: 3, sequential: true, open_questions: false };
         let standard = |quick| Self {
             file_bytes: 256 * MIB,
             touches: 2048,
-            runs: 8,
+            runs: 4,
             sequential: true,
             open_questions: true,
             ..quick

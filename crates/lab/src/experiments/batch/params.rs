@@ -36,8 +36,7 @@ impl config::Params for Params {
     fn preset(preset: Preset) -> Self {
         let quick = Self { cell_s: 0.3, pages: vec![64, 512, 4096], helpers: 32 };
         match preset {
-            Preset::Quick => quick,
-            Preset::Standard => Self { cell_s: 0.5, ..quick },
+            Preset::Quick | Preset::Standard => quick,
             Preset::Paper => Self { cell_s: 10.0, helpers: 128, ..quick },
         }
     }

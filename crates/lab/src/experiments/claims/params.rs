@@ -33,7 +33,7 @@ impl Params {
     /// The parameters of the quick preset: the trials for a first answer.
     fn quick() -> Self {
         Self {
-            cell_s: 0.2,
+            cell_s: 0.15,
             unit_bytes: vec![4096, 1 << 20],
             map_threads: vec![0],
             copied_pages: vec![256, 4096],
@@ -47,7 +47,7 @@ impl Params {
     /// The parameters of the standard preset: all trials.
     fn standard() -> Self {
         Self {
-            cell_s: 0.5,
+            cell_s: 0.3,
             unit_bytes: vec![4096, 16 << 10, 64 << 10, 1 << 20],
             map_threads: vec![0, 16],
             copied_pages: vec![64, 1024, 4096, 16_384],

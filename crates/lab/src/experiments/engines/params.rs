@@ -86,7 +86,7 @@ impl config::Params for Params {
         match preset {
             Preset::Quick => quick,
             Preset::Standard => Self {
-                cell_s: 1.2,
+                cell_s: 0.9,
                 data_bytes: 512 * MIB,
                 memory_bytes: 128 * MIB,
                 fit_data_bytes: 64 * MIB,

@@ -48,8 +48,8 @@ impl Params {
     /// The parameters of the standard preset: both ways of reclaim, on one thread and on many.
     fn standard() -> Self {
         Self {
-            cell_s: 1.2,
-            part_s: 0.4,
+            cell_s: 0.9,
+            part_s: 0.3,
             threads: vec![1, 16],
             kswapd: true,
             fault_bytes: 256 * MIB,

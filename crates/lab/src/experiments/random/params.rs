@@ -74,13 +74,13 @@ impl config::Params for Params {
             ram_cell_s: 0.3,
             threads: vec![1, 4, 16, 64],
             depths: vec![1, 4, 16, 64],
-            ram_threads: vec![1, 2, 4, 16],
+            ram_threads: vec![1, 4, 16],
             block_bytes: 4096,
             trace: Vec::new(),
         };
         let standard = |quick| Self {
-            cell_s: 2.0,
-            ram_cell_s: 1.0,
+            cell_s: 1.0,
+            ram_cell_s: 0.5,
             threads: vec![1, 2, 4, 8, 16, 32, 64, 128],
             depths: vec![1, 2, 4, 8, 16, 32, 64, 128],
             ram_threads: vec![1, 2, 4, 16],

@@ -59,7 +59,7 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         let quick = Self {
-            cell_s: 0.55,
+            cell_s: 0.45,
             map_threads: vec![4],
             map_stripe_bytes: 128 * MIB,
             depths: vec![4],
@@ -67,7 +67,7 @@ impl config::Params for Params {
             raid_stripe_bytes: MIB,
             ram_devices: 2,
         };
-        let standard = |quick| Self { cell_s: 1.5, map_threads: vec![1, 4, 20], depths: vec![4, 20], ..quick };
+        let standard = |quick| Self { cell_s: 0.8, map_threads: vec![1, 4, 20], depths: vec![4, 20], ..quick };
         match preset {
             Preset::Quick => quick,
             Preset::Standard => standard(quick),

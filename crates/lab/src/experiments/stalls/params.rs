@@ -35,8 +35,8 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         match preset {
-            Preset::Quick => Self { cell_s: 0.5, ahead: 32, helpers: vec![4], scan_bytes: 128 * MIB },
-            Preset::Standard => Self { cell_s: 1.5, ahead: 32, helpers: vec![1, 4, 16], scan_bytes: 1024 * MIB },
+            Preset::Quick => Self { cell_s: 0.4, ahead: 32, helpers: vec![4], scan_bytes: 128 * MIB },
+            Preset::Standard => Self { cell_s: 1.0, ahead: 32, helpers: vec![1, 4, 16], scan_bytes: 1024 * MIB },
             Preset::Paper => Self { cell_s: 60.0, ahead: 32, helpers: vec![1, 4, 16, 64], scan_bytes: 8192 * MIB },
         }
     }
