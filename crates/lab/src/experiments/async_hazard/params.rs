@@ -53,14 +53,8 @@ impl config::Params for Params {
     fn preset(preset: Preset) -> Self {
         let quick =
             Self { files: 8, file_bytes: 64 * MIB, touches: 512, runs: 3, sequential: true, open_questions: false };
-        let standard = |quick| Self {
-            file_bytes: 256 * MIB,
-            touches: 2048,
-            runs: 4,
-            sequential: true,
-            open_questions: true,
-            ..quick
-        };
+        let standard =
+            |quick| Self { file_bytes: 256 * MIB, touches: 2048, sequential: true, open_questions: true, ..quick };
         match preset {
             Preset::Quick => quick,
             Preset::Standard => standard(quick),

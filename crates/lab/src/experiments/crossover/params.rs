@@ -46,7 +46,7 @@ impl config::Params for Params {
             Self { cell_s: 0.4, hot_s: 1.0, data_per_memory: vec![0.5, 2.0, 8.0], in_flight: vec![1, 16], repeats: 3 };
         match preset {
             Preset::Quick => quick,
-            Preset::Standard => Self { data_per_memory: vec![0.5, 1.0, 2.0, 8.0], in_flight: vec![1, 64], ..quick },
+            Preset::Standard => Self { in_flight: vec![1, 64], ..quick },
             Preset::Paper => Self {
                 cell_s: 20.0,
                 hot_s: 10.0,
