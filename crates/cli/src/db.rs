@@ -10,6 +10,7 @@ mod meter;
 mod stat;
 mod tables;
 mod transfer;
+mod verify;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Table};
-use nofault::db::{Compaction, Pace, Verification};
+use nofault::db::{Compaction, Pace};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::{Compression, Settings};
 use nofault_lab::error::{LabError, LabErrorKind};
@@ -75,7 +76,10 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             let db = open_db(&path, &open.settings(&path))?;
             end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
         }
-        DbCommand::Verify { path, json, open } => verify(open_db(&path, &open.settings(&path))?, json, cancel),
+        DbCommand::Verify { path, json, open } => verify::verify(open_db(&path, &open.settings(&path))?, json, cancel),
+        DbCommand::Check { path, format, json, open } => {
+            verify::check(&path, &open.settings(&path), format, json, cancel)
+        }
         DbCommand::Compact { path, shrink, json, quiet, open } => {
             compact(&open_db(&path, &open.settings(&path))?, shrink, json, quiet, cancel)
         }
@@ -170,65 +174,6 @@ fn end_of_pipe(result: Result<ExitCode>) -> Result<ExitCode> {
 fn print(text: &str) -> Result<()> {
     let written = writeln!(std::io::stdout().lock(), "{}", format::harmless(text.trim_end()));
     end_of_pipe(written.context("write to standard output").map(|()| ExitCode::SUCCESS)).map(drop)
-}
-
-fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
-    let found = until_cancelled(cancel, move || db.verify())??;
-    if json {
-        let problems = found.problems.iter().map(|problem| {
-            let page = problem.error.page().map(|page| page.0);
-            serde_json::json!({ "table": problem.table, "page": page, "problem": problem.error.to_string() })
-        });
-        let answer = serde_json::json!({
-            "clean": found.is_clean(), "tables": found.tables, "entries": found.entries, "pages": found.pages,
-            "blocks": found.blocks, "problems": problems.collect::<Vec<_>>(), "repairs": found.repairs,
-            "sound_tables": found.sound_tables, "damaged_tables": found.damaged_tables,
-            "catalog_pages_damaged": found.catalog_pages_damaged,
-            "unnamed_tables": found.unnamed_tables.iter().map(|table| table.0).collect::<Vec<_>>(),
-        });
-        print(&serde_json::to_string_pretty(&answer)?)?;
-    } else {
-        for problem in &found.problems {
-            let place = problem.table.as_ref().map_or(String::new(), |table| format!("table {table}: "));
-            print(&format!("{place}{}", problem.error))?;
-        }
-        for repair in &found.repairs {
-            print(&format!("repaired when the database was opened: {repair}"))?;
-        }
-        let (tables, entries) = (found.tables, found.entries);
-        let repaired = if found.repairs.is_empty() { "" } else { ", after the repair above" };
-        log(&format!(
-            "read {} blocks; {tables} tables (with the catalog), {entries} entries in {} pages are sound{repaired}",
-            found.blocks, found.pages
-        ));
-    }
-    if found.is_clean() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    if !json {
-        print_tables(&found)?;
-    }
-    log(&format!("nofault: {} problems: restore from a backup, or dump what can be read", found.problems.len()));
-    Ok(ExitCode::from(DAMAGED))
-}
-
-/// Prints which tables of a damaged database can still be read.
-fn print_tables(found: &Verification) -> Result<()> {
-    let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    print(&format!("sound tables: {}", list(&found.sound_tables)))?;
-    if !found.damaged_tables.is_empty() {
-        print(&format!("damaged tables, of which the other pages can be read: {}", list(&found.damaged_tables)))?;
-    }
-    if found.catalog_pages_damaged > 0 {
-        print(&format!(
-            "{} pages of the catalog (the table of tables) are damaged: the tables that they name cannot be opened",
-            found.catalog_pages_damaged
-        ))?;
-    }
-    for table in &found.unnamed_tables {
-        print(&format!("table number {table}, name unknown: its root is sound"))?;
-    }
-    Ok(())
 }
 
 fn compact(db: &Db, shrink: bool, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<ExitCode> {

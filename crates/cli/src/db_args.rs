@@ -187,6 +187,21 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
+    /// Read every page of a backup, or every line of a dump, and print all damage, without writing a byte there; exit
+    /// code 6 when there is any. Works on media that cannot be written. No process may have the backup open.
+    Check {
+        /// The backup's folder, or a file that `db dump` wrote.
+        #[arg(value_name = "BACKUP")]
+        path: PathBuf,
+        /// Form of the entries, if it is a dump.
+        #[arg(long, value_enum, default_value_t = Format::Ndjson)]
+        format: Format,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
     /// Move pages that random writes have scattered back together, in place, merge half-empty ones, and make the data
     /// file as short as its content allows. It may be interrupted and run again at any time. A database that is open in
     /// a program does the second by itself.

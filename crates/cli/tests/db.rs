@@ -1,5 +1,7 @@
 //! `nofault db` from a user's point of view: the program is run, and its output and exit code are checked.
 
+#[path = "db/check.rs"]
+mod check;
 #[path = "db/entries.rs"]
 mod entries;
 #[path = "db/table_commands.rs"]

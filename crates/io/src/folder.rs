@@ -106,6 +106,7 @@ pub struct Folder {
     descriptor: File,
     backend: Backend,
     direct: DirectIo,
+    is_read_only: bool,
 }
 
 impl Folder {
@@ -122,7 +123,7 @@ impl Folder {
             .custom_flags(libc::O_DIRECTORY)
             .open(&path)
             .map_err(|error| failed(&error))?;
-        Ok(Self { path, descriptor, backend, direct: DirectIo::Prefer })
+        Ok(Self { path, descriptor, backend, direct: DirectIo::Prefer, is_read_only: false })
     }
 
     /// Sets whether the disks of the folder bypass the page cache.
@@ -130,6 +131,26 @@ impl Folder {
     pub fn with_direct(mut self, direct: DirectIo) -> Self {
         self.direct = direct;
         self
+    }
+
+    /// Makes the folder one that is only read: its files are opened for reading, its locks keep out processes that write
+    /// and let others read, and a call that would change it fails with `NoPermission`. Works on media that cannot be
+    /// written.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.is_read_only = true;
+        self
+    }
+
+    /// Refuses to change a folder that is only read.
+    ///
+    /// # Errors
+    /// `NoPermission`.
+    fn refuse_to_change(&self, action: &str) -> Result<()> {
+        if !self.is_read_only {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NoPermission, action, "the folder was opened for reading only").at(&self.path))
     }
 
     /// Returns the folder's path.
@@ -202,7 +223,10 @@ impl Folder {
     }
 
     fn open_with(&self, name: &str, create: bool) -> Result<Arc<dyn Disk>> {
-        open_disk_in(self, name, &FileOptions { direct: self.direct, write: true, create })
+        if create {
+            self.refuse_to_change("create")?;
+        }
+        open_disk_in(self, name, &FileOptions { direct: self.direct, write: !self.is_read_only, create })
     }
 }
 
@@ -249,6 +273,7 @@ impl Directory for Folder {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.refuse_to_change("rename")?;
         let (from_path, to_path) = (self.path_of(from)?, self.path_of(to)?);
         let action = || format!("rename to {}", to_path.display());
         let in_one_step =
@@ -258,6 +283,7 @@ impl Directory for Folder {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
+        self.refuse_to_change("remove")?;
         let path = self.path_of(name)?;
         rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())
             .map_err(|error| Error::from_rustix("remove", error).at(&path))
@@ -270,10 +296,14 @@ impl Directory for Folder {
     }
 
     fn sync(&self) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
         sync_folder(&self.descriptor).map_err(|error| Error::from_io("sync the folder", &error).at(&self.path))
     }
 
     fn write_text(&self, name: &str, text: &str) -> Result<()> {
+        self.refuse_to_change("create")?;
         let path = self.path_of(name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mut file = open_regular("create", self.descriptor.as_fd(), name, &path, flags)?;
@@ -297,6 +327,9 @@ impl Directory for Folder {
     }
 
     fn sign(&self, name: &str) -> Result<Box<dyn FileLock>> {
+        if self.is_read_only {
+            return Ok(Box::new(NothingToLock));
+        }
         match self.lock_by_name(name) {
             Ok(signed) => Ok(Box::new(signed)),
             Err(error) if error.kind() == ErrorKind::Busy => Err(error),

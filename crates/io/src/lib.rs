@@ -10,6 +10,7 @@
 //! | [`uring`], [`psync`] | the disks: rings and a thread pool |
 //! | [`folder`] | a folder of real disks, and the choice between ring and threads |
 //! | [`striped`] | one disk over several |
+//! | [`overlay`] | a directory that is only read, with its changes in this process |
 //! | [`mapped`] | memory-mapped files, with SIGBUS turned into an error |
 //! | [`prefetch`] | asking for memory before it is needed |
 //! | [`counters`] | counters of the kernel: faults, shootdowns, reclaim, device traffic |
@@ -41,6 +42,7 @@ pub mod error;
 mod file;
 pub mod folder;
 pub mod mapped;
+pub mod overlay;
 pub mod prefetch;
 pub mod probe;
 pub mod psync;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use common::keeps_the_contract;
 use nofault_io::completion::{Op, OpKind};
-use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
+use nofault_io::disk::{DirectIo, Directory as _, Disk, FileOptions, QueueOptions};
 use nofault_io::error::{ErrorKind, Result};
-use nofault_io::folder::{Backend, open_disk};
+use nofault_io::folder::{Backend, Folder, open_disk};
+use nofault_io::overlay::Overlay;
 use nofault_io::psync::PsyncDisk;
 use nofault_io::striped::StripedDisk;
 use nofault_io::uring::UringDisk;
@@ -83,6 +84,23 @@ fn a_striped_disk_keeps_the_contract_over_pools() {
 }
 
 /// Four stripes lie on three disks: the first disk gets two operations, and takes one at a time.
+#[test]
+fn an_overlay_keeps_the_contract_and_leaves_the_file_below_as_it_was() {
+    for (backend, direct) in [(Backend::Auto, DirectIo::Prefer), (Backend::Psync, DirectIo::Never)] {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let bytes: Vec<u8> = (0..64 << 10).map(|at: u32| (at / 7) as u8).collect();
+        std::fs::write(folder.path().join("data"), &bytes).unwrap();
+        let below = Folder::open(folder.path(), backend).unwrap().with_direct(direct).read_only();
+        let overlay = Overlay::new(Arc::new(below));
+        for name in ["data", "new"] {
+            let disk = if name == "new" { overlay.create(name) } else { overlay.open(name) }.unwrap();
+            keeps_the_contract(&*disk, &QueueOptions::default());
+        }
+        assert_eq!(std::fs::read(folder.path().join("data")).unwrap(), bytes);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
+
 #[test]
 fn operations_that_wait_for_the_only_busy_disk_are_submitted_when_it_is_free() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");

@@ -1,5 +1,6 @@
 //! `load` and `dump`: entries between a database and a stream of lines, in bounded memory.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::Path;
@@ -172,6 +173,22 @@ fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// Reads all lines of a dump and counts its tables and entries.
+///
+/// # Errors
+/// `Usage` for a line that is none of a dump, naming it; the error of the system.
+pub(super) fn count_lines(file: &Path, format: Format, cancel: &AtomicBool) -> Result<(usize, u64)> {
+    let mut lines = Lines::open(Some(file), format, "main", cancel)?;
+    let (mut tables, mut entries) = (BTreeSet::new(), 0);
+    while let Some((table, entry)) = lines.next()? {
+        if !tables.contains(&table) {
+            tables.insert(table);
+        }
+        entries += u64::from(entry.is_some());
+    }
+    Ok((tables.len(), entries))
 }
 
 /// Opens a table by its name, and creates it if it is missing.

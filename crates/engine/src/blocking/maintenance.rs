@@ -6,6 +6,7 @@ use super::Db;
 use crate::db::{self, Compaction, Pace, Verification};
 use crate::driver::block_on;
 use crate::error::Result;
+use crate::settings::Settings;
 
 impl Db {
     /// Closes the database, so that opening has little to do. See [`db::Db::close`].
@@ -117,6 +118,24 @@ impl Db {
     /// As [`db::Db::verify`].
     pub fn verify(&self) -> Result<Verification> {
         block_on(self.0.verify())
+    }
+
+    /// Checks a whole database without writing a byte in its folders. See [`db::Db::check`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// db.backup(folder.path().join("copy"))?;
+    /// let found = nofault::blocking::Db::check(folder.path().join("copy"), &settings)?;
+    /// assert!(found.is_clean() && found.repairs.is_empty());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::check`].
+    pub fn check(folder: impl AsRef<Path>, settings: &Settings) -> Result<Verification> {
+        block_on(db::Db::check(folder, settings))
     }
 
     /// Writes a copy of the database as a new database in `folder`. See [`db::Db::backup`].

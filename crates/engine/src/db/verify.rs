@@ -5,6 +5,8 @@
 //! sound database there are few of these at a time. A node that cannot be read may have held further references: a page
 //! of values may then have more values in use than the other leaves refer to.
 
+mod check;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};

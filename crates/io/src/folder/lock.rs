@@ -51,7 +51,8 @@ pub(super) struct LockedFile {
 
 impl LockedFile {
     pub(super) fn take(folder: &Folder, name: &str, signed: &str) -> Result<Self> {
-        Self::take_with(folder, name, signed, lock_description)
+        let lock_type = if folder.is_read_only { libc::F_RDLCK } else { libc::F_WRLCK };
+        Self::take_with(folder, name, signed, |file| set_description_lock(file, lock_type))
     }
 
     fn take_with(
@@ -62,13 +63,17 @@ impl LockedFile {
     ) -> Result<Self> {
         let path = folder.path_of(name)?;
         let failed = |error: &std::io::Error| Error::from_io("lock", error).at(&path);
+        // A folder that is only read keeps out those who write, and no others.
+        let (flags, flock) = match folder.is_read_only {
+            true => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
+            false => (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive),
+        };
         for _ in 0..REPLACED_MAX {
-            let file = open_regular("lock", folder.descriptor.as_fd(), name, &path, OFlags::RDWR)?;
+            let file = open_regular("lock", folder.descriptor.as_fd(), name, &path, flags)?;
             let how = match lock_description(&file) {
                 Ok(()) => How::Description,
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-                        .map_err(|error| refused(folder, signed, &path, error))?;
+                    rustix::fs::flock(&file, flock).map_err(|error| refused(folder, signed, &path, error))?;
                     How::Flock
                 }
                 Err(error) => return Err(refused(folder, signed, &path, error)),
@@ -133,10 +138,6 @@ fn held_by(holder: &str, path: &Path) -> Error {
     // A holder that has just taken it may not have left its name yet.
     let holder = if holder.is_empty() { "another process" } else { holder };
     Error::new(ErrorKind::Busy, "lock", format!("held by {holder}: close it there first")).at(path)
-}
-
-fn lock_description(file: &File) -> rustix::io::Result<()> {
-    set_description_lock(file, libc::F_WRLCK)
 }
 
 /// Sets the lock of an open file description on all bytes of a file, present and future. Does not wait.
@@ -279,7 +280,7 @@ mod tests {
                 std::fs::rename(path("data"), path("moved")).unwrap();
                 std::fs::write(path("data"), "another").unwrap();
             }
-            lock_description(file)
+            set_description_lock(file, libc::F_WRLCK)
         };
         let held = LockedFile::take_with(&folder, "data", "lock", replaced).unwrap();
         held.check("data").unwrap();
