@@ -49,9 +49,7 @@ pub(super) fn check(
             Ok(ExitCode::from(DAMAGED))
         }
         (problems, _) => {
-            log(&format!(
-                "nofault: {problems} problems: use another backup, or dump what can be read"
-            ));
+            log(&format!("nofault: {problems} problems: use another backup, or dump what can be read"));
             Ok(ExitCode::from(DAMAGED))
         }
     }

@@ -49,7 +49,10 @@ fn a_backup_is_checked_without_a_byte_of_it_changing() {
     let leaf =
         (40..data.len() / 4096).find(|block| data[block * 4096..][..4096].windows(8).any(|key| key == b"00000400"));
     let (told, printed) = broken(leaf.unwrap() * 4096 + 3000);
-    assert!(told.contains("use another backup") && printed.contains("page") && printed.contains("table main"), "{told}{printed}");
+    assert!(
+        told.contains("use another backup") && printed.contains("page") && printed.contains("table main"),
+        "{told}{printed}"
+    );
     let (told, printed) = broken(1000);
     assert!(told.contains("another backup") && printed.contains("would repair: superblock A at 0"), "{told}{printed}");
     std::fs::write(copy.join("data"), data).unwrap();
