@@ -448,8 +448,23 @@ impl Background {
     /// `NoSpace` when the system has no threads left.
     pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
         let notifier = checkpointer.log.pressure();
-        let thread = NotifiedThread::start("nofault-ckpt", notifier, move |signal| run(&checkpointer, &signal))?;
+        let thread = NotifiedThread::start("nofault-ckpt", notifier, move |signal| {
+            let _ends = PoisonsInPanic(&checkpointer.log);
+            run(&checkpointer, &signal);
+        })?;
         Ok(Self { _thread: thread })
+    }
+}
+
+/// Poisons the log when its thread panics: commits that wait for a checkpoint to free log space would wait for ever.
+struct PoisonsInPanic<'a>(&'a Log);
+
+impl Drop for PoisonsInPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = "the thread that makes checkpoints has panicked; its message is among the errors of the process";
+            self.0.poison(&Error::new(ErrorKind::Bug, what));
+        }
     }
 }
 
@@ -515,5 +530,33 @@ impl IdleTime {
     /// Counts the commits up to `visible` as none: compaction made them, or they became visible beside it.
     pub(crate) fn ignore(&mut self, visible: CommitSeq) {
         self.visible = visible;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nofault_sim::{SimOptions, SimWorld};
+
+    use super::*;
+    use crate::wal::{LogOptions, create_log};
+
+    #[test]
+    fn a_panic_of_the_thread_poisons_the_log() {
+        let options =
+            LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 20, buffer_bytes: 1 << 16, seed: Some(5) };
+        let world = SimWorld::new(1, SimOptions::calm());
+        let disk = world.directory().create("log").unwrap();
+        let (_, recovered) = create_log(&*disk, &options).unwrap();
+        let log = Log::open(&*disk, options, recovered).unwrap();
+        let ends = |panics: bool| {
+            let _ends = PoisonsInPanic(&log);
+            assert!(!panics, "a fault that this test plants");
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| ends(false)).join().unwrap();
+            assert!(log.check().is_ok());
+            assert!(scope.spawn(|| ends(true)).join().is_err());
+        });
+        assert_eq!(log.check().unwrap_err().kind(), ErrorKind::Poisoned);
     }
 }

@@ -121,7 +121,7 @@ impl LeafLoads {
         }
         if !pages.is_empty() {
             // Their versions can be dropped now, not only after the next commit.
-            self.versions.set_visible(self.versions.visible());
+            self.versions.drop_superseded();
         }
         self.list_ids()
     }

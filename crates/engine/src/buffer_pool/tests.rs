@@ -125,6 +125,19 @@ fn published_pages_are_seen_once_their_commit_is_visible() {
 }
 
 #[test]
+fn versions_are_dropped_late_while_commits_become_visible() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let pool = pool(&world, 64);
+    std::thread::scope(|scope| {
+        let commits = scope.spawn(|| (1..1_000_000).for_each(|seq| pool.set_visible(CommitSeq(seq))));
+        while !commits.is_finished() {
+            pool.versions.drop_superseded();
+        }
+    });
+    assert_eq!(pool.versions.visible(), CommitSeq(999_999));
+}
+
+#[test]
 fn pages_that_may_be_written_soon_are_written_early_and_stay_in_memory() {
     let world = SimWorld::new(5, SimOptions::default());
     let pool = pool(&world, 200);

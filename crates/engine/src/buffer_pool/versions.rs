@@ -134,8 +134,19 @@ impl Versions {
 
     /// Makes a commit visible to new views and snapshots.
     pub(super) fn set_visible(&self, seq: CommitSeq) {
+        self.advance(|_| seq);
+    }
+
+    /// Drops versions that were superseded by commits that are visible already.
+    pub(super) fn drop_superseded(&self) {
+        self.advance(Registry::visible);
+    }
+
+    /// Makes visible the commit that `visible` chooses under the lock, so that it is not older than the one before.
+    fn advance(&self, visible: impl FnOnce(&Registry) -> CommitSeq) {
         let unneeded = {
             let mut registry = self.registry();
+            let seq = visible(&registry);
             let unneeded = registry.advance(seq);
             // Stored under the lock, because the number must not go back when two commits become visible at once.
             self.visible.store(registry.visible().0, Ordering::SeqCst);
