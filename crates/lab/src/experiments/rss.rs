@@ -24,10 +24,10 @@ use crate::experiment::{
 };
 use crate::format;
 use crate::read_trials::{Planner, params as counted};
-use crate::record::{ExperimentId, MemoryLimit, MemoryMethod, Outcome, Skip, Target, TrialSpec};
+use crate::record::{ExperimentId, MemoryLimit, MemoryMethod, Outcome, Skip, Target, TrialSpec, Warning};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
-use crate::summary::{Basis, Metric};
+use crate::summary::{Basis, Group, Metric};
 use crate::workload::PAGE_BYTES;
 
 /// The variant that reads and counts memory.
@@ -96,6 +96,11 @@ impl Experiment for Rss {
             PRESSURE => Basis::by(Metric::OpsPerS),
             _ => Basis { out_of_core: spec.target.data_bytes > spec.memory.bytes, ..Basis::paging(Metric::OpsPerS) },
         }
+    }
+
+    /// Data that fits in memory does not fill it, and is not to.
+    fn covers_warning(&self, group: &Group<'_>, warning: &Warning) -> bool {
+        group.spec.target.data_bytes <= group.spec.memory.bytes && warning.text.starts_with("memory never filled")
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {

@@ -14,8 +14,8 @@ pub(crate) struct Axes<'x> {
     pub(crate) tick: &'x dyn Fn(f64) -> String,
     /// The panels from top to bottom: the label and the metric of each.
     pub(crate) panels: &'x [(&'x str, Metric)],
-    /// Whether the value axes are logarithmic.
-    pub(crate) log: bool,
+    /// Whether the value axis of a metric is logarithmic.
+    pub(crate) log: fn(Metric) -> bool,
 }
 
 /// One group for each method, in the order of the groups.
@@ -58,7 +58,7 @@ pub(crate) fn figure(
                 series.push(Series { label: method.title(), tone, dash: dash(&series, tone), points, full_at: None });
             }
         }
-        Panel { axis: (*axis).into(), unit: metric.unit(), log: axes.log, series }
+        Panel { axis: (*axis).into(), unit: metric.unit(), log: (axes.log)(*metric), series }
     };
     let panels: Vec<Panel> = axes.panels.iter().map(panel).collect();
     let ticks = values.iter().map(|value| (*value, (axes.tick)(*value))).collect();

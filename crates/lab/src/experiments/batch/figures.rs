@@ -19,7 +19,7 @@ pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
         at: &|group| count_of(group, super::PAGES),
         tick: &|pages| format!("{pages:.0}"),
         panels: &PANELS,
-        log: true,
+        log: |_| true,
     };
     let lead = "Medians; below is faster. One thread waits for the whole request.".into();
     let title = format!("By pages of a request: {place}");
