@@ -130,11 +130,11 @@ struct OverlayDisk(Arc<OverlaidFile>);
 struct OverlaidFile {
     below: Option<Arc<dyn Disk>>,
     info: DiskInfo,
-    written: Mutex<Written>,
+    written: Mutex<WrittenBytes>,
 }
 
 /// The bytes that were written.
-struct Written {
+struct WrittenBytes {
     len_bytes: u64,
     /// Bytes of the file below that still count: all of them, until the disk is cut shorter.
     below_bytes: u64,
@@ -144,7 +144,7 @@ struct Written {
     file: Option<File>,
 }
 
-impl fmt::Debug for Written {
+impl fmt::Debug for WrittenBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Written({} units, {} bytes)", self.units.len(), self.len_bytes)
     }
@@ -158,11 +158,11 @@ impl OverlayDisk {
         );
         info.notes.push(DiskNote::in_use("only read: changes stay in this process"));
         let (units, memory) = (HashMap::new(), Vec::new());
-        let written = Written { len_bytes, below_bytes: len_bytes, units, memory, file: None };
+        let written = WrittenBytes { len_bytes, below_bytes: len_bytes, units, memory, file: None };
         Self(Arc::new(OverlaidFile { below, info, written: Mutex::new(written) }))
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
+    fn written(&self) -> MutexGuard<'_, WrittenBytes> {
         self.0.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,7 +177,7 @@ impl OverlayDisk {
         self.read_locked(&self.written(), into, offset)
     }
 
-    fn read_locked(&self, written: &Written, into: &mut [u8], offset: u64) -> Result<()> {
+    fn read_locked(&self, written: &WrittenBytes, into: &mut [u8], offset: u64) -> Result<()> {
         let mut at = 0;
         while at < into.len() {
             let position = offset + at as u64;
@@ -194,7 +194,7 @@ impl OverlayDisk {
     }
 
     /// Reads bytes of one unit from the file below; those beyond its end are zero.
-    fn read_below(&self, written: &Written, part: &mut [u8], position: u64) -> Result<()> {
+    fn read_below(&self, written: &WrittenBytes, part: &mut [u8], position: u64) -> Result<()> {
         part.fill(0);
         let there = written.below_bytes.saturating_sub(position).min(part.len() as u64) as usize;
         let Some(below) = self.0.below.as_ref().filter(|_| there > 0) else { return Ok(()) };
@@ -263,7 +263,7 @@ impl OverlayDisk {
     }
 }
 
-impl Written {
+impl WrittenBytes {
     fn read_unit(&self, slot: usize, within: usize, part: &mut [u8]) -> Result<()> {
         let at = slot * UNIT_BYTES as usize + within;
         if slot < UNITS_IN_MEMORY {
