@@ -80,6 +80,9 @@ fn check() -> Result<()> {
     let targets = ["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--no-default-features"];
     cargo(&[&targets[..], &["--target-dir", "target/fuzz-check"]].concat(), &[])?;
     cargo(&["test"], &[])?;
+    // The features of the engine that no other crate turns on: their documentation has their examples.
+    cargo(&["clippy", "-p", "nofault", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"], &[])?;
+    cargo(&["test", "-p", "nofault", "--all-features", "--doc"], &[])?;
     cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     println!("xtask: all checks passed");
     Ok(())

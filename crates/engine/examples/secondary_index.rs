@@ -51,7 +51,7 @@ impl People {
     }
 }
 
-fn main() -> Result<(), Error> {
+pub(crate) fn main() -> Result<(), Error> {
     let folder = std::env::temp_dir().join(format!("nofault-example-index-{}", std::process::id()));
     let db = Db::create(&folder, &Settings { cache_bytes: 8 << 20, ..Settings::default() })?;
     let people = People::open(&db)?;

@@ -27,6 +27,7 @@
 mod maintenance;
 mod table;
 mod transaction;
+mod typed_table;
 mod views;
 
 use std::path::Path;
@@ -36,6 +37,7 @@ use nofault_io::disk::Directory;
 
 pub use self::table::Table;
 pub use self::transaction::{Transaction, TransactionRange};
+pub use self::typed_table::{TypedRange, TypedSnapshot, TypedTable, TypedTransaction, TypedTransactionRange};
 pub use self::views::{Range, Snapshot};
 use crate::db::{self, Batch, ReaderInfo, Stats, TableList, TransactOptions};
 use crate::driver::block_on;
@@ -261,6 +263,24 @@ impl Db {
     /// As [`db::Db::drop_table`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
         block_on(self.0.drop_table(name))
+    }
+
+    /// Gives a table another name. See [`db::Db::rename_table`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # db.create_table("stock")?;
+    /// db.rename_table("stock", "warehouse")?;
+    /// assert_eq!(db.table_names()?, ["warehouse"]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::rename_table`].
+    pub fn rename_table(&self, name: &str, to: &str) -> Result<()> {
+        block_on(self.0.rename_table(name, to))
     }
 
     /// Opens a table by its name. See [`db::Db::table`].

@@ -17,7 +17,7 @@
 //! ([`Checkpointer::checkpoint_at`]). Between that checkpoint and its visibility no other checkpoint is made: the
 //! visible commit is older than the commit that recovery starts from.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,13 +68,23 @@ pub(crate) struct Checkpointer {
     /// The superblock in force. The lock is held during a checkpoint, so there is one at a time.
     current: Mutex<Superblock>,
     made: AtomicU64,
+    /// Whether the next checkpoint names the feature of properties in the catalog, and those after it.
+    has_properties: AtomicBool,
     /// Notified after each checkpoint.
     after: OnceLock<Arc<Notifier>>,
 }
 
 impl Checkpointer {
     pub(crate) fn new(pool: BufferPool, log: Log, current: Superblock) -> Self {
-        Self { pool, log, current: Mutex::new(current), made: AtomicU64::new(0), after: OnceLock::new() }
+        let has_properties = AtomicBool::new(current.has_properties);
+        Self {
+            pool,
+            log,
+            current: Mutex::new(current),
+            made: AtomicU64::new(0),
+            has_properties,
+            after: OnceLock::new(),
+        }
     }
 
     /// Makes a checkpoint of the visible commit and returns that commit. Blocks; needs no lock of its callers.
@@ -116,6 +126,22 @@ impl Checkpointer {
         // Otherwise the log of a small database that has seen a large commit would stay for good.
         if self.log.stats().file_bytes > self.used_bytes() / LOG_SHARE {
             self.log.shrink_to_least();
+        }
+        Ok(())
+    }
+
+    /// Makes the superblock say that the catalog may have properties of tables, and the log records that set them or
+    /// rename tables, before the first such record is in the log: so a build that does not know them refuses the database. Makes a checkpoint, once in the life of a database.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// As [`Checkpointer::checkpoint`].
+    pub(crate) fn allow_properties(&self) -> Result<()> {
+        self.has_properties.store(true, Ordering::Release);
+        while !self.current.lock().unwrap_or_else(PoisonError::into_inner).has_properties {
+            self.checkpoint()?;
+            // A bulk load that has made its own checkpoint becomes visible within moments; no other is made before.
+            std::thread::yield_now();
         }
         Ok(())
     }
@@ -164,6 +190,7 @@ impl Checkpointer {
             log_anchor_sequence: anchor.sequence,
             log_anchor_checksum: anchor.checksum,
             compatible_features: current.compatible_features & FEATURES_COMPATIBLE,
+            has_properties: self.has_properties.load(Ordering::Acquire),
             needs_zstd: current.needs_zstd || self.pool.writer().codecs().needs_zstd(),
             ..*current
         };

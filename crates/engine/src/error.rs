@@ -55,6 +55,8 @@ pub enum ErrorKind {
     Busy,
     /// The call itself is wrong (key too long, empty name, settings that contradict each other): fix the call.
     InvalidCall,
+    /// The table has keys or values of another type: open it with the types that the message names.
+    WrongType,
     /// There is no such database, file or table: create it, or check the name.
     NotFound,
     /// The database, file or table exists already, or a part of it: open it, restore the missing part, or choose

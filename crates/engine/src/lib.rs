@@ -30,11 +30,12 @@
 //! ```
 //!
 //! Where to go on: [`Db`] has the calls on a whole database, [`Table`] those on one ordered map, [`Transaction`] and
-//! [`Snapshot`] those that read one moment; [`blocking`] has the same for threads. [`settings::Settings`] are the options of
+//! [`Snapshot`] those that read one moment; [`TypedTable`] is a table of typed keys and values; [`blocking`] has the same for threads. [`settings::Settings`] are the options of
 //! a database, [`error::ErrorKind`] the reactions to its errors, [`db::Stats`] its counters.
 //!
 //! Features: `mmap` adds the same tree over a memory-mapped file, made safe in the ways that other databases do it, for
-//! comparison; `stream` makes streams of ranges. Encryption does not exist; bytes are reserved for it.
+//! comparison; `stream` makes streams of ranges; `serde`, `uuid` and `zerocopy` add types of keys and values ([`typed`]);
+//! `zstd` compresses tables with Zstandard. Encryption does not exist; bytes are reserved for it.
 
 mod background;
 mod block_allocator;
@@ -63,10 +64,11 @@ pub mod settings;
 mod shrink;
 mod sync;
 mod transaction;
+pub mod typed;
 mod verify;
 mod wal;
 
-pub use db::{Batch, Db, Range, Snapshot, Table, Transaction};
+pub use db::{Batch, Db, Range, Snapshot, Table, Transaction, TypedTable};
 pub use error::{Error, ErrorKind};
 pub use ids::{BlockId, CommitSeq, PageId, TableId};
 /// The disks below a database: what [`Db::create_in`] and [`Db::open_in`] take.

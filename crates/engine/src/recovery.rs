@@ -162,6 +162,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         log_anchor_checksum: anchor.checksum,
         compatible_features: FEATURES_COMPATIBLE,
         needs_zstd: false,
+        has_properties: false,
     };
     let table = LoadedTable::new(settings.page_bytes, FILE_BYTES_MAX);
     let pool = BufferPool::new(&disk, &pool_options(settings, &superblock), table, CommitSeq(0))?;

@@ -20,6 +20,7 @@
 //! 4. The section's lock is held for a bounded number of steps (`Budget`), for commits and read sets of any size:
 //!    larger ones occupy the section, and take the lock for a part of their keys at a time.
 
+mod catalog;
 mod commit_context;
 mod exclusive;
 mod op;
@@ -36,6 +37,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+pub(crate) use self::catalog::{entry_of, refuse_existing, refuse_types, table_and_compression, table_of};
 pub(crate) use self::commit_context::{CommitContext, OverflowPages};
 pub(crate) use self::exclusive::Exclusive;
 pub(crate) use self::op::Op;
@@ -44,13 +46,13 @@ use self::reads::{Read, ReadSet};
 pub(crate) use self::records::{decode, encode, for_each_fragment, record_bytes};
 use self::validation_window::{STEPS_TO_NOTE, ValidationWindow};
 use self::visibility::Visibility;
+use crate::btree::Tree;
 use crate::btree::overflow::{LongRef, Writer, is_overflow, own_pages};
 use crate::btree::write::ReplacedValue;
-use crate::btree::{FoundValue, Tree};
 use crate::budget::Budget;
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::{decode_table, encode_table, to_be_freed};
+use crate::format::catalog::{encode_table, to_be_freed, with_compression, with_types};
 use crate::format::cell::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Store, Versions, Wait};
@@ -512,20 +514,24 @@ fn apply<E: PageCopies + Versions>(
             CATALOG.delete_beside(copies, name, &context.unreadable)?
         }
         Op::CreateTable { name, compression } => {
-            if CATALOG.get(copies, name)?.is_some() {
-                let name = String::from_utf8_lossy(name);
-                return Err(Error::new(ErrorKind::AlreadyExists, format!("table {name:?} exists already")).into());
-            }
+            refuse_existing(copies, name)?;
             let tree = Tree::create(copies, TableId(seq.0), CATALOG.root)?;
             CATALOG.put(copies, name, Cell::Inline(&encode_table(tree.table, tree.root, *compression)))?
         }
         Op::SetCompression { tree, name, compression } => {
-            let found = CATALOG.get(copies, name)?.map(|found| table_of(name, &found)).transpose()?;
-            if found != Some(*tree) {
-                let name = String::from_utf8_lossy(name);
-                return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?} any more")).into());
-            }
-            CATALOG.put(copies, name, Cell::Inline(&encode_table(tree.table, tree.root, *compression)))?
+            let entry = entry_of(copies, *tree, name)?;
+            CATALOG.put(copies, name, Cell::Inline(&with_compression(&entry, *compression)))?
+        }
+        Op::RenameTable { tree, name, to } => {
+            let entry = entry_of(copies, *tree, name)?;
+            refuse_existing(copies, to)?;
+            CATALOG.put(copies, to, Cell::Inline(&entry))?;
+            CATALOG.delete_beside(copies, name, &context.unreadable)?
+        }
+        Op::SetTypes { tree, name, key, value } => {
+            let entry = entry_of(copies, *tree, name)?;
+            refuse_types(name, &entry)?;
+            CATALOG.put(copies, name, Cell::Inline(&with_types(&entry, key, value)))?
         }
     };
     if let Some(ReplacedValue::Long(value)) = old {
@@ -540,21 +546,4 @@ fn apply<E: PageCopies + Versions>(
         own.into_iter().for_each(|page| copies.free(page));
     }
     Ok(())
-}
-
-/// Decodes the table in a catalog value.
-///
-/// # Errors
-/// `Corrupt` when it describes none.
-pub(crate) fn table_of(name: &[u8], found: &FoundValue) -> Result<Tree> {
-    table_and_compression(name, found).map(|(tree, _)| tree)
-}
-
-/// Decodes the table in a catalog value, and its compression.
-///
-/// # Errors
-/// As [`table_of`].
-pub(crate) fn table_and_compression(name: &[u8], found: &FoundValue) -> Result<(Tree, Compression)> {
-    let value = if let FoundValue::Inline(value) = found { value.as_slice() } else { &[] };
-    decode_table(name, value).map(|(table, root, compression)| (Tree { root, table }, compression))
 }

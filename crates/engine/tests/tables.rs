@@ -12,7 +12,7 @@ use blocks::{damage, largest_table};
 use common::tiny;
 use nofault::blocking::Db;
 use nofault::error::ErrorKind;
-use nofault::settings::Settings;
+use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
@@ -381,4 +381,134 @@ fn a_created_or_dropped_table_stays_so_after_a_power_cut() {
         let after = Db::open_in(&directory, &tiny()).unwrap();
         assert_eq!(after.table_names().unwrap(), ["created"], "{world}");
     }
+}
+
+#[test]
+fn a_renamed_table_keeps_rows_handles_transactions_and_compression_and_frees_its_old_name() {
+    let world = SimWorld::new(7, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &tiny()).unwrap();
+    let stock = db.create_table("stock").unwrap();
+    db.set_compression("stock", Compression::Fast).unwrap();
+    db.create_table("other").unwrap();
+    stock.put("a", "1").unwrap();
+    let (before, open) = (db.snapshot(), db.begin());
+    open.put(&stock, "b", "2").unwrap();
+    assert_eq!(open.get(&stock, "a").unwrap(), Some(b"1".to_vec()));
+    db.rename_table("stock", "warehouse").unwrap();
+    open.commit(Durability::Sync).unwrap();
+    stock.put("c", "3").unwrap();
+
+    let refused = |name, to, kind| assert_eq!(db.rename_table(name, to).unwrap_err().kind(), kind, "{name} to {to}");
+    refused("stock", "depot", ErrorKind::NotFound);
+    refused("warehouse", "other", ErrorKind::AlreadyExists);
+    refused("warehouse", "", ErrorKind::InvalidCall);
+    refused("warehouse", &"x".repeat(600), ErrorKind::InvalidCall);
+    db.rename_table("warehouse", "warehouse").unwrap();
+
+    assert_eq!(db.drop_table("stock").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(db.create_table("stock").unwrap().len().unwrap(), 0, "another table");
+    assert_eq!(before.table("stock").unwrap().name(), "stock");
+    assert_eq!(before.len(&before.table("stock").unwrap()).unwrap(), 1);
+    assert_eq!(before.table("warehouse").unwrap_err().kind(), ErrorKind::NotFound);
+    drop((before, stock, db));
+    // Replayed, as nothing was checkpointed.
+    let world = world.restart(1);
+    let db = Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+    assert_eq!(db.table_names().unwrap(), ["other", "stock", "warehouse"]);
+    assert_eq!(db.table("warehouse").unwrap().len().unwrap(), 3);
+    assert_eq!(db.compression("warehouse").unwrap(), Compression::Fast);
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_table_created_under_the_old_name_of_another_is_replayed_as_a_table_of_its_own() {
+    let world = SimWorld::new(8, SimOptions::calm());
+    let db = Db::create_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+    // All of it in the log: the replay must not take the second table for the first, which had its name.
+    db.create_table("stock").unwrap().put("a", "first").unwrap();
+    db.rename_table("stock", "old").unwrap();
+    db.create_table("stock").unwrap().put("a", "second").unwrap();
+    drop(db);
+    let world = world.restart(1);
+    let db = Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+    let value = |name| db.table(name).unwrap().get("a").unwrap();
+    assert_eq!((value("old"), value("stock")), (Some(b"first".to_vec()), Some(b"second".to_vec())));
+}
+
+#[test]
+fn a_power_cut_during_a_rename_leaves_the_table_under_one_of_its_names() {
+    let events = |cut: Option<u64>| {
+        let world = SimWorld::new(9, SimOptions::adversarial());
+        let db = Db::create_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+        let stock = db.create_table("stock").unwrap();
+        stock.put("a", vec![7; 3000]).unwrap();
+        let begin = world.events();
+        if let Some(cut) = cut {
+            world.cut_after(cut);
+        }
+        let renamed = db.rename_table("stock", "warehouse").and_then(|()| stock.put("b", "2"));
+        drop((stock, db));
+        (world, begin, renamed.is_ok())
+    };
+    let (world, begin, _) = events(None);
+    let (mut old, mut new) = (0, 0);
+    for cut in begin..=world.events() {
+        let (world, _, acknowledged) = events(Some(cut));
+        let world = world.restart(cut);
+        let db = Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+        let names = db.table_names().unwrap();
+        let name = names.first().cloned().unwrap_or_default();
+        assert_eq!(names.len(), 1, "cut after {cut}: {names:?}");
+        assert!(!acknowledged || name == "warehouse", "cut after {cut}: {names:?}");
+        let table = db.table(&name).unwrap();
+        assert_eq!(table.get("a").unwrap(), Some(vec![7; 3000]), "cut after {cut}");
+        assert!(table.get("b").unwrap().is_none() || name == "warehouse", "cut after {cut}");
+        assert!(db.verify().unwrap().is_clean(), "cut after {cut}");
+        // A build that does not know renamed tables refuses the database: the byte of the incompatible features.
+        let data = world.read_file("data").unwrap();
+        assert!(name == "stock" || [104, 65_536 + 104].iter().any(|at| data[*at] & 4 == 4), "cut after {cut}");
+        *(if name == "stock" { &mut old } else { &mut new }) += 1;
+    }
+    assert!(old > 0 && new > 0, "{old} cuts left the old name, {new} the new one");
+}
+
+#[test]
+fn renames_beside_creations_drops_and_openings_leave_each_name_to_one_table() {
+    let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::default()).directory();
+    let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let name = |number: usize| format!("table {number}");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let db = &db;
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(thread);
+                for _ in 0..150 {
+                    let (from, to) = (name(rng.usize(..4)), name(rng.usize(..4)));
+                    let done = match rng.u32(..6) {
+                        0 => db.create_table(&from).map(drop),
+                        1 => db.drop_table(&from),
+                        2 => db.table(&from).map(drop),
+                        _ => db.rename_table(&from, &to),
+                    };
+                    let expected = [ErrorKind::NotFound, ErrorKind::AlreadyExists];
+                    assert!(done.as_ref().is_ok() || expected.contains(&done.as_ref().unwrap_err().kind()), "{done:?}");
+                }
+            });
+        }
+    });
+    // The names that are remembered agree with the catalog, and no two lead to one table.
+    let names = db.table_names().unwrap();
+    for number in 0..4 {
+        let opened = db.table(&name(number));
+        assert_eq!(opened.is_ok(), names.contains(&name(number)), "{opened:?} beside {names:?}");
+    }
+    for name in &names {
+        db.table(name).unwrap().put("name", name).unwrap();
+    }
+    for name in &names {
+        assert_eq!(db.table(name).unwrap().get("name").unwrap(), Some(name.clone().into_bytes()));
+    }
+    assert!(db.verify().unwrap().is_clean());
 }

@@ -26,7 +26,7 @@ pub(super) type Entry = (Vec<u8>, Vec<u8>);
 /// assert_eq!(before.range::<&str>(&stock, ..)?.count(), 2);
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Snapshot(db::Snapshot);
 
 impl Snapshot {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nofault_io::disk::Directory;
 
 use super::open::NewDirectory;
-use super::{Db, Snapshot, compression, open};
+use super::{Db, Snapshot, compression, open, table_types};
 use crate::driver::block_on;
 use crate::error::Result;
 use crate::recovery::{self, Purpose};
@@ -55,6 +55,9 @@ fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
     for name in block_on(snapshot.table_names())? {
         let from = block_on(snapshot.table(&name))?;
         let to = block_on(compression::create_table(copy, &name, block_on(snapshot.compression(&name))?))?;
+        if let Some(types) = block_on(snapshot.types(&name))? {
+            block_on(table_types::require(copy, to.tree, &name, &types))?;
+        }
         let mut range = snapshot.range::<&[u8]>(&from, ..)?;
         to.try_load(std::iter::from_fn(|| block_on(range.next()).transpose()))?;
     }

@@ -89,25 +89,38 @@ impl<S: Store> Catalog<S> {
         if let Some(answer) = self.tables.fixed_table(name) {
             return answer;
         }
+        // Not newer than the state that is read.
+        let seen = self.loader.store().visible();
         let found = self.loader.attempt(|| CATALOG.get(&self.loader.store().latest(), name)).await;
         let Some(found) = found.map_err(in_catalog)? else {
             let name = String::from_utf8_lossy(name);
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?}")));
         };
         let tree = table_of(name, &found)?;
-        self.tables.remember(name, tree);
+        self.tables.remember(name, tree, seen);
         Ok(tree)
     }
 
-    /// Reads the compression of a table, which must not have been dropped.
+    /// Reads the compression of a table, which must not have been dropped or renamed.
     ///
     /// # Errors
     /// `NotFound`; the errors of reading the catalog.
     pub(super) async fn compression(&self, tree: Tree, name: &[u8]) -> Result<Compression> {
+        let entry = self.entry(tree, name).await?;
+        table_and_compression(name, &FoundValue::Inline(entry)).map(|(_, compression)| compression)
+    }
+
+    /// Reads the entry of a table, which must not have been dropped or renamed.
+    ///
+    /// # Errors
+    /// `NotFound`; the errors of reading the catalog.
+    pub(super) async fn entry(&self, tree: Tree, name: &[u8]) -> Result<Vec<u8>> {
         let found = self.loader.attempt(|| CATALOG.get(&self.loader.store().latest(), name)).await;
-        let found = found.map_err(in_catalog)?.map(|found| table_and_compression(name, &found)).transpose()?;
-        match found {
-            Some((current, compression)) if current == tree => Ok(compression),
+        match found.map_err(in_catalog)? {
+            Some(found) if table_of(name, &found)? == tree => match found {
+                FoundValue::Inline(entry) => Ok(entry),
+                _ => Err(Error::new(ErrorKind::Corrupt, "an entry of the catalog lies outside of its leaf")),
+            },
             _ => {
                 let name = String::from_utf8_lossy(name);
                 Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?} any more")))

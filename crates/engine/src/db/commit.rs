@@ -186,6 +186,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
             }
             match self.pages.commits.commit(&commit, &record) {
                 Ok(committed) => {
+                    self.pages.tables.note_renamed(&commit.ops, committed.seq);
                     // Commits that wait for the end of the claim need not wait until this commit is durable.
                     commit.claim.into_iter().for_each(|claim| self.pages.commits.precedence().end(claim));
                     return Ok(committed);

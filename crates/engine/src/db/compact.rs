@@ -157,7 +157,7 @@ impl<'a> CompactionRun<'a> {
             match work(self, name) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
-                // The table was dropped meanwhile.
+                // The table was dropped or renamed meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }

@@ -46,13 +46,16 @@ pub(super) async fn set(db: &Db, name: &str, compression: Compression) -> Result
 
 /// Tells the pool which compression the catalog has for a table. Of several calls at a time the last to end has seen
 /// the newest entry: each looks again after it has told the pool.
-async fn learn(db: &Db, tree: Tree, name: &str) -> Result<()> {
+pub(super) async fn learn(db: &Db, tree: Tree, name: &str) -> Result<()> {
     let mut told = None;
     loop {
         let current = match db.core.catalog.compression(tree, name.as_bytes()).await {
             Ok(compression) => compression,
-            // The table was dropped meanwhile.
-            Err(error) if error.kind() == ErrorKind::NotFound => Compression::None,
+            // The table was dropped meanwhile, or renamed: then the call that has renamed it looks at its entry.
+            Err(error) if error.kind() == ErrorKind::NotFound => match db.core.tables.refusal(tree) {
+                Some(_) => Compression::None,
+                None => return Ok(()),
+            },
             Err(error) => return Err(error),
         };
         if told == Some(current) {

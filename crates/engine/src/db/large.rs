@@ -18,7 +18,8 @@ use crate::format::CommitSeq;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
 use crate::sync::semaphore::Permit;
 use crate::transaction::{
-    CATALOG, Commit, CommitContext, CommitReceipt, Exclusive, Op, Refusal, for_each_fragment, table_of,
+    Commit, CommitContext, CommitReceipt, Exclusive, Op, Refusal, entry_of, for_each_fragment, refuse_existing,
+    refuse_types,
 };
 
 /// Executes commits that are too large for one hold of the commit section.
@@ -68,6 +69,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                 }
             };
         }
+        self.pages.tables.note_renamed(&ops, section.seq());
         for op in &ops {
             if let Op::DropTable { tree, name } = op {
                 // Noted before the commit is visible, so that no reader reports the reused pages of the table as
@@ -90,34 +92,35 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
     /// Finds errors that the caller made before anything is written to the log.
     async fn refuse_wrong_tables(&self, ops: &[Op]) -> Result<()> {
         for op in ops {
-            let (Op::CreateTable { name, .. } | Op::DropTable { name, .. } | Op::SetCompression { name, .. }) = op
-            else {
-                if let Some(error) = self.pages.tables.refusal(op.target().0) {
-                    return Err(error);
-                }
-                continue;
-            };
-            let look = || CATALOG.get(&self.store().latest_published(), name);
-            let found = self.pages.loader.attempt(look).await?;
-            let found = found.map(|found| table_of(name, &found)).transpose()?;
-            let text = String::from_utf8_lossy(name);
             match op {
-                Op::DropTable { tree, .. } | Op::SetCompression { tree, .. } if found != Some(*tree) => {
-                    return Err(Error::new(ErrorKind::NotFound, format!("there is no table {text:?} any more")));
+                Op::Put { tree, .. } | Op::Delete { tree, .. } => {
+                    self.pages.tables.refusal(*tree).map_or(Ok(()), Err)?;
+                    continue;
                 }
-                Op::DropTable { tree, .. } => {
-                    // The table's root is moved after the record has been appended, and in each replay of the record:
-                    // the root must be readable.
-                    let look = || self.store().latest_published().page(tree.root).map(|_| ());
-                    self.pages.loader.attempt(look).await?;
+                Op::CreateTable { name, .. } => self.look(|pages| refuse_existing(pages, name)).await?,
+                Op::DropTable { tree, name } | Op::SetCompression { tree, name, .. } => {
+                    self.look(|pages| entry_of(pages, *tree, name)).await.map(drop)?;
                 }
-                Op::CreateTable { .. } if found.is_some() => {
-                    return Err(Error::new(ErrorKind::AlreadyExists, format!("table {text:?} exists already")));
+                Op::RenameTable { tree, name, to } => {
+                    self.look(|pages| entry_of(pages, *tree, name)).await.map(drop)?;
+                    self.look(|pages| refuse_existing(pages, to)).await?;
                 }
-                _ => {}
+                Op::SetTypes { tree, name, .. } => {
+                    refuse_types(name, &self.look(|pages| entry_of(pages, *tree, name)).await?)?;
+                }
+            }
+            if let Op::DropTable { tree, .. } = op {
+                // The table's root is moved after the record has been appended, and in each replay of the record: the
+                // root must be readable.
+                self.look(|pages| pages.page(tree.root).map(|_| ())).await?;
             }
         }
         Ok(())
+    }
+
+    /// Looks at published pages until none is missing.
+    async fn look<R>(&self, look: impl Fn(&<S as Store>::View<'_>) -> Attempt<R>) -> Result<R> {
+        self.pages.loader.attempt(|| look(&self.store().latest_published())).await
     }
 
     /// Looks at every page that `ops` will touch, to find unreadable pages before the record is in the log: afterwards

@@ -205,6 +205,11 @@ impl Owner {
         Ok(())
     }
 
+    /// Lets the catalog have properties of tables: see [`Checkpointer::allow_properties`].
+    pub(super) fn allow_properties(&self) -> Result<()> {
+        self.checkpointer.allow_properties()
+    }
+
     /// Makes a checkpoint at `commit`: see [`Checkpointer::checkpoint_at`].
     pub(super) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
         self.checkpointer.checkpoint_at(commit)

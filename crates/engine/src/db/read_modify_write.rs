@@ -13,20 +13,20 @@ use crate::pages::Durability;
 /// The key and the value of an entry.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// Replaces the value of a key by the result of `change`, and returns that.
+/// Replaces the value of a key by the result of `change`, and returns that. When `change` fails, nothing is changed.
 ///
 /// # Errors
-/// As [`Table::update`].
+/// The error of `change`; as [`Table::update`].
 pub(super) async fn update(
     table: &Table,
     key: &[u8],
-    mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    mut change: impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
 ) -> Result<Option<Vec<u8>>> {
     let mut retries = Retries::new(Durability::Sync.into())?;
     loop {
         let run = retries.begin(&table.db).await?;
         let before = run.0.get(table, key).await?;
-        let after = change(before.as_deref());
+        let after = change(before.as_deref())?;
         match &after {
             _ if after == before => {}
             Some(value) => run.0.put(table, key, value)?,

@@ -188,7 +188,11 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             let (table, key, value_len) = match change {
                 Change::Put { table, key, value } => (table, key, Some(value.len())),
                 Change::Delete { table, key } => (table, key, None),
-                Change::CreateTable { .. } | Change::DropTable { .. } | Change::SetCompression { .. } => {
+                Change::CreateTable { .. }
+                | Change::DropTable { .. }
+                | Change::SetCompression { .. }
+                | Change::RenameTable { .. }
+                | Change::SetTypes { .. } => {
                     self.changes.truncate(before);
                     return self.apply_alone(seq, start);
                 }
@@ -239,6 +243,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         };
         let _reservation = block_on(self.core.reservations.reserve(EXTRA_PAGES, ReservationKind::Reserve)).ok();
         self.core.committer.large.replay(seq, std::iter::once(Ok(ops.clone())))?;
+        self.core.tables.note_renamed(&ops, seq);
         for op in ops {
             match op {
                 Op::CreateTable { name, .. } => {
@@ -253,6 +258,12 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
                     self.tables.remove(&tree.table);
                     if let Some(hidden) = &mut self.hidden {
                         hidden.tables.remove(&name);
+                    }
+                }
+                Op::RenameTable { tree, name, to } => {
+                    if let Some(hidden) = &mut self.hidden {
+                        hidden.tables.remove(&name);
+                        hidden.tables.insert(to, tree);
                     }
                 }
                 _ => {}
@@ -271,22 +282,27 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
     fn is_catalog_sound_for(&self, ops: &[Op]) -> bool {
         let is_sound = |key: &[u8]| self.is_catalog_sound(key);
         ops.iter().all(|op| match op {
-            Op::CreateTable { name, .. } | Op::SetCompression { name, .. } => is_sound(name),
+            Op::CreateTable { name, .. } | Op::SetCompression { name, .. } | Op::SetTypes { name, .. } => {
+                is_sound(name)
+            }
+            Op::RenameTable { name, to, .. } => is_sound(name) && is_sound(to),
             Op::DropTable { tree, name } => is_sound(name) && is_sound(&to_be_freed(tree.table)),
             Op::Put { .. } | Op::Delete { .. } => true,
         })
     }
 
     /// Leaves a record in the log that creates, removes or changes tables in a damaged page of the catalog. A table
-    /// that it removes is gone.
+    /// that it removes is gone, and one that it renames has the new name. A table whose old entry is hidden stays so:
+    /// changes of its rows were left out.
     fn leave_alone(&mut self, mut record: &[u8]) -> Result<()> {
         let Some(hidden) = &mut self.hidden else { return Ok(()) };
         hidden.leave();
         while let Some(change) = Change::decode(&mut record)? {
-            if let Change::DropTable { name, .. } = change
-                && let Some(tree) = hidden.tables.remove(name)
-            {
-                self.tables.remove(&tree.table);
+            let (Change::DropTable { name, .. } | Change::RenameTable { name, .. }) = change else { continue };
+            let Some(tree) = hidden.tables.remove(name) else { continue };
+            match change {
+                Change::RenameTable { to, .. } => drop(hidden.tables.insert(to.to_vec(), tree)),
+                _ => drop(self.tables.remove(&tree.table)),
             }
         }
         Ok(())

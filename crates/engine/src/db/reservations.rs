@@ -78,6 +78,8 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
                 Op::CreateTable { name, .. } | Op::DropTable { name, .. } | Op::SetCompression { name, .. } => {
                     bytes += name.len() + page_bytes;
                 }
+                Op::RenameTable { to, .. } => bytes += to.len() + 2 * page_bytes,
+                Op::SetTypes { key, value, .. } => bytes += key.len() + value.len() + page_bytes,
             }
         }
         let there = self.store.page_count().min(ops.len() as u64) + LARGE_EXTRA_PAGES;

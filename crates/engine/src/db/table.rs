@@ -59,7 +59,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The name of the table.
+    /// The name of the table when this handle was opened: see [`Db::rename_table`].
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -209,9 +209,9 @@ impl Table {
     pub async fn update(
         &self,
         key: impl AsRef<[u8]>,
-        change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Vec<u8>>> {
-        read_modify_write::update(self, key.as_ref(), change).await
+        read_modify_write::update(self, key.as_ref(), |value| Ok(change(value))).await
     }
 
     /// Returns the value of a key; where it has none, sets it to the result of `make` first. Durable when it returns. Of

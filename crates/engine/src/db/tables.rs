@@ -1,4 +1,4 @@
-//! The tables that this process has opened or dropped, so that a name or an error is resolved without reading the catalog.
+//! The tables that this process has opened, dropped or renamed, so that a name or an error is resolved without reading the catalog.
 //!
 //! A table's id is the number of the commit that created it, so no two tables ever have the same, and every node says which
 //! table it belongs to. So a handle of a table that was dropped finds pages that are not its own, or none: an error, which
@@ -10,6 +10,7 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 use crate::btree::Tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
+use crate::transaction::Op;
 
 /// The commit number of a view that sees every drop, including drops that are not visible yet.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
@@ -33,11 +34,13 @@ pub(super) struct FixedTables {
 
 #[derive(Debug, Default)]
 struct TableState {
-    /// Tables opened before, by name. An entry stays right because a root never moves.
+    /// Tables opened before, by name. An entry stays right because a root never moves, until the table is dropped or renamed.
     tables: HashMap<Vec<u8>, Tree>,
     /// Tables dropped since the database was opened, with the commit that dropped each. No handle refers to tables
     /// dropped earlier.
     dropped: HashMap<TableId, CommitSeq>,
+    /// The names that tables got or lost by being renamed since the database was opened, with the last commit that did so.
+    renamed: HashMap<Vec<u8>, CommitSeq>,
 }
 
 /// Returns whether the error reports wrong bytes on the disk.
@@ -74,11 +77,25 @@ impl Tables {
         self.read().tables.get(name).copied()
     }
 
-    /// Notes a table found in the catalog. It may have been dropped since it was looked up.
-    pub(super) fn remember(&self, name: &[u8], tree: Tree) {
+    /// Notes a table found in the catalog as of commit `seen`. It may have been dropped or renamed since it was looked up.
+    pub(super) fn remember(&self, name: &[u8], tree: Tree, seen: CommitSeq) {
         let mut state = self.write();
-        if !state.dropped.contains_key(&tree.table) {
+        let is_renamed = state.renamed.get(name).is_some_and(|commit| *commit > seen);
+        if !is_renamed && !state.dropped.contains_key(&tree.table) {
             state.tables.insert(name.to_vec(), tree);
+        }
+    }
+
+    /// Notes the names that a commit changes by renaming a table. The commit can no longer fail.
+    pub(super) fn note_renamed(&self, ops: &[Op], commit: CommitSeq) {
+        for op in ops {
+            // Only the first change of a commit is looked at, unless it renames a table.
+            let Op::RenameTable { name, to, .. } = op else { return };
+            let mut state = self.write();
+            for name in [name, to] {
+                state.renamed.insert(name.clone(), commit);
+                state.tables.remove(name);
+            }
         }
     }
 

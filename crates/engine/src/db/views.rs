@@ -48,6 +48,12 @@ pub struct Snapshot {
     pub(super) pages: Arc<buffer_pool::Snapshot>,
 }
 
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snapshot(commit {})", self.commit())
+    }
+}
+
 impl Snapshot {
     /// Returns the number of the newest commit in this snapshot.
     pub fn commit(&self) -> CommitSeq {

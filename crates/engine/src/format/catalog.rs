@@ -1,5 +1,7 @@
 //! An entry of the catalog, the table of tables: the key is the table's name, the value its id (8 bytes) and root (6
-//! bytes), and one more byte for the compression of a table that is compressed.
+//! bytes), and one more byte for the compression of a table that is compressed, or that has properties, which follow:
+//! of each a tag (1 byte), the length of its bytes (2), and the bytes. Tag 1 is the name of the type of the table's keys,
+//! tag 2 that of its values. Properties with other tags are kept as they are.
 //!
 //! A dropped table with pages still to be freed has such an entry, too. Its key is the byte 0xFF, with which no UTF-8
 //! text begins, and the table's id.
@@ -70,6 +72,67 @@ pub(crate) fn encode_table(table: TableId, root: PageId, compression: Compressio
     value
 }
 
+/// Tags of the properties that name the types of a table's keys and values.
+const KEY_TYPE: u8 = 1;
+const VALUE_TYPE: u8 = 2;
+
+/// Splits the catalog value of a table into the part that each table has, and its properties.
+fn split_properties(value: &[u8]) -> (&[u8], &[u8]) {
+    value.split_at(value.len().min(8 + CHILD_BYTES + 1))
+}
+
+/// Returns the tags and bytes of properties; `None` for one that is cut short.
+fn properties(mut rest: &[u8]) -> impl Iterator<Item = Option<(u8, &[u8])>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let property = rest.split_first_chunk::<3>().and_then(|([tag, low, high], after)| {
+            let (bytes, after) = after.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
+            rest = after;
+            Some((*tag, bytes))
+        });
+        if property.is_none() {
+            rest = &[];
+        }
+        Some(property)
+    })
+}
+
+/// Returns the names of the types of a table's keys and values in its catalog value, if it has them.
+pub(crate) fn table_types(value: &[u8]) -> Option<(&str, &str)> {
+    let name = |wanted| {
+        let mut found = properties(split_properties(value).1).flatten().filter(|(tag, _)| *tag == wanted);
+        std::str::from_utf8(found.next()?.1).ok()
+    };
+    Some((name(KEY_TYPE)?, name(VALUE_TYPE)?))
+}
+
+/// Returns the catalog value of a table with the names of the types of its keys and values, each of 65,535 bytes at most.
+pub(crate) fn with_types(value: &[u8], key: &str, of_value: &str) -> Vec<u8> {
+    let (head, rest) = split_properties(value);
+    let mut with = head.to_vec();
+    with.resize(8 + CHILD_BYTES + 1, Compression::None.to_byte());
+    let kept = properties(rest).flatten().filter(|(tag, _)| ![KEY_TYPE, VALUE_TYPE].contains(tag));
+    for (tag, bytes) in kept.chain([(KEY_TYPE, key.as_bytes()), (VALUE_TYPE, of_value.as_bytes())]) {
+        with.push(tag);
+        with.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+        with.extend_from_slice(bytes);
+    }
+    with
+}
+
+/// Returns the catalog value of a table with another compression.
+pub(crate) fn with_compression(value: &[u8], compression: Compression) -> Vec<u8> {
+    let (head, rest) = split_properties(value);
+    let mut with = head[..head.len().min(8 + CHILD_BYTES)].to_vec();
+    if compression != Compression::None || !rest.is_empty() {
+        with.push(compression.to_byte());
+    }
+    with.extend_from_slice(rest);
+    with
+}
+
 /// Decodes the catalog value of a table.
 ///
 /// # Errors
@@ -80,7 +143,7 @@ pub(crate) fn decode_table(name: &[u8], value: &[u8]) -> Result<(TableId, PageId
         let (root, rest) = rest.split_at_checked(CHILD_BYTES)?;
         let compression = match rest {
             [] => Compression::None,
-            [byte] => Compression::from_byte(*byte)?,
+            [byte, rest @ ..] if properties(rest).all(|property| property.is_some()) => Compression::from_byte(*byte)?,
             _ => return None,
         };
         Some((TableId(u64::from_le_bytes(*table)), decode_child(root)?, compression))
@@ -102,6 +165,37 @@ mod tests {
         assert!(!is_name(&dictionary_key(258)) && dictionary_number(&dictionary_key(258)) == Some(258));
         assert!(dictionary_key(u16::MAX) < first_to_be_freed());
         assert_eq!((dictionary_number(b"\xFE"), dictionary_number(b"\xFE\0\0\0")), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn types_and_compression_of_a_table_change_apart_from_each_other() {
+        let decode = |value: &[u8]| decode_table(b"t", value).unwrap();
+        let plain = encode_table(TableId(7), PageId(9), Compression::None);
+        let typed = with_types(&plain, "u64", "string");
+        assert_eq!(decode(&typed), (TableId(7), PageId(9), Compression::None));
+        assert_eq!((table_types(&typed), table_types(&plain)), (Some(("u64", "string")), None));
+        let compressed = with_compression(&typed, Compression::Fast);
+        assert_eq!(decode(&compressed), (TableId(7), PageId(9), Compression::Fast));
+        assert_eq!(table_types(&compressed), Some(("u64", "string")));
+        assert_eq!(with_compression(&compressed, Compression::None), typed);
+        assert_eq!(with_compression(&plain, Compression::Fast), encode_table(TableId(7), PageId(9), Compression::Fast));
+        let changed = with_types(&compressed, "(u8,bytes)", "()");
+        assert_eq!((decode(&changed).2, table_types(&changed)), (Compression::Fast, Some(("(u8,bytes)", "()"))));
+        // A property of a later build.
+        let later = [&typed[..], &[200, 1, 0, 5]].concat();
+        assert!(with_types(&later, "u8", "u8").windows(4).any(|four| four == [200, 1, 0, 5]));
+        for len in 15..later.len() {
+            let whole = [15, 15 + 6, typed.len()].contains(&len);
+            assert_eq!(decode_table(b"t", &later[..len]).is_ok(), whole, "{len} bytes");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_are_a_table_or_an_error(value in proptest::collection::vec(proptest::num::u8::ANY, 0..40)) {
+            let _ = (decode_table(b"t", &value), table_types(&value));
+            let _ = with_compression(&with_types(&value, "a", "b"), Compression::Fast);
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! | drop table | `4`, table, length of the name, name |
 //! | create compressed table | `5`, compression, length of the name, name; otherwise as `3` |
 //! | set compression | `6`, compression, table, length of the name, name |
+//! | rename table | `7`, table, length of the name, name, length of the new name, new name |
+//! | set types | `8`, table, length of the name, name, length of the type's name and the name, of the keys and of the values |
 
 use super::TableId;
 use crate::codec::Compression;
@@ -21,6 +23,8 @@ const CREATE_TABLE: u8 = 3;
 const DROP_TABLE: u8 = 4;
 const CREATE_COMPRESSED: u8 = 5;
 const SET_COMPRESSION: u8 = 6;
+const RENAME_TABLE: u8 = 7;
+const SET_TYPES: u8 = 8;
 
 /// One change in the record of a commit; its keys, values and names are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +67,26 @@ pub(crate) enum Change<'a> {
         name: &'a [u8],
         /// The new compression of the table.
         compression: Compression,
+    },
+    /// Gives a table another name.
+    RenameTable {
+        /// The table.
+        table: TableId,
+        /// The name that it had.
+        name: &'a [u8],
+        /// The name that it gets.
+        to: &'a [u8],
+    },
+    /// Sets the names of the types of a table's keys and values.
+    SetTypes {
+        /// The table.
+        table: TableId,
+        /// The name of the table.
+        name: &'a [u8],
+        /// The name of the type of its keys.
+        key: &'a [u8],
+        /// The name of the type of its values.
+        value: &'a [u8],
     },
 }
 
@@ -108,6 +132,19 @@ impl<'a> Change<'a> {
                 into.extend_from_slice(name);
                 &[]
             }
+            Self::RenameTable { table, name, to } => {
+                into.push(RENAME_TABLE);
+                put_number(into, table.0);
+                put_text(into, name);
+                put_text(into, to);
+                &[]
+            }
+            Self::SetTypes { table, name, key, value } => {
+                into.push(SET_TYPES);
+                put_number(into, table.0);
+                [name, key, value].into_iter().for_each(|text| put_text(into, text));
+                &[]
+            }
         }
     }
 
@@ -142,6 +179,14 @@ impl<'a> Change<'a> {
                 let (table, name_len) = (TableId(take_number(record)?), take_number(record)?);
                 Self::SetCompression { table, name: take(record, name_len)?, compression }
             }
+            RENAME_TABLE => {
+                let table = TableId(take_number(record)?);
+                Self::RenameTable { table, name: take_text(record)?, to: take_text(record)? }
+            }
+            SET_TYPES => {
+                let (table, name) = (TableId(take_number(record)?), take_text(record)?);
+                Self::SetTypes { table, name, key: take_text(record)?, value: take_text(record)? }
+            }
             other => return Err(damaged(format!("change of kind {other}"))),
         };
         Ok(Some(change))
@@ -154,6 +199,16 @@ fn put_number(into: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     into.push(number as u8);
+}
+
+fn put_text(into: &mut Vec<u8>, text: &[u8]) {
+    put_number(into, text.len() as u64);
+    into.extend_from_slice(text);
+}
+
+fn take_text<'a>(from: &mut &'a [u8]) -> Result<&'a [u8]> {
+    let len = take_number(from)?;
+    take(from, len)
 }
 
 fn take_number(from: &mut &[u8]) -> Result<u64> {
@@ -214,7 +269,7 @@ mod tests {
     proptest! {
         #[test]
         fn changes_come_back_as_they_were_written(
-            parts in prop::collection::vec((0u8..6, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
+            parts in prop::collection::vec((0u8..8, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
         ) {
             let changes: Vec<_> = parts.iter().map(|(kind, table, bytes)| match kind {
                 0 => Change::Put { table: TableId(*table), key: &bytes[..bytes.len() / 3], value: &bytes[bytes.len() / 3..] },
@@ -222,6 +277,12 @@ mod tests {
                 2 => Change::CreateTable { name: bytes, compression: Compression::None },
                 3 => Change::CreateTable { name: bytes, compression: Compression::Fast },
                 4 => Change::DropTable { table: TableId(*table), name: bytes },
+                5 => Change::RenameTable { table: TableId(*table), name: &bytes[..bytes.len() / 3], to: &bytes[bytes.len() / 3..] },
+                6 => {
+                    let (name, rest) = bytes.split_at(bytes.len() / 3);
+                    let (key, value) = rest.split_at(rest.len() / 2);
+                    Change::SetTypes { table: TableId(*table), name, key, value }
+                }
                 _ => Change::SetCompression { table: TableId(*table), name: bytes, compression: Compression::Fast },
             }).collect();
             let record = encode(&changes);

@@ -44,8 +44,11 @@ const USED_BYTES: usize = 120;
 const FEATURE_COMPRESSION: u64 = 1;
 /// Bit of the incompatible feature that a table is or was compressed with Zstandard.
 const FEATURE_ZSTD: u64 = 2;
+/// Bit of the incompatible feature that entries of tables in the catalog may have properties, and that the log may have
+/// records that set them or rename tables.
+const FEATURE_PROPERTIES: u64 = 4;
 /// Incompatible features that this code knows. A superblock with another one is refused.
-const FEATURES_INCOMPATIBLE: u64 = FEATURE_COMPRESSION | FEATURE_ZSTD;
+const FEATURES_INCOMPATIBLE: u64 = FEATURE_COMPRESSION | FEATURE_ZSTD | FEATURE_PROPERTIES;
 /// Compatible features that this code keeps true: none yet. Its checkpoints clear all others, see [`Superblock::compatible_features`].
 pub(crate) const FEATURES_COMPATIBLE: u64 = 0;
 
@@ -81,6 +84,8 @@ pub(crate) struct Superblock {
     pub(crate) compatible_features: u64,
     /// Whether a table is or was compressed with Zstandard: then a build without it must refuse the database.
     pub(crate) needs_zstd: bool,
+    /// Whether tables have, or once had, properties in the catalog (see `format::catalog`), or were renamed.
+    pub(crate) has_properties: bool,
 }
 
 impl Superblock {
@@ -103,7 +108,9 @@ impl Superblock {
         out.u64(self.log_anchor);
         out.u64(self.log_anchor_sequence);
         out.u64(self.log_anchor_checksum);
-        out.u64(FEATURE_COMPRESSION | if self.needs_zstd { FEATURE_ZSTD } else { 0 });
+        let features = [(self.needs_zstd, FEATURE_ZSTD), (self.has_properties, FEATURE_PROPERTIES)];
+        let features = features.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit);
+        out.u64(features.fold(FEATURE_COMPRESSION, |all, bit| all | bit));
         out.u64(self.compatible_features);
         debug_assert!(out.at == USED_BYTES, "the fields overlap the reserved bytes");
         let end = SUPERBLOCK_BYTES - 8;
@@ -194,6 +201,7 @@ impl Superblock {
             log_anchor_checksum,
             compatible_features,
             needs_zstd,
+            has_properties: incompatible_features & FEATURE_PROPERTIES != 0,
         })
     }
 
@@ -245,6 +253,7 @@ pub(crate) mod tests {
             log_anchor_checksum: 11,
             compatible_features: 0,
             needs_zstd: false,
+            has_properties: false,
         }
     }
 
@@ -334,6 +343,15 @@ pub(crate) mod tests {
                 assert!(error.to_string().contains("the feature `zstd`"), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn the_feature_of_properties_is_read_back() {
+        let mut sector = vec![0; SUPERBLOCK_BYTES];
+        let superblock = Superblock { has_properties: true, ..example() };
+        superblock.encode(0, &mut sector);
+        assert_eq!(sector[104], 5);
+        assert_eq!(Superblock::decode(0, &sector).unwrap(), superblock);
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub(crate) enum Op {
     DropTable { tree: Tree, name: Vec<u8> },
     /// Sets the compression of a table in the catalog. The pages of the table stay as they are.
     SetCompression { tree: Tree, name: Vec<u8>, compression: Compression },
+    /// Gives a table another name in the catalog.
+    RenameTable { tree: Tree, name: Vec<u8>, to: Vec<u8> },
+    /// Sets the names of the types of a table's keys and values in the catalog, which has none of them yet.
+    SetTypes { tree: Tree, name: Vec<u8>, key: String, value: String },
 }
 
 impl Op {
@@ -28,9 +32,11 @@ impl Op {
     pub(crate) fn target(&self) -> (Tree, &[u8]) {
         match self {
             Self::Put { tree, key, .. } | Self::Delete { tree, key } => (*tree, key),
-            Self::CreateTable { name, .. } | Self::DropTable { name, .. } | Self::SetCompression { name, .. } => {
-                (CATALOG, name)
-            }
+            Self::CreateTable { name, .. }
+            | Self::DropTable { name, .. }
+            | Self::SetCompression { name, .. }
+            | Self::RenameTable { name, .. }
+            | Self::SetTypes { name, .. } => (CATALOG, name),
         }
     }
 
@@ -43,6 +49,10 @@ impl Op {
             Self::SetCompression { tree, name, compression } => {
                 Change::SetCompression { table: tree.table, name, compression: *compression }
             }
+            Self::RenameTable { tree, name, to } => Change::RenameTable { table: tree.table, name, to },
+            Self::SetTypes { tree, name, key, value } => {
+                Change::SetTypes { table: tree.table, name, key: key.as_bytes(), value: value.as_bytes() }
+            }
         }
     }
 
@@ -54,6 +64,8 @@ impl Op {
             }
             // The leaf, and the pages in which the old value begins and ends.
             Self::Delete { .. } => 3,
+            // The leaves of both names.
+            Self::RenameTable { .. } => 5,
             _ => 2,
         }
     }

@@ -23,6 +23,8 @@ pub(crate) fn record_bytes(ops: &[Op]) -> usize {
         Op::Delete { key, .. } => key.len() + 14,
         Op::CreateTable { name, .. } => name.len() + 5,
         Op::DropTable { name, .. } | Op::SetCompression { name, .. } => name.len() + 15,
+        Op::RenameTable { name, to, .. } => name.len() + to.len() + 20,
+        Op::SetTypes { name, key, value, .. } => name.len() + key.len() + value.len() + 20,
     };
     ops.iter().map(op_bytes).sum()
 }
@@ -68,6 +70,13 @@ pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Opti
             Change::DropTable { table, name } => Op::DropTable { tree: tree(table)?, name: name.to_vec() },
             Change::SetCompression { table, name, compression } => {
                 Op::SetCompression { tree: tree(table)?, name: name.to_vec(), compression }
+            }
+            Change::RenameTable { table, name, to } => {
+                Op::RenameTable { tree: tree(table)?, name: name.to_vec(), to: to.to_vec() }
+            }
+            Change::SetTypes { table, name, key, value } => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                Op::SetTypes { tree: tree(table)?, name: name.to_vec(), key: text(key), value: text(value) }
             }
         });
     }

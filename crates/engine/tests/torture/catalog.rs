@@ -162,7 +162,7 @@ fn damage_of_any_page_leaves_all_other_pages_sound_and_hides_no_table_that_is_re
     );
 }
 
-/// Adds commits that no checkpoint contains: puts, a created table and a dropped one, for some of the tables.
+/// Adds commits that no checkpoint contains: puts, created tables, and dropped and renamed ones.
 fn with_log(world: &SimWorld) -> SimWorld {
     let db = open(world).unwrap();
     for of in (0..TABLES).step_by(6) {
@@ -171,6 +171,10 @@ fn with_log(world: &SimWorld) -> SimWorld {
     for of in (1..TABLES).step_by(30) {
         db.drop_table(&name(of)).unwrap();
         db.create_table(&format!("{}, again", name(of))).unwrap();
+    }
+    for of in (3..TABLES).step_by(15) {
+        // To a name that is far from the old one, and so mostly in another page of the catalog.
+        db.rename_table(&name(of), &format!("{:04}: renamed", (of * 7919 + 5000) % 10_000)).unwrap();
     }
     db.table(&name(2)).unwrap().put("last", "row").unwrap();
     db.sync().unwrap();

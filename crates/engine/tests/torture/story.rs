@@ -223,7 +223,7 @@ impl Story {
 
     /// Takes one random step.
     pub(crate) fn step(&mut self) -> Result<()> {
-        match self.rng.u32(..40) {
+        match self.rng.u32(..41) {
             0..12 => self.one_write(),
             12..20 => {
                 let count = self.rng.usize(1..20);
@@ -249,6 +249,7 @@ impl Story {
             36 => self.drop_table(),
             37 => self.compact(),
             38 => self.set_compression(),
+            39 => self.rename_table(),
             _ => self.read(),
         }
     }
@@ -366,6 +367,27 @@ impl Story {
         self.commit(after, Durability::Sync, |db| db.drop_table(&name))?;
         let refused = table.get(self.key()).expect_err("it was dropped");
         if refused.kind() == ErrorKind::NotFound { Ok(()) } else { Err(refused) }
+    }
+
+    /// Renames a table, and checks that its handle still reads it.
+    fn rename_table(&mut self) -> Result<()> {
+        let Some((name, table)) = self.table()? else { return Ok(()) };
+        let to = format!("table-{}", self.rng.u32(..4));
+        if to == name {
+            // Nothing is committed, so no deferred commit becomes durable.
+            return self.db.rename_table(&name, &to);
+        }
+        let mut after = self.book.newest().clone();
+        if after.contains_key(&to) {
+            let refused = self.db.rename_table(&name, &to).expect_err("it exists");
+            return if refused.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(refused) };
+        }
+        let rows = after.remove(&name).unwrap_or_default();
+        after.insert(to.clone(), rows.clone());
+        self.commit(after, Durability::Sync, |db| db.rename_table(&name, &to))?;
+        let key = self.key();
+        assert_eq!(table.get(&key)?, rows.get(&key).map(|value| value.to_vec()), "by a handle from before");
+        Ok(())
     }
 
     fn set_compression(&mut self) -> Result<()> {

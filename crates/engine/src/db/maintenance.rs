@@ -1,0 +1,103 @@
+//! The calls of a database that keep its files in order: closing, checkpoints, compaction, verification, backups. Each
+//! does its work on a thread of its own, so that the executor's thread does not wait.
+
+use std::path::Path;
+
+use super::{Compaction, Db, Pace, Verification, backup, close, compact, thread, verify};
+use crate::error::Result;
+
+impl Db {
+    /// Closes the database: makes everything durable, makes a checkpoint, so that opening has nothing to replay and
+    /// reads little, ends the threads and lets other processes open the folder. Dropping the last handle does the same
+    /// on the dropping thread, if there are background threads, but reports no error; without them it does nothing.
+    ///
+    /// # Errors
+    /// `Busy` when other handles are left, or tables, snapshots, ranges or transactions: everything is durable then,
+    /// and the last of them closes the database when it is dropped. `NoSpace`, `Io`: the database is closed and all
+    /// commits are durable, but the next opening has to replay the log. `Poisoned` after a failure of the log.
+    pub async fn close(self) -> Result<()> {
+        thread::run("nofault-close", move || close::close(self)).await?
+    }
+
+    /// Makes every commit so far durable, the deferred ones included, and records in the log that they are. From then
+    /// on opening reports damage to any of them as an error and never takes it for the end of the log. Without `sync`
+    /// the next commit writes that record, or a thread of the database when there is no commit for a while.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failure of the log.
+    pub async fn sync(&self) -> Result<()> {
+        self.core.waits.stated(self.core.commits.last().position).await?;
+        self.core.commits.check_poison()
+    }
+
+    /// Writes all changed pages to the data file. The log before the checkpoint can then be reused, and opening has
+    /// less to replay. Commits continue meanwhile. The database makes a checkpoint by itself when half of the log is
+    /// full.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`: the database stays as it was. After a failed sync it is `Poisoned`.
+    pub async fn checkpoint(&self) -> Result<()> {
+        let db = self.clone();
+        thread::run("nofault-ckpt", move || db.owner.checkpoint()).await?
+    }
+
+    /// Merges leaves that deletes and random inserts have left sparse, moves pages that random writes have scattered in
+    /// the data file next to each other again, table by table in key order, so that scans read large pieces, and gives
+    /// the free end of the file back. Content does not change: when it is interrupted at any moment, a part of the work
+    /// is done. Pages of long values are not put in order.
+    ///
+    /// After each megabyte `go_on` gets the progress so far, on the thread that does the work; `false` ends the
+    /// compaction there, and so does dropping the future. Checkpoints are made on the way, to reuse the blocks that
+    /// pages have left. The file grows to no more than nine eighths of its used blocks plus 4,096 blocks; pages for
+    /// which that leaves no room stay where they are, and are counted.
+    ///
+    /// # Errors
+    /// `Corrupt` when a page is damaged (the error names it); `Io`, `NoSpace` from the disk. Pages moved before the
+    /// error stay moved.
+    pub async fn compact(
+        &self,
+        pace: Pace,
+        go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
+    ) -> Result<Compaction> {
+        compact::on_a_thread(self.clone(), compact::compact, pace, go_on).await
+    }
+
+    /// Makes the data file as short as its content allows, as [`Db::compact`] does at its end: merges sparse leaves,
+    /// moves the pages at the end of the file to free blocks before it, and cuts the file. The order of the pages stays
+    /// as it is. With automatic compaction ([`Settings::compaction`](crate::settings::Settings::compaction)) the
+    /// database does the same by itself. Old page versions that a snapshot or a backup keeps at the end of the file
+    /// keep its length: see [`Stats::compaction`].
+    ///
+    /// # Errors
+    /// As [`Db::compact`].
+    pub async fn shrink(
+        &self,
+        pace: Pace,
+        go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
+    ) -> Result<Compaction> {
+        compact::on_a_thread(self.clone(), compact::shrink, pace, go_on).await
+    }
+
+    /// Reads every block of the data file and walks every table, and reports all damage instead of stopping at the
+    /// first. Commits may continue meanwhile: old versions of the pages that they change are kept for the verification,
+    /// without a limit. Takes one bit of memory for each page, in addition to the cache.
+    ///
+    /// # Errors
+    /// Only an error that prevents the verification from continuing at all; damage is in the report.
+    pub async fn verify(&self) -> Result<Verification> {
+        let db = self.clone();
+        thread::run("nofault-verify", move || verify::verify(&db)).await?
+    }
+
+    /// Copies a snapshot of the database into a new database in `folder`, while this one stays in use. The copy is
+    /// written table by table in key order, so it is compact; it shows the moment of the call. Takes 16 MiB of memory
+    /// beside the cache. Old versions of the pages that change meanwhile are kept for it, without a limit. When it is
+    /// interrupted at any moment, `folder` holds the complete copy, or nothing that `open` would take for a database.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when `folder` holds a database; the errors of reading this database and of writing the copy.
+    pub async fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
+        let (db, folder) = (self.clone(), folder.as_ref().to_path_buf());
+        thread::run("nofault-backup", move || backup::backup(&db, &folder)).await?
+    }
+}

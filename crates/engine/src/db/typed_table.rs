@@ -1,0 +1,365 @@
+//! Tables of typed keys and values, over [`Table`]s of bytes: each call encodes its arguments, calls the table, and
+//! decodes the answer. [`crate::typed`] has the encodings, `table_types` the comparison of types when a table is opened.
+
+mod views;
+
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+pub use self::views::{TypedBatch, TypedRange, TypedSnapshot, TypedTransaction, TypedTransactionRange};
+use super::table_types::{self, TableTypes};
+use super::{Batch, Db, Snapshot, Table, Transaction, read_modify_write};
+use crate::error::{Error, Result};
+use crate::pages::Durability;
+use crate::typed::{
+    AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_value, value_bytes,
+};
+
+impl Db {
+    /// Creates an empty table of typed keys and values. See [`TypedTable`]. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Db::create_table`]; `InvalidCall` when the names of the types together take more than about a quarter of a
+    /// page: the table is there then, without types.
+    pub async fn create_typed_table<K: Key, V: Value>(&self, name: &str) -> Result<TypedTable<K, V>> {
+        TypedTable::open(self.create_table(name).await?).await
+    }
+
+    /// Opens a table by its name, with the types of its keys and values. A table that has no types yet, because it was
+    /// filled through [`Db::table`], gets these, durably; entries in it that are not of these types are errors of the
+    /// calls that meet them. The first table of a database that gets types costs a checkpoint: from then on builds that
+    /// do not know types refuse the database.
+    ///
+    /// # Errors
+    /// `WrongType` when the table has other types; `NotFound` when there is no such table; otherwise as [`Db::write`].
+    pub async fn typed_table<K: Key, V: Value>(&self, name: &str) -> Result<TypedTable<K, V>> {
+        TypedTable::open(self.table(name).await?).await
+    }
+
+    /// Opens a table by its name as [`Db::typed_table`] does, or creates it.
+    ///
+    /// # Errors
+    /// As [`Db::typed_table`], but for `NotFound`, and as [`Db::create_typed_table`], but for `AlreadyExists`.
+    pub async fn open_or_create_typed_table<K: Key, V: Value>(&self, name: &str) -> Result<TypedTable<K, V>> {
+        TypedTable::open(self.open_or_create_table(name).await?).await
+    }
+}
+
+/// A table with keys of type `K`, in their order, and values of type `V`. Cheap to clone.
+///
+/// Keys and values are given by reference, in any form that has the same bytes: `str` for `String`, `(&str, u64)` for
+/// `(String, u64)`. The table of bytes below is [`TypedTable::raw`]. An entry in it that is not of these types is an
+/// error of kind `WrongType`, and stays as it is.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// use nofault::{Batch, Durability, TypedTable, error::ErrorKind};
+///
+/// // The amount of each kind of fruit in each shelf.
+/// let stock: TypedTable<(String, u32), i64> = db.create_typed_table("stock").await?;
+/// stock.put(&("apples", 7), &12).await?;
+/// stock.put(&("apples", 300), &-1).await?;
+/// stock.put(&("pears", 7), &3).await?;
+/// assert_eq!(stock.get(&("apples", 300)).await?, Some(-1));
+/// assert!(stock.contains_key(&("pears", 7)).await? && !stock.contains_key(&("pears", 8)).await?);
+/// assert_eq!(stock.get_many(&[("apples", 7), ("plums", 7)]).await?, [Some(12), None]);
+///
+/// // In the order of the keys: shelf 7 before shelf 300.
+/// let mut apples = stock.prefix(&("apples",));
+/// assert_eq!(apples.next().await?, Some((("apples".to_string(), 7), 12)));
+/// assert_eq!(apples.next_batch(10).await?, [(("apples".to_string(), 300), -1)]);
+/// let mut range = stock.range(("apples", 8)..).rev().after(&("pears", 7)).limit(5);
+/// assert_eq!(range.next().await?.map(|((_, shelf), _)| shelf), Some(300));
+/// assert!(stock.iter().next().await?.is_some());
+///
+/// let more = |amount: Option<i64>| Some(amount.unwrap_or(0) + 10);
+/// assert_eq!(stock.update(&("pears", 7), more).await?, Some(13));
+/// assert_eq!(stock.get_or_insert_with(&("plums", 1), || 5).await?, 5);
+/// assert_eq!(stock.last().await?.map(|(_, amount)| amount), Some(5));
+/// assert_eq!((stock.first().await?, stock.len().await?), (Some((("apples".to_string(), 7), 12)), 4));
+///
+/// // Beside other tables, typed or not, in a transaction, a snapshot and a batch.
+/// let before = db.snapshot();
+/// db.transact(Durability::Sync, async |change| {
+///     let stock = stock.in_transaction(&change);
+///     let amount = stock.get(&("apples", 7)).await?.unwrap_or(0);
+///     stock.put(&("apples", 300), &amount)?;
+///     stock.delete(&("apples", 7))
+/// })
+/// .await?;
+/// assert_eq!(stock.in_snapshot(&before).get(&("apples", 7)).await?, Some(12));
+/// let mut batch = Batch::new();
+/// stock.in_batch(&mut batch).put(&("nuts", 1), &500)?.delete(&("plums", 1));
+/// db.write(batch, Durability::Sync).await?;
+/// assert_eq!(stock.pop_first().await?.map(|(_, amount)| amount), Some(12));
+/// assert_eq!(stock.delete_range(("nuts", 0)..=("nuts", 9)).await?, 1);
+/// stock.delete(&("pears", 7)).await?;
+/// assert!(stock.is_empty().await?);
+/// assert_eq!(stock.bulk_load((0..3_i64).map(|n| (("figs", n as u32), n))).await?, 3);
+/// assert_eq!(stock.clear().await?, 3);
+///
+/// let error = db.typed_table::<u64, i64>("stock").await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::WrongType);
+/// # Ok(())
+/// # }
+/// ```
+pub struct TypedTable<K, V> {
+    table: Table,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V> Clone for TypedTable<K, V> {
+    fn clone(&self) -> Self {
+        Self { table: self.table.clone(), types: PhantomData }
+    }
+}
+
+impl<K: Key, V: Value> std::fmt::Debug for TypedTable<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TypedTable({:?}, {} to {})", self.table.name(), K::type_name(), V::type_name())
+    }
+}
+
+impl<K, V> AsRef<Table> for TypedTable<K, V> {
+    fn as_ref(&self) -> &Table {
+        &self.table
+    }
+}
+
+/// Returns the bytes of the bounds of a range of keys.
+pub(crate) fn byte_bounds<K, Q: AsKey<K>>(range: &impl RangeBounds<Q>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    (range.start_bound().map(key_bytes), range.end_bound().map(key_bytes))
+}
+
+impl<K: Key, V: Value> TypedTable<K, V> {
+    async fn open(table: Table) -> Result<Self> {
+        table_types::require(&table.db, table.tree, &table.name, &TableTypes::of::<K, V>()).await?;
+        Ok(Self { table, types: PhantomData })
+    }
+
+    /// The table of bytes.
+    pub fn raw(&self) -> &Table {
+        &self.table
+    }
+
+    fn name(&self) -> &str {
+        self.table.name()
+    }
+
+    /// Returns the newest visible value of a key. See [`Table::get`].
+    ///
+    /// # Errors
+    /// As [`Table::get`]; `WrongType` when the value is not of the type `V`.
+    pub async fn get<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<V::Item>> {
+        let value = self.table.get(key_bytes(key)).await?;
+        value.map(|value| read_value::<V>(self.name(), &value)).transpose()
+    }
+
+    /// Whether a key has a value. See [`Table::contains_key`].
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn contains_key<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<bool> {
+        self.table.contains_key(key_bytes(key)).await
+    }
+
+    /// Reads many keys at one moment; the values come in the order of `keys`. See [`Table::get_many`].
+    ///
+    /// # Errors
+    /// As [`TypedTable::get`].
+    pub async fn get_many<Q: AsKey<K>>(&self, keys: &[Q]) -> Result<Vec<Option<V::Item>>> {
+        let keys: Vec<_> = keys.iter().map(key_bytes).collect();
+        read_values::<V>(self.name(), self.table.get_many(&keys).await?)
+    }
+
+    /// Sets the value of a key. Durable when it returns. See [`Table::put`].
+    ///
+    /// # Errors
+    /// As [`Db::write`]; `InvalidCall` when the value cannot be encoded.
+    pub async fn put<Q, W>(&self, key: &Q, value: &W) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        let (key, value) = (key_bytes(key), value_bytes(value)?);
+        self.table.put(key, value).await
+    }
+
+    /// Removes a key. Durable when it returns. See [`Table::delete`].
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn delete<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<()> {
+        self.table.delete(key_bytes(key)).await
+    }
+
+    /// Walks the keys in `range`, as they are now. See [`Table::range`].
+    pub fn range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> TypedRange<K, V> {
+        TypedRange::new(self, self.table.range(byte_bounds(&range)))
+    }
+
+    /// Walks all keys, as they are now.
+    pub fn iter(&self) -> TypedRange<K, V> {
+        TypedRange::new(self, self.table.range::<&[u8]>(..))
+    }
+
+    /// Walks the keys that begin with `prefix`, as they are now: `&("apples",)` of keys of type `(String, u32)`, or
+    /// `"app"` of keys of type `String`.
+    pub fn prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> TypedRange<K, V> {
+        TypedRange::new(self, self.table.prefix(prefix_bytes(prefix)))
+    }
+
+    /// Returns the entry with the first key, as it is now.
+    ///
+    /// # Errors
+    /// As [`TypedTable::get`].
+    pub async fn first(&self) -> Result<Option<(K, V::Item)>> {
+        self.table.first().await?.map(|entry| read_entry::<K, V>(self.name(), &entry)).transpose()
+    }
+
+    /// Returns the entry with the last key, as it is now.
+    ///
+    /// # Errors
+    /// As [`TypedTable::get`].
+    pub async fn last(&self) -> Result<Option<(K, V::Item)>> {
+        self.table.last().await?.map(|entry| read_entry::<K, V>(self.name(), &entry)).transpose()
+    }
+
+    /// Removes the entry with the first key and returns it. See [`Table::pop_first`].
+    ///
+    /// # Errors
+    /// As [`Db::transact`]; `WrongType` when the entry is not of these types: then it stays.
+    pub async fn pop_first(&self) -> Result<Option<(K, V::Item)>> {
+        let pop = async |change: Transaction| {
+            let first = change.range::<&[u8]>(&self.table, ..)?.read_ahead_max(0).next().await?;
+            let Some(entry) = first else { return Ok(None) };
+            change.delete(&self.table, &entry.0)?;
+            read_entry::<K, V>(self.name(), &entry).map(Some)
+        };
+        self.table.db.transact(Durability::Sync, pop).await
+    }
+
+    /// Returns the exact number of entries at one moment. See [`Table::len`].
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn len(&self) -> Result<u64> {
+        self.table.len().await
+    }
+
+    /// Returns whether the table has no entry.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn is_empty(&self) -> Result<bool> {
+        self.table.is_empty().await
+    }
+
+    /// Replaces the value of a key by the result of `change`, and returns that. See [`Table::update`].
+    ///
+    /// # Errors
+    /// As [`Db::transact`]; `WrongType` when the value is not of the type `V`, `InvalidCall` when the new one cannot be
+    /// encoded: then nothing changes.
+    pub async fn update<Q, W>(&self, key: &Q, mut change: impl FnMut(Option<V::Item>) -> Option<W>) -> Result<Option<W>>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V>,
+    {
+        let (key, mut made) = (key_bytes(key), None);
+        let change = |value: Option<&[u8]>| {
+            made = change(value.map(|value| read_value::<V>(self.name(), value)).transpose()?);
+            made.as_ref().map(|value| value_bytes(value)).transpose()
+        };
+        read_modify_write::update(&self.table, &key, change).await?;
+        Ok(made)
+    }
+
+    /// Returns the value of a key; where it has none, sets it to the result of `make` first. See
+    /// [`Table::get_or_insert_with`].
+    ///
+    /// # Errors
+    /// As [`TypedTable::update`].
+    pub async fn get_or_insert_with<Q, W>(&self, key: &Q, make: impl FnOnce() -> W) -> Result<V::Item>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V>,
+    {
+        let (key, mut make, mut made) = (key_bytes(key), Some(make), Vec::new());
+        let insert = |value: Option<&[u8]>| {
+            if let Some(value) = value {
+                return Ok(Some(value.to_vec()));
+            }
+            if let Some(make) = make.take() {
+                made = value_bytes(&make())?;
+            }
+            Ok(Some(made.clone()))
+        };
+        let value = read_modify_write::update(&self.table, &key, insert).await?;
+        read_value::<V>(self.name(), &value.unwrap_or_default())
+    }
+
+    /// Removes all entries in `range`, in one commit, and returns their number. See [`Table::delete_range`].
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn delete_range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
+        let range = byte_bounds(&range);
+        self.table.delete_range(range).await
+    }
+
+    /// Removes all entries, and returns their number. See [`Table::clear`].
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn clear(&self) -> Result<u64> {
+        self.table.clear().await
+    }
+
+    /// Fills an empty table with entries in ascending order of their keys, past the log. See [`Table::bulk_load`].
+    ///
+    /// # Errors
+    /// As [`Table::bulk_load`]; `InvalidCall` when a value cannot be encoded.
+    pub async fn bulk_load<Q, W, I>(&self, entries: I) -> Result<u64>
+    where
+        Q: AsKey<K>,
+        W: AsValue<V>,
+        I: IntoIterator<Item = (Q, W)> + Send + 'static,
+        V: 'static,
+        K: 'static,
+    {
+        let table = self.table.clone();
+        super::thread::run("nofault-load", move || table.try_load::<_, _, Error, _>(entry_bytes::<K, V, _, _>(entries)))
+            .await?
+    }
+
+    /// The calls of the table in a transaction.
+    pub fn in_transaction<'t>(&'t self, transaction: &'t Transaction) -> TypedTransaction<'t, K, V> {
+        TypedTransaction { typed: self, transaction }
+    }
+
+    /// The calls of the table in a snapshot.
+    pub fn in_snapshot<'t>(&'t self, snapshot: &'t Snapshot) -> TypedSnapshot<'t, K, V> {
+        TypedSnapshot { typed: self, snapshot }
+    }
+
+    /// The calls of the table in a batch.
+    pub fn in_batch<'t>(&'t self, batch: &'t mut Batch) -> TypedBatch<'t, K, V> {
+        TypedBatch { typed: self, batch }
+    }
+}
+
+/// Encodes entries for a bulk load.
+pub(crate) fn entry_bytes<K, V: Value, Q: AsKey<K>, W: AsValue<V>>(
+    entries: impl IntoIterator<Item = (Q, W)>,
+) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {
+    entries.into_iter().map(|(key, value)| Ok((key_bytes(&key), value_bytes(&value)?)))
+}
+
+/// Reads the values that many keys have.
+pub(crate) fn read_values<V: Value>(table: &str, values: Vec<Option<Vec<u8>>>) -> Result<Vec<Option<V::Item>>> {
+    values.into_iter().map(|value| value.map(|value| read_value::<V>(table, &value)).transpose()).collect()
+}

@@ -1,0 +1,287 @@
+//! The calls of a [`TypedTable`] on a transaction, a snapshot or a batch, and its ranges.
+
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::{TypedTable, byte_bounds, read_values};
+use crate::db::{Batch, Range, Snapshot, Transaction, TransactionRange};
+use crate::error::Result;
+use crate::typed::{
+    AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_value, value_bytes,
+};
+
+/// A scan of the entries of a [`TypedTable`]. See [`Range`].
+pub struct TypedRange<K, V> {
+    range: Range,
+    /// The name of the table.
+    table: Arc<str>,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value> TypedRange<K, V> {
+    pub(super) fn new(table: &TypedTable<K, V>, range: Range) -> Self {
+        Self { range, table: table.raw().name.clone(), types: PhantomData }
+    }
+
+    fn with(self, change: impl FnOnce(Range) -> Range) -> Self {
+        Self { range: change(self.range), ..self }
+    }
+
+    /// Reverses the scan. Call it before the first `next`. See [`Range::rev`].
+    #[must_use]
+    pub fn rev(self) -> Self {
+        self.with(Range::rev)
+    }
+
+    /// Limits the number of leaves that are requested ahead. See [`Range::read_ahead_max`].
+    #[must_use]
+    pub fn read_ahead_max(self, leaves: usize) -> Self {
+        self.with(|range| range.read_ahead_max(leaves))
+    }
+
+    /// Begins behind `key`, which need not exist. See [`Range::after`].
+    #[must_use]
+    pub fn after<Q: AsKey<K> + ?Sized>(self, key: &Q) -> Self {
+        self.with(|range| range.after(key_bytes(key)))
+    }
+
+    /// Ends the scan after `entries` more entries.
+    #[must_use]
+    pub fn limit(self, entries: u64) -> Self {
+        self.with(|range| range.limit(entries))
+    }
+
+    /// The next key and its value; `None` at the end. Dropping the future loses no entry.
+    ///
+    /// # Errors
+    /// As [`Range::next`]; `WrongType` for an entry that is not of these types: the scan goes on behind it.
+    pub async fn next(&mut self) -> Result<Option<(K, V::Item)>> {
+        let entry = self.range.next_ref().await?;
+        entry.map(|entry| read_entry::<K, V>(&self.table, &entry)).transpose()
+    }
+
+    /// Returns the next entries that are at hand, `entries_max` at the most; none at the end. See
+    /// [`Range::next_batch`].
+    ///
+    /// # Errors
+    /// As [`TypedRange::next`]; after `WrongType` the other entries of the batch are lost.
+    pub async fn next_batch(&mut self, entries_max: usize) -> Result<Vec<(K, V::Item)>> {
+        let entries = self.range.next_batch(entries_max).await?;
+        entries.iter().map(|entry| read_entry::<K, V>(&self.table, entry)).collect()
+    }
+}
+
+impl<K, V> std::fmt::Debug for TypedRange<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TypedRange({:?})", self.table)
+    }
+}
+
+/// A [`TypedTable`] in a [`Transaction`].
+#[derive(Debug)]
+pub struct TypedTransaction<'t, K: Key, V: Value> {
+    pub(super) typed: &'t TypedTable<K, V>,
+    pub(super) transaction: &'t Transaction,
+}
+
+impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
+    /// Returns the value of a key, which then counts as read. See [`Transaction::get`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get`]; `WrongType` when the value is not of the type `V`.
+    pub async fn get<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<V::Item>> {
+        let value = self.transaction.get(self.typed.raw(), key_bytes(key)).await?;
+        value.map(|value| read_value::<V>(self.typed.raw().name(), &value)).transpose()
+    }
+
+    /// Whether a key has a value. The key then counts as read.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn contains_key<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<bool> {
+        self.transaction.contains_key(self.typed.raw(), key_bytes(key)).await
+    }
+
+    /// Reads many keys, which then count as read. See [`Transaction::get_many`].
+    ///
+    /// # Errors
+    /// As [`TypedTransaction::get`].
+    pub async fn get_many<Q: AsKey<K>>(&self, keys: &[Q]) -> Result<Vec<Option<V::Item>>> {
+        let keys: Vec<_> = keys.iter().map(key_bytes).collect();
+        read_values::<V>(self.typed.raw().name(), self.transaction.get_many(self.typed.raw(), &keys).await?)
+    }
+
+    /// Sets the value of a key, for this transaction only until it commits.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`]; `InvalidCall` when the value cannot be encoded.
+    pub fn put<Q: AsKey<K> + ?Sized, W: AsValue<V> + ?Sized>(&self, key: &Q, value: &W) -> Result<()> {
+        self.transaction.put(self.typed.raw(), key_bytes(key), value_bytes(value)?)
+    }
+
+    /// Removes a key, for this transaction only until it commits.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<()> {
+        self.transaction.delete(self.typed.raw(), key_bytes(key))
+    }
+
+    /// Scans the keys in `range`, which then counts as read. See [`Transaction::range`].
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<TypedTransactionRange<K, V>> {
+        self.scan(self.transaction.range(self.typed.raw(), byte_bounds(&range))?)
+    }
+
+    /// Scans the keys that begin with `prefix`, as [`TypedTransaction::range`] does.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> Result<TypedTransactionRange<K, V>> {
+        self.scan(self.transaction.prefix(self.typed.raw(), prefix_bytes(prefix))?)
+    }
+
+    fn scan(&self, range: TransactionRange) -> Result<TypedTransactionRange<K, V>> {
+        Ok(TypedTransactionRange { range, table: self.typed.raw().name.clone(), types: PhantomData })
+    }
+}
+
+/// A scan of the entries of a [`TypedTable`] as a transaction sees them. See [`TransactionRange`].
+pub struct TypedTransactionRange<K, V> {
+    range: TransactionRange,
+    /// The name of the table.
+    table: Arc<str>,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value> TypedTransactionRange<K, V> {
+    /// Reverses the scan. Call it before the first `next`.
+    #[must_use]
+    pub fn rev(self) -> Self {
+        Self { range: self.range.rev(), ..self }
+    }
+
+    /// Limits the number of leaves that are requested ahead. See [`Range::read_ahead_max`].
+    #[must_use]
+    pub fn read_ahead_max(self, leaves: usize) -> Self {
+        Self { range: self.range.read_ahead_max(leaves), ..self }
+    }
+
+    /// The next key and its value; `None` at the end. Dropping the future loses no entry.
+    ///
+    /// # Errors
+    /// As [`TransactionRange::next`]; `WrongType` for an entry that is not of these types.
+    pub async fn next(&mut self) -> Result<Option<(K, V::Item)>> {
+        let entry = self.range.next_ref().await?;
+        entry.map(|entry| read_entry::<K, V>(&self.table, &entry)).transpose()
+    }
+}
+
+impl<K, V> std::fmt::Debug for TypedTransactionRange<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TypedTransactionRange({:?})", self.table)
+    }
+}
+
+/// A [`TypedTable`] in a [`Snapshot`].
+#[derive(Debug)]
+pub struct TypedSnapshot<'t, K: Key, V: Value> {
+    pub(super) typed: &'t TypedTable<K, V>,
+    pub(super) snapshot: &'t Snapshot,
+}
+
+impl<K: Key, V: Value> TypedSnapshot<'_, K, V> {
+    /// The value of a key as of the snapshot.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`]; `WrongType` when the value is not of the type `V`.
+    pub async fn get<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<V::Item>> {
+        let value = self.snapshot.get(self.typed.raw(), key_bytes(key)).await?;
+        value.map(|value| read_value::<V>(self.typed.raw().name(), &value)).transpose()
+    }
+
+    /// Whether a key has a value as of the snapshot.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn contains_key<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<bool> {
+        self.snapshot.contains_key(self.typed.raw(), key_bytes(key)).await
+    }
+
+    /// Reads many keys as of the snapshot.
+    ///
+    /// # Errors
+    /// As [`TypedSnapshot::get`].
+    pub async fn get_many<Q: AsKey<K>>(&self, keys: &[Q]) -> Result<Vec<Option<V::Item>>> {
+        let keys: Vec<_> = keys.iter().map(key_bytes).collect();
+        read_values::<V>(self.typed.raw().name(), self.snapshot.get_many(self.typed.raw(), &keys).await?)
+    }
+
+    /// Walks the keys in `range` as of the snapshot.
+    ///
+    /// # Errors
+    /// As [`Snapshot::range`].
+    pub fn range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<TypedRange<K, V>> {
+        Ok(TypedRange::new(self.typed, self.snapshot.range(self.typed.raw(), byte_bounds(&range))?))
+    }
+
+    /// Walks all keys as of the snapshot.
+    ///
+    /// # Errors
+    /// As [`Snapshot::range`].
+    pub fn iter(&self) -> Result<TypedRange<K, V>> {
+        Ok(TypedRange::new(self.typed, self.snapshot.range::<&[u8]>(self.typed.raw(), ..)?))
+    }
+
+    /// Walks the keys that begin with `prefix` as of the snapshot. See [`TypedTable::prefix`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::range`].
+    pub fn prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> Result<TypedRange<K, V>> {
+        Ok(TypedRange::new(self.typed, self.snapshot.prefix(self.typed.raw(), prefix_bytes(prefix))?))
+    }
+
+    /// Returns the exact number of entries as of the snapshot.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn len(&self) -> Result<u64> {
+        self.snapshot.len(self.typed.raw()).await
+    }
+
+    /// Returns whether the table has no entry as of the snapshot.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn is_empty(&self) -> Result<bool> {
+        let mut range = self.snapshot.range::<&[u8]>(self.typed.raw(), ..)?.read_ahead_max(0);
+        Ok(range.next_ref().await?.is_none())
+    }
+}
+
+/// A [`TypedTable`] in a [`Batch`].
+#[derive(Debug)]
+pub struct TypedBatch<'t, K: Key, V: Value> {
+    pub(super) typed: &'t TypedTable<K, V>,
+    pub(super) batch: &'t mut Batch,
+}
+
+impl<K: Key, V: Value> TypedBatch<'_, K, V> {
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the value cannot be encoded.
+    pub fn put<Q: AsKey<K> + ?Sized, W: AsValue<V> + ?Sized>(&mut self, key: &Q, value: &W) -> Result<&mut Self> {
+        self.batch.put(self.typed.raw(), key_bytes(key), value_bytes(value)?);
+        Ok(self)
+    }
+
+    /// Removes a key.
+    pub fn delete<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> &mut Self {
+        self.batch.delete(self.typed.raw(), key_bytes(key));
+        self
+    }
+}

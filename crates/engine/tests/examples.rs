@@ -1,0 +1,16 @@
+//! The examples that need nothing but a folder: each checks its own results.
+
+#[path = "../examples/secondary_index.rs"]
+mod secondary_index;
+#[path = "../examples/typed.rs"]
+mod typed;
+
+#[test]
+fn the_example_of_typed_tables_runs() {
+    typed::main().unwrap();
+}
+
+#[test]
+fn the_example_of_secondary_indexes_runs() {
+    secondary_index::main().unwrap();
+}

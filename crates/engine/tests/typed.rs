@@ -1,0 +1,281 @@
+//! Typed tables: their types stay with the table, and every call agrees with a map in memory.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::tiny;
+use fastrand::Rng;
+use nofault::blocking::{Db, TypedTable};
+use nofault::error::ErrorKind;
+use nofault::settings::{Compression, Settings};
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_sim::{SimOptions, SimWorld};
+
+fn database(world: &SimWorld) -> Db {
+    Db::create_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap()
+}
+
+fn reopened(world: &SimWorld) -> Db {
+    Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap()
+}
+
+fn types(db: &Db, name: &str) -> Option<(String, String)> {
+    db.table_types(name).unwrap().map(|types| (types.key, types.value))
+}
+
+#[test]
+fn the_types_of_a_table_go_with_it_and_others_are_refused() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let db = database(&world);
+    let numbers = db.create_typed_table::<i64, String>("numbers").unwrap();
+    numbers.put(&-5, "minus five").unwrap();
+    let untyped = db.create_table("untyped").unwrap();
+    assert_eq!(types(&db, "untyped"), None);
+    untyped.put("a", "b").unwrap();
+    let expected = Some(("i64".to_string(), "string".to_string()));
+    let check = |db: &Db, name: &str| {
+        assert_eq!(types(db, name), expected, "{name}");
+        assert_eq!(db.typed_table::<i64, String>(name).unwrap().get(&-5).unwrap().as_deref(), Some("minus five"));
+        let wrong = [db.typed_table::<u64, String>(name).map(drop), db.typed_table::<i64, Vec<u8>>(name).map(drop)];
+        for refused in wrong {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+            assert!(error.to_string().contains("keys of type i64 and values of type string"), "{error}");
+        }
+    };
+    check(&db, "numbers");
+    // A compression set later, a new name, a replay of the log, a checkpoint, a copy.
+    db.set_compression("numbers", Compression::Fast).unwrap();
+    check(&db, "numbers");
+    db.rename_table("numbers", "integers").unwrap();
+    check(&db, "integers");
+    assert_eq!(db.compression("integers").unwrap(), Compression::Fast);
+    drop((numbers, untyped, db));
+    let world = world.restart(1);
+    let db = reopened(&world);
+    check(&db, "integers");
+    db.checkpoint().unwrap();
+    drop(db);
+    let world = world.restart(2);
+    let db = reopened(&world);
+    check(&db, "integers");
+    let folder = tempfile::tempdir().unwrap();
+    db.backup(folder.path().join("copy")).unwrap();
+    let copy =
+        Db::open(folder.path().join("copy"), &Settings { page_bytes: 512, ..Settings::with_small_pages() }).unwrap();
+    check(&copy, "integers");
+    assert_eq!((types(&copy, "untyped"), copy.compression("integers").unwrap()), (None, Compression::Fast));
+    // The next table of the name is another.
+    db.drop_table("integers").unwrap();
+    db.create_typed_table::<u8, ()>("integers").unwrap().put(&1, &()).unwrap();
+    assert_eq!(types(&db, "integers"), Some(("u8".to_string(), "()".to_string())));
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_table_without_types_gets_them_when_it_is_opened_and_foreign_entries_are_errors() {
+    let db = database(&SimWorld::new(2, SimOptions::calm()));
+    let raw = db.create_table("t").unwrap();
+    raw.put(7_u32.to_be_bytes(), 70_u64.to_le_bytes()).unwrap();
+    raw.put(8_u32.to_be_bytes(), "short").unwrap();
+    raw.put("a key of text", "and a value of text").unwrap();
+    let typed = db.typed_table::<u32, u64>("t").unwrap();
+    assert_eq!(typed.get(&7).unwrap(), Some(70));
+    let wrong = |error: nofault::Error, part: &str| {
+        assert_eq!(error.kind(), ErrorKind::WrongType);
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    wrong(typed.get(&8).unwrap_err(), "value of 5 bytes that is no u64: 0x73686f7274");
+    wrong(typed.last().unwrap_err(), "key of 13 bytes that is no u32");
+    wrong(typed.update(&8, |_| Some(1)).unwrap_err(), "no u64");
+    typed.delete(&7).unwrap();
+    wrong(typed.pop_first().unwrap_err(), "no u64");
+    assert_eq!(raw.len().unwrap(), 2, "nothing was removed");
+    let mut range = typed.iter();
+    wrong(range.next().unwrap().unwrap_err(), "no u64");
+    wrong(range.next().unwrap().unwrap_err(), "no u32");
+    assert!(range.next().is_none());
+}
+
+#[test]
+fn of_many_openings_with_two_kinds_of_types_one_kind_wins() {
+    let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::default()).directory();
+    let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    for round in 0..20 {
+        let name = format!("table {round}");
+        let (strings, numbers) = std::thread::scope(|scope| {
+            let strings = scope.spawn(|| db.open_or_create_typed_table::<u64, String>(&name).map(drop));
+            let numbers = scope.spawn(|| db.open_or_create_typed_table::<u64, u64>(&name).map(drop));
+            (strings.join().unwrap(), numbers.join().unwrap())
+        });
+        assert!(strings.is_ok() != numbers.is_ok(), "{strings:?} {numbers:?}");
+        let error = strings.err().or(numbers.err()).unwrap();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    }
+}
+
+#[test]
+fn a_power_cut_during_a_creation_leaves_a_table_with_its_types_or_without_any() {
+    let events = |cut: Option<u64>| {
+        let world = SimWorld::new(4, SimOptions::adversarial());
+        let db = database(&world);
+        let begin = world.events();
+        if let Some(cut) = cut {
+            world.cut_after(cut);
+        }
+        let done = db.create_typed_table::<u64, String>("t").and_then(|table| table.put(&1, "one"));
+        (world, begin, done.is_ok())
+    };
+    let (world, begin, _) = events(None);
+    let (mut with, mut without) = (0, 0);
+    for cut in begin..=world.events() {
+        let (world, _, acknowledged) = events(Some(cut));
+        let world = world.restart(cut);
+        let db = reopened(&world);
+        match db.table_types("t") {
+            Err(error) => assert!(error.kind() == ErrorKind::NotFound && !acknowledged, "cut after {cut}: {error}"),
+            Ok(None) => {
+                assert!(!acknowledged, "cut after {cut}");
+                assert_eq!(db.table("t").unwrap().len().unwrap(), 0, "cut after {cut}");
+                without += 1;
+            }
+            Ok(Some(_)) => {
+                with += 1;
+                // A build that does not know types refuses the database: the byte of the incompatible features.
+                let data = world.read_file("data").unwrap();
+                assert!([104, 65_536 + 104].iter().any(|at| data[*at] & 4 == 4), "cut after {cut}");
+            }
+        }
+        let table = db.open_or_create_typed_table::<u64, String>("t").unwrap();
+        assert!(table.get(&1).unwrap().is_some() || !acknowledged, "cut after {cut}");
+        table.put(&2, "two").unwrap();
+        assert!(db.verify().unwrap().is_clean(), "cut after {cut}");
+    }
+    assert!(with > 0 && without > 0, "{with} with types, {without} without");
+}
+
+#[test]
+fn names_of_types_that_do_not_fit_into_the_catalog_are_refused() {
+    type Long =
+        ((u8, u8, u8, u8, u8, u8), (u8, u8, u8, u8, u8, u8), (u8, u8, u8, u8, u8, u8), [[[u8; 10]; 10]; 10], [u64; 5]);
+    let db = database(&SimWorld::new(5, SimOptions::calm()));
+    let error = db.create_typed_table::<(Long, Long, String), String>("t").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+    assert_eq!(types(&db, "t"), None);
+}
+
+type Model = BTreeMap<(String, i32), u64>;
+
+/// Draws a key from few strings, of which one is the beginning of another, and some numbers of both signs.
+fn key(rng: &mut Rng) -> (String, i32) {
+    (["", "a", "a\0", "a\0b", "ab", "b"][rng.usize(..6)].to_string(), rng.i32(-20..20))
+}
+
+#[test]
+fn every_call_of_a_typed_table_agrees_with_a_map() {
+    let db = database(&SimWorld::new(6, SimOptions::calm()));
+    let table: TypedTable<(String, i32), u64> = db.create_typed_table("t").unwrap();
+    let (mut model, mut rng) = (Model::new(), Rng::with_seed(6));
+    let collected = |range: &mut dyn Iterator<Item = nofault::error::Result<((String, i32), u64)>>| -> Vec<_> {
+        range.map(Result::unwrap).collect()
+    };
+    let of = |entries: &mut dyn Iterator<Item = (&(String, i32), &u64)>| -> Vec<_> {
+        entries.map(|(key, value)| (key.clone(), *value)).collect()
+    };
+    for step in 0..1500_u64 {
+        let (a, b) = (key(&mut rng), key(&mut rng));
+        match rng.u32(..16) {
+            0..4 => {
+                table.put(&(a.0.as_str(), a.1), &step).unwrap();
+                model.insert(a, step);
+            }
+            4 => {
+                table.delete(&a).unwrap();
+                model.remove(&a);
+            }
+            5 => {
+                let (change, snapshot) = (db.begin(), db.snapshot());
+                let within = table.in_transaction(&change);
+                assert_eq!(within.get(&a).unwrap(), model.get(&a).copied());
+                within.put(&b, &step).unwrap();
+                let before = model.insert(b.clone(), step);
+                assert!(within.contains_key(&b).unwrap());
+                assert_eq!(within.get_many(&[a.clone(), b.clone()]).unwrap()[1], Some(step));
+                assert_eq!(
+                    collected(&mut within.prefix(&(a.0.as_str(),)).unwrap()),
+                    of(&mut model.iter().filter(|(k, _)| k.0 == a.0))
+                );
+                let (low, high) = if a < b { (&a, &b) } else { (&b, &a) };
+                let expected = of(&mut model.range(low.clone()..high.clone()).rev());
+                assert_eq!(collected(&mut within.range(low.clone()..high.clone()).unwrap().rev()), expected);
+                change.commit(Durability::Sync).unwrap();
+                assert_eq!(table.in_snapshot(&snapshot).get(&b).unwrap(), before);
+            }
+            6 => {
+                let mut batch = Batch::new();
+                table.in_batch(&mut batch).put(&a, &step).unwrap().delete(&b);
+                db.write(batch, Durability::Sync).unwrap();
+                model.insert(a, step);
+                model.remove(&b);
+            }
+            7 => {
+                let changed =
+                    table.update(&a, |value| value.filter(|value| value % 2 == 0).map(|value| value + 1)).unwrap();
+                let expected = model.get(&a).copied().filter(|value| value % 2 == 0).map(|value| value + 1);
+                assert_eq!(changed, expected);
+                match expected {
+                    Some(value) => model.insert(a, value),
+                    None => model.remove(&a),
+                };
+            }
+            8 => {
+                let value = *model.entry(a.clone()).or_insert(step);
+                assert_eq!(table.get_or_insert_with(&a, || step).unwrap(), value);
+            }
+            9 if rng.u32(..8) == 0 => {
+                let (low, high) = if a < b { (a, b) } else { (b, a) };
+                let gone = of(&mut model.range(low.clone()..=high.clone()));
+                assert_eq!(table.delete_range(low..=high).unwrap(), gone.len() as u64);
+                for (key, _) in &gone {
+                    model.remove(key);
+                }
+            }
+            10 => assert_eq!(table.pop_first().unwrap(), model.pop_first()),
+            11 => {
+                let (low, high) = if a < b { (a, b) } else { (b, a) };
+                let expected = of(&mut model.range(low.clone()..high.clone()));
+                assert_eq!(collected(&mut table.range((low.0.as_str(), low.1)..(high.0.as_str(), high.1))), expected);
+                let after =
+                    of(&mut model.range((std::ops::Bound::Excluded(low.clone()), std::ops::Bound::Unbounded)).take(3));
+                assert_eq!(collected(&mut table.iter().after(&low).limit(3)), after);
+            }
+            12 => {
+                let expected = of(&mut model.iter().filter(|(key, _)| key.0 == a.0));
+                assert_eq!(collected(&mut table.prefix(&(a.0.as_str(),))), expected);
+                assert_eq!(collected(&mut table.prefix(&(a.0,)).rev()).len(), expected.len());
+            }
+            _ => {
+                assert_eq!(table.get(&a).unwrap(), model.get(&a).copied());
+                assert_eq!(table.contains_key(&b).unwrap(), model.contains_key(&b));
+                let expected = [model.get(&b).copied(), model.get(&a).copied()];
+                assert_eq!(table.get_many(&[b, a]).unwrap(), expected);
+                assert_eq!(table.first().unwrap(), model.first_key_value().map(|(k, v)| (k.clone(), *v)));
+                assert_eq!(table.last().unwrap(), model.last_key_value().map(|(k, v)| (k.clone(), *v)));
+                assert_eq!((table.len().unwrap(), table.is_empty().unwrap()), (model.len() as u64, model.is_empty()));
+            }
+        }
+    }
+    assert_eq!(collected(&mut table.iter()), of(&mut model.iter()));
+    let snapshot = db.snapshot();
+    assert_eq!(table.clear().unwrap(), model.len() as u64);
+    assert_eq!(table.in_snapshot(&snapshot).len().unwrap(), model.len() as u64);
+    let loaded: Vec<_> = model.clone().into_iter().collect();
+    assert_eq!(table.bulk_load(loaded).unwrap(), model.len() as u64);
+    assert_eq!(collected(&mut table.iter()), of(&mut model.iter()));
+}
