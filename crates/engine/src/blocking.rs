@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod indexed_table;
 mod maintenance;
 mod table;
 mod transaction;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 
 use nofault_io::disk::Directory;
 
+pub use self::indexed_table::IndexedTable;
 pub use self::table::Table;
 pub use self::transaction::{Transaction, TransactionRange};
 pub use self::typed_table::{TypedRange, TypedSnapshot, TypedTable, TypedTransaction, TypedTransactionRange};

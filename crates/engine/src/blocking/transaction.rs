@@ -33,6 +33,11 @@ impl Transaction {
         Self(transaction)
     }
 
+    /// The transaction with async calls.
+    pub(super) fn asynchronous(&self) -> &db::Transaction {
+        &self.0
+    }
+
     /// The value of a key, which then counts as read.
     ///
     /// ```

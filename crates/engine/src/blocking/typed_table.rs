@@ -138,6 +138,11 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         Self { table: Table::new(typed.raw().clone()), typed }
     }
 
+    /// The table with async calls.
+    pub(super) fn asynchronous(&self) -> &db::TypedTable<K, V> {
+        &self.typed
+    }
+
     /// The table of bytes.
     pub fn raw(&self) -> &Table {
         &self.table
