@@ -30,6 +30,7 @@ mod table;
 mod transaction;
 mod typed_table;
 mod views;
+mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use self::table::Table;
 pub use self::transaction::{Transaction, TransactionRange};
 pub use self::typed_table::{TypedRange, TypedSnapshot, TypedTable, TypedTransaction, TypedTransactionRange};
 pub use self::views::{Range, Snapshot};
+pub use self::watch::Watch;
 use crate::db::{self, Batch, ReaderInfo, Stats, TableList, TransactOptions};
 use crate::driver::block_on;
 use crate::error::{Error, Result};

@@ -65,6 +65,7 @@ mod typed_table;
 mod verify;
 mod views;
 mod wait;
+mod watch;
 mod write_set;
 
 #[cfg(test)]
@@ -102,6 +103,7 @@ pub use self::typed_table::{
 pub(crate) use self::typed_table::{byte_bounds, entry_bytes, read_values};
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot};
+pub use self::watch::{Change, Watch, WatchEvent};
 use crate::btree::Tree;
 use crate::buffer_pool::BufferPool;
 pub use crate::buffer_pool::{PoolStats, ReaderInfo};

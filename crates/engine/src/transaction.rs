@@ -23,6 +23,7 @@
 mod catalog;
 mod commit_context;
 mod exclusive;
+pub(crate) mod feed;
 mod op;
 pub(crate) mod precedence;
 pub(crate) mod reads;
@@ -40,6 +41,7 @@ use std::time::Duration;
 pub(crate) use self::catalog::{entry_of, refuse_existing, refuse_types, table_and_compression, table_of};
 pub(crate) use self::commit_context::{CommitContext, OverflowPages};
 pub(crate) use self::exclusive::Exclusive;
+use self::feed::{ChangeFeed, WatchQueue};
 pub(crate) use self::op::Op;
 use self::precedence::{Claim, ClaimId, ClaimScope, Precedence};
 use self::reads::{Read, ReadSet};
@@ -177,6 +179,7 @@ pub(crate) struct Commits<S, L> {
     turn: Arc<Semaphore>,
     precedence: Arc<Precedence>,
     visibility: Arc<Visibility<S>>,
+    feed: Arc<ChangeFeed>,
     poisoned: OnceLock<Error>,
 }
 
@@ -205,6 +208,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             turn: Semaphore::new(1),
             precedence: Precedence::new(),
             visibility,
+            feed: Arc::default(),
             poisoned: OnceLock::new(),
         }
     }
@@ -338,6 +342,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         };
         self.store.publish(copies, seq);
         section.note_keys(seq, &commit.ops, &mut budget);
+        self.feed.committed(seq, &commit.ops, record);
         self.note(&mut section, commit.durability, CommitReceipt { seq, position });
         drop(section);
         self.clear_up_after(commit.durability);
@@ -436,6 +441,28 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         if durability == Durability::Deferred {
             self.store.clear_up();
         }
+        // A commit that waits for the log may be visible already: then the log's thread has delivered before it was.
+        if self.feed.is_watched() {
+            self.feed.deliver(self.store.visible());
+        }
+    }
+
+    /// Begins to pass the changes of commits in a table, or in all, to a watcher.
+    pub(crate) fn watch(&self, table: Option<TableId>) -> Arc<WatchQueue> {
+        let section = self.lock();
+        self.feed.register(table, section.last.seq)
+    }
+
+    /// Ends what [`Self::watch`] has begun.
+    pub(crate) fn end_watch(&self, queue: &Arc<WatchQueue>) {
+        let section = self.lock();
+        self.feed.unregister(queue);
+        drop(section);
+    }
+
+    /// Returns the part that passes changes to watchers.
+    pub(crate) fn feed(&self) -> &Arc<ChangeFeed> {
+        &self.feed
     }
 
     /// Blocks commits until the returned guard is dropped.

@@ -4,6 +4,8 @@
 mod secondary_index;
 #[path = "../examples/typed.rs"]
 mod typed;
+#[path = "../examples/watch.rs"]
+mod watch;
 
 #[test]
 fn the_example_of_typed_tables_runs() {
@@ -13,4 +15,9 @@ fn the_example_of_typed_tables_runs() {
 #[test]
 fn the_example_of_secondary_indexes_runs() {
     secondary_index::main().unwrap();
+}
+
+#[test]
+fn the_example_of_watching_runs() {
+    watch::main().unwrap();
 }

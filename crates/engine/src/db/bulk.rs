@@ -115,7 +115,7 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         }
         load.make_durable(&mut section, checkpoint).await?;
         // The load is durable by now, so it becomes visible without another wait.
-        section.take_effect(Durability::Deferred, position);
+        section.take_effect(Durability::Deferred, position, Some(tree.table));
         Ok(load.count)
     })
 }

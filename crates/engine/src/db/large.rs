@@ -236,7 +236,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
                 self.apply_all(&mut section, &ops?, &mut CommitContext::default()).await?;
             }
             // No transaction is open that would want to know which keys these were.
-            section.take_effect(Durability::Deferred, LogPosition::default());
+            section.take_effect(Durability::Deferred, LogPosition::default(), None);
             Ok(())
         })
     }

@@ -165,10 +165,13 @@ pub(super) fn open_in(
     // Weak: the log's hooks keep the pool.
     let writing = Arc::downgrade(&log);
     pool.learn_of_log_writes(Box::new(move || writing.upgrade().is_some_and(|log| log.is_writing())));
-    let cleared_up = store.clone();
-    log.set_afterwards(Box::new(move || cleared_up.clear_up()));
     let recent_bytes_max = recovery::recent_commits_bytes(cache_bytes);
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
+    let (cleared_up, feed) = (store.clone(), commits.feed().clone());
+    log.set_afterwards(Box::new(move || {
+        cleared_up.clear_up();
+        feed.deliver(cleared_up.visible());
+    }));
     let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(cache_bytes)));
     let for_blocks = checkpointer.clone();
     core.reservations.make_checkpoints_by(Box::new(move || for_blocks.checkpoint().map(drop)));

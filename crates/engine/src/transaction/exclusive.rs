@@ -8,7 +8,7 @@ use super::{Commit, CommitReceipt, Commits, Damage, Op, Refusal, Section, apply}
 use crate::btree::overflow::LongRef;
 use crate::budget::{Budget, STEPS_MAX};
 use crate::error::{Error, ErrorKind};
-use crate::format::CommitSeq;
+use crate::format::{CommitSeq, TableId};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store};
 use crate::sync::semaphore::Permit;
 
@@ -106,13 +106,22 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     }
 
     /// Lets a commit take effect: its pages, which no record describes, are published completely. The commit section
-    /// stays held. Open transactions will conflict: the keys that they might have missed are not known.
-    pub(crate) fn take_effect(&mut self, durability: Durability, position: LogPosition) {
-        self.take_effect_unseen(durability, position);
-        self.commits.lock().window.forget_before(self.seq);
+    /// stays held. Open transactions will conflict: the keys that they might have missed are not known. Watchers of
+    /// `loaded`, the table that the commit has filled, learn of the commit without its changes.
+    pub(crate) fn take_effect(&mut self, durability: Durability, position: LogPosition, loaded: Option<TableId>) {
+        self.stage = Stage::Finished;
+        let commits = self.commits.clone();
+        let mut section = commits.lock();
+        if let Some(table) = loaded {
+            commits.feed.loaded(self.seq, table);
+        }
+        commits.note(&mut section, durability, CommitReceipt { seq: self.seq, position });
+        section.window.forget_before(self.seq);
+        drop(section);
+        commits.clear_up_after(durability);
     }
 
-    /// Completes the commit as [`Self::finish`] does, when it published only pages that no transaction can have read.
+    /// Lets a commit take effect that published only pages that no transaction can have read.
     pub(crate) fn take_effect_unseen(&mut self, durability: Durability, position: LogPosition) {
         self.stage = Stage::Finished;
         self.commits.note(&mut self.commits.lock(), durability, CommitReceipt { seq: self.seq, position });
@@ -130,7 +139,9 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
             commits.lock().note_keys(self.seq, part, &mut Budget::new());
         }
         self.stage = Stage::Finished;
+        let record = commits.feed.prepare(self.seq, ops);
         let mut section = commits.lock();
+        commits.feed.add_prepared(self.seq, record);
         commits.note(&mut section, durability, committed);
         if drops {
             // Every key of the table has changed: open transactions conflict.
