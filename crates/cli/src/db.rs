@@ -7,6 +7,7 @@ mod bench;
 mod codec;
 mod entries;
 mod meter;
+mod new_database;
 mod stat;
 mod tables;
 mod transfer;
@@ -27,6 +28,7 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
 
 use self::meter::Meter;
+use self::new_database::NewDatabase;
 use self::stat::stat;
 use self::transfer::{Dump, Load};
 use crate::db_args::{DbArguments, DbCommand, TableCompression};
@@ -69,8 +71,12 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
         }
         DbCommand::Load { path, file, create, table, format, sorted, batch, compression, quiet, open } => {
             let settings = Settings { compression: compression.into(), ..open.settings(&path) };
-            let db = if create { Db::create(&path, &settings)? } else { open_db(&path, &settings)? };
-            Load { file: file.as_deref(), table: &table, format, sorted, batch, quiet }.run(&db, cancel)
+            let load = Load { file: file.as_deref(), table: &table, format, sorted, batch, quiet };
+            if create {
+                load_new(&load, &path, &settings, cancel)
+            } else {
+                load.run(&open_db(&path, &settings)?, cancel)
+            }
         }
         DbCommand::Dump { path, out, table, format, quiet, open } => {
             let db = open_db(&path, &open.settings(&path))?;
@@ -132,13 +138,39 @@ fn find_table(db: &Db, name: &str) -> Result<Table> {
 }
 
 fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitCode> {
-    let db = Db::create(path, settings)?;
+    let new = NewDatabase::at(path);
+    let db = Db::create(path, settings).inspect_err(|error| new.remove_after(error))?;
     let tables = if tables.is_empty() { vec!["main".to_owned()] } else { tables };
-    for name in &tables {
-        db.create_table(name)?;
+    if let Some(error) = tables.iter().find_map(|name| db.create_table(name).err()) {
+        // Closing would only write what is removed next; whether it works does not matter.
+        let _ = db.close();
+        new.remove();
+        return Err(error.into());
     }
     log(&format!("created {} with {}", path.display(), tables.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Creates a database and loads entries into it. After an error, or when the user stops the command, nothing is left.
+fn load_new(load: &Load<'_>, path: &Path, settings: &Settings, cancel: &AtomicBool) -> Result<ExitCode> {
+    // A wrong name of the input is reported before anything is created.
+    load.check_input()?;
+    let new = NewDatabase::at(path);
+    let db = Db::create(path, settings).inspect_err(|error| new.remove_after(error))?;
+    let loaded = load.run(&db, cancel);
+    match loaded {
+        Ok(code) => {
+            db.close().inspect_err(|_| new.remove())?;
+            Ok(code)
+        }
+        Err(error) => {
+            // Closing would only write what is removed next; whether it works does not matter.
+            let _ = db.close();
+            new.remove();
+            log(&format!("nofault: {}: nothing was loaded, and the new database is removed", path.display()));
+            Err(error)
+        }
+    }
 }
 
 /// Sets the compression of a table, or prints it.

@@ -126,13 +126,14 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Load entries from a file or standard input; entries committed before an interruption or an error stay.
+    /// Load entries from a file or standard input. Entries committed before an interruption or an error stay, but for
+    /// --create, which then leaves nothing.
     Load {
         /// The database's folder.
         path: PathBuf,
         /// The file to load; standard input by default.
         file: Option<PathBuf>,
-        /// Create the database first; it is an error if there is one already.
+        /// Create the database first; it is an error if there is one already. If loading fails, it is removed again.
         #[arg(long)]
         create: bool,
         /// Table of the entries that name no table (plain lines never name one). Missing tables are created.

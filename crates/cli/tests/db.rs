@@ -4,6 +4,8 @@
 mod check;
 #[path = "db/entries.rs"]
 mod entries;
+#[path = "db/loading.rs"]
+mod loading;
 #[path = "db/table_commands.rs"]
 mod table_commands;
 
@@ -190,14 +192,19 @@ fn wrong_input_is_reported_by_its_line_and_earlier_entries_stay() {
     let bad = format!("{good}{{\"key\":\"b\"}}\n");
     for sorted in [false, true] {
         let name = if sorted { "sorted" } else { "plain" };
-        let flags = ["load", name, "--create", "--batch", "1"];
-        let flags = if sorted { &["load", name, "--create", "--sorted"][..] } else { &flags };
-        let error = said(&db_with(folder.path(), flags, bad.as_bytes()), 2);
+        let way = if sorted { &["--sorted"][..] } else { &["--batch", "1"] };
+        let load = |more: &[&str]| db_with(folder.path(), &[&["load", name][..], way, more].concat(), bad.as_bytes());
+        let error = said(&load(&["--create"]), 2);
+        assert!(error.contains("standard input, line 2: has no value") && error.contains("removed"), "{error}");
+        assert!(!folder.path().join(name).exists(), "a failed creation leaves nothing");
+        said(&db(folder.path(), &["create", name]), 0);
+        let error = said(&load(&[]), 2);
         assert!(error.contains("standard input, line 2: has no value"), "{error}");
         assert_eq!(said(&db(folder.path(), &["scan", name]), 0), "a\t1\n");
     }
     let unsorted = "{\"key\":\"b\",\"value\":\"\"}\n{\"key\":\"a\",\"value\":\"\"}\n";
-    let error = said(&db_with(folder.path(), &["load", "u", "--create", "--sorted"], unsorted.as_bytes()), 2);
+    said(&db(folder.path(), &["create", "u"]), 0);
+    let error = said(&db_with(folder.path(), &["load", "u", "--sorted"], unsorted.as_bytes()), 2);
     assert!(error.contains("ascending"), "{error}");
     assert_eq!(said(&db(folder.path(), &["scan", "u"]), 0), "");
 }
@@ -288,7 +295,8 @@ fn a_failed_load_reports_the_entries_that_are_in_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let rows: String = (0..25).map(|row| format!("{{\"key\":\"{row:02}\",\"value\":\"v\"}}\n")).collect();
     let input = rows + "nonsense\n";
-    let told = said(&db_with(folder.path(), &["load", "d", "--create", "--batch", "10"], input.as_bytes()), 2);
+    said(&db(folder.path(), &["create", "d"]), 0);
+    let told = said(&db_with(folder.path(), &["load", "d", "--batch", "10"], input.as_bytes()), 2);
     assert!(told.contains("loaded: 20 entries") && told.contains("line 26"), "{told}");
     assert_eq!(said(&db(folder.path(), &["scan", "d"]), 0).lines().count(), 20);
 }
@@ -296,8 +304,10 @@ fn a_failed_load_reports_the_entries_that_are_in_the_database() {
 #[test]
 fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
     let folder = tempfile::tempdir().unwrap();
+    said(&db(folder.path(), &["create", "d"]), 0);
+    let before = folder.path().join("d/log").metadata().unwrap().modified().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
-        .args(["db", "load", "d", "--create", "--batch", "10"])
+        .args(["db", "load", "d", "--batch", "10"])
         .current_dir(folder.path())
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
@@ -307,8 +317,8 @@ fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
     let line = |number: u64| format!("{{\"key\":\"{number:08}\",\"value\":\"v\"}}\n");
     (0..2000).for_each(|number| stdin.write_all(line(number).as_bytes()).unwrap());
     stdin.flush().unwrap();
-    // The database exists, so the handler has long been installed.
-    while !folder.path().join("d/data").exists() {
+    // The log is written, so the handler has long been installed.
+    while folder.path().join("d/log").metadata().unwrap().modified().unwrap() == before {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

@@ -76,8 +76,12 @@ fn create(db: &Db, names: &[String]) -> Result<ExitCode> {
         let why = format!("there is a table {name} already: nothing was created");
         return Err(LabError::new(LabErrorKind::Usage, why).into());
     }
-    for name in names {
-        db.create_table(name)?;
+    for (index, name) in names.iter().enumerate() {
+        if let Err(error) = db.create_table(name) {
+            // Those before it were made by this call, and are empty.
+            names[..index].iter().try_for_each(|created| db.drop_table(created))?;
+            return Err(error.into());
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -47,7 +47,8 @@ impl<'a> Lines<'a> {
     fn open(file: Option<&Path>, format: Format, table: &'a str, cancel: &'a AtomicBool) -> Result<Self> {
         let (from, name) = match file {
             Some(path) => {
-                let file = File::open(path).map_err(|error| LabError::system(path.display(), &error))?;
+                let file = File::open(path).map_err(|error| unusable(path, &error))?;
+                refuse_folder(path, &file.metadata().map_err(|error| LabError::system(path.display(), &error))?)?;
                 (Input::new(file, cancel), path.display().to_string())
             }
             None => {
@@ -87,6 +88,27 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Makes the error for a file of the user's that cannot be opened.
+fn unusable(path: &Path, error: &std::io::Error) -> LabError {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            LabError::new(LabErrorKind::Usage, format!("there is no file {}: check the path", path.display()))
+        }
+        _ => LabError::system(path.display(), error),
+    }
+}
+
+fn refuse_folder(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
+    if !metadata.is_dir() {
+        return Ok(());
+    }
+    let why = format!(
+        "{} is a folder: name a file that `db dump` wrote, or copy a database with `db backup`",
+        path.display()
+    );
+    Err(LabError::new(LabErrorKind::Usage, why).into())
+}
+
 /// The options of `nofault db load`.
 pub(super) struct Load<'a> {
     pub(super) file: Option<&'a Path>,
@@ -98,6 +120,20 @@ pub(super) struct Load<'a> {
 }
 
 impl Load<'_> {
+    /// Refuses a file that cannot be opened or is a folder.
+    ///
+    /// # Errors
+    /// The error of the system; `Usage` for a folder.
+    pub(super) fn check_input(&self) -> Result<()> {
+        let Some(path) = self.file else { return Ok(()) };
+        // Opening a pipe waits for its writer, and loses what the writer has written if it is closed again.
+        let metadata = std::fs::metadata(path).map_err(|error| unusable(path, &error))?;
+        if metadata.is_file() {
+            File::open(path).map_err(|error| unusable(path, &error))?;
+        }
+        refuse_folder(path, &metadata)
+    }
+
     pub(super) fn run(&self, db: &Db, cancel: &AtomicBool) -> Result<ExitCode> {
         let mut input = Lines::open(self.file, self.format, self.table, cancel)?;
         let mut meter = Meter::new("loaded", "entries", self.quiet);

@@ -1,0 +1,66 @@
+//! `nofault db load --create`: a database with all entries of the input, or nothing.
+
+use std::process::Stdio;
+
+use super::{db, db_with, interrupted, said};
+
+#[test]
+fn a_failed_load_into_a_new_database_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_there = |name: &str| folder.path().join(name).exists();
+    let load = |arguments: &[&str], input: &[u8]| {
+        said(&db_with(folder.path(), &[&["load"], arguments, &["--create"][..]].concat(), input), 2)
+    };
+    assert!(load(&["d"], b"nonsense").contains("line 1") && !is_there("d"));
+    let long = format!("{{\"key\":\"{}\",\"value\":\"\"}}\n", "k".repeat(5000));
+    assert!(load(&["d"], long.as_bytes()).contains("key") && !is_there("d"));
+    assert!(load(&["d", "missing"], b"").contains("there is no file missing") && !is_there("d"));
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    assert!(load(&["d", "folder"], b"").contains("is a folder") && !is_there("d"));
+    assert!(load(&["no/such/folder"], b"").contains("no/such") && !is_there("no"));
+    // An empty folder stays, and one with other files stays as it is.
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    load(&["empty"], b"nonsense");
+    assert_eq!(std::fs::read_dir(folder.path().join("empty")).unwrap().count(), 0);
+    std::fs::write(folder.path().join("folder/note"), "text").unwrap();
+    assert!(load(&["folder"], b"").contains("note"));
+    assert_eq!(std::fs::read_dir(folder.path().join("folder")).unwrap().count(), 1);
+    // A database that is there is not touched.
+    said(&db_with(folder.path(), &["load", "d", "--create"], b"{\"key\":\"a\",\"value\":\"1\"}\n"), 0);
+    assert!(load(&["d"], b"nonsense").contains("already"));
+    assert_eq!(said(&db(folder.path(), &["scan", "d"]), 0), "a\t1\n");
+}
+
+#[test]
+fn a_load_into_a_new_database_that_is_stopped_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = b"{\"key\":\"a\",\"value\":\"1\"}\n";
+    let (code, told) = interrupted(folder.path(), &["load", "d", "--create", "--batch", "1"], input);
+    assert_eq!(code, Some(130), "{told}");
+    assert!(!folder.path().join("d").exists() && told.contains("removed"), "{told}");
+}
+
+#[test]
+fn a_load_that_fills_the_disk_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = folder.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"])
+        .arg(&full)
+        .stderr(Stdio::null())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("left out: this process may not mount a tmpfs");
+        return;
+    }
+    let rows: String = (0..60_000).map(|n| format!("{{\"key\":\"{n:08}\",\"value\":\"{n:0300}\"}}\n")).collect();
+    let outputs = [&["load", "full/d", "--create", "-q"][..], &["load", "full/d", "--create", "-q", "--sorted"]]
+        .map(|arguments| (db_with(folder.path(), arguments, rows.as_bytes()), full.join("d").exists()));
+    let unmounted = std::process::Command::new("umount").arg(&full).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
+    for (output, is_there) in outputs {
+        said(&output, 4);
+        assert!(!is_there);
+    }
+}
