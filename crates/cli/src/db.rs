@@ -8,6 +8,7 @@ mod codec;
 mod entries;
 mod meter;
 mod new_database;
+mod salvage;
 mod stat;
 mod tables;
 mod transfer;
@@ -83,6 +84,9 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
         }
         DbCommand::Verify { path, json, open } => verify::verify(open_db(&path, &open.settings(&path))?, json, cancel),
+        DbCommand::Salvage { source, dest, unsure, json, quiet, open } => {
+            salvage::salvage(&source, &dest, open.settings(&source), (unsure, json, quiet), cancel)
+        }
         DbCommand::Check { path, format, json, open } => {
             verify::check(&path, &open.settings(&path), format, json, cancel)
         }

@@ -19,6 +19,8 @@ Examples:
   nofault db compression shop fast --table stock && nofault db compact shop
   nofault db dump shop --out shop.ndjson && nofault db load copy --create --sorted < shop.ndjson
   nofault db verify shop
+  nofault db backup shop copy && nofault db check copy
+  nofault db salvage broken rescued
   nofault db bench --dir /mnt/nvme get-tasks commit
 
 Exit codes: 0 done, 1 the key is not there, 2 wrong call (no such database, no such table), 3 no rights, 4 no space,
@@ -185,6 +187,26 @@ pub(crate) enum DbCommand {
         /// Print as JSON.
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Write everything that can be read of a damaged database into a new one, and list what is lost: tables, ranges of
+    /// keys, values, commits. The damaged database stays as it is. Exit code 6 when anything is lost. Entries that may be
+    /// outdated, because the part of the page table that names their version is lost, go to tables of their own.
+    Salvage {
+        /// The folder of the damaged database.
+        source: PathBuf,
+        /// The folder of the new database; created if need be, and removed again if the command fails.
+        dest: PathBuf,
+        /// Put entries that may be outdated into the tables of their names, where those lack them.
+        #[arg(long)]
+        unsure: bool,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+        /// Print no progress on standard error.
+        #[arg(long, short)]
+        quiet: bool,
         #[command(flatten)]
         open: OpenArguments,
     },

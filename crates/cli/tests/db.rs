@@ -6,6 +6,8 @@ mod check;
 mod entries;
 #[path = "db/loading.rs"]
 mod loading;
+#[path = "db/salvage.rs"]
+mod salvage;
 #[path = "db/table_commands.rs"]
 mod table_commands;
 

@@ -62,7 +62,7 @@ mod thread;
 mod transaction;
 mod transaction_handle;
 mod typed_table;
-mod verify;
+pub(crate) mod verify;
 mod views;
 mod wait;
 mod watch;

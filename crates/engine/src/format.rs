@@ -20,7 +20,7 @@ mod table_node;
 pub(crate) use crate::ids::{BlockId, CommitSeq, PageId, TableId};
 #[cfg(test)]
 pub(crate) use checksum::SUMMED_BYTES;
-pub(crate) use checksum::Tag;
+pub(crate) use checksum::{Tag, page_checksum};
 pub(crate) use location::{BLOCK_LIMIT, Location};
 pub(crate) use log_group::{
     FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX,
@@ -28,7 +28,7 @@ pub(crate) use log_group::{
 };
 #[cfg(any(test, feature = "fuzzing", feature = "mmap"))]
 pub(crate) use page::check_page;
-pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, page_commit, page_id, seal_page};
+pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, page_commit, page_id, seal_page, whole_page};
 #[cfg(test)]
 pub(crate) use superblock::tests::{seal, set_version};
 pub(crate) use superblock::{

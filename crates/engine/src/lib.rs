@@ -60,6 +60,7 @@ mod pages;
 mod recovery;
 mod repack;
 mod reread;
+pub mod salvage;
 pub mod settings;
 mod shrink;
 mod sync;

@@ -50,7 +50,7 @@ use nofault_io::disk::{Disk, Queue, QueueOptions};
 pub(crate) use self::background_writer::WalWriter;
 use self::groups::Writer;
 use self::growth::{Growth, reserve_slots, slots_min};
-pub(crate) use self::reader::{RecordIter, RecoveredLog, create_log, read_log};
+pub(crate) use self::reader::{RecordIter, RecoveredLog, create_log, read_damaged_log, read_log};
 use self::segments::Segments;
 use self::shrink::forget_copies;
 use self::stats::Counts;

@@ -47,6 +47,11 @@ fn hex_digit(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|digit| digit as u8)
 }
 
+/// Encodes bytes in base64.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
 /// Escapes bytes as text in one line without tabs; [`unescape`] restores the bytes.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());

@@ -23,7 +23,7 @@ pub(super) fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode
         return Ok(ExitCode::SUCCESS);
     }
     let count = found.problems.len();
-    log(&format!("nofault: {count} problems: restore from a backup, or dump what can be read"));
+    log(&format!("nofault: {count} problems: restore from a backup, or salvage what can be read (`db salvage`)"));
     Ok(ExitCode::from(DAMAGED))
 }
 
@@ -49,7 +49,9 @@ pub(super) fn check(
             Ok(ExitCode::from(DAMAGED))
         }
         (problems, _) => {
-            log(&format!("nofault: {problems} problems: use another backup, or dump what can be read"));
+            log(&format!(
+                "nofault: {problems} problems: use another backup, or salvage what can be read (`db salvage`)"
+            ));
             Ok(ExitCode::from(DAMAGED))
         }
     }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub(crate) use self::check::read_only_parts;
 use super::Db;
 use super::loader::Loader;
 use super::node_check::{ExpectedNode, Value, check_node};

@@ -148,6 +148,17 @@ pub(crate) fn written_pages(block: &[u8]) -> usize {
     directory(block).map_or(0, Iterator::count)
 }
 
+/// Returns id, commit and tag of each page of which a block holds a whole record, whichever they are.
+pub(crate) fn whole_records(file_id: u64, block: &[u8]) -> Vec<(PageId, CommitSeq, Tag)> {
+    let whole = |(page, at): (PageId, usize)| {
+        let record = &block[at..at + record_bytes(block, at)?];
+        let sum = u64_at(record, 0);
+        (sum == placed_checksum(file_id, page.0, &record[8..]))
+            .then(|| (page, CommitSeq(u64_at(record, 8)), Tag::of(sum)))
+    };
+    directory(block).into_iter().flatten().filter_map(whole).collect()
+}
+
 /// Writes right checksums into all records of a block, as far as its directory leads to them. Returns the pages, with
 /// their tags.
 #[cfg(any(test, feature = "fuzzing"))]

@@ -61,6 +61,17 @@ pub(crate) fn check_page(file_id: u64, page: PageId, at: Location, bytes: &[u8])
     Ok(())
 }
 
+/// Returns id, commit and tag of the page in a block, if the block holds a whole page of this file, whichever it is.
+pub(crate) fn whole_page(file_id: u64, bytes: &[u8]) -> Option<(PageId, CommitSeq, Tag)> {
+    if bytes.len() < HEADER_BYTES {
+        return None;
+    }
+    let (stored, page) = (u64_at(bytes, 0), page_id(bytes));
+    // Page ids are below 2^48; what has a larger number there is no page.
+    (page.0 < 1 << 48 && stored == page_checksum(file_id, page, &bytes[8..]))
+        .then(|| (page, page_commit(bytes), Tag::of(stored)))
+}
+
 /// Returns the id that a page's header names, from bytes that were checked.
 pub(crate) fn page_id(bytes: &[u8]) -> PageId {
     PageId(u64_at(bytes, 8))

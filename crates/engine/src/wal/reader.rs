@@ -20,6 +20,7 @@
 //! sync alone would not suffice: after a failed sync, the next one does not cover the same writes.
 
 mod beyond;
+mod damaged;
 mod file;
 mod records;
 
@@ -30,6 +31,7 @@ use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::{Disk, QueueOptions};
 
 use self::beyond::UNKNOWN_SLOTS_MAX;
+pub(crate) use self::damaged::read_damaged_log;
 use self::file::{Directory, LogFile};
 pub(crate) use self::records::RecordIter;
 use self::records::Records;

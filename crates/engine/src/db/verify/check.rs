@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nofault_io::disk::Directory;
+use nofault_io::disk::{DirectIo, Directory};
 use nofault_io::folder::{Backend, Entry, Folder};
 use nofault_io::overlay::Overlay;
 
@@ -16,7 +16,7 @@ use super::super::thread;
 use super::{Db, Verification, verify};
 use crate::error::{Error, ErrorKind, Result};
 use crate::recovery::Purpose;
-use crate::recovery::names::{self, Contents};
+use crate::recovery::names::{self, Contents, LOG};
 use crate::settings::{CompactionMode, Settings};
 
 impl Db {
@@ -64,6 +64,20 @@ fn read_only(path: &Path) -> Result<Arc<dyn Directory>> {
     let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
     names::refuse_missing(&contents).map_err(at)?;
     stripes::open(Arc::new(folder), &ReadOnly).map_err(at)
+}
+
+/// As [`read_only`], also where the log is missing.
+///
+/// # Errors
+/// `NotFound` when there is no data file; `Corrupt` when a folder of a striped database is missing; the error of the system.
+pub(crate) fn read_only_parts(path: &Path) -> Result<Arc<dyn Directory>> {
+    let (folder, contents) = open_folder(path)?;
+    let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
+    if !matches!(contents, Contents::Incomplete { missing: LOG, .. }) {
+        names::refuse_missing(&contents).map_err(at)?;
+    }
+    // Through the page cache, so that neighbours are read ahead.
+    stripes::open(Arc::new(folder.with_direct(DirectIo::Never)), &ReadOnly).map_err(at)
 }
 
 fn open_folder(path: &Path) -> Result<(Folder, Contents)> {

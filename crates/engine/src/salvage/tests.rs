@@ -1,0 +1,289 @@
+//! Databases that are damaged at every place, and salvaged: each entry comes out as it was, or is listed as lost.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use nofault_io::disk::Directory;
+use nofault_sim::{SimOptions, SimWorld};
+use proptest::prelude::*;
+
+use super::source::Source;
+use super::{SalvageProgress, SalvageReport, Watch, run};
+use crate::blocking::Db;
+use crate::codec::HAS_ZSTD;
+use crate::error::{ErrorKind, Result};
+use crate::format::{CommitSeq, PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
+use crate::settings::{Compression, Settings};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Content = BTreeMap<String, Rows>;
+
+fn settings(compression: Compression) -> Settings {
+    Settings { compression, ..Settings::tiny(3) }
+}
+
+fn content(db: &Db) -> Result<Content> {
+    let rows = |name: &str| -> Result<Rows> { db.table(name)?.range::<&[u8]>(..).collect() };
+    db.table_names()?.into_iter().map(|name| Ok((name.clone(), rows(&name)?))).collect()
+}
+
+/// A closed database, with its content after each of the commits since its last checkpoint.
+struct Sample {
+    world: SimWorld,
+    states: Vec<(CommitSeq, Content)>,
+}
+
+impl Sample {
+    /// Creates a database with values of every kind, a dropped table, and changes that are in the log only.
+    fn new(compression: Compression) -> Self {
+        let world = SimWorld::new(4, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::create_in(&directory, &settings(compression)).unwrap();
+        let value = |number: u32| {
+            let len = [20, 90, 100, 300, 2000][number as usize % 5];
+            let text = format!("value {number}, stock {:x}; ", number.wrapping_mul(2_654_435_761));
+            text.into_bytes().into_iter().cycle().take(len).collect::<Vec<u8>>()
+        };
+        let loaded = db.create_table("loaded").unwrap();
+        loaded.bulk_load((0..200_u32).map(|number| (number.to_be_bytes(), value(number)))).unwrap();
+        let put = db.create_table("put").unwrap();
+        for number in 0..120_u32 {
+            put.put((number * 7919 % 120).to_be_bytes(), value(number)).unwrap();
+        }
+        put.put("long", vec![7; 40_000]).unwrap();
+        db.create_table("empty").unwrap();
+        db.create_table("gone").unwrap().put("k", "v").unwrap();
+        db.checkpoint().unwrap();
+        let mut states = vec![(db.stats().visible_commit, content(&db).unwrap())];
+        // Dropping a table is a commit, and so is each step that frees its pages.
+        let mut note = || {
+            let first = states.last().map_or(0, |(commit, _): &(CommitSeq, Content)| commit.0) + 1;
+            states.push((CommitSeq(first), content(&db).unwrap()));
+            states.push((db.stats().visible_commit, content(&db).unwrap()));
+        };
+        for number in (0..200_u32).step_by(37) {
+            loaded.put(number.to_be_bytes(), "later").unwrap();
+            note();
+        }
+        put.delete(5_u32.to_be_bytes()).unwrap();
+        note();
+        db.drop_table("gone").unwrap();
+        note();
+        let again = db.create_table("gone").unwrap();
+        note();
+        again.put("new", "row").unwrap();
+        note();
+        put.put(3_u32.to_be_bytes(), vec![9; 3000]).unwrap();
+        note();
+        db.sync().unwrap();
+        drop((loaded, put, again, db));
+        Self { world, states }
+    }
+
+    fn data_bytes(&self) -> u64 {
+        self.world.read_file("data").unwrap().len() as u64
+    }
+
+    /// Salvages the database as it is now. Returns the report and the content of the new database.
+    fn salvage(&self, include_unsure: bool) -> Result<(SalvageReport, Content)> {
+        let before = ["data", "log"].map(|name| self.world.read_file(name).unwrap());
+        let directory = self.world.directory();
+        let source = Source::of(&*directory)?;
+        let new: Arc<dyn Directory> = SimWorld::new(5, SimOptions::calm()).directory();
+        let create = |page_bytes| Db::create_in(&new, &Settings { page_bytes, ..settings(Compression::None) });
+        let mut go_on = |_: &SalvageProgress| true;
+        let mut watch = Watch { call: &mut go_on, progress: SalvageProgress::default(), is_stopped: false };
+        let report = run(&source, create, include_unsure, &mut watch)?;
+        let db = Db::open_in(&new, &settings(Compression::None))?;
+        assert!(db.verify()?.is_clean());
+        assert!(before == ["data", "log"].map(|name| self.world.read_file(name).unwrap()), "the source has changed");
+        Ok((report, content(&db)?))
+    }
+
+    /// Salvages the damaged database, and checks that every entry is exact, or listed as lost.
+    fn check(&self, what: &str) -> SalvageReport {
+        let (report, found) = self.salvage(false).unwrap_or_else(|error| panic!("{what}: {error}"));
+        self.compare(&report, &found, what);
+        report
+    }
+
+    fn compare(&self, report: &SalvageReport, found: &Content, what: &str) {
+        let at = self.states.iter().rposition(|(commit, _)| *commit <= report.commit);
+        let (_, state) = &self.states[at.unwrap_or(0)];
+        if report.history_cut.is_none() {
+            assert_eq!(at, Some(self.states.len() - 1), "{what}: the state is of commit {}: {report:?}", report.commit);
+        }
+        let is_unsure = |name: &str| report.tables.iter().any(|table| table.name == name && table.is_unsure);
+        let is_lost = |table: &str, key: &[u8]| {
+            let in_range = report.lost_ranges.iter().any(|range| range.table == table && range.contains(key));
+            in_range || report.lost_values.iter().any(|value| value.table == table && value.key == key)
+        };
+        for (name, rows) in found.iter().filter(|(name, _)| !is_unsure(name)) {
+            let is_exact = |state: &Rows| rows.iter().all(|(key, value)| state.get(key) == Some(value));
+            if name.starts_with("unnamed-") {
+                assert!(!report.lost_names.is_empty(), "{what}: {name}: {report:?}");
+                assert!(state.values().any(is_exact), "{what}: {name} has wrong entries");
+                continue;
+            }
+            let Some(state) = state.get(name) else { panic!("{what}: there was no table {name}: {report:?}") };
+            for (key, value) in rows {
+                assert!(state.get(key) == Some(value), "{what}: {name}: wrong value of {key:?}: {report:?}");
+            }
+            let lost = state.keys().filter(|key| !rows.contains_key(*key)).find(|key| !is_lost(name, key));
+            assert_eq!(lost, None, "{what}: {name}: a key is missing and not listed: {report:?}");
+        }
+        for name in state.keys().filter(|name| !found.contains_key(*name)) {
+            let says_so = !report.lost_names.is_empty() || found.contains_key(&format!("{name}~unsure"));
+            assert!(says_so, "{what}: the table {name} is missing and not listed: {report:?}");
+        }
+    }
+
+    /// Damages a range of the data file in one of several ways.
+    fn damage(&self, file: &str, range: Range<u64>, way: u64) {
+        match way % 4 {
+            0 => self.world.zero_range(file, range),
+            1 => self.world.garbage_range(file, range),
+            2 => self.world.flip_bit(file, range.start + (range.end - range.start) / 2, 3),
+            // The content of another block: whole, and in the wrong place.
+            _ => {
+                let other = if range.start > PAGES_START_BYTES { PAGES_START_BYTES } else { range.end };
+                self.world.misplace(file, other..other + (range.end - range.start), range.start)
+            }
+        }
+        .unwrap();
+    }
+}
+
+fn each_compression() -> impl Iterator<Item = Compression> {
+    let small = HAS_ZSTD.then_some(Compression::Small);
+    [Compression::None, Compression::Fast].into_iter().chain(small)
+}
+
+#[test]
+fn a_sound_database_is_salvaged_completely() {
+    for compression in each_compression() {
+        let sample = Sample::new(compression);
+        let report = sample.check("sound");
+        assert!(report.is_complete() && report.damage.is_empty(), "{report:?}");
+        assert!(report.commits_replayed > 10, "{report:?}");
+    }
+}
+
+#[test]
+fn a_database_damaged_at_any_block_gives_exact_entries_and_lists_the_others() {
+    for compression in each_compression() {
+        let sample = Sample::new(compression);
+        let saved = sample.world.snapshot_file("data").unwrap();
+        let (mut lossy, mut complete) = (0, 0);
+        // Every block takes minutes: an environment variable asks for all of them.
+        let step = if std::env::var_os("NOFAULT_EVERY_BLOCK").is_some() { 1 } else { 7 };
+        for (number, block) in (PAGES_START_BYTES / 512..sample.data_bytes() / 512).step_by(step).enumerate() {
+            let range = block * 512..(block + 1) * 512;
+            sample.damage("data", range.clone(), number as u64);
+            let report = sample.check(&format!("{compression:?}, block {block}"));
+            *(if report.is_complete() { &mut complete } else { &mut lossy }) += 1;
+            sample.world.restore_range("data", &saved, range).unwrap();
+        }
+        // Inner nodes, free blocks, and nothing else can be damaged without a loss.
+        assert!(lossy > 5 && complete > 2, "{compression:?}: {lossy} with losses, {complete} without");
+    }
+}
+
+#[test]
+fn a_log_damaged_at_any_block_gives_the_state_before_the_damage() {
+    let sample = Sample::new(Compression::None);
+    let saved = sample.world.snapshot_file("log").unwrap();
+    let blocks = sample.world.read_file("log").unwrap().len() as u64 / 4096;
+    let mut cuts = 0;
+    for block in 0..blocks {
+        sample.damage("log", block * 4096..(block + 1) * 4096, block % 3);
+        let report = sample.check(&format!("block {block} of the log"));
+        cuts += u64::from(report.history_cut.is_some());
+        assert!(report.lost_ranges.is_empty() && report.lost_values.is_empty(), "{report:?}");
+        sample.world.restore_range("log", &saved, block * 4096..(block + 1) * 4096).unwrap();
+    }
+    assert!(cuts > 5, "{cuts}");
+    sample.world.directory().remove("log").unwrap();
+    let directory = sample.world.directory();
+    let source = Source::of(&*directory).unwrap();
+    assert_eq!(source.log.as_ref().unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn one_superblock_stands_in_for_the_other_and_without_both_the_pages_tell_the_file_apart() {
+    for compression in each_compression() {
+        let sample = Sample::new(compression);
+        let saved = sample.world.snapshot_file("data").unwrap();
+        let wipe = |slot: usize| {
+            let offset = SUPERBLOCK_OFFSETS[slot];
+            sample.world.zero_range("data", offset..offset + SUPERBLOCK_BYTES as u64).unwrap();
+        };
+        for slot in [0, 1] {
+            wipe(slot);
+            assert!(sample.check("one superblock").is_complete());
+            sample.world.restore_file("data", &saved).unwrap();
+        }
+        wipe(0);
+        wipe(1);
+        // The pages of this database are smaller than any that is looked for.
+        let error = sample.salvage(false).unwrap_err();
+        assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("superblock A"), "{error}");
+    }
+}
+
+#[test]
+fn a_lost_page_table_leaves_unsure_entries_apart_unless_they_are_accepted() {
+    let sample = Sample::new(Compression::None);
+    // Nodes of the page table begin with their checksum and these letters.
+    let data = sample.world.read_file("data").unwrap();
+    let nodes: Vec<u64> = (PAGES_START_BYTES / 512..data.len() as u64 / 512)
+        .filter(|block| &data[*block as usize * 512 + 8..][..4] == b"NFpt")
+        .collect();
+    for block in &nodes {
+        sample.damage("data", block * 512..(block + 1) * 512, 1);
+    }
+    let report = sample.check("no page table");
+    assert!(!report.is_complete() && report.tables.iter().any(|table| table.is_unsure), "{report:?}");
+    let (_, found) = sample.salvage(true).unwrap();
+    // Nothing else is damaged, and no page has an older version of the same commit, so all of it is there.
+    let (_, state) = sample.states.last().unwrap();
+    for (name, rows) in state {
+        let there = rows.iter().filter(|(key, value)| found.get(name).and_then(|rows| rows.get(*key)) == Some(value));
+        assert!(there.count() * 10 >= rows.len() * 9, "{name}: {} entries", found.get(name).map_or(0, BTreeMap::len));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::salvage::tests::cases()))]
+    #[test]
+    fn several_damaged_places_give_exact_entries_and_list_the_others(
+        compression in 0..3_usize,
+        places in proptest::collection::vec((any::<u64>(), any::<u64>(), 1..4_u64), 1..12),
+        cut in proptest::option::of(any::<u64>()),
+    ) {
+        thread_local! {
+            static SAMPLES: Vec<Sample> = each_compression().map(Sample::new).collect();
+        }
+        SAMPLES.with(|samples| {
+            let sample = &samples[compression % samples.len()];
+            let saved = sample.world.snapshot_file("data").unwrap();
+            let blocks = sample.data_bytes() / 512;
+            let first = PAGES_START_BYTES / 512;
+            for (place, way, count) in &places {
+                let block = first + place % (blocks - first - count);
+                sample.damage("data", block * 512..(block + count) * 512, *way);
+            }
+            if let Some(cut) = cut {
+                let block = blocks / 2 + cut % (blocks / 2);
+                sample.world.set_len("data", block * 512).unwrap();
+            }
+            sample.check(&format!("{places:?}, cut {cut:?}"));
+            sample.world.restore_file("data", &saved).unwrap();
+        });
+    }
+}
+
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(24)
+}
