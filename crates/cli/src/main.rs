@@ -3,16 +3,19 @@
 
 mod db;
 mod db_args;
+mod examples;
 mod input;
 mod lab;
 mod lab_args;
+mod manual;
 mod output;
 mod signals;
 mod verdict;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use nofault_lab::error::LabError;
 
 use signals::Signals;
@@ -31,14 +34,34 @@ enum Command {
     Lab(Box<lab_args::LabArguments>),
     /// Create, read, change, check and copy databases of the engine; measure the engine.
     Db(db_args::DbArguments),
+    /// Print the completions of this program's commands and flags for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page of this program, or write those of all its commands.
+    Man {
+        /// Write a page for each command into this folder; created if need be.
+        #[arg(long, value_name = "FOLDER")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// The program's commands, with the examples of their help.
+fn command() -> clap::Command {
+    examples::with_examples(Arguments::command())
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
+    // The matches come from the same definition, so an error here cannot be the user's.
+    let Arguments { command } =
+        Arguments::from_arg_matches(&self::command().get_matches()).unwrap_or_else(|e| e.exit());
     let signals = Signals::handle();
     let result = match command {
         Command::Lab(arguments) => lab::run(*arguments, &signals),
         Command::Db(arguments) => db::run(arguments, &signals),
+        Command::Completions { shell } => manual::completions(self::command(), shell),
+        Command::Man { dir } => manual::man(self::command(), dir.as_deref()),
     };
     match result {
         Ok(code) => code,
@@ -48,6 +71,8 @@ fn main() -> ExitCode {
             // a missing key.
             let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);
             let of_lab = error.downcast_ref::<LabError>().map(LabError::exit_code);
+            let of_system =
+                || error.downcast_ref::<std::io::Error>().map(|error| LabError::system("", error).exit_code());
             ExitCode::from(of_engine.or(of_lab).unwrap_or(9))
         }
     }
