@@ -11,6 +11,7 @@ mod new_database;
 mod salvage;
 mod stat;
 mod tables;
+mod top;
 mod transfer;
 mod verify;
 
@@ -71,7 +72,7 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             entries::scan(&open_db(&path, &open.settings(&path))?, scan, &table, cancel)
         }
         DbCommand::Load { path, file, create, table, format, sorted, batch, compression, quiet, open } => {
-            let settings = Settings { compression: compression.into(), ..open.settings(&path) };
+            let settings = Settings { compression: compression.into(), ..open.watched(&path) };
             let load = Load { file: file.as_deref(), table: &table, format, sorted, batch, quiet };
             if create {
                 load_new(&load, &path, &settings, cancel)
@@ -80,10 +81,10 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             }
         }
         DbCommand::Dump { path, out, table, format, quiet, open } => {
-            let db = open_db(&path, &open.settings(&path))?;
+            let db = open_db(&path, &open.watched(&path))?;
             end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
         }
-        DbCommand::Verify { path, json, open } => verify::verify(open_db(&path, &open.settings(&path))?, json, cancel),
+        DbCommand::Verify { path, json, open } => verify::verify(open_db(&path, &open.watched(&path))?, json, cancel),
         DbCommand::Salvage { source, dest, unsure, json, quiet, open } => {
             salvage::salvage(&source, &dest, open.settings(&source), (unsure, json, quiet), cancel)
         }
@@ -91,12 +92,13 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             verify::check(&path, &open.settings(&path), format, json, cancel)
         }
         DbCommand::Compact { path, shrink, json, quiet, open } => {
-            compact(&open_db(&path, &open.settings(&path))?, shrink, json, quiet, cancel)
+            compact(&open_db(&path, &open.watched(&path))?, shrink, json, quiet, cancel)
         }
         DbCommand::Compression { path, compression, table, open } => {
             set_compression(&open_db(&path, &open.settings(&path))?, &table, compression)
         }
-        DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings(&path))?, &to, cancel),
+        DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.watched(&path))?, &to, cancel),
+        DbCommand::Top { path, interval, count, json } => top::top(&path, interval, count, json, cancel),
         DbCommand::Bench(arguments) => bench::run(&arguments, signals),
     }
 }

@@ -256,6 +256,21 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
+    /// Show what a running database does: commits, reads, memory. The process that has it open must serve its counters, as
+    /// the long commands of this program do, and applications with the setting `stats_socket`.
+    Top {
+        /// The database's folder.
+        path: PathBuf,
+        /// Time between two looks, in seconds.
+        #[arg(long, short, default_value_t = 1.0, value_name = "SECONDS", value_parser = parse_interval)]
+        interval: f64,
+        /// Stop after this number of looks. By default they go on until the database is closed, and --json looks once.
+        #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+        /// Print the counters as a JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
     /// Copy the present state of a database into a new, compact one.
     Backup {
         /// The database's folder.
@@ -291,6 +306,13 @@ impl OpenArguments {
         let most = Settings::default();
         let cache_bytes = self.cache.unwrap_or_else(|| cache_bytes_for(data_bytes(path), most.cache_bytes as u64));
         Settings { cache_bytes: usize::try_from(cache_bytes).unwrap_or(usize::MAX), ..most }
+    }
+}
+
+impl OpenArguments {
+    /// As [`OpenArguments::settings`], for a command that may run for long: `db top` shows what it does.
+    pub(crate) fn watched(&self, path: &Path) -> Settings {
+        Settings { stats_socket: true, ..self.settings(path) }
     }
 }
 
@@ -501,6 +523,11 @@ pub(crate) struct BenchArguments {
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) results: ResultArguments,
+}
+
+fn parse_interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
+    if (0.05..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.05 to 86400 seconds".into()) }
 }
 
 #[cfg(test)]

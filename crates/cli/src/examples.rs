@@ -85,6 +85,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("db compact", &["nofault db compact shop", "nofault db compact shop --shrink --quiet"]),
     ("db compression", &["nofault db compression shop", "nofault db compression shop small --table stock"]),
     ("db backup", &["nofault db backup shop /backups/shop", "nofault db check /backups/shop"]),
+    ("db top", &["nofault db top shop", "nofault db top shop --interval 5 > load.txt", "nofault db top shop --json"]),
     ("db bench", &["nofault db bench --dir /mnt/nvme get-tasks commit", "nofault db bench --list"]),
 ];
 

@@ -10,6 +10,8 @@ mod loading;
 mod salvage;
 #[path = "db/table_commands.rs"]
 mod table_commands;
+#[path = "db/top.rs"]
+mod top;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;

@@ -63,6 +63,10 @@ pub struct Settings {
     /// Compression of the tables that are created while the database is open with these settings. It is a property of
     /// each table and can be changed at any time: see [`Db::set_compression`](crate::Db::set_compression).
     pub compression: Compression,
+    /// Whether the database serves its counters through a socket in its folder, for `nofault db top`: processes of the same user
+    /// read them there. Costs a thread that sleeps. Needs `background_threads`; where the file system has no sockets, and
+    /// for a database in a directory of the caller's ([`Db::open_in`](crate::Db::open_in)), there is none.
+    pub stats_socket: bool,
     /// For tests only. With a seed, every random choice, and every choice that otherwise depends on the rest of the
     /// process, follows from the seed: one thread that uses a database without background threads on a simulated disk
     /// repeats its history exactly. Databases created with the same seed cannot tell their files apart.
@@ -108,6 +112,7 @@ impl Default for Settings {
             background_threads: true,
             compaction: CompactionMode::Automatic,
             compression: Compression::None,
+            stats_socket: false,
             seed: None,
             of_tests: OfTests::default(),
         }

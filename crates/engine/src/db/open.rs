@@ -33,7 +33,14 @@ use crate::transaction::visibility::Visibility;
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
     settings.check_new()?;
     let NewDirectory { directory, stripes, signed } = new_directory(path, settings)?;
-    create_in(&directory, settings, Purpose::Use, stripes, Some(signed))
+    create_in(&directory, settings, Purpose::Use, stripes, Some(signed)).inspect(|db| serve_stats(db, path, settings))
+}
+
+/// Serves the counters of a database in its folder, if the settings ask for it.
+fn serve_stats(db: &Db, path: &Path, settings: &Settings) {
+    if settings.stats_socket {
+        db.owner.serve_stats(path);
+    }
 }
 
 /// The folder in which a database is to be created.
@@ -110,7 +117,8 @@ fn open_now(path: &Path, settings: &Settings) -> Result<Db> {
     let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
     let entries = folder.entries().map_err(failed)?;
     names::refuse_missing(&names::contents(entries.iter().map(nofault_io::folder::Entry::name))).map_err(at)?;
-    open_in(&stripes::open(Arc::new(folder), &ThisMachine).map_err(at)?, settings, Purpose::Use, None)
+    let directory = stripes::open(Arc::new(folder), &ThisMachine).map_err(at)?;
+    open_in(&directory, settings, Purpose::Use, None).inspect(|db| serve_stats(db, path, settings))
 }
 
 /// Opens the database in a folder of this machine, or creates it where there is none. Blocks.
@@ -213,6 +221,7 @@ pub(super) fn open_in(
             checkpoints,
             log,
             pool: pool_threads,
+            stats: None,
         })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());

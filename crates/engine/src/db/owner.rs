@@ -1,13 +1,17 @@
 //! The parts of a database besides its core: its threads, its lock, and access to its files. Dropping the owner closes
 //! the database.
 
+mod stats_socket;
+
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nofault_io::disk::{Disk, DiskInfo};
 
+use self::stats_socket::StatsSocket;
 use super::background_compaction::CompactionThread;
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
@@ -19,6 +23,7 @@ use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::CommitSeq;
+use crate::pages::Store as _;
 use crate::recovery::Locks;
 use crate::repack::Repacker;
 use crate::shrink::Shrinker;
@@ -134,6 +139,8 @@ pub(super) struct Threads {
     pub(super) checkpoints: Background,
     pub(super) log: WalWriter,
     pub(super) pool: BackgroundThreads,
+    /// The socket of the counters, where the settings ask for it.
+    pub(super) stats: Option<StatsSocket>,
 }
 
 impl Owner {
@@ -180,6 +187,43 @@ impl Owner {
     /// Returns the event that happens when the database begins to close.
     pub(super) fn closed(&self) -> &Arc<Event> {
         &self.closed
+    }
+
+    /// Serves the counters in the folder of the database for as long as it is open. Where that is impossible they are not
+    /// served.
+    pub(super) fn serve_stats(&self, folder: &Path) {
+        let (pool, log, checkpointer) = (self.pool.clone(), Arc::clone(&self.log), Arc::clone(&self.checkpointer));
+        let (memory, opened) = (self.memory, std::time::Instant::now());
+        let counters = move || {
+            let (pages, log) = (pool.stats(), log.stats());
+            vec![
+                ("version", 1),
+                ("process", u64::from(std::process::id())),
+                ("open_ms", opened.elapsed().as_millis() as u64),
+                ("page_bytes", pool.page_bytes() as u64),
+                ("commit", pool.visible().0),
+                ("commits_durable", log.records_durable),
+                ("log_writes", log.groups_written),
+                ("log_bytes_written", log.bytes_written),
+                ("log_bytes_live", log.live_bytes),
+                ("log_space_waits", log.space_waits),
+                ("checkpoints", checkpointer.made()),
+                ("pages_hit", pages.hits),
+                ("pages_read", pages.misses),
+                ("reads_in_flight", pages.reads_in_flight),
+                ("pages_written", pages.pages_written),
+                ("pages_dirty", pages.pages_dirty),
+                ("frame_waits", pages.frame_waits),
+                ("snapshot_bytes", pages.snapshot_bytes),
+                ("memory_bytes", pages.memory_bytes + memory.spent_bytes),
+                ("cache_bytes", memory.cache_bytes),
+                ("data_bytes", pages.blocks_file * pool.page_bytes() as u64),
+                ("data_bytes_used", pages.blocks_used * pool.page_bytes() as u64),
+            ]
+        };
+        if let Some(threads) = &mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
+            threads.stats = StatsSocket::serve(folder, counters).ok();
+        }
     }
 
     /// Makes a checkpoint, unless there is nothing new to be saved.
@@ -317,7 +361,8 @@ impl Drop for Owner {
 /// # Errors
 /// The error of the checkpoint. The threads end all the same.
 fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
-    let Threads { compaction, freeing, checkpoints, log, pool } = threads;
+    let Threads { compaction, freeing, checkpoints, log, pool, stats } = threads;
+    drop(stats);
     drop(compaction);
     drop(freeing);
     drop(checkpoints);
