@@ -67,13 +67,13 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             output::log(&format!("nofault: {error:#}"));
-            // An error of neither the engine nor the lab came from the system, and gets 9: 1 is for `compare`, and for
-            // a missing key.
+            // An error of neither the engine nor the lab came from the system, and gets 9 if nothing more is known of it:
+            // 1 is for `compare`, and for a missing key.
             let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);
             let of_lab = error.downcast_ref::<LabError>().map(LabError::exit_code);
             let of_system =
                 || error.downcast_ref::<std::io::Error>().map(|error| LabError::system("", error).exit_code());
-            ExitCode::from(of_engine.or(of_lab).unwrap_or(9))
+            ExitCode::from(of_engine.or(of_lab).or_else(of_system).unwrap_or(9))
         }
     }
 }

@@ -6,6 +6,8 @@ mod check;
 mod entries;
 #[path = "db/loading.rs"]
 mod loading;
+#[path = "db/nonsense.rs"]
+mod nonsense;
 #[path = "db/salvage.rs"]
 mod salvage;
 #[path = "db/table_commands.rs"]
