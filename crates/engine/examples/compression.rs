@@ -6,6 +6,8 @@
 //! end. The cache is a sixteenth of the data. Reads and scans are of a database that was opened anew. With `SECONDS` it
 //! waits so long after the rewriting, once for each kind, and prints what the database has made of it by itself.
 
+mod records;
+
 use std::time::Instant;
 
 use fastrand::Rng;
@@ -13,6 +15,8 @@ use nofault::blocking::{Db, Table};
 use nofault::error::Result;
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
+
+use self::records::{event, json, log_line};
 
 const ROUNDS: usize = 3;
 const GETS: usize = 20_000;
@@ -159,75 +163,4 @@ fn used_bytes(db: &Db) -> Result<f64> {
     db.checkpoint()?;
     let pool = db.stats().pool;
     Ok(((pool.blocks_used - pool.blocks_deferred) * db.page_bytes() as u64) as f64)
-}
-
-/// A record of a package index: names and lists that repeat, and a hash.
-fn json(rng: &mut Rng, number: u64) -> String {
-    let names = ["http", "json", "log", "async", "core", "macros", "derive", "parse", "time", "rand", "sync", "io"];
-    let name = format!("{}-{}", names[rng.usize(..names.len())], names[rng.usize(..names.len())]);
-    let dependencies: Vec<String> = (0..rng.usize(1..6))
-        .map(|_| {
-            let name = names[rng.usize(..names.len())];
-            format!(
-                r#"{{"name":"{name}","req":"^{}.{}","features":[],"optional":false,"default_features":true,"target":null,"kind":"normal"}}"#,
-                rng.u8(..3),
-                rng.u8(..20)
-            )
-        })
-        .collect();
-    format!(
-        r#"{{"name":"{name}","vers":"0.{}.{}","deps":[{}],"cksum":"{:016x}{:016x}","features":{{"default":["std"]}},"yanked":false,"id":{number}}}"#,
-        rng.u8(..30),
-        rng.u8(..9),
-        dependencies.join(","),
-        rng.u64(..),
-        rng.u64(..)
-    )
-}
-
-/// An event of an API: identifiers, addresses and prices that do not repeat, in fields that do.
-fn event(rng: &mut Rng, number: u64) -> String {
-    let kinds = ["order.created", "order.paid", "cart.updated", "session.started"];
-    format!(
-        r#"{{"id":"{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}","type":"{}","at":{},"user":{},"ip":"{}.{}.{}.{}","amount":{}.{:02},"currency":"EUR","session":"{:016x}","agent":"Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/{}.0"}}"#,
-        rng.u32(..),
-        rng.u16(..),
-        rng.u16(..4096),
-        rng.u16(0x8000..0xC000),
-        rng.u64(..1 << 48),
-        kinds[rng.usize(..kinds.len())],
-        1_700_000_000_000 + number * 37,
-        rng.u32(..5_000_000),
-        rng.u8(1..),
-        rng.u8(..),
-        rng.u8(..),
-        rng.u8(1..),
-        rng.u16(..900),
-        rng.u8(..100),
-        rng.u64(..),
-        rng.u8(90..130)
-    )
-}
-
-/// A line of a log of a service.
-fn log_line(rng: &mut Rng, number: u64) -> String {
-    let texts = [
-        "Received block blk_{} of size 67108864 from /10.251.{}",
-        "PacketResponder 1 for block blk_{} terminating at 10.251.{}",
-        "Verification succeeded for blk_{} on node 10.251.{}",
-        "connection from 10.0.0.1 refused: too many open requests for user {} in shard {}",
-    ];
-    let text = texts[rng.usize(..texts.len())].replacen("{}", &rng.u64(..1 << 62).to_string(), 1);
-    let text = text.replacen("{}", &format!("{}.{}", rng.u8(..), rng.u8(..)), 1);
-    let seconds = number / 40;
-    format!(
-        "2026-11-{:02} {:02}:{:02}:{:02},{:03} {} {} dfs.DataNode: {text}",
-        1 + seconds / 86_400 % 28,
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-        rng.u16(..1000),
-        rng.u16(..3000),
-        ["INFO", "INFO", "INFO", "WARN"][rng.usize(..4)]
-    )
 }
