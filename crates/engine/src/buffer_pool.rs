@@ -6,6 +6,7 @@
 //! | part | purpose |
 //! |---|---|
 //! | `leaf_slots`, `word_array` | maps a page id to its frame or block with one load, where the leaf of the table with its entry is in memory |
+//! | `ghosts` | what was evicted a short time ago |
 //! | `free_frames`, `usage_counts`, `frames` | the frames' memory, and the only `unsafe` of the read path |
 //! | `epochs`, `chunked_queue` | delays reclamation of memory that a reader may be looking at; lists of what waits for it |
 //! | `stats`, `writer_signal` | counters; how the background writer is woken |
@@ -16,6 +17,7 @@
 //! | `reclamation` | retired versions and frames, once their epoch is over |
 //! | `block_map`, `page_ids`, `changed_pages` | the page table as the next checkpoint will write it; page ids; pages to look at |
 //! | `metadata` | these and the blocks in the file, under one lock: claims and reserves |
+//! | `compressed_tier` | blocks of compressed pages that stay in memory, and their share of the frames |
 //! | `leaves`, `page_table` | which leaves of the table are in memory; every change of where a version of a page is |
 //! | `versions` | the visible commit, snapshots, and the recycling of versions and frames |
 //! | `leaf_loads` | brings leaves of the table into memory for threads that may block |
@@ -29,8 +31,8 @@
 //! | `background` | the optional background threads |
 //!
 //! **Why readers need no latch.** A frame's bytes never change between `Frames::publish` and `Frames::recycle`. A frame's
-//! number can be found only in the table or among the versions of its page, and both change under the shard's lock. Code
-//! that removes a number from there gives it to `Versions::retire`, which recycles it only after every epoch guard pinned until
+//! number can be found only in the table or among the versions of its page, and both change under the shard's lock; that of a
+//! frame with a block only in the compressed tier. Code that removes a number from there gives it to `Versions::retire`, which recycles it only after every epoch guard pinned until
 //! then is gone.
 //!
 //! **Locks**, each taken only while holding ones before it: queue of reads → clock → write queue → shard → metadata → waiter →
@@ -42,11 +44,13 @@ mod background;
 mod block_map;
 mod changed_pages;
 mod chunked_queue;
+mod compressed_tier;
 mod epochs;
 mod evict;
 mod frame_wait_queue;
 mod frames;
 mod free_frames;
+mod ghosts;
 mod leaf_loads;
 mod leaf_slots;
 mod leaves;
@@ -111,11 +115,13 @@ use self::write::Writer;
 use self::write_queue::WriteQueue;
 use self::writer_signal::WriterSignal;
 use crate::block_allocator::BlockAllocator;
+use crate::budget::Budget;
 use crate::codec::Dictionaries;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compressed::FileCodec;
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
 use crate::pages::{BlockReservation, Missing, ReservationKind, Snapshot as _, Store, Wait};
+use crate::settings::TierUse;
 use crate::sync::semaphore::Permit;
 
 /// Fewest frames with which a pool works: for a commit's pages, a path through a tree for each of a few readers, and
@@ -139,6 +145,8 @@ pub(crate) struct PoolOptions {
     pub(crate) reads_in_flight_max: usize,
     /// Whether leaves of the page table leave memory as soon as nothing needs them: for tests.
     pub(crate) evicts_table: bool,
+    /// Whether blocks of compressed pages may stay in memory.
+    pub(crate) tier: TierUse,
 }
 
 /// A handle of a buffer pool. Clones share one pool.
@@ -264,7 +272,7 @@ impl BufferPool {
         allocator.set_backed(writes.file_bytes() / page_bytes as u64);
         let frames = Frames::new(count as usize, page_bytes)?;
         let metadata = Arc::new(Metadata::new(allocator, map, ids, page_bytes));
-        let pages = PageTable::new(frames, &metadata, leaf_clock);
+        let pages = PageTable::new(frames, &metadata, leaf_clock, options.tier);
         let signal = Arc::new(WriterSignal::new());
         let kept_max = (options.snapshot_bytes_max / page_bytes as u64) as usize;
         let versions = Arc::new(Versions::new(pages, commit, (options.file_id, kept_max), &signal));
@@ -401,7 +409,8 @@ impl BufferPool {
         let kept = self.versions.kept_count();
         let memory_dictionaries_bytes = self.dictionaries().memory_bytes();
         let metadata = self.metadata().lock();
-        let memory_frames_bytes = frames.memory_bytes() + self.reads.scratch_bytes();
+        let tier = self.versions.pages().tier().stats(frames);
+        let memory_frames_bytes = frames.memory_bytes() + self.reads.scratch_bytes() + tier.memory_bytes;
         let memory_table_bytes = self.versions.pages().memory_bytes() + metadata.map.memory_bytes();
         let leaf_bytes = LoadedTable::bytes_a_leaf(frames.page_bytes());
         let table_bytes = metadata.map.leaf_count() * leaf_bytes;
@@ -420,6 +429,12 @@ impl BufferPool {
             pages_compressed,
             blocks_compressed,
             blocks_loose: metadata.allocator.page_counts().packed().excess() as u64,
+            tier_blocks: tier.blocks,
+            tier_blocks_wanted: tier.blocks_wanted,
+            tier_hits: tier.restored,
+            tier_added: tier.added,
+            tier_evicted: tier.evicted,
+            tier_forgotten: tier.forgotten,
             checksum_retries: get(&counters.checksum_retries),
             frame_waits: get(&counters.frame_waits),
             reads_in_flight: self.reads.scheduler().in_flight() as u64,
@@ -512,10 +527,10 @@ impl Store for BufferPool {
     }
 
     fn request(&self, waits: &[Wait], permit: Permit) -> Ticket {
-        let waiter = Waiter::new();
+        let (waiter, mut budget) = (Waiter::new(), Budget::new());
         for wait in waits.iter().take(permit.count()) {
             match wait {
-                Wait::Miss(missing) => self.reads.request(*missing, &waiter),
+                Wait::Miss(missing) => self.reads.request(*missing, &waiter, &mut budget),
                 Wait::Full { frames } => waiter.want_frames(*frames),
                 Wait::Failed(error) => drop(waiter.fail(error.clone())),
                 Wait::LogFull { .. } => {}

@@ -306,6 +306,7 @@ fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
         snapshot_bytes_max,
         reads_in_flight_max: settings.reads_in_flight_max,
         evicts_table: settings.evicts_table(),
+        tier: settings.tier(),
     }
 }
 

@@ -83,6 +83,20 @@ pub struct Settings {
 pub struct OfTests {
     small_pages: bool,
     evicts_table: bool,
+    tier: TierUse,
+}
+
+/// What tests and benchmarks of nofault say about the compressed tier in place of its own judgement.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TierUse {
+    /// Blocks have frames while they save more than they cost.
+    #[default]
+    Judged,
+    /// Blocks have frames.
+    Always,
+    /// No block has a frame.
+    Never,
 }
 
 /// Whether a database keeps its data file as long as its content by itself.
@@ -138,6 +152,18 @@ impl Settings {
     /// Returns whether each part of the page table leaves memory as soon as nothing needs it.
     pub(crate) fn evicts_table(&self) -> bool {
         self.of_tests.evicts_table
+    }
+
+    /// The same settings, with this use of the compressed tier.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_tier(mut self, tier: TierUse) -> Self {
+        self.of_tests.tier = tier;
+        self
+    }
+
+    pub(crate) fn tier(&self) -> TierUse {
+        self.of_tests.tier
     }
 
     /// Refuses values that have no meaning.

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use nofault::blocking::{Db, Table};
 use nofault::db::Pace;
 use nofault::error::ErrorKind;
-use nofault::settings::{Compression, Settings};
+use nofault::settings::{Compression, Settings, TierUse};
 use nofault::{Batch, Durability};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -182,6 +182,85 @@ fn snapshots_keep_their_pages_while_those_that_share_their_blocks_change() {
     let stats = db.stats().pool;
     assert_eq!(stats.blocks_deferred, 0, "{stats:?}");
     assert!(content(&table) == now && db.verify().unwrap().is_clean());
+}
+
+/// A value that tells its key and its version, and how many times it repeats both.
+fn versioned(number: u32, version: u32) -> Vec<u8> {
+    format!("[{number} {version}]").repeat(10 + number as usize % 30).into_bytes()
+}
+
+/// Returns the version that a value tells, after a check of the whole value.
+fn version_of(number: u32, value: &[u8]) -> u32 {
+    let text = std::str::from_utf8(value).unwrap();
+    let version = text[1..text.find(']').unwrap()].split_once(' ').unwrap().1.parse().unwrap();
+    assert_eq!(value, versioned(number, version), "the value of {number} is broken");
+    version
+}
+
+#[test]
+fn threads_that_read_write_compact_and_checkpoint_a_table_of_blocks_in_memory_see_their_writes() {
+    const KEYS: u32 = 3_000;
+    const WRITERS: u32 = 3;
+    let folder = tempfile::tempdir().unwrap();
+    let settings =
+        Settings { cache_bytes: 1152 << 10, background_threads: true, ..settings() }.with_tier(TierUse::Always);
+    let path = folder.path().join("orders");
+    let loading = Db::create(&path, &settings).unwrap();
+    let loaded = loading.create_table("orders").unwrap();
+    loaded.bulk_load((0..KEYS).map(|number| (key(number), versioned(number, 0)))).unwrap();
+    drop((loaded, loading));
+    // Opened anew, so that the pool has made room for the page table of what was loaded.
+    let db = Db::open(&path, &settings).unwrap();
+    let table = db.table("orders").unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let over = || is_over.load(std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (table, db) = (table.clone(), &db);
+                scope.spawn(move || {
+                    let mut rng = Rng::with_seed(writer.into());
+                    let mut versions = BTreeMap::new();
+                    for _ in 0..3_000 {
+                        let number = rng.u32(..KEYS / WRITERS) * WRITERS + writer;
+                        let version = versions.entry(number).or_insert(0);
+                        assert_eq!(version_of(number, &table.get(key(number)).unwrap().unwrap()), *version);
+                        if rng.u32(..3) == 0 {
+                            *version += 1;
+                            let mut batch = Batch::new();
+                            batch.put(&table, key(number), versioned(number, *version));
+                            db.write(batch, Durability::Deferred).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            let (mut rng, mut seen) = (Rng::with_seed(99), BTreeMap::new());
+            while !over() {
+                let numbers: Vec<u32> = (0..20).map(|_| rng.u32(..KEYS)).collect();
+                let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
+                for (number, value) in numbers.iter().zip(table.get_many(&keys).unwrap()) {
+                    let version = version_of(*number, &value.unwrap());
+                    let before = seen.insert(*number, version).unwrap_or(0);
+                    assert!(version >= before, "{number} went back from {before} to {version}");
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !over() {
+                db.checkpoint().unwrap();
+                db.compact(Pace::Gentle, |_| !over()).unwrap();
+            }
+        });
+        let ended: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended.into_iter().for_each(|ended| ended.unwrap());
+    });
+    let stats = db.stats();
+    assert!(stats.pool.tier_hits > 100 && stats.pool.tier_evicted > 0, "{:?}", stats.pool);
+    assert_eq!(stats.pool.checksum_retries, 0, "{stats:?}");
+    assert!(db.verify().unwrap().is_clean());
 }
 
 #[test]

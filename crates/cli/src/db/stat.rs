@@ -74,7 +74,7 @@ pub(super) fn stat(
             "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
             "memory_bytes": stats.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
             "memory_table_bytes": stats.pool.memory_table_bytes, "table_bytes": stats.pool.table_bytes,
-            "pages_hit": stats.pool.hits, "pages_read": stats.pool.misses,
+            "pages_hit": stats.pool.hits, "pages_read": stats.pool.misses, "pages_restored": stats.pool.tier_hits,
             "disk": { "kind": stats.disk.kind, "direct": stats.disk.direct,
                       "align_bytes": stats.disk.align_bytes, "notes": stats.disk.notes.iter().map(ToString::to_string).collect::<Vec<_>>() },
         });

@@ -1,6 +1,8 @@
 //! Evicts frames: first new pages that were used no more than once (`probationary_queue`), then by a clock with small counters
 //! (GCLOCK). A use raises a frame's counter, the hand lowers it, and frames with a zero counter are evicted: clean ones at
-//! once, dirty ones after they were written, many together, if they are still unused.
+//! once, dirty ones after they were written, many together, if they are still unused. Frames with blocks have a clock of their
+//! own ([`super::compressed_tier`]): where the blocks have more than their share of the frames they are evicted first, and where no
+//! page can be evicted they are evicted all the same.
 //!
 //! **Locks**: the clock, before the probationary queue, shards and what they precede; never while a thread waits for the device.
 
@@ -24,14 +26,15 @@ use crate::budget::{Budget, STEPS_MAX};
 const ROUNDS: usize = 5;
 /// Number of frames that the clock may inspect for each wanted frame when the caller cannot wait.
 const STEPS_AT_ONCE: usize = 16;
-/// Number of frames that are kept free for batches of reads, as a divisor of all frames; at most `STOCK_MAX`.
-const STOCK_SHARE: usize = 64;
-const STOCK_MAX: usize = 256;
+/// Number of frames with blocks that the clock passes for one step: their counts share a cache line.
+const BLOCKS_A_STEP: usize = 64;
 /// Highest usage count with which a page in the probationary queue counts as not used again: the operation that
 /// requested it counts as one use.
 const PROBATION_USES_MAX: u8 = 1;
 /// Number of frames evicted together when a read finds none free, to share the cost of one epoch.
 const EVICTED_TOGETHER: usize = 64;
+/// Most blocks evicted together where no page can be.
+const BLOCKS_AT_NEED: usize = 8;
 /// Most frames evicted at once for a writer that waits.
 const EVICTED_FOR_WRITER_MAX: usize = 256;
 /// Attempts of a writer to evict frames itself before it waits for the background writer.
@@ -78,6 +81,12 @@ impl Evictor {
             self.free_clean_frames(EVICTED_TOGETHER);
             self.versions.frames().take_for_read()
         })
+    }
+
+    /// Takes a frame for a block that is to stay in memory; `None` when no frame is free, or reads or writers wait for one.
+    pub(super) fn spare_frame(&self) -> Option<OwnedFrame> {
+        let is_wanted = self.signal.is_starving() || self.versions.frame_waits().has_waiters();
+        if is_wanted { None } else { self.versions.frames().take_for_read() }
     }
 
     /// Takes up to `count` frames for reads that are submitted together.
@@ -129,7 +138,8 @@ impl Evictor {
         if swept >= want && !writers_wait {
             return swept;
         }
-        let (mut clean, cold) = self.sweep_rounds(want, true);
+        let blocks = self.evict_surplus_blocks(want);
+        let (mut clean, cold) = self.sweep_rounds(want.saturating_sub(blocks.len()), true);
         let mut dirty = cold.clone();
         let many_dirty = self.versions.frames().has_many_dirty();
         if (writers_wait || many_dirty) && !self.signal.has_soon() {
@@ -150,7 +160,11 @@ impl Evictor {
             }
         }
         let written = (self.versions.counters().written.load(Ordering::Relaxed) - before) as usize;
-        self.versions.counters().evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
+        self.note_evicted(&clean);
+        clean.extend(blocks);
+        if clean.is_empty() && written == 0 {
+            clean = self.evict_any_blocks(want);
+        }
         let freed = clean.len();
         self.versions.retire(clean);
         self.versions.help_epoch();
@@ -180,11 +194,54 @@ impl Evictor {
         if self.versions.sweep() > 0 {
             return;
         }
-        let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE, want * STEPS_AT_ONCE);
-        self.versions.counters().evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
-        self.versions.retire(clean);
-        self.versions.help_epoch();
+        self.evict_clean(want);
         self.versions.sweep();
+    }
+
+    /// Evicts about `want` frames that need no write, with bounded work: surplus blocks, then pages. Where it finds none of
+    /// either, it evicts other blocks.
+    fn evict_clean(&self, want: usize) {
+        let mut evicted = self.evict_surplus_blocks(want);
+        if evicted.len() < want {
+            // Beside many blocks there are few pages: a batch for the whole pool would evict all of them.
+            let blocks = self.versions.pages().tier().block_count();
+            let pages_max = if blocks == 0 { want } else { ((self.versions.frames().count() - blocks) / 8).max(1) };
+            let wanted = (want - evicted.len()).min(pages_max);
+            let (pages, _) = self.sweep_clock(wanted, false, wanted * STEPS_AT_ONCE, wanted * STEPS_AT_ONCE);
+            self.note_evicted(&pages);
+            evicted.extend(pages);
+        }
+        if evicted.is_empty() {
+            evicted = self.evict_any_blocks(want);
+        }
+        self.versions.retire(evicted);
+        self.versions.help_epoch();
+    }
+
+    /// Evicts up to `want` blocks, but no more than the compressed tier has above its share; used ones if there are not so
+    /// many others: while there is a surplus, pages have fewer frames than they need. Bounded work.
+    fn evict_surplus_blocks(&self, want: usize) -> Vec<u32> {
+        let surplus = self.versions.pages().tier().surplus(self.versions.frames()).min(want);
+        let mut evicted = self.evict_blocks(surplus, false);
+        evicted.extend(self.evict_blocks(surplus - evicted.len(), true));
+        evicted
+    }
+
+    /// Evicts a few blocks although the compressed tier has no more than its share; used ones if there are no others.
+    fn evict_any_blocks(&self, want: usize) -> Vec<u32> {
+        let few = want.min(BLOCKS_AT_NEED);
+        let unused = self.evict_blocks(few, false);
+        if unused.is_empty() { self.evict_blocks(few, true) } else { unused }
+    }
+
+    fn evict_blocks(&self, want: usize, also_used: bool) -> Vec<u32> {
+        self.versions.pages().tier().evict(self.versions.frames(), want, also_used)
+    }
+
+    /// Counts pages that were evicted from these frames, and notes them for the share of the compressed tier.
+    fn note_evicted(&self, pages: &[u32]) {
+        self.versions.counters().evicted.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        self.versions.pages().tier().note_evicted_pages(self.versions.frames(), pages);
     }
 
     /// Evicts `want` frames in advance of later reads when few frames are free, because an evicted frame becomes free
@@ -192,14 +249,10 @@ impl Evictor {
     pub(super) fn restock(&self, want: usize) {
         self.versions.trim_leaves();
         self.versions.sweep();
-        let stock = (self.versions.frames().count() / STOCK_SHARE).min(STOCK_MAX);
-        if self.versions.frames().free_count() >= self.versions.frames().reserve() + stock {
+        if self.versions.frames().free_count() >= self.versions.frames().kept_free() {
             return;
         }
-        let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE, want * STEPS_AT_ONCE);
-        self.versions.counters().evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
-        self.versions.retire(clean);
-        self.versions.help_epoch();
+        self.evict_clean(want);
     }
 
     /// Moves the clock's hand until it has found `want` frames that can be evicted, or has made [`ROUNDS`] rounds.
@@ -234,10 +287,12 @@ impl Evictor {
         let mut budget = Budget::new();
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
+        let block_count = self.versions.pages().tier().block_count();
         let mut probation_left = self.probation.len().min(probation_max);
         let (mut on_probation, mut left, mut stay) = (Vec::new(), Vec::new(), Vec::new());
         while probation_left > 0 && clean.len() + dirty.len() < want {
-            self.probation.take_oldest(probation_left.min(want - clean.len() - dirty.len()), &mut on_probation);
+            let most = probation_left.min(want - clean.len() - dirty.len());
+            self.probation.take_oldest(most, block_count, &mut on_probation);
             if on_probation.is_empty() {
                 break;
             }
@@ -271,11 +326,12 @@ impl Evictor {
             left.clear();
             stay.clear();
         }
-        for _ in 0..steps {
-            if clean.len() + dirty.len() >= want {
-                break;
-            }
-            budget.spend(1);
+        let mut steps_left = steps;
+        while steps_left > 0 && clean.len() + dirty.len() < want {
+            let passed = self.pass_blocks(&mut clock);
+            let spent = (1 + passed / BLOCKS_A_STEP).min(steps_left);
+            budget.spend(spent);
+            steps_left -= spent;
             let index = *clock as u32;
             *clock = (*clock + 1) % self.versions.frames().count();
             if !also_dirty && self.versions.frames().frame(index).disk().is_none() {
@@ -290,6 +346,17 @@ impl Evictor {
             }
         }
         (clean, dirty)
+    }
+
+    /// Advances the clock's hand over frames that hold blocks, a few thousand at most. Returns how many there were.
+    fn pass_blocks(&self, hand: &mut usize) -> usize {
+        let frames = self.versions.frames();
+        let mut passed = 0;
+        while passed < STEPS_MAX && frames.usage().is_block(*hand as u32) {
+            *hand = (*hand + 1) % frames.count();
+            passed += 1;
+        }
+        passed
     }
 
     /// Pins dirty frames, whatever their usage counts, so that they can be written and stay in memory.

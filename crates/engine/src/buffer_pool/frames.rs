@@ -6,6 +6,8 @@
 //! - **published**: its buffer rests in the frame and is never written to. Any reader that is protected may read it: by an
 //!   epoch guard that was pinned while the frame could be found, or by a pin.
 //!
+//! A published frame holds a version of a page, or a block of the compressed tier ([`Frames::publish_block`]).
+//!
 //! [`Frames::publish`] makes an owned frame published. [`Frames::recycle`] makes a published frame free, and is called only
 //! when no protected reader can be left: either an epoch has passed since the frame was removed from every place where it
 //! could be found, or it never was in any.
@@ -19,8 +21,15 @@ use nofault_io::prefetch::prefetch_read;
 
 use super::free_frames::FreeFrames;
 use super::usage_counts::UsageCounts;
+use super::word_array::PAGES_MAX;
 use crate::error::{Error, Result};
-use crate::format::{CommitSeq, Location, PageId};
+use crate::format::{BlockId, CommitSeq, Location, PageId, Tag};
+
+/// Number of frames that are kept free for batches of reads, as a divisor of all frames; at most `STOCK_MAX`.
+const STOCK_SHARE: usize = 64;
+const STOCK_MAX: usize = 256;
+/// The page id of a frame that holds a block: no page has it, and no leaf of the page table is read as it.
+const NO_PAGE: PageId = PageId(PAGES_MAX);
 
 /// A frame, and the metadata of the page version in it. A hit does not touch this struct: the page's address follows from the
 /// frame's number, its commit stands in its header, and its usage count is in a separate array.
@@ -219,6 +228,11 @@ impl Frames {
         self.reserve
     }
 
+    /// Returns the number of frames that are kept free: the writers' reserve, and a stock for batches of reads.
+    pub(crate) fn kept_free(&self) -> usize {
+        self.reserve + (self.count() / STOCK_SHARE).min(STOCK_MAX)
+    }
+
     pub(crate) fn free_count(&self) -> usize {
         self.free().len()
     }
@@ -323,6 +337,11 @@ impl Frames {
         self.dirty.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of frames that cannot be evicted at once, because they are dirty or private copies.
+    pub(crate) fn changed_count(&self) -> usize {
+        self.dirty_count() + self.private.load(Ordering::Relaxed)
+    }
+
     /// Returns whether there are so many dirty frames that some should be written early.
     pub(crate) fn has_many_dirty(&self) -> bool {
         let max = self.dirty_max();
@@ -362,6 +381,16 @@ impl Frames {
     fn set_free(&self, frames: impl IntoIterator<Item = u32>) {
         let mut free = self.free();
         frames.into_iter().for_each(|index| free.put(index));
+    }
+
+    /// Publishes a frame with a block of compressed pages: from now on its bytes do not change. The caller then adds the
+    /// returned number to the compressed tier, or retires it.
+    pub(crate) fn publish_block(&self, owned: OwnedFrame, block: BlockId) -> u32 {
+        let disk = Some(Location::of_whole(block, Tag::from_bits(0)));
+        let facts = FrameFacts { page: NO_PAGE, commit: CommitSeq(0), disk, near: None, pins: 0, hot: false };
+        let index = self.publish(owned, facts);
+        self.usage.reset_for_block(index);
+        index
     }
 
     /// Publishes a frame: from now on its bytes do not change. The caller then stores the returned number in the page

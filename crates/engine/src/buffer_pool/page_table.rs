@@ -11,8 +11,9 @@ mod outcomes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+pub(super) use self::outcomes::{CheckedPage, EvictionOutcome, Lookup, ReadEnd, ReadRequest, Replacement};
 pub(crate) use self::outcomes::{CheckpointPlace, DirtyPage};
-pub(super) use self::outcomes::{EvictionOutcome, Lookup, ReadEnd, ReadRequest, Replacement};
+use super::compressed_tier::{CompressedTier, Need};
 use super::frame_wait_queue::FrameWaitQueue;
 use super::frames::{Frame, FrameFacts, Frames, OwnedFrame};
 use super::leaves::{LeafClock, LeafEviction, LeafPlace, LockedLeaf};
@@ -24,6 +25,7 @@ use super::word_array::{Entry, WordArray, leaf_read_as, page_of_leaf};
 use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, node_entries, page_commit};
 use crate::pages::Missing;
+use crate::settings::TierUse;
 
 const SHARDS: usize = 64;
 /// Stands for the frame of a leaf of the page table, which a waiter has pinned as it pins pages.
@@ -34,6 +36,7 @@ pub(super) struct PageTable {
     words: WordArray,
     shards: Box<[Mutex<Shard>]>,
     frame_waits: FrameWaitQueue,
+    tier: CompressedTier,
     metadata: Arc<Metadata>,
     leaf_clock: LeafClock,
 }
@@ -41,13 +44,14 @@ pub(super) struct PageTable {
 impl PageTable {
     /// Creates the table of the pages in the block map of `metadata`, all of them on disk. `leaf_clock` bounds its
     /// leaves in memory.
-    pub(super) fn new(frames: Frames, metadata: &Arc<Metadata>, leaf_clock: LeafClock) -> Self {
+    pub(super) fn new(frames: Frames, metadata: &Arc<Metadata>, leaf_clock: LeafClock, tier_use: TierUse) -> Self {
         let words = WordArray::new(frames.page_bytes());
         for (leaf, entries) in metadata.lock().map.leaves_in_memory() {
             words.add_leaf(leaf, entries);
         }
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { words, shards, frame_waits: FrameWaitQueue::new(frames), metadata: Arc::clone(metadata), leaf_clock }
+        let (frame_waits, tier) = (FrameWaitQueue::new(frames), CompressedTier::new(tier_use));
+        Self { words, shards, frame_waits, tier, metadata: Arc::clone(metadata), leaf_clock }
     }
 
     fn shard(&self, page: PageId) -> MutexGuard<'_, Shard> {
@@ -88,6 +92,11 @@ impl PageTable {
 
     pub(super) fn frame_waits(&self) -> &FrameWaitQueue {
         &self.frame_waits
+    }
+
+    /// Returns the blocks of compressed pages that are in memory.
+    pub(super) fn tier(&self) -> &CompressedTier {
+        &self.tier
     }
 
     pub(super) fn metadata(&self) -> &Arc<Metadata> {
@@ -222,28 +231,31 @@ impl PageTable {
         ReadRequest::InMemory
     }
 
-    /// Ends a read: installs the page from `good`, its checked bytes, or gives `error` to the waiters. Adds to `wake`
-    /// the wakers of waiters that have nothing left to wait for. Changes nothing when the read was abandoned, or its
-    /// page was freed or replaced.
+    /// Ends a read: installs the page from `good`, its checked bytes, and adds its block to the compressed tier; or gives
+    /// `error` to the waiters. Adds to `wake` the wakers of waiters that have nothing left to wait for. Changes nothing
+    /// when the read was abandoned, or its page was freed or replaced.
     pub(super) fn end_read(
         &self,
         id: ReadId,
-        good: Option<OwnedFrame>,
+        good: Option<CheckedPage>,
         error: Option<Error>,
         wake: &mut Vec<Waker>,
     ) -> ReadEnd {
         let ReadId { page, at, .. } = id;
         if leaf_read_as(page).is_some() {
-            return self.end_leaf_read(id, good, error, wake);
+            return self.end_leaf_read(id, good.map(|good| good.page), error, wake);
         }
+        let frames_of = |good: CheckedPage| [Some(good.page), good.block].into_iter().flatten().collect();
         let mut shard = self.shard(page);
-        let Some(load) = shard.end_load(id) else { return ReadEnd::NotInstalled { unused: good, error: None } };
+        let Some(load) = shard.end_load(id) else {
+            return ReadEnd::NotInstalled { unused: good.map(frames_of).unwrap_or_default(), error: None };
+        };
         let newest = self.entry(page) == Entry::Loading(at);
         let version = shard.version_loading(page, at);
         let wanted = newest || version.is_some();
-        let mut unused = None;
+        let mut unused = Vec::new();
         match good {
-            Some(owned) if wanted => {
+            Some(CheckedPage { page: owned, block }) if wanted => {
                 let commit = page_commit(&owned.buffer);
                 let facts = FrameFacts { page, commit, disk: Some(at), near: None, pins: 0, hot: false };
                 let index = self.frames().publish(owned, facts);
@@ -258,10 +270,12 @@ impl PageTable {
                     wake.extend(waker);
                 }
                 self.frames().frame(index).pin(pins);
-                return ReadEnd::Installed(index);
+                // The lock still protects the version, so the block is not free, and nothing else can be written there.
+                let rejected = block.and_then(|owned| self.tier.add(self.frames(), at.block, owned));
+                return ReadEnd::Installed { frame: index, rejected };
             }
             // The version died while it was read: its remaining waiters request the page again.
-            Some(owned) => unused = Some(owned),
+            Some(good) => unused = frames_of(good),
             None if newest => self.words.store(page, Entry::OnDisk(at).to_word()),
             None => {
                 if let Some(version) = version {
@@ -285,7 +299,9 @@ impl PageTable {
     ) -> ReadEnd {
         let entries = good.as_ref().map(|owned| node_entries(&owned.buffer));
         let mut locked = self.leaf(self.words.leaf_of(id.page));
-        let Some(load) = locked.shard.end_load(id) else { return ReadEnd::NotInstalled { unused: good, error: None } };
+        let Some(load) = locked.shard.end_load(id) else {
+            return ReadEnd::NotInstalled { unused: good.into_iter().collect(), error: None };
+        };
         // An error does not count when the leaf came into memory by another way, or was written elsewhere since.
         let error = error.filter(|_| locked.place() == LeafPlace::Cold(id.at));
         if error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Corrupt) {
@@ -319,6 +335,11 @@ impl PageTable {
             });
         }
         ReadEnd::Leaf { unused: good, error, next }
+    }
+
+    /// Notes that an operation must wait for this read to be carried out. Returns whether the block is to stay in memory.
+    pub(super) fn note_missed(&self, id: &ReadId, need: Need) -> bool {
+        self.tier.note_read(self.frames(), id.page, id.at, need)
     }
 
     /// Abandons a read whose memory the device still uses, and gives `error` to its waiters. When the read completes

@@ -6,6 +6,8 @@
 //! block and needs one page carries the read out itself: without a ticket ([`Reads::read_alone`]), or, where it has one, by taking
 //! the read back if it has not been submitted yet.
 //!
+//! A compressed page whose block is in memory already ([`super::compressed_tier`]) needs no read: the thread that misses it restores it.
+//!
 //! A long range scan leaves all of this to the completion thread (`completion_demand`); and when it must wait all the same, it helps
 //! to install the completed runs.
 //!
@@ -21,6 +23,7 @@
 //! | `scheduler` | the queue and its next holder, and the counts of all reads |
 //! | `completion_demand` | decides which thread takes completions |
 //! | `installer` | checks completed reads, installs their pages, wakes the waiters |
+//! | `restorer` | restores pages whose blocks are in the compressed tier |
 //! | `standstill` | ends waits for frames when no frame can become free |
 //! | `dispatcher` | sends staged reads and takes completions |
 //! | `executor` | completions that an executor takes by itself |
@@ -34,6 +37,7 @@ mod dispatcher;
 mod executor;
 mod in_flight;
 mod installer;
+mod restorer;
 mod scheduler;
 mod scratch;
 mod staged;
@@ -54,17 +58,20 @@ use self::dispatcher::{BUSY_WITH, Dispatcher};
 pub(crate) use self::executor::ReadCompletions;
 use self::in_flight::ReadQueue;
 use self::installer::Installer;
+use self::restorer::Restorer;
 use self::scheduler::Scheduler;
 use self::scratch::Scratch;
 pub(crate) use self::standstill::IsLogWriting;
 use self::standstill::Standstill;
 use self::state::Read;
+use super::compressed_tier::Need;
 use super::evict::Evictor;
 use super::page_table::ReadRequest;
 use super::versions::Versions;
 use super::waiter::Waiter;
 use super::write::Writer;
 use super::writer_signal::WriterSignal;
+use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Missing;
 
@@ -83,6 +90,7 @@ pub(super) struct Reads {
     demand: Arc<CompletionDemand>,
     dispatcher: Arc<Dispatcher>,
     standstill: Arc<Standstill>,
+    restorer: Arc<Restorer>,
     direct: DirectReads,
     scratch_bytes: u64,
 }
@@ -127,12 +135,24 @@ impl Reads {
         let scheduler = Arc::new(Scheduler::new(ReadQueue::new(queue, Arc::clone(&scratch)), at_device_max));
         let demand = Arc::new(CompletionDemand::new(ready_fd)?);
         let installer = Arc::new(Installer::new(versions, evictor, &scheduler));
+        let restorer = Arc::new(Restorer::new((versions, evictor), (&scheduler, &installer)));
         let standstill = Arc::new(Standstill::new((versions, writer), (&scheduler, &installer)));
         let below = (versions, evictor, signal);
         let dispatcher = Arc::new(Dispatcher::new(below, (&scheduler, &scratch), (&installer, &standstill)));
-        let direct = DirectReads::new(disk, below, (&scheduler, &installer, &dispatcher));
+        let direct = DirectReads::new(disk, below, (&scheduler, &dispatcher), (&installer, &restorer));
         let (versions, evictor, signal) = (Arc::clone(versions), Arc::clone(evictor), Arc::clone(signal));
-        Ok(Self { versions, evictor, signal, scheduler, demand, dispatcher, standstill, direct, scratch_bytes })
+        Ok(Self {
+            versions,
+            evictor,
+            signal,
+            scheduler,
+            demand,
+            dispatcher,
+            standstill,
+            restorer,
+            direct,
+            scratch_bytes,
+        })
     }
 
     /// Returns the bytes of scratch memory for reads of several pages at once.
@@ -155,17 +175,23 @@ impl Reads {
     }
 
     /// Requests a page in the version that a view at commit `missing.at` sees, and has it pinned for the waiter once it
-    /// is in memory.
-    pub(super) fn request(&self, missing: Missing, waiter: &Arc<Waiter>) {
-        let read = self.begin(missing, Some(waiter));
-        self.stage(read.into_iter());
+    /// is in memory: at once if its block is, and the budget allows to restore it.
+    pub(super) fn request(&self, missing: Missing, waiter: &Arc<Waiter>, budget: &mut Budget) {
+        let begun = self.begin(missing, Some(waiter));
+        let mut missed = begun.and_then(|read| self.restorer.restore(read, budget));
+        if let Some(read) = &mut missed {
+            read.keeps_block = self.versions.pages().note_missed(&read.id, read.need);
+        }
+        self.stage(missed.into_iter());
     }
 
     /// Requests pages that no operation waits for yet. Returns the number of reads that it begins.
     pub(super) fn prefetch(&self, pages: &[Missing]) -> usize {
         // The table entries are in no CPU cache, and those of neighbours share lines: they are prefetched together.
         pages.iter().for_each(|missing| self.versions.pages().prefetch(missing.page));
-        let reads: Vec<Read> = pages.iter().filter_map(|missing| self.begin(*missing, None)).collect();
+        let mut budget = Budget::new();
+        let begun = pages.iter().filter_map(|missing| self.begin(*missing, None));
+        let reads: Vec<Read> = begun.filter_map(|read| self.restorer.restore(read, &mut budget)).collect();
         let count = reads.len();
         self.stage(reads.into_iter());
         count
@@ -174,7 +200,7 @@ impl Reads {
     /// Begins the read of a page. Returns `None` when the page is in memory or being read already.
     fn begin(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> Option<Read> {
         match self.versions.pages().request_read(missing, waiter) {
-            ReadRequest::New(id) => Some(Read::new(id)),
+            ReadRequest::New(id) => Some(Read::new(id, if waiter.is_some() { Need::InTask } else { Need::Later })),
             ReadRequest::Joined => {
                 self.versions.counters().joined.fetch_add(1, Ordering::Relaxed);
                 None

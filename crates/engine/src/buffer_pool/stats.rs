@@ -96,7 +96,7 @@ pub struct PoolStats {
     /// three. An operation that is repeated after a miss counts the pages above it again, except a get in the same commit, which
     /// resumes at the miss.
     pub hits: u64,
-    /// Number of reads started because a page was not in memory.
+    /// Number of reads started because neither a page nor its block was in memory.
     pub misses: u64,
     /// Number of requests that joined a read already in progress.
     pub misses_joined: u64,
@@ -114,6 +114,19 @@ pub struct PoolStats {
     pub blocks_compressed: u64,
     /// Number of these blocks that the pages would not need if they were packed anew. An estimate.
     pub blocks_loose: u64,
+    /// Number of frames that hold blocks of compressed pages, so that a page of them is restored without a read. Nothing in
+    /// a database without compressed tables, as all fields whose names begin with `tier`.
+    pub tier_blocks: u64,
+    /// Number of frames that such blocks may have at present: none while they save less than they cost.
+    pub tier_blocks_wanted: u64,
+    /// Number of pages that were not in memory and were restored from blocks that were. They are not in `misses`.
+    pub tier_hits: u64,
+    /// Number of blocks that stayed in memory after a read.
+    pub tier_added: u64,
+    /// Number of blocks evicted from memory.
+    pub tier_evicted: u64,
+    /// Number of blocks that left memory because something else was written in their place, or a record in them was wrong.
+    pub tier_forgotten: u64,
     /// Number of reads repeated because a checksum was wrong.
     pub checksum_retries: u64,
     /// Number of requests that had to wait for free frames.

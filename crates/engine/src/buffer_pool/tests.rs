@@ -3,6 +3,7 @@ mod reads;
 mod refused;
 mod standstill;
 mod steps;
+mod tier;
 pub(crate) mod trouble;
 pub(crate) mod wakers;
 mod written_pages;
@@ -43,6 +44,7 @@ fn options(frames: usize) -> PoolOptions {
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
         evicts_table: false,
+        tier: TierUse::Always,
     }
 }
 
@@ -216,16 +218,22 @@ struct Model {
     visible: u64,
 }
 
-fn random_history(seed: u64, options: SimOptions, frames: usize, steps: usize) {
+/// Runs a random history, in which each page has a value of those that `value_of` makes, and returns the pool's statistics.
+fn random_history(
+    (seed, options): (u64, SimOptions),
+    (frames, steps): (usize, usize),
+    value_of: fn(u64) -> u64,
+) -> PoolStats {
     let world = SimWorld::new(seed, options);
     let pool = pool(&world, frames);
+    tier::compress(&pool);
     let mut random = fastrand::Rng::with_seed(seed);
     let first = BTreeMap::new();
     let mut model = Model { commits: BTreeMap::from([(0, first.clone())]), latest: first, next_seq: 1, visible: 0 };
     let mut snapshots: Vec<Snapshot> = Vec::new();
     for step in 0..steps {
         let context = || format!("seed {seed}, step {step}, {world}");
-        match random.u32(0..12) {
+        match random.u32(0..13) {
             0..=4 => {
                 let seq = model.next_seq;
                 model.next_seq += 1;
@@ -234,7 +242,7 @@ fn random_history(seed: u64, options: SimOptions, frames: usize, steps: usize) {
                 let mut frees = Vec::new();
                 for _ in 0..random.usize(0..6) {
                     if let Some(page) = random.choice(&existing) {
-                        sets.insert(*page, random.u64(..));
+                        sets.insert(*page, value_of(random.u64(..)));
                     }
                 }
                 if random.u32(0..4) == 0
@@ -243,7 +251,7 @@ fn random_history(seed: u64, options: SimOptions, frames: usize, steps: usize) {
                 {
                     frees.push(*page);
                 }
-                let new: Vec<u64> = (0..random.usize(0..4)).map(|_| random.u64(..)).collect();
+                let new: Vec<u64> = (0..random.usize(0..4)).map(|_| value_of(random.u64(..))).collect();
                 let set_list: Vec<(PageId, u64)> = sets.iter().map(|(page, value)| (*page, *value)).collect();
                 let ids = commit(&pool, seq, &set_list, &new, &frees).unwrap_or_else(|e| panic!("{e}: {}", context()));
                 model.latest.extend(sets);
@@ -268,6 +276,10 @@ fn random_history(seed: u64, options: SimOptions, frames: usize, steps: usize) {
                 }
             }
             10 => {
+                tier::free_blocks(&pool);
+                pool.evictor.write_dirty(random.usize(0..frames));
+            }
+            11 => {
                 let missing = model.latest.keys().take(5).map(|page| Missing { page: *page, at: NEWEST });
                 pool.prefetch(&missing.collect::<Vec<_>>());
                 pool.submit();
@@ -291,18 +303,33 @@ fn random_history(seed: u64, options: SimOptions, frames: usize, steps: usize) {
             "at the end, seed {seed}"
         );
     }
+    pool.stats()
 }
 
 #[test]
 fn random_histories_with_snapshots_agree_with_a_model_on_a_tiny_pool() {
     for seed in 0..40 {
-        random_history(seed, SimOptions::calm(), FRAMES_MIN, 300);
+        let stats = random_history((seed, SimOptions::calm()), (FRAMES_MIN, 300), |value| value & !255);
+        assert_eq!(stats.tier_added, 0, "no page looks like data of a compressed table");
     }
+}
+
+#[test]
+fn random_histories_of_compressed_pages_agree_with_a_model_on_a_small_pool() {
+    let (mut hits, mut evicted, mut forgotten) = (0, 0, 0);
+    for seed in 200..240 {
+        let stats = random_history((seed, SimOptions::calm()), (2 * FRAMES_MIN + seed as usize % 40, 300), tier::data);
+        assert_eq!(stats.checksum_retries, 0, "seed {seed}");
+        (hits, evicted) = (hits + stats.tier_hits, evicted + stats.tier_evicted);
+        forgotten += stats.tier_forgotten;
+    }
+    assert!(hits > 100 && evicted > 100 && forgotten > 10, "{hits} hits, {evicted} evicted, {forgotten} forgotten");
 }
 
 #[test]
 fn random_histories_agree_when_completions_are_late_and_reordered() {
     for seed in 100..120 {
-        random_history(seed, SimOptions::adversarial(), FRAMES_MIN + seed as usize % 40, 300);
+        let value_of: fn(u64) -> u64 = if seed % 2 == 0 { tier::data } else { |value| value };
+        random_history((seed, SimOptions::adversarial()), (FRAMES_MIN + seed as usize % 80, 300), value_of);
     }
 }

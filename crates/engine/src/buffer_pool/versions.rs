@@ -24,7 +24,7 @@ use super::writer_signal::WriterSignal;
 use crate::budget::Budget;
 use crate::codec::Dictionaries;
 use crate::format::compressed::FileCodec;
-use crate::format::{CommitSeq, PageId};
+use crate::format::{BlockId, CommitSeq, PageId};
 
 /// The commit number of a view that wants the newest version of everything.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
@@ -283,17 +283,43 @@ impl Versions {
         frames.extend(versions.into_iter().filter_map(|version| self.pages.drop_version(version)));
         // A few at a time: commits take frames meanwhile.
         for some in frames.chunks(RECYCLED_AT_ONCE) {
-            // SAFETY: `retire` was given these frames after their numbers had been taken out of table and versions, with no
-            // pins, and the epoch they waited for has passed; each frame is retired once. Or `drop_version` has just answered
-            // them: the only place where such a frame could be found was the version; views that may have found it there are
-            // gone, because the version came through `drop_later`; it has no pins, and pins are only added to frames that can
-            // be found.
+            // SAFETY: `retire` was given these frames after their numbers had been taken out of table, versions and compressed
+            // tier, with no pins, and the epoch they waited for has passed; each frame is retired once. Or `drop_version` has
+            // just answered them: the only place where such a frame could be found was the version; views that may have found
+            // it there are gone, because the version came through `drop_later`; it has no pins, and pins are only added to
+            // frames that can be found.
             unsafe { self.frames().recycle(some) };
         }
         if !frames.is_empty() {
             self.frame_waits().grant();
         }
         frames.len()
+    }
+
+    /// Calls `read` with the bytes of a block that is in the compressed tier, on which no lock is held meanwhile. Returns
+    /// `None` when the block is not there. `is_used` says whether this counts as a use of the block.
+    pub(super) fn with_block<R>(&self, block: BlockId, is_used: bool, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let guard = self.pin_epoch();
+        let frame = self.pages.tier().find(self.frames(), block)?;
+        if is_used {
+            self.frames().usage().touch_block(frame);
+        }
+        // SAFETY: the frame's number was found in the tier under the guard, which lives until `read` has returned. A number
+        // that is removed from there is retired, and its frame recycled only after every guard pinned until then is gone.
+        let result = read(unsafe { self.frames().bytes(frame) });
+        drop(guard);
+        Some(result)
+    }
+
+    /// Removes blocks from the compressed tier because other bytes are about to be written to them.
+    pub(super) fn forget_blocks(&self, blocks: impl Iterator<Item = BlockId>) {
+        if self.pages.tier().block_count() == 0 {
+            return;
+        }
+        let forgotten: Vec<u32> = blocks.flat_map(|block| self.pages.tier().forget(self.frames(), block)).collect();
+        if !forgotten.is_empty() {
+            self.retire(forgotten);
+        }
     }
 
     /// Returns the retired items, for tests.

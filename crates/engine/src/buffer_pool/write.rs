@@ -1,7 +1,8 @@
 //! Writes pages: out of place, near their old blocks, many in one operation where blocks follow each other; and grows
 //! the file.
 //!
-//! Pages of compressed tables that are written together share blocks ([`super::packing`]).
+//! Pages of compressed tables that are written together share blocks ([`super::packing`]). A block's earlier content leaves
+//! the compressed tier before the block is written.
 //!
 //! A page is written at most once per version: every writing thread holds the write queue, and skips frames that have a
 //! place on disk by then.
@@ -136,6 +137,7 @@ impl Writer {
         let mut placed: Vec<(BlockId, WrittenBlock)> =
             blocks.into_iter().zip(contents).filter_map(|(block, content)| Some((block?, content))).collect();
         placed.sort_by_key(|(block, _)| *block);
+        self.versions.forget_blocks(placed.iter().map(|(block, _)| *block));
         let mut runs: Vec<Vec<(BlockId, WrittenBlock)>> = Vec::new();
         for (block, content) in placed {
             match runs.last_mut() {
@@ -196,7 +198,12 @@ impl Writer {
     /// The first failure. The contents of the blocks are unknown then.
     pub(super) fn write_blocks(&self, action: &str, pieces: impl Iterator<Item = (BlockId, IoBuf)>) -> Result<()> {
         let page_bytes = self.versions.frames().page_bytes() as u64;
-        let ops: Vec<_> = pieces.map(|(first, bytes)| (first.0 * page_bytes, OpKind::write(bytes, false))).collect();
+        let op_of = |(first, bytes): (BlockId, IoBuf)| {
+            let end = first.0 + bytes.len() as u64 / page_bytes;
+            self.versions.forget_blocks((first.0..end).map(BlockId));
+            (first.0 * page_bytes, OpKind::write(bytes, false))
+        };
+        let ops: Vec<_> = pieces.map(op_of).collect();
         let results = self.lock().run(ops)?;
         let failed = results.into_iter().find_map(std::result::Result::err);
         failed.map_or(Ok(()), |error| Err(Error::from_io(action, error)))
@@ -374,6 +381,7 @@ mod tests {
     use crate::buffer_pool::versions::NEWEST;
     use crate::format::{CommitSeq, PageId};
     use crate::pages::{PageCopies as _, Store as _};
+    use crate::settings::TierUse;
 
     #[test]
     fn a_page_named_twice_is_written_and_counted_once() {
@@ -386,6 +394,7 @@ mod tests {
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 8,
             evicts_table: false,
+            tier: TierUse::Judged,
         };
         let pool = BufferPool::new(&disk, &options, LoadedTable::new(512, 1 << 30), CommitSeq(0)).unwrap();
         let mut copies = pool.copies();

@@ -104,7 +104,11 @@ impl<S: Store> Loader<S> {
         loop {
             self.load(budget, &[wait]).await?;
             wait = match attempt() {
-                Ok(result) => return Ok(result),
+                Ok(result) => {
+                    // The pages may have been restored from blocks in memory, without any wait.
+                    yield_sometimes().await;
+                    return Ok(result);
+                }
                 Err(wait) => wait,
             };
         }

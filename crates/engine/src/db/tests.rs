@@ -39,6 +39,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
+use crate::settings::TierUse;
 use crate::transaction::visibility::Visibility;
 use crate::transaction::{CATALOG, Commit, CommitContext, Commits, Op, SMALL_OPS_MAX, create_catalog, decode};
 
@@ -110,6 +111,7 @@ fn new_pool_in(hardship: Hardship) -> (BufferPool, SimWorld) {
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
         evicts_table: false,
+        tier: TierUse::Always,
     };
     let table = LoadedTable::new(hardship.page_bytes, 1 << 30);
     let pool = BufferPool::new(&disk, &options, table, CommitSeq(0)).unwrap();

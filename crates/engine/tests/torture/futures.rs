@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use nofault::blocking;
-use nofault::settings::Settings;
+use nofault::settings::{Settings, TierUse};
 use nofault::{Batch, Db, Durability};
 use nofault_sim::{SimOptions, SimWorld};
 
@@ -59,7 +59,7 @@ fn small(page_bytes: usize) -> Settings {
         page_bytes,
         cache_bytes: (656 << 10) + 80 * page_bytes,
         log_bytes: 1 << 20,
-        ..Settings::with_small_pages()
+        ..Settings::with_small_pages().with_tier(TierUse::Always)
     }
 }
 

@@ -23,7 +23,11 @@ pub(crate) fn lives(seed: u64, count: usize) -> History {
     // Small pages make the tallest trees; each of the others has its turn.
     let page_bytes = [512, 512, 512, 1024, 4096, 4096, 16_384, 65_536][rng.usize(..8)];
     // In every other history no part of the page table stays in memory.
-    let settings = tiny_with(page_bytes).with_cold_table(seed.is_multiple_of(2));
+    let mut settings = tiny_with(page_bytes).with_cold_table(seed.is_multiple_of(2));
+    if seed % 4 < 2 {
+        // In these there are frames for blocks of compressed pages beside those that pages need.
+        settings.cache_bytes += 80 * page_bytes;
+    }
     let striped = rng.u8(..6) == 0;
     let style = Style { keys: [20, 60, 150][rng.usize(..3)], reopen: rng.bool() };
     let mut world = SimWorld::new(rng.u64(..), options(&mut rng));

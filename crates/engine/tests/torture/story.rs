@@ -11,7 +11,7 @@ use fastrand::Rng;
 use nofault::blocking::{Db, Snapshot, Table};
 use nofault::db::Pace;
 use nofault::error::{Error, ErrorKind, Result};
-use nofault::settings::{Compression, Settings};
+use nofault::settings::{Compression, Settings, TierUse};
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 
@@ -48,7 +48,8 @@ pub(crate) fn tiny() -> Settings {
     tiny_with(512)
 }
 
-/// As [`tiny`] with another page size, and about as many pages in memory.
+/// As [`tiny`] with another page size, and about as many pages in memory. Blocks of compressed pages stay in memory where
+/// there is room: the pool's own judgement depends on times.
 pub(crate) fn tiny_with(page_bytes: usize) -> Settings {
     Settings {
         page_bytes,
@@ -56,7 +57,7 @@ pub(crate) fn tiny_with(page_bytes: usize) -> Settings {
         log_bytes: 64 << 10,
         background_threads: false,
         seed: Some(0x5EED),
-        ..Settings::with_small_pages()
+        ..Settings::with_small_pages().with_tier(TierUse::Always)
     }
 }
 

@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use fastrand::Rng;
 
-use crate::buffer_pool::probationary_queue::Ghosts;
-use crate::format::PageId;
+use crate::buffer_pool::ghosts::Ghosts;
 
 /// A request for a page, in a trace: by an operation that waits for the page, or by a scan that requested the page
 /// early and now reaches it.
@@ -96,7 +95,7 @@ impl Pool {
             let Some(at) = self.clock.at.get(&page).copied().filter(|at| self.clock.frames[*at].1 <= 1) else {
                 continue;
             };
-            self.ghosts.add(PageId(page.into()));
+            self.ghosts.add(page.into());
             return Some(at);
         }
         None
@@ -121,7 +120,7 @@ impl Policy for Pool {
             }
             None => drop(self.clock.request(request)),
         }
-        if !self.ghosts.contains(PageId(page.into())) {
+        if !self.ghosts.contains(page.into()) {
             self.probation.push_back(page);
         }
         false

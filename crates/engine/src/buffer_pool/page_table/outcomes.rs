@@ -19,14 +19,25 @@ pub(in crate::buffer_pool) enum ReadRequest {
     Absent,
 }
 
+/// A page that was read and checked.
+pub(in crate::buffer_pool) struct CheckedPage {
+    pub(in crate::buffer_pool) page: OwnedFrame,
+    /// The block in which the page lies compressed, if it is to stay in memory as well.
+    pub(in crate::buffer_pool) block: Option<OwnedFrame>,
+}
+
 /// The result of a read for its page.
 pub(in crate::buffer_pool) enum ReadEnd {
     /// The page is in this frame.
-    Installed(u32),
+    Installed {
+        frame: u32,
+        /// The frame of the block, to be retired, if the compressed tier had no room for it.
+        rejected: Option<u32>,
+    },
     /// The read did not bring the page into memory.
     NotInstalled {
-        /// The frame of the read, unless the read failed and returned no frame.
-        unused: Option<OwnedFrame>,
+        /// The frames of the read, unless the read failed and returned no frame.
+        unused: Vec<OwnedFrame>,
         /// The error that was given to the waiters, if any.
         error: Option<Error>,
     },

@@ -1,7 +1,9 @@
-//! Reads that a thread carries out itself, by a system call, because it needs one page and nothing else.
+//! Reads that a thread carries out itself, by a system call, because it needs one page and nothing else; or without one
+//! where the page's block is in the compressed tier.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::Disk;
@@ -9,8 +11,10 @@ use nofault_io::disk::Disk;
 use super::completed::CompletedRead;
 use super::dispatcher::Dispatcher;
 use super::installer::{Aftermath, Installer};
+use super::restorer::Restorer;
 use super::scheduler::Scheduler;
 use super::state::{Read, ReadState};
+use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::frames::OwnedFrame;
 use crate::buffer_pool::page_table::ReadRequest;
@@ -28,6 +32,7 @@ pub(super) struct DirectReads {
     signal: Arc<WriterSignal>,
     scheduler: Arc<Scheduler>,
     installer: Arc<Installer>,
+    restorer: Arc<Restorer>,
     dispatcher: Arc<Dispatcher>,
 }
 
@@ -35,7 +40,8 @@ impl DirectReads {
     pub(super) fn new(
         disk: &Arc<dyn Disk>,
         (versions, evictor, signal): (&Arc<Versions>, &Arc<Evictor>, &Arc<WriterSignal>),
-        (scheduler, installer, dispatcher): (&Arc<Scheduler>, &Arc<Installer>, &Arc<Dispatcher>),
+        (scheduler, dispatcher): (&Arc<Scheduler>, &Arc<Dispatcher>),
+        (installer, restorer): (&Arc<Installer>, &Arc<Restorer>),
     ) -> Self {
         Self {
             disk: Arc::clone(disk),
@@ -44,6 +50,7 @@ impl DirectReads {
             signal: Arc::clone(signal),
             scheduler: Arc::clone(scheduler),
             installer: Arc::clone(installer),
+            restorer: Arc::clone(restorer),
             dispatcher: Arc::clone(dispatcher),
         }
     }
@@ -66,9 +73,9 @@ impl DirectReads {
         true
     }
 
-    /// Reads one page on the calling thread, without a waiter, if the page is not being read yet. Returns false when
-    /// the page must be requested instead. The page is not pinned, so it may be evicted before the caller looks it up
-    /// again.
+    /// Reads or restores one page on the calling thread, without a waiter, if the page is not being read yet. Returns
+    /// false when the page must be requested instead. The page is not pinned, so it may be evicted before the caller looks
+    /// it up again.
     ///
     /// # Errors
     /// The error of the read.
@@ -87,9 +94,22 @@ impl DirectReads {
             self.dispatcher.submit();
             return Ok(matches!(request, ReadRequest::InMemory));
         };
+        let (mut read, owned) = match self.restorer.restore_into(Read::new(id, Need::InThread), owned) {
+            Err(missed) => missed,
+            Ok(()) => {
+                self.scheduler.device().leave();
+                self.signal.wake_if_starving();
+                return Ok(true);
+            }
+        };
+        read.keeps_block = self.versions.pages().note_missed(&read.id, Need::InThread);
         self.versions.counters().misses.fetch_add(1, Ordering::Relaxed);
         self.scheduler.begin(1);
-        let failed = self.carry_out(Read::new(id), owned);
+        let begun = id.at.is_compressed.then(Instant::now);
+        let failed = self.carry_out(read, owned);
+        if let Some(begun) = begun {
+            self.versions.pages().tier().note_wait(begun.elapsed());
+        }
         // As at the end of a ticket: the new page can be evicted, and a waiter may take the queue.
         self.signal.wake_if_starving();
         self.scheduler.hand_on_queue();

@@ -1,5 +1,6 @@
 //! Completes reads: checks and decompresses their pages, installs them and hands them to the waiters, or gives the
-//! error to the waiters.
+//! error to the waiters. The block of a compressed page can stay in memory as well, in the compressed tier, if there is
+//! a free frame for it.
 //!
 //! The thread that took completions from the queue calls this module after it has released the queue: many threads can install
 //! pages at once, and each holds the lock of one shard for one page at a time.
@@ -7,18 +8,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Instant;
 
 use super::completed::CompletedRead;
 use super::scheduler::Scheduler;
 use super::state::{Read, ReadState};
+use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::frames::OwnedFrame;
-use crate::buffer_pool::page_table::ReadEnd;
+use crate::buffer_pool::page_table::{CheckedPage, ReadEnd};
 use crate::buffer_pool::shard::ReadId;
 use crate::buffer_pool::versions::Versions;
 use crate::buffer_pool::word_array::leaf_read_as;
 use crate::error::Error;
-use crate::format::compressed::restore_in_place;
+use crate::format::compressed::{restore_in_place, restore_page};
 use crate::format::{NodeId, PageId, decode_node};
 use crate::sync::wakers::wake_all;
 
@@ -42,6 +45,8 @@ pub(super) struct Aftermath {
     installed: Vec<(u32, PageId)>,
     /// Frames that are not needed any more, to be freed.
     frames: Vec<OwnedFrame>,
+    /// Frames of blocks for which the compressed tier had no room, to be retired.
+    rejected: Vec<u32>,
     /// The wakers of tasks that have nothing left to wait for.
     wake: Vec<Waker>,
     /// The error of the last read that failed.
@@ -89,38 +94,94 @@ impl Installer {
             return;
         }
         let mut good = None;
-        if let Some(mut owned) = owned {
-            let (file, spare) = (self.versions.file_codec(), &mut aftermath.spare);
+        if let Some(owned) = owned {
+            let beside = if error.is_none() { self.frame_beside(&read) } else { None };
             let checked = match &error {
-                None => match leaf_read_as(read.page()) {
-                    Some(index) => {
-                        let node = NodeId { level: 0, index };
-                        decode_node(file.file_id, node, read.id.at, &owned.buffer).map(drop)
-                    }
-                    None => restore_in_place(file, read.page(), read.id.at, &mut owned.buffer, spare),
-                },
-                Some(error) => Err(error.clone()),
+                None => self.check(&read, owned, beside, aftermath),
+                Some(error) => Err((error.clone(), owned)),
             };
             match checked {
-                Ok(()) => good = Some(owned),
-                Err(_) if error.is_none() && read.attempt < READ_ATTEMPTS => {
+                Ok(page) => good = Some(page),
+                Err((_, owned)) if error.is_none() && read.attempt < READ_ATTEMPTS => {
                     self.versions.counters().checksum_retries.fetch_add(1, Ordering::Relaxed);
                     read.attempt += 1;
                     read.frame = Some(owned);
                     aftermath.again.push(read);
                     return;
                 }
-                Err(wrong) => {
+                Err((wrong, owned)) => {
                     error = Some(wrong);
                     aftermath.frames.push(owned);
                 }
             }
         }
+        self.end(read, good, error, aftermath);
+    }
+
+    /// Returns a frame for the page of this read if its block is to stay in memory. Takes free frames only: nothing is
+    /// evicted for a block, and nothing that waits for a frame waits longer.
+    fn frame_beside(&self, read: &Read) -> Option<OwnedFrame> {
+        let pages = self.versions.pages();
+        if read.keeps_block && pages.tier().takes(pages.frames(), read.id.at.block) {
+            self.evictor.spare_frame()
+        } else {
+            None
+        }
+    }
+
+    /// Checks the page that `owned` holds, as it is or in its block, and restores it: in place, or in the frame `beside`.
+    ///
+    /// # Errors
+    /// `Corrupt`, with `owned`, when the block does not hold the page in the version that belongs there.
+    fn check(
+        &self,
+        read: &Read,
+        mut owned: OwnedFrame,
+        beside: Option<OwnedFrame>,
+        aftermath: &mut Aftermath,
+    ) -> std::result::Result<CheckedPage, (Error, OwnedFrame)> {
+        let (file, page, at) = (self.versions.file_codec(), read.page(), read.id.at);
+        if let Some(index) = leaf_read_as(page) {
+            let node = NodeId { level: 0, index };
+            return match decode_node(file.file_id, node, at, &owned.buffer) {
+                Ok(_) => Ok(CheckedPage { page: owned, block: None }),
+                Err(error) => Err((error, owned)),
+            };
+        }
+        let begun = at.is_compressed.then(Instant::now);
+        let checked = match beside {
+            None => match restore_in_place(file, page, at, &mut owned.buffer, &mut aftermath.spare) {
+                Ok(()) => Ok(CheckedPage { page: owned, block: None }),
+                Err(error) => Err((error, owned)),
+            },
+            Some(mut beside) => match restore_page(file, page, at, &owned.buffer, &mut beside.buffer) {
+                Ok(()) => Ok(CheckedPage { page: beside, block: Some(owned) }),
+                Err(error) => {
+                    aftermath.frames.push(beside);
+                    Err((error, owned))
+                }
+            },
+        };
+        if let Some(begun) = begun {
+            self.versions.pages().tier().note_decompression(begun.elapsed());
+        }
+        checked
+    }
+
+    /// Ends a completed read: installs its page, or gives the error to the waiters.
+    pub(super) fn end(
+        &self,
+        mut read: Read,
+        good: Option<CheckedPage>,
+        error: Option<Error>,
+        aftermath: &mut Aftermath,
+    ) {
         self.scheduler.note_finished();
         match self.versions.pages().end_read(read.id, good, error, &mut aftermath.wake) {
-            ReadEnd::Installed(frame) => {
+            ReadEnd::Installed { frame, rejected } => {
                 read.advance(ReadState::Installed);
                 aftermath.installed.push((frame, read.page()));
+                aftermath.rejected.extend(rejected);
             }
             ReadEnd::NotInstalled { unused, error } => {
                 read.advance(if error.is_some() { ReadState::Failed } else { ReadState::Discarded });
@@ -141,7 +202,8 @@ impl Installer {
         self.versions.trim_leaves();
         self.versions.counters().misses.fetch_add(ids.len() as u64, Ordering::Relaxed);
         self.scheduler.begin(ids.len());
-        aftermath.again.extend(ids.into_iter().map(Read::new));
+        // It is not known here whether anything waits for them, so their blocks are not kept.
+        aftermath.again.extend(ids.into_iter().map(|id| Read::new(id, Need::Later)));
     }
 
     /// Gives `error` to the waiters of all reads when the queue accepts no reads. `in_line` are the reads that were not
@@ -157,11 +219,14 @@ impl Installer {
 
     /// Frees frames, repeats reads and wakes tasks after completed reads. The caller holds no lock.
     pub(super) fn settle(&self, aftermath: Aftermath) {
-        let Aftermath { again, installed, frames, wake, .. } = aftermath;
+        let Aftermath { again, installed, frames, rejected, wake, .. } = aftermath;
         if !installed.is_empty() {
             self.evictor.probation().add(installed.into_iter());
         }
         self.versions.frame_waits().return_frames(frames);
+        if !rejected.is_empty() {
+            self.versions.retire(rejected);
+        }
         if !again.is_empty() {
             self.scheduler.staged().add(again.into_iter());
         }

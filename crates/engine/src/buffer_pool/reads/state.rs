@@ -1,5 +1,6 @@
 //! One read of one page: the page that it brings, its state, and the states that may follow.
 
+use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::frames::OwnedFrame;
 use crate::buffer_pool::shard::ReadId;
 use crate::format::PageId;
@@ -10,6 +11,7 @@ use crate::format::PageId;
 /// |---|---|---|
 /// | `Requested` | `Staged` | no thread carries it out at once: it waits for the next submission |
 /// | `Requested` | `InFlight` | the thread that misses the page reads it itself |
+/// | `Requested` | `Completed` | the page's block is in the compressed tier: nothing has to be read |
 /// | `Staged` | `Queued` | a thread that has the read queue puts the staged reads in line |
 /// | `Staged` | `InFlight` | a blocking waiter takes its read back and carries it out itself |
 /// | `Queued` | `InFlight` | it has a frame, or memory of a run, and the device's queue takes it |
@@ -45,7 +47,7 @@ impl ReadState {
     pub(crate) fn can_become(self, next: Self) -> bool {
         use ReadState::{Completed, Discarded, Failed, InFlight, Installed, Queued, Requested, Staged};
         match self {
-            Requested => matches!(next, Staged | InFlight),
+            Requested => matches!(next, Staged | InFlight | Completed),
             Staged => matches!(next, Queued | InFlight),
             Queued => matches!(next, InFlight | Completed),
             InFlight => next == Completed,
@@ -63,6 +65,11 @@ pub(crate) struct Read {
     pub(super) attempt: u32,
     /// Set when a multi-page read with this page failed: the page must be read by itself.
     pub(super) alone: bool,
+    /// How an operation needs the page. If a scan only requests it early, its block is neither kept nor counted as used: the
+    /// pages of a scan come with all others of their blocks, which would drive out blocks that are read again.
+    pub(super) need: Need,
+    /// Set when the block is to stay in memory, in the compressed tier.
+    pub(super) keeps_block: bool,
     /// The frame of the read, unless the operation in flight owns the memory.
     pub(super) frame: Option<OwnedFrame>,
     state: ReadState,
@@ -70,8 +77,8 @@ pub(crate) struct Read {
 
 impl Read {
     /// Creates the read for an id that the page table has just given out.
-    pub(super) fn new(id: ReadId) -> Self {
-        Self { id, attempt: 1, alone: false, frame: None, state: ReadState::Requested }
+    pub(super) fn new(id: ReadId, need: Need) -> Self {
+        Self { id, attempt: 1, alone: false, need, keeps_block: false, frame: None, state: ReadState::Requested }
     }
 
     pub(super) fn page(&self) -> PageId {
@@ -107,9 +114,10 @@ mod tests {
 
     const ALL: [ReadState; 8] = [Requested, Staged, Queued, InFlight, Completed, Installed, Failed, Discarded];
     /// The rows of the table in the comment of [`ReadState`].
-    const TABLE: [(ReadState, ReadState); 12] = [
+    const TABLE: [(ReadState, ReadState); 13] = [
         (Requested, Staged),
         (Requested, InFlight),
+        (Requested, Completed),
         (Staged, Queued),
         (Staged, InFlight),
         (Queued, InFlight),
@@ -164,6 +172,6 @@ mod tests {
         use crate::buffer_pool::shard::Shard;
         use crate::format::{BlockId, Location, PageId, Tag};
         let at = Location::of_whole(BlockId(1), Tag::from_bits(0));
-        super::Read::new(Shard::default().begin_load(PageId(1), at)).advance(Installed);
+        super::Read::new(Shard::default().begin_load(PageId(1), at), super::Need::Later).advance(Installed);
     }
 }

@@ -277,6 +277,7 @@ mod threads {
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 128,
             evicts_table: false,
+            tier: TierUse::Judged,
         };
         let pool = BufferPool::new(&disk, &options, LoadedTable::new(LARGE, 1 << 30), CommitSeq(0)).unwrap();
         let _threads = with_threads.then(|| pool.start_background_threads().unwrap());
