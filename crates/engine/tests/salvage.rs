@@ -47,8 +47,8 @@ fn databases_of_earlier_formats_that_are_damaged_give_exact_entries_and_list_the
         let files = unpacked(fixture);
         put_into(&old, &files);
         let expected = content(&Db::open(&old, &settings()).unwrap());
-        // Every block in turn would take minutes: every eleventh, and both superblocks.
-        let blocks = (32..files[0].len() / 4096).step_by(11).chain([0, 16]);
+        // Every block in turn would take minutes: a few, and both superblocks.
+        let blocks = (32..files[0].len() / 4096).step_by(61).chain([0, 16]);
         for block in blocks {
             let mut damaged = files.clone();
             damaged[0][block * 4096..(block + 1) * 4096].fill(0xA5);
