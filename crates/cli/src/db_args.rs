@@ -69,7 +69,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// List, create, empty and drop the tables of a database.
+    /// List, create, rename, empty and drop the tables of a database.
     Table(TableCommandArguments),
     /// Print the value of a key; exit code 1 when there is no such key.
     Get {
@@ -405,6 +405,17 @@ pub(crate) enum TableCommand {
         /// Compression of the tables; `db compression` changes it later.
         #[arg(long, value_enum, default_value_t = TableCompression::None)]
         compression: TableCompression,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Give a table another name. Nothing is copied.
+    Rename {
+        /// The database's folder.
+        path: PathBuf,
+        /// The name of the table.
+        name: String,
+        /// Its new name, which no table has.
+        to: String,
         #[command(flatten)]
         open: OpenArguments,
     },

@@ -27,6 +27,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("db table list", &["nofault db table list shop", "nofault db table list shop --json"]),
     ("db table create", &["nofault db table create shop stock orders --compression small"]),
+    ("db table rename", &["nofault db table rename shop stock goods"]),
     ("db table clear", &["nofault db table clear shop stock", "nofault db table clear shop stock orders --yes"]),
     ("db table drop", &["nofault db table drop shop orders", "nofault db table drop shop stock orders --yes"]),
     (

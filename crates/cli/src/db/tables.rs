@@ -1,4 +1,4 @@
-//! `nofault db table`: lists the tables of a database, creates, empties and drops them.
+//! `nofault db table`: lists the tables of a database, creates, renames, empties and drops them.
 //!
 //! All names of a call are checked before anything changes. Where entries are lost, the user confirms it on a terminal,
 //! or has said so before with `--yes`.
@@ -27,6 +27,12 @@ pub(super) fn run(command: TableCommand, cancel: &AtomicBool) -> Result<ExitCode
             let mut settings = open.settings(&path);
             settings.compression = compression.into();
             create(&open_db(&path, &settings)?, &names)
+        }
+        TableCommand::Rename { path, name, to, open } => {
+            let db = open_db(&path, &open.settings(&path))?;
+            find_table(&db, &name)?;
+            db.rename_table(&name, &to)?;
+            Ok(ExitCode::SUCCESS)
         }
         TableCommand::Clear { doomed } => clear(&doomed, cancel),
         TableCommand::Drop { doomed } => drop_tables(&doomed, cancel),

@@ -25,6 +25,13 @@ fn tables_are_created_listed_emptied_and_dropped() {
     assert!(said(&run(&["table", "drop", "shop", "stock", "nowhere", "--yes"]), 2).contains("its tables are"));
     assert_eq!(said(&run(&["table", "list", "shop"]), 0), listed);
 
+    // Renamed, and back.
+    assert!(said(&run(&["table", "rename", "shop", "stock", "orders"]), 2).contains("orders"));
+    assert!(said(&run(&["table", "rename", "shop", "nowhere", "x"]), 2).contains("its tables are"));
+    said(&run(&["table", "rename", "shop", "stock", "goods"]), 0);
+    assert_eq!(said(&run(&["scan", "shop", "--table", "goods"]), 0), "a\tv\nb\tv\n");
+    said(&run(&["table", "rename", "shop", "goods", "stock"]), 0);
+
     // Without a terminal nothing is lost unless the call says so.
     for action in ["drop", "clear"] {
         let told = said(&db_with(folder.path(), &["table", action, "shop", "stock"], b"yes\n"), 2);
