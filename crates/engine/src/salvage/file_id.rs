@@ -87,7 +87,7 @@ mod tests {
     fn a_sealed_page_determines_the_number_of_its_file() {
         for (page_bytes, file_id) in [(4096, 0), (4096, u64::MAX), (8192, 0x1234_5678_9ABC_DEF0), (65_536, 7)] {
             let solver = Solver::new(page_bytes).unwrap();
-            let mut bytes: Vec<u8> = (0..page_bytes).map(|at| (at * 7919 >> 3) as u8).collect();
+            let mut bytes: Vec<u8> = (0..page_bytes).map(|at| ((at * 7919) >> 3) as u8).collect();
             seal_page(file_id, PageId(99), CommitSeq(3), &mut bytes);
             assert_eq!(solver.file_id(PageId(99), &bytes), file_id);
             bytes[page_bytes - 1] ^= 1;
