@@ -110,13 +110,13 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     /// `loaded`, the table that the commit has filled, learn of the commit without its changes.
     pub(crate) fn take_effect(&mut self, durability: Durability, position: LogPosition, loaded: Option<TableId>) {
         self.stage = Stage::Finished;
-        let commits = self.commits.clone();
+        let (commits, seq) = (self.commits.clone(), self.seq);
         let mut section = commits.lock();
         if let Some(table) = loaded {
-            commits.feed.loaded(self.seq, table);
+            commits.feed.loaded(seq, table);
         }
-        commits.note(&mut section, durability, CommitReceipt { seq: self.seq, position });
-        section.window.forget_before(self.seq);
+        commits.note(&mut section, durability, CommitReceipt { seq, position });
+        section.window.forget_before(seq);
         drop(section);
         commits.clear_up_after(durability);
     }
