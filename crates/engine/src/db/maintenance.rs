@@ -66,7 +66,7 @@ impl Db {
     /// moves the pages at the end of the file to free blocks before it, and cuts the file. The order of the pages stays
     /// as it is. With automatic compaction ([`Settings::compaction`](crate::settings::Settings::compaction)) the
     /// database does the same by itself. Old page versions that a snapshot or a backup keeps at the end of the file
-    /// keep its length: see [`Stats::compaction`].
+    /// keep its length: see [`Stats::compaction`](crate::db::Stats::compaction).
     ///
     /// # Errors
     /// As [`Db::compact`].

@@ -1,7 +1,7 @@
 //! Lets memory run out in a cgroup of the lab's own, in which one process reads and a neighbour allocates memory, and reports
 //! the process that the kernel kills.
 //!
-//! Kept true by: both processes end with the trial ([`crate::child`]); the cgroup is removed when its guard drops, and
+//! Kept true by: both processes end with the trial (`crate::child`); the cgroup is removed when its guard drops, and
 //! after a crash by the lab's next start; the trial itself is outside of it. Nothing outside of the cgroup can be killed,
 //! because it is the cgroup's limit that is reached.
 
