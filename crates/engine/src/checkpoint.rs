@@ -131,8 +131,8 @@ impl Checkpointer {
     }
 
     /// Makes the superblock say that the catalog may have properties of tables, and the log records that set them or
-    /// rename tables, before the first such record is in the log: so a build that does not know them refuses the database. Makes a checkpoint, once in the life of a database.
-    /// Blocks.
+    /// rename tables, before the first such record is in the log: so a build that does not know them refuses the
+    /// database. Makes a checkpoint, once in the life of a database. Blocks.
     ///
     /// # Errors
     /// As [`Checkpointer::checkpoint`].

@@ -160,7 +160,7 @@ fn story(
 #[test]
 fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
     let blocks = std::env::var("NOFAULT_FULL_BLOCKS").ok().and_then(|blocks| blocks.parse().ok()).unwrap_or(600);
-    let step = std::env::var("NOFAULT_FULL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(37);
+    let step = std::env::var("NOFAULT_FULL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(29);
     let mut compressions = compressions();
     for blocks in (0..blocks).step_by(step) {
         for background_threads in [false, true] {

@@ -21,8 +21,9 @@ use crate::sync::event::Event;
 /// call [`Completions::take`] each time the descriptor becomes readable, and reads of tasks do not complete before.
 /// Blocking calls take their own completions in any case.
 ///
-/// With tokio, use `Db::complete_on_tokio` (feature `tokio`). With another runtime, a task of it does in a loop what this
-/// one does with the crate `polling`'s or `async-io`'s sleep until a descriptor is readable:
+/// With tokio, use `Db::complete_on_tokio` (feature `tokio`). With another runtime, a task does the following. Here
+/// `readable` stands for the runtime's own way of waiting for a descriptor, and `first` for its way of waiting for two
+/// things at once, which returns `None` when the first has happened:
 ///
 /// ```no_run
 /// # async fn readable(_: std::os::fd::BorrowedFd<'_>) {}

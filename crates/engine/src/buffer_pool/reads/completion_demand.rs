@@ -70,7 +70,8 @@ impl CompletionDemand {
 
     /// Notes that a task begins to wait: until [`CompletionDemand::end_task`], the completion thread takes completions.
     pub(super) fn begin_task(&self) {
-        // The order of these two, with that of `leave_tasks`, is what no task is forgotten by.
+        // This counts and then looks at the flag; `leave_tasks` clears the flag and then looks at the count. So one of the
+        // two sees the other.
         self.tasks.fetch_add(TASK_BEGINS, Ordering::SeqCst);
         if !self.serves_tasks.load(Ordering::SeqCst) {
             self.serves_tasks.store(true, Ordering::SeqCst);
