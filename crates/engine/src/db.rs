@@ -35,6 +35,7 @@ mod loads;
 mod log_waits;
 mod maintenance;
 mod many;
+pub(crate) mod merged_load;
 mod node_check;
 mod open;
 mod order;

@@ -310,6 +310,7 @@ fn run(
     // The catalog is never compressed, and has the dictionaries that compressed pages need.
     let catalog = read_catalog(&reader, &survey);
     survey.look(&reader, true, &mut || watch.page());
+    survey.outdate(&catalog.replaced);
     survey.complete(&reader);
     report.damage.extend(survey.unreadable.values().map(ToString::to_string));
     report.lost_names = survey.gaps(&reader, CATALOG.table).iter().map(|(from, _)| lost_names(from, &survey)).collect();

@@ -360,7 +360,7 @@ fn a_bulk_load_survives_reopening_and_a_refused_one_leaves_nothing() {
         db.checkpoint().unwrap();
         db.checkpoint().unwrap();
         assert!(db.stats().pool.blocks_used < blocks + 20, "{blocks} blocks before, {:?} after", db.stats().pool);
-        let error = good.bulk_load([("a", "b")]).unwrap_err();
+        let error = good.bulk_load(entries().chain([([0; 4], vec![1])])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
         bad.put("k", "v").unwrap();
     }

@@ -201,8 +201,7 @@ fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> 
             Some((key, value))
         });
         let loaded = table.bulk_load(entries);
-        loaded
-            .with_context(|| format!("table {name}: --sorted needs entries in ascending order and an empty table"))?;
+        loaded.with_context(|| format!("table {name}: --sorted needs entries in ascending order"))?;
         meter.settle();
         if let Some(error) = failed {
             return Err(error);

@@ -423,7 +423,7 @@ impl Table {
         block_on(self.0.clear())
     }
 
-    /// Fills an empty table with entries in ascending order of their keys. See [`db::Table::bulk_load`].
+    /// Loads entries in ascending order of their keys, in one commit past the log. See [`db::Table::bulk_load`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -445,7 +445,7 @@ impl Table {
         self.0.load(entries)
     }
 
-    /// Fills an empty table with entries of which any may be an error, which ends the load and leaves the table empty. See
+    /// Loads entries of which any may be an error, which ends the load and leaves the table as it was. See
     /// [`db::Table::try_bulk_load`].
     ///
     /// ```

@@ -1,8 +1,12 @@
-//! Filling an empty table from sorted input, past the log.
+//! Filling a table from sorted input, past the log: an empty table, or one whose content is replaced (`merged_load` puts
+//! that content into the input).
 //!
 //! The section is held from the first page to the end of the checkpoint that makes the pages durable: so no later commit
 //! can become durable before this one. There is no record of it in the log: it is durable when recovery starts from it, and visible after
-//! that. A crash before leaves the table empty.
+//! that. A crash before leaves the table as it was.
+//!
+//! Nothing of the content before is changed. The last step moves its root to another page, with a note in the catalog
+//! that lets its pages be freed later, as those of a dropped table (`deferred_free`), and writes the new root.
 //!
 //! The caller's iterator runs while the section is held, so a call in the iterator that waits for the section would
 //! never return: such a call is refused (`loads`).
@@ -14,6 +18,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::core::Core;
+use super::deferred_free::CATALOG_PAGES;
 use super::loads::refuse_too_long;
 use super::pins::PinBudget;
 use crate::btree::Tree;
@@ -21,12 +26,13 @@ use crate::btree::build::Builder;
 use crate::btree::overflow::{LongRef, Writer, data_bytes, spread_at_once_max};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::catalog::{encode_replaced, replaced_to_be_freed};
 use crate::format::cell::{Cell, inline_value_bytes_max};
 use crate::format::node::Node;
 use crate::format::{CommitSeq, PageId};
 use crate::ids::PageRuns;
-use crate::pages::{CommitLog, Durability, PageCopies, Pages, ReservationKind, Store, Wait};
-use crate::transaction::Exclusive;
+use crate::pages::{Attempt, CommitLog, Durability, PageCopies, Pages, ReservationKind, Store, Wait};
+use crate::transaction::{CATALOG, Exclusive};
 
 #[cfg(test)]
 mod tests;
@@ -45,8 +51,8 @@ enum Step {
     Wait(Wait),
     /// The load is abandoned.
     Stopped(StopCause),
-    /// The load is complete: its last node, the root, has been written.
-    Done,
+    /// All entries are in the tree; the nodes that are not full yet, and the root, are still to be written.
+    Filled,
 }
 
 impl From<Wait> for Step {
@@ -72,16 +78,35 @@ impl From<Error> for StopCause {
     }
 }
 
+/// What a load does with the entries that the table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Present {
+    /// There are none; where there are, the load is refused.
+    Refuse,
+    /// The entries of the load replace them all.
+    Replace,
+    /// All are removed, and there are none in their place: as with any removal, the reserve of free blocks may be used.
+    Remove,
+}
+
+impl Present {
+    fn reservation(self) -> ReservationKind {
+        if self == Self::Remove { ReservationKind::Reserve } else { ReservationKind::Ordinary }
+    }
+}
+
 /// Fills `tree`, calls `checkpoint` to make this commit durable, and makes it visible. Returns the number of entries.
-/// Blocks.
+/// The entries are asked for the first time when no other commit can change the table any more. Blocks.
 ///
 /// # Errors
-/// The first error in `entries`; `InvalidCall` for a table that is not empty, or keys that do not ascend; the errors of
-/// writing: then the table stays empty, as it does when `entries` panics (the panic goes on afterwards). When
-/// `checkpoint` fails with `Poisoned`, it is unknown whether this commit is durable, and nothing is committed any more.
+/// The first error in `entries`; `InvalidCall` for a table with entries where they are refused, or keys that do not
+/// ascend; the errors of writing: then the table stays as it was, as it does when `entries` panics (the panic goes on
+/// afterwards). When `checkpoint` fails with `Poisoned`, it is unknown whether this commit is durable, and nothing is
+/// committed any more.
 pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     core: &Core<S, L>,
     tree: Tree,
+    present: Present,
     entries: impl Iterator<Item = Result<(K, V)>>,
     checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
 ) -> Result<u64> {
@@ -101,9 +126,17 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         core.waits.durable(position).await?;
         let page_bytes = core.store.page_bytes();
         let builder = Builder::new(tree, page_bytes, spread_at_once_max(page_bytes, core.store.copy_frames_max()));
-        let mut load = BulkLoad { core, tree, builder, long: PageRuns::default(), count: 0 };
-        load.refuse_unless_empty().await?;
-        if let Err(stopped) = load.fill(&mut section, entries).await {
+        let kind = present.reservation();
+        let mut load = BulkLoad { core, tree, kind, builder, long: PageRuns::default(), count: 0, before: None };
+        let is_empty = load.is_empty().await?;
+        if !is_empty && present == Present::Refuse {
+            return Err(Error::new(ErrorKind::InvalidCall, "bulk load: another commit has just filled the table"));
+        }
+        let filled = match load.fill(&mut section, entries).await {
+            Ok(()) => load.finish(&mut section, is_empty).await.map_err(StopCause::Failed),
+            stopped => stopped,
+        };
+        if let Err(stopped) = filled {
             load.take_back(&mut section)?;
             // Neither in the log nor in a checkpoint: there is nothing that could fail.
             section.abandon();
@@ -124,24 +157,24 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
 struct BulkLoad<'c, S: Store, L: CommitLog> {
     core: &'c Core<S, L>,
     tree: Tree,
+    kind: ReservationKind,
     builder: Builder,
     /// All overflow pages written for long values.
     long: PageRuns,
     count: u64,
+    /// The tree with the content that the table had before; `None` where it had none, or has it still.
+    before: Option<Tree>,
 }
 
 impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
-    async fn refuse_unless_empty(&self) -> Result<()> {
+    async fn is_empty(&self) -> Result<bool> {
         let look = || {
             let view = self.core.store.latest_published();
             let root = view.page(self.tree.root)?;
             let node = Node::open(self.tree.root, &root)?;
             Ok(node.level() == 0 && node.count() == 0)
         };
-        if self.core.reader.loader.attempt(look).await? {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::InvalidCall, "bulk load: the table is not empty"))
+        self.core.reader.loader.attempt(look).await
     }
 
     async fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -149,7 +182,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         section: &mut Exclusive<S, L>,
         mut entries: impl Iterator<Item = Result<(K, V)>>,
     ) -> std::result::Result<(), StopCause> {
-        let (core, tree) = (self.core, self.tree);
+        let (core, tree, kind) = (self.core, self.tree, self.kind);
         let inline_max = inline_value_bytes_max(core.store.page_bytes());
         let portion = (PORTION_BYTES / core.store.page_bytes()).min(core.store.copy_frames_max() / 2).max(1);
         let mut next = next_of(&mut entries)?;
@@ -164,16 +197,15 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                 refuse_too_long(value.as_ref())?;
                 let mut writer = Writer::new(value.as_ref());
                 let pages = value.as_ref().len() / data_bytes(core.store.page_bytes()) * 65 / 64 + 3;
-                let _reservation = core.reservations.reserve(pages, ReservationKind::Ordinary).await?;
+                let _reservation = core.reservations.reserve(pages, kind).await?;
                 let written = core.committer.large.write_long(section, tree, &mut writer).await;
                 writer.pages().iter().for_each(|page| self.long.push(*page));
                 at = written?;
             }
             let Self { builder, count, .. } = &mut *self;
-            let reservation =
-                core.reservations.reserve(portion + builder.frames_max(), ReservationKind::Ordinary).await?;
+            let reservation = core.reservations.reserve(portion + builder.frames_max(), kind).await?;
             let step = section.edit(|copies, _| {
-                let mut fill = || {
+                let mut fill = || -> Attempt<Step> {
                     builder.begin_portion(copies)?;
                     while let Some((key, value)) = &next {
                         let (key, value) = (key.as_ref(), value.as_ref());
@@ -194,7 +226,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                             Err(stopped) => return Ok(Step::Stopped(stopped)),
                         }
                     }
-                    builder.finish(copies).map(|()| Step::Done)
+                    Ok(Step::Filled)
                 };
                 let step = fill().unwrap_or_else(Step::from);
                 builder.end_portion(copies);
@@ -203,7 +235,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             drop(reservation);
             core.store.write_soon(builder.portion());
             match step {
-                Ok(Step::Done) => return Ok(()),
+                Ok(Step::Filled) => return Ok(()),
                 Ok(Step::Stopped(stopped)) => return Err(stopped),
                 Ok(Step::More) => pins = PinBudget::default(),
                 Ok(Step::Wait(wait)) | Err(wait) => {
@@ -220,33 +252,64 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         }
     }
 
-    /// Makes a filled tree durable. With an error other than `Poisoned` it is empty again, and this commit does not take place.
+    /// Writes the last nodes and the root, which replaces the content that the table had.
+    async fn finish(&mut self, section: &mut Exclusive<S, L>, is_empty: bool) -> Result<()> {
+        let (core, tree) = (self.core, self.tree);
+        let mut pins = PinBudget::default();
+        loop {
+            let Self { builder, kind, .. } = &mut *self;
+            let pages = builder.frames_max() + if is_empty { 0 } else { CATALOG_PAGES };
+            let reservation = core.reservations.reserve(pages, *kind).await?;
+            let by = section.seq();
+            let written = section.edit(|copies, _| {
+                let before = if is_empty { None } else { Some(move_content(copies, tree, by)?) };
+                // The last step that can meet a wait: after one the builder is as it was, and these copies are dropped.
+                builder.finish(copies).map(|()| before)
+            });
+            drop(reservation);
+            match written {
+                Ok(before) => {
+                    self.before = before;
+                    core.store.write_soon(self.builder.portion());
+                    return Ok(());
+                }
+                Err(Wait::Failed(error)) => return Err(error),
+                Err(wait) => core.reader.loader.load(&mut pins, &[wait]).await?,
+            }
+        }
+    }
+
+    /// Makes a filled tree durable. With an error other than `Poisoned` it is as before the load, and this commit does not
+    /// take place.
     async fn make_durable(
         &self,
         section: &mut Exclusive<S, L>,
         checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
     ) -> Result<()> {
         let core = self.core;
-        let emptied = || {
+        let as_before = || {
             let mut copies = core.store.copies();
-            self.tree.empty(&mut copies)?;
+            match self.before {
+                Some(before) => move_content_back(&mut copies, self.tree, before)?,
+                None => self.tree.empty(&mut copies)?,
+            }
             Ok(copies)
         };
         // The pages needed to take the load back are prepared before: later there may be neither a disk nor free blocks.
-        let emptied = core.reader.loader.attempt(emptied).await;
-        let mut emptied = emptied.map_err(|error| {
+        let as_before = core.reader.loader.attempt(as_before).await;
+        let mut as_before = as_before.map_err(|error| {
             let what = format!("a load could be neither made durable nor taken back ({error}); reopen the database");
             let error = Error::new(ErrorKind::Poisoned, what);
             core.commits.poison(&error);
             error
         })?;
-        let made = emptied.unpinned(|| checkpoint(section.seq()));
+        let made = as_before.unpinned(|| checkpoint(section.seq()));
         if let Err(error) = &made {
             if error.kind() == ErrorKind::Poisoned {
                 core.commits.poison(error);
             } else {
-                self.pages().for_each(|page| emptied.free(page));
-                core.store.publish(emptied, section.seq());
+                self.pages().for_each(|page| as_before.free(page));
+                core.store.publish(as_before, section.seq());
                 section.abandon();
             }
         }
@@ -266,6 +329,25 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
     fn pages(&self) -> impl Iterator<Item = PageId> {
         self.builder.pages().chain(self.long.iter())
     }
+}
+
+/// Moves the root of a table to another page, with a note in the catalog that lets the tree below it be freed. The root's
+/// own page keeps its content until it is written anew.
+fn move_content<E: PageCopies>(copies: &mut E, tree: Tree, by: CommitSeq) -> Attempt<Tree> {
+    let root = copies.page(tree.root)?.to_vec();
+    let (moved, body) = copies.allocate(tree.root)?;
+    body.copy_from_slice(&root);
+    let (key, note) = (replaced_to_be_freed(tree.table, moved), encode_replaced(tree.table, moved, by));
+    CATALOG.put(copies, &key, Cell::Inline(&note))?;
+    Ok(Tree { root: moved, ..tree })
+}
+
+/// Undoes [`move_content`], which moved the root to that of `before`.
+fn move_content_back<E: PageCopies>(copies: &mut E, tree: Tree, before: Tree) -> Attempt<()> {
+    let root = copies.page(before.root)?.to_vec();
+    copies.edit(tree.root)?.copy_from_slice(&root);
+    copies.free(before.root);
+    CATALOG.delete(copies, &replaced_to_be_freed(tree.table, before.root)).map(drop)
 }
 
 /// Takes the caller's next entry. A panic of the iterator is caught, so that half-published pages can be freed first.

@@ -1,4 +1,5 @@
-//! Frees the pages of dropped tables, a few at a time, after the commit that dropped them.
+//! Frees the pages of dropped tables, a few at a time, after the commit that dropped them; and those of the content that
+//! a table had before a bulk load into it.
 //!
 //! The commit takes the name out of the catalog and adds a note there that leads to the tree, under a key that is no
 //! name (`format::catalog`). The root moves to another page at the same time, so handles of the table find a freed
@@ -34,7 +35,7 @@ use crate::btree::{Direction, FoundValue, KeyRange, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
-use crate::format::catalog::{first_to_be_freed, to_be_freed};
+use crate::format::catalog::{first_to_be_freed, is_note_of};
 use crate::format::cell::{Cell, OverflowRef};
 use crate::format::node::Node;
 use crate::format::node_mut::{self, NodeSpec};
@@ -51,7 +52,7 @@ const PAGES_AT_ONCE: usize = 4096;
 const SHARED_MAX: usize = 2;
 
 /// Most pages of the catalog that a step changes.
-const CATALOG_PAGES: usize = 8;
+pub(super) const CATALOG_PAGES: usize = 8;
 
 /// Pause of the background thread after a failure.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -59,6 +60,8 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// The pages of a dropped table that one step frees.
 #[derive(Debug)]
 struct Step {
+    /// The catalog key of the note that leads to the tree.
+    note: Vec<u8>,
     tree: Tree,
     /// Inner nodes from the root of the dropped table to the parent of the leaves.
     path: Vec<PageId>,
@@ -152,15 +155,15 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
     /// # Errors
     /// `Corrupt` when the catalog is damaged; the errors of reading and of the log.
     pub(super) async fn free_some(&self) -> Result<bool> {
-        let Some(tree) = self.next_to_free().await? else { return Ok(false) };
-        let step = self.next_step(tree).await?;
+        let Some((note, tree)) = self.next_to_free().await? else { return Ok(false) };
+        let step = self.next_step(note, tree).await?;
         let changed = step.path.len() + step.shared.len() + CATALOG_PAGES;
         self.structure.commit(changed, |copies| step.apply(copies)).await?;
         self.damaged.fetch_add(step.damaged, Ordering::Relaxed);
         Ok(true)
     }
 
-    async fn next_to_free(&self) -> Result<Option<Tree>> {
+    async fn next_to_free(&self) -> Result<Option<(Vec<u8>, Tree)>> {
         let snapshot = Arc::new(self.store().snapshot());
         let mut scan = Scan::new(
             self.reader.clone(),
@@ -171,17 +174,17 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         );
         let Some((key, value)) = scan.next().await? else { return Ok(None) };
         let tree = table_of(&key, &FoundValue::Inline(value))?;
-        if key != to_be_freed(tree.table) {
+        if !is_note_of(&key, tree.table, tree.root) {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 "the catalog's note of a dropped table describes another table",
             ));
         }
-        Ok(Some(tree))
+        Ok(Some((key, tree)))
     }
 
     /// Reads the last leaves of a tree, and determines the pages that the next step frees.
-    async fn next_step(&self, tree: Tree) -> Result<Step> {
+    async fn next_step(&self, note: Vec<u8>, tree: Tree) -> Result<Step> {
         let mut damaged = 0;
         let look =
             || tree.last_leaves(&self.store().latest_published(), LEAVES_AT_ONCE.min(self.reader.loader.window()));
@@ -195,7 +198,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
                 let foreign = self.is_foreign(tree, page).await?.then_some(page);
                 // The damaged page is freed as if it were a leaf, without the pages below it.
                 let (leaves, pages, shared) = (vec![page], Vec::new(), Vec::new());
-                return Ok(Step { tree, path, leaves, foreign, pages, shared, damaged: 1 });
+                return Ok(Step { note, tree, path, leaves, foreign, pages, shared, damaged: 1 });
             }
         };
         let seq = self.commits.last().seq;
@@ -247,7 +250,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         // The counts of the others do not matter then, as those pages stay.
         damaged += shared.len().saturating_sub(SHARED_MAX) as u64;
         shared.truncate(SHARED_MAX);
-        Ok(Step { tree, path, leaves, foreign, pages, shared, damaged })
+        Ok(Step { note, tree, path, leaves, foreign, pages, shared, damaged })
     }
 
     /// Returns the pages of a long value, according to the newest pages of its index.
@@ -291,7 +294,7 @@ impl Step {
             }
         }
         if self.path.is_empty() {
-            CATALOG.delete(copies, &to_be_freed(self.tree.table))?;
+            CATALOG.delete(copies, &self.note)?;
         }
         let leaves = self.leaves.iter().filter(|leaf| Some(**leaf) != self.foreign);
         leaves.chain(&self.pages).for_each(|page| copies.free(*page));

@@ -4,8 +4,8 @@
 //! They are loops and no closures of `transact`: the caller's closure is changed by each run, and a future that borrows
 //! it from run to run would not be `Send`.
 
-use super::Table;
 use super::retry::Retries;
+use super::{Table, merged_load, thread};
 use crate::btree::{Direction, KeyRange};
 use crate::error::Result;
 use crate::pages::Durability;
@@ -56,7 +56,11 @@ pub(super) async fn pop_first(table: &Table) -> Result<Option<Entry>> {
     }
 }
 
-/// Removes all entries in a range, and returns their number.
+/// Memory for each key that a transaction removes, beside the bytes of the key.
+const REMOVED_KEY_BYTES: usize = 100;
+
+/// Removes all entries in a range, and returns their number. The table is written anew without them where their keys
+/// take more memory than the read set of a transaction may.
 ///
 /// # Errors
 /// As [`Table::delete_range`].
@@ -66,8 +70,13 @@ pub(super) async fn delete_range(table: &Table, range: &KeyRange) -> Result<u64>
         let run = retries.begin(&table.db).await?;
         let mut scan = run.0.inner.scan(table.tree, range.clone(), Direction::Forward)?;
         scan.set_keys_only();
-        let mut count = 0;
+        let (mut count, mut bytes) = (0, 0);
         while let Some((key, _)) = scan.next().await? {
+            bytes += key.len() + REMOVED_KEY_BYTES;
+            if bytes > table.db.core.read_set_bytes_max {
+                let (table, range) = (table.clone(), range.clone());
+                return thread::run("nofault-load", move || merged_load::write_without(&table, &range)).await?;
+            }
             run.0.delete(table, key)?;
             count += 1;
         }

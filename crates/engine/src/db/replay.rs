@@ -146,9 +146,11 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
     ) -> Self {
         let Entries { tables: entries, damage, .. } = catalog;
         let mut tables = FxHashMap::from_iter([(CATALOG.table, CATALOG)]);
-        tables.extend(entries.iter().map(|(_, tree)| (tree.table, *tree)));
+        // Only these: the content that a table had before a load has the same id, and another root.
+        let named = || entries.iter().filter(|(key, _)| is_name(key));
+        tables.extend(named().map(|(_, tree)| (tree.table, *tree)));
         let hidden = damage.first().cloned().map(|error| {
-            let tables = entries.iter().filter(|(key, _)| is_name(key)).cloned().collect();
+            let tables = named().cloned().collect();
             HiddenTables { tables, error, stop_checkpoints, stopped: false }
         });
         let bytes_max = memory_bytes_max / 3 * 2;

@@ -4,11 +4,12 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::bounds::{range_of, range_of_prefix};
+use super::bulk::Present;
 use super::many::get_many;
 use super::reader::GetResult;
 use super::views::Range;
 use super::wait::Call;
-use super::{Db, bulk, read_modify_write, thread};
+use super::{Db, bulk, merged_load, read_modify_write, thread};
 use crate::btree::{KeyRange, Tree};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
@@ -234,8 +235,10 @@ impl Table {
     }
 
     /// Removes all entries in `range`, in one commit, and returns their number. Durable when it returns. Reads the leaves
-    /// of the range, and no values outside of them; keeps the keys in memory meanwhile, some 100 bytes each beside their
-    /// length. To remove a whole large table, [`Db::drop_table`] takes much less.
+    /// of the range, and no values outside of them. Keeps the keys in memory meanwhile, some 100 bytes each beside their
+    /// length, up to an eighth of the cache. Where there are more, the table is written anew without them: other commits
+    /// wait until all other entries are written, as for [`Table::bulk_load`] into a table with entries. There are none when
+    /// the range is the whole table, so that is fast.
     ///
     /// # Errors
     /// As [`Db::transact`].
@@ -252,21 +255,51 @@ impl Table {
         self.delete_range::<&[u8]>(..).await
     }
 
-    fn scan(&self, range: KeyRange) -> Range {
+    pub(super) fn scan(&self, range: KeyRange) -> Range {
         Range::new(&self.db, Arc::new(self.db.core.store.snapshot()), self.tree, range)
     }
 
-    /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written
-    /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. The
-    /// page table grows by 16 bytes of memory for each page, as with any other way to fill it.
+    /// Loads entries in ascending order of their keys, without going through the log: nodes are written full and side by side.
+    /// An entry of the table with the same key is replaced. All of the load is one commit: durable, and then visible, when it
+    /// returns the number of entries loaded. Other commits wait meanwhile.
+    ///
+    /// A table that holds entries is written anew, in the order of keys, from its entries and those of the load: this takes
+    /// as long as reading and writing the whole table, and the disk space of both contents until the old one has been freed, which a
+    /// thread of the database does afterwards. A load of at most 4,096 entries, and of 4 MiB or a 128th of the cache, is an
+    /// ordinary commit instead. To add little to a large table, write batches.
+    ///
+    /// The entries are taken one by one, so an iterator that counts them shows how far the load is.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+    /// # let stock = db.create_table("stock").await?;
+    /// let named = |number: u32| (format!("item {number:06}"), "0");
+    /// assert_eq!(stock.bulk_load((0..10_000).map(named)).await?, 10_000);
+    /// let mut loaded = 0;
+    /// let more = (5_000..15_000).map(named).inspect(move |_| {
+    ///     loaded += 1;
+    ///     if loaded % 5_000 == 0 {
+    ///         println!("{loaded} of 10000");
+    ///     }
+    /// });
+    /// assert_eq!(stock.bulk_load(more).await?, 10_000);
+    /// assert_eq!(stock.len().await?, 15_000);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// The work is done on a thread of its own; dropping the future lets it finish. `entries` may read this database. A write to it from
     /// inside `entries` would wait for the load, and is refused with `InvalidCall`; one that `entries` leaves to another thread or
     /// task, and waits for, is not recognised, and waits for ever.
     ///
     /// # Errors
-    /// `InvalidCall` when the table is not empty or a key is not above the one before it, `Io` or `NoSpace` as the disk says: then the
-    /// table is left empty, and so it is when `entries` panics. `Poisoned` when it is not known whether it is durable: reopen the database.
+    /// `InvalidCall` when a key is not above the one before it, or another commit fills the empty table at the same moment; `Io` or
+    /// `NoSpace` as the disk says: then the table is as it was, and so it is when `entries` panics. `Poisoned` when it is not known
+    /// whether the load is durable: reopen the database.
     pub async fn bulk_load<K, V, I>(&self, entries: I) -> Result<u64>
     where
         K: AsRef<[u8]>,
@@ -277,8 +310,8 @@ impl Table {
         thread::run("nofault-load", move || table.load(entries)).await?
     }
 
-    /// Fills an empty table as [`Table::bulk_load`] does, with entries that are read or made by something that can fail:
-    /// the first `Err` ends the load and is returned, and the table is left empty.
+    /// Loads entries as [`Table::bulk_load`] does, where reading or making them can fail: the first `Err` ends the load and is
+    /// returned, and the table is as it was.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -342,7 +375,7 @@ impl Table {
         self.db.core.reader.get_with(self.tree, key, look)
     }
 
-    /// Loads entries into an empty table, as [`Table::bulk_load`] documents. Blocks.
+    /// Loads entries, as [`Table::bulk_load`] documents. Blocks.
     pub(crate) fn load<K, V, I>(&self, entries: I) -> Result<u64>
     where
         K: AsRef<[u8]>,
@@ -358,19 +391,21 @@ impl Table {
     ) -> Result<u64> {
         let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
         let (core, trainer) = (&self.db.core, self.db.owner.trainer());
-        // A load into a table with entries is refused.
-        if trainer.is_wanted(self.tree) && block_on(self.range::<&[u8]>(..).next())?.is_none() {
-            core.committer.loads.refuse_inside()?;
+        core.committer.loads.refuse_inside()?;
+        if !block_on(self.is_empty())? {
+            return merged_load::load(self, entries);
+        }
+        if trainer.is_wanted(self.tree) {
             let mut failed = None;
             let sound = |entry: Result<_>| entry.map_err(|error| failed = Some(error)).ok();
             let first = trainer.train_from(self.tree, &mut entries.by_ref().map_while(sound))?;
             let first = first.into_iter().map(Ok).chain(failed.map(Err));
-            return bulk::load(core, self.tree, first.chain(entries), checkpoint);
+            return bulk::load(core, self.tree, Present::Refuse, first.chain(entries), checkpoint);
         }
-        bulk::load(core, self.tree, entries, checkpoint)
+        bulk::load(core, self.tree, Present::Refuse, entries, checkpoint)
     }
 
-    /// Loads entries into an empty table, as [`Table::try_bulk_load`] documents. Blocks.
+    /// Loads entries, as [`Table::try_bulk_load`] documents. Blocks.
     pub(crate) fn try_load<K, V, E, I>(&self, entries: I) -> std::result::Result<u64, E>
     where
         K: AsRef<[u8]>,

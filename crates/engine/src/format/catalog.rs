@@ -4,14 +4,16 @@
 //! tag 2 that of its values. Properties with other tags are kept as they are.
 //!
 //! A dropped table with pages still to be freed has such an entry, too. Its key is the byte 0xFF, with which no UTF-8
-//! text begins, and the table's id.
+//! text begins, and the table's id. The content that a table had before a bulk load into it waits in the same way: the
+//! root follows the id in the key, as the table may be dropped meanwhile, and property 3 of the value is the commit of
+//! the load (8 bytes).
 //!
 //! A dictionary has an entry as well. Its key is the byte 0xFE, with which no UTF-8 text begins either, and its number
 //! (2 bytes, big-endian); its value is the id of its table (8 bytes), the number of the dictionary among those of the
 //! table (2), its ratio (2), four zero bytes, and the dictionary.
 
 use super::cell::{CHILD_BYTES, decode_child, encode_child};
-use super::{PageId, TableId};
+use super::{CommitSeq, PageId, TableId};
 use crate::codec::{Compression, DictionaryOrigin};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -23,6 +25,16 @@ const DICTIONARY: u8 = 0xFE;
 /// Returns the catalog key under which a dropped table waits for its pages to be freed.
 pub(crate) fn to_be_freed(table: TableId) -> Vec<u8> {
     [&[TO_BE_FREED][..], &table.0.to_be_bytes()].concat()
+}
+
+/// Returns the catalog key under which the content that a table had before a load waits for its pages to be freed.
+pub(crate) fn replaced_to_be_freed(table: TableId, root: PageId) -> Vec<u8> {
+    [to_be_freed(table), encode_child(root).to_vec()].concat()
+}
+
+/// Returns whether a catalog key is that of the tree with this root, which waits for its pages to be freed.
+pub(crate) fn is_note_of(key: &[u8], table: TableId, root: PageId) -> bool {
+    key == to_be_freed(table) || key == replaced_to_be_freed(table, root)
 }
 
 /// Returns the lower bound of the keys of dropped tables. No table name is above it.
@@ -75,6 +87,21 @@ pub(crate) fn encode_table(table: TableId, root: PageId, compression: Compressio
 /// Tags of the properties that name the types of a table's keys and values.
 const KEY_TYPE: u8 = 1;
 const VALUE_TYPE: u8 = 2;
+/// Tag of the property with the commit of the load that replaced the content.
+const REPLACED_BY: u8 = 3;
+
+/// Encodes the catalog value of the content that a table had before the load of commit `by`.
+pub(crate) fn encode_replaced(table: TableId, root: PageId, by: CommitSeq) -> Vec<u8> {
+    let head = encode_table(table, root, Compression::None);
+    let property = [REPLACED_BY, 8, 0];
+    [&head[..], &[Compression::None.to_byte()], &property, &by.0.to_le_bytes()].concat()
+}
+
+/// Returns the commit of the load that replaced the content of a table, in the catalog value of that content.
+pub(crate) fn replaced_by(value: &[u8]) -> Option<CommitSeq> {
+    let mut found = properties(split_properties(value).1).flatten().filter(|(tag, _)| *tag == REPLACED_BY);
+    Some(CommitSeq(u64::from_le_bytes(found.next()?.1.try_into().ok()?)))
+}
 
 /// Splits the catalog value of a table into the part that each table has, and its properties.
 fn split_properties(value: &[u8]) -> (&[u8], &[u8]) {
@@ -165,6 +192,19 @@ mod tests {
         assert!(!is_name(&dictionary_key(258)) && dictionary_number(&dictionary_key(258)) == Some(258));
         assert!(dictionary_key(u16::MAX) < first_to_be_freed());
         assert_eq!((dictionary_number(b"\xFE"), dictionary_number(b"\xFE\0\0\0")), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn the_content_before_a_load_has_a_key_beside_that_of_the_table_and_names_the_load() {
+        let (table, root) = (TableId(7), PageId(9));
+        let key = replaced_to_be_freed(table, root);
+        assert!(!is_name(&key) && dictionary_number(&key).is_none() && key > first_to_be_freed());
+        assert!(is_note_of(&key, table, root) && is_note_of(&to_be_freed(table), table, root));
+        assert!(!is_note_of(&key, TableId(8), root) && !is_note_of(&key, table, PageId(10)));
+        let value = encode_replaced(table, root, CommitSeq(300));
+        assert_eq!(decode_table(&key, &value).unwrap(), (table, root, Compression::None));
+        assert_eq!(replaced_by(&value), Some(CommitSeq(300)));
+        assert_eq!(replaced_by(&encode_table(table, root, Compression::Small)), None);
     }
 
     #[test]

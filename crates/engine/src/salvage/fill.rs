@@ -307,7 +307,7 @@ impl SureEntries<'_, '_, '_> {
                 return Ok(false);
             };
             // A page that could be read before and cannot be read now leaves a gap.
-            let Some(found) = self.reader.page(leaf.page).ok().filter(|found| found.is_sure) else { continue };
+            let Some(found) = self.reader.page(leaf.page).ok().filter(|_| leaf.is_sure) else { continue };
             let node = Node::open(leaf.page, &found.body)?;
             // Two leaves with the same keys contradict each other. The first one counts, and the keys of the other one that
             // lie behind it are lost.

@@ -11,7 +11,7 @@ use super::values::{FoundPage, PageReader};
 use crate::btree::Tree;
 use crate::codec::{Compression, Dictionary};
 use crate::error::{Error, Result};
-use crate::format::catalog::{decode_dictionary, dictionary_number, is_name};
+use crate::format::catalog::{decode_dictionary, dictionary_number, is_name, replaced_by};
 use crate::format::node::{KIND_NODE, Node};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::transaction::{CATALOG, table_of};
@@ -38,6 +38,16 @@ pub(super) struct Survey {
 }
 
 impl Survey {
+    /// Lets no leaf count as sure that belongs to the content which a load has replaced.
+    pub(super) fn outdate(&mut self, replaced: &[(Tree, CommitSeq)]) {
+        for (tree, by) in replaced {
+            let leaves = self.leaves.get_mut(&tree.table).into_iter().flatten();
+            // The load copied the root of the old content.
+            let old = leaves.filter(|leaf| leaf.commit < *by || leaf.page == tree.root);
+            old.for_each(|leaf| leaf.is_sure = false);
+        }
+    }
+
     /// Looks at all pages that are, or are not, compressed. `go_on` is called for each.
     pub(super) fn look(&mut self, reader: &PageReader<'_>, compressed: bool, go_on: &mut dyn FnMut() -> bool) {
         for (page, _) in reader.map.pages().filter(|(_, at)| at.is_compressed == compressed) {
@@ -125,6 +135,8 @@ pub(super) struct Catalog {
     pub(super) tables: Vec<NamedTable>,
     /// Tables that were dropped, and are being freed.
     pub(super) dropped: BTreeSet<TableId>,
+    /// The content that tables had before a load, which is being freed, with the commit of the load.
+    pub(super) replaced: Vec<(Tree, CommitSeq)>,
     pub(super) problems: Vec<Error>,
 }
 
@@ -174,8 +186,12 @@ impl Catalog {
             return;
         }
         let compression = crate::format::catalog::decode_table(key, &value).map(|(_, _, compression)| compression);
+        let replaced = replaced_by(&value);
         match table_of(key, &crate::btree::FoundValue::Inline(value)).and_then(|tree| Ok((tree, compression?))) {
-            Ok((tree, _)) if !is_name(key) => drop(self.dropped.insert(tree.table)),
+            Ok((tree, _)) if !is_name(key) => match replaced {
+                None => drop(self.dropped.insert(tree.table)),
+                Some(by) => self.replaced.push((tree, by)),
+            },
             Ok((tree, compression)) => {
                 let name = String::from_utf8_lossy(key).into_owned();
                 self.tables.push(NamedTable { name, tree, compression, is_sure });

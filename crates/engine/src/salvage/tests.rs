@@ -12,6 +12,7 @@ use super::source::Source;
 use super::{SalvageProgress, SalvageReport, Watch, run};
 use crate::blocking::Db;
 use crate::codec::HAS_ZSTD;
+use crate::db::merged_load::write_anew;
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
 use crate::settings::{Compression, Settings};
@@ -28,6 +29,12 @@ fn content(db: &Db) -> Result<Content> {
     db.table_names()?.into_iter().map(|name| Ok((name.clone(), rows(&name)?))).collect()
 }
 
+fn value(number: u32) -> Vec<u8> {
+    let len = [20, 90, 100, 300, 2000][number as usize % 5];
+    let text = format!("value {number}, stock {:x}; ", number.wrapping_mul(2_654_435_761));
+    text.into_bytes().into_iter().cycle().take(len).collect()
+}
+
 /// A closed database, with its content after each of the commits since its last checkpoint.
 struct Sample {
     world: SimWorld,
@@ -40,11 +47,6 @@ impl Sample {
         let world = SimWorld::new(4, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();
         let db = Db::create_in(&directory, &settings(compression)).unwrap();
-        let value = |number: u32| {
-            let len = [20, 90, 100, 300, 2000][number as usize % 5];
-            let text = format!("value {number}, stock {:x}; ", number.wrapping_mul(2_654_435_761));
-            text.into_bytes().into_iter().cycle().take(len).collect::<Vec<u8>>()
-        };
         let loaded = db.create_table("loaded").unwrap();
         loaded.bulk_load((0..200_u32).map(|number| (number.to_be_bytes(), value(number)))).unwrap();
         let put = db.create_table("put").unwrap();
@@ -78,6 +80,24 @@ impl Sample {
         note();
         db.sync().unwrap();
         drop((loaded, put, again, db));
+        Self { world, states }
+    }
+
+    /// Creates a database with a table that a load has written anew, where nothing of the content before is freed yet.
+    fn written_anew(compression: Compression) -> Self {
+        let world = SimWorld::new(4, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::create_in(&directory, &settings(compression)).unwrap();
+        for (name, rows) in [("large", 300), ("small", 3)] {
+            let table = db.create_table(name).unwrap();
+            table.bulk_load((0..rows).map(|number: u32| (number.to_be_bytes(), value(number)))).unwrap();
+            let run = (100..400_u32).map(|number| Ok((number.to_be_bytes(), value(number + 1))));
+            write_anew(table.as_ref(), run).unwrap();
+            (0..400_u32).step_by(3).for_each(|number| table.delete(number.to_be_bytes()).unwrap());
+        }
+        db.checkpoint().unwrap();
+        let states = vec![(db.stats().visible_commit, content(&db).unwrap())];
+        drop(db);
         Self { world, states }
     }
 
@@ -167,6 +187,21 @@ fn a_sound_database_is_salvaged_completely() {
         let report = sample.check("sound");
         assert!(report.is_complete() && report.damage.is_empty(), "{report:?}");
         assert!(report.commits_replayed > 10, "{report:?}");
+    }
+}
+
+#[test]
+fn the_content_that_a_table_had_before_a_load_does_not_come_back() {
+    for compression in each_compression() {
+        let sample = Sample::written_anew(compression);
+        assert!(sample.check("sound").is_complete());
+        let saved = sample.world.snapshot_file("data").unwrap();
+        for (number, block) in (PAGES_START_BYTES / 512..sample.data_bytes() / 512).step_by(37).enumerate() {
+            let range = block * 512..(block + 1) * 512;
+            sample.damage("data", range.clone(), number as u64);
+            sample.check(&format!("{compression:?}, block {block}"));
+            sample.world.restore_range("data", &saved, range).unwrap();
+        }
     }
 }
 

@@ -413,17 +413,10 @@ impl Story {
         numbers.dedup();
         let rows: Rows = numbers.iter().map(|number| (key_of(*number), self.value().unwrap_or_default())).collect();
         let mut after = self.book.newest().clone();
-        let was_empty = after[&name].is_empty();
-        after.insert(name, Arc::new(rows.clone()));
-        self.book.attempt(after);
-        self.undecided = true;
-        match table.bulk_load(rows) {
-            Ok(_) => self.book.durable(),
-            Err(error) if !was_empty && error.kind() == ErrorKind::InvalidCall => self.book.refused(),
-            Err(error) => return Err(error),
-        }
-        self.undecided = false;
-        Ok(())
+        let mut merged = Rows::clone(&after[&name]);
+        merged.extend(rows.clone());
+        after.insert(name, Arc::new(merged));
+        self.commit(after, Durability::Sync, |_| table.bulk_load(rows).map(drop))
     }
 
     fn checkpoint(&mut self) -> Result<()> {

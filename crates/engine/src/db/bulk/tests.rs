@@ -170,7 +170,7 @@ fn a_load_becomes_visible_only_when_no_power_cut_can_lose_it() {
         assert_eq!(db.stats().visible_commit, before);
         Ok(())
     };
-    assert_eq!(super::load(&db.core, table.tree, rows(500).map(Ok), checkpoint).unwrap(), 500);
+    assert_eq!(super::load(&db.core, table.tree, Present::Refuse, rows(500).map(Ok), checkpoint).unwrap(), 500);
     assert_eq!(rows_of(table), 500);
     for round in 0..20u8 {
         put(&empty.other, &[round], b"v").unwrap();
@@ -203,7 +203,10 @@ fn a_load_whose_checkpoint_fails_is_taken_back_also_after_checkpoints_of_others(
                 }
                 made
             };
-            let Err(error) = super::load(&db.core, empty.table.tree, rows(500).map(Ok), checkpoint) else { break };
+            let Err(error) = super::load(&db.core, empty.table.tree, Present::Refuse, rows(500).map(Ok), checkpoint)
+            else {
+                break;
+            };
             if error.kind() == ErrorKind::Poisoned {
                 // The write of a superblock failed: it is the last write of a checkpoint.
                 let refused = put(&empty.other, b"k", b"v").unwrap_err();

@@ -20,7 +20,10 @@ fn loaded(hardship: Hardship, count: u16, len: impl Fn(u16) -> usize) -> (TestCo
     let core = new_core(hardship);
     let tree = new_table(&core, Mode::Blocking, "t");
     let content: Model = (0..count).map(|number| (key_of(number), value_of(number, 0, len(number)))).collect();
-    assert_eq!(bulk::load(&core, tree, content.iter().map(Ok), |_| Ok(())).unwrap(), u64::from(count));
+    assert_eq!(
+        bulk::load(&core, tree, bulk::Present::Refuse, content.iter().map(Ok), |_| Ok(())).unwrap(),
+        u64::from(count)
+    );
     (core, tree, content)
 }
 

@@ -1,0 +1,145 @@
+//! Writes a table that holds entries anew: with a run of entries merged into them, or without a range of them. A short
+//! run is an ordinary commit instead, and so is the removal of few entries (`read_modify_write`).
+//!
+//! Right because the entries of the table are read when the load (`bulk`) is the only commit that can change them: the
+//! ranges begin when their first entry is asked for.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+use super::bulk::{self, Present};
+use super::scan::Entry;
+use super::{Batch, Table};
+use crate::btree::KeyRange;
+use crate::driver::block_on;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pages::Durability;
+
+/// Most entries of a run that is committed as any other change.
+const SHORT_RUN_ENTRIES: usize = 4096;
+/// Most bytes of keys and values of such a run.
+const SHORT_RUN_BYTES: usize = 4 << 20;
+/// A short run takes at most one of so many bytes that a transaction may take for its read set.
+const SHORT_RUN_SHARE: usize = 16;
+
+/// Every key.
+const ALL: KeyRange = KeyRange { start: Vec::new(), end: None };
+
+#[cfg(test)]
+mod tests;
+
+/// Loads entries into a table that holds some, as [`Table::bulk_load`] documents. Blocks.
+pub(super) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    table: &Table,
+    mut entries: impl Iterator<Item = Result<(K, V)>>,
+) -> Result<u64> {
+    let (core, owner) = (&table.db.core, &table.db.owner);
+    let bytes_max = SHORT_RUN_BYTES.min(core.read_set_bytes_max / SHORT_RUN_SHARE);
+    let (mut first, mut bytes) = (Vec::new(), 0);
+    while first.len() < SHORT_RUN_ENTRIES && bytes < bytes_max {
+        let Some(entry) = entries.next() else { return commit(table, &first) };
+        let (key, value) = entry?;
+        bytes += key.as_ref().len() + value.as_ref().len();
+        first.push((key, value));
+    }
+    let loaded = write_anew(table, first.into_iter().map(Ok).chain(entries))?;
+    owner.free_dropped(&core.dropped);
+    Ok(loaded)
+}
+
+/// Writes a table anew from its entries and those of a run, and leaves the content before to be freed. Returns the number
+/// of entries in the run.
+pub(crate) fn write_anew<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    table: &Table,
+    run: impl Iterator<Item = Result<(K, V)>>,
+) -> Result<u64> {
+    let loaded = Cell::new(0);
+    let run = run.inspect(|_| loaded.set(loaded.get() + 1));
+    write(table, Present::Replace, merged(entries_of(table, ALL), run))?;
+    Ok(loaded.get())
+}
+
+/// Removes a range of entries by writing the table anew without them. Returns their number. Blocks.
+///
+/// # Errors
+/// As [`Table::delete_range`].
+pub(super) fn write_without(table: &Table, removed: &KeyRange) -> Result<u64> {
+    table.db.core.committer.loads.refuse_inside()?;
+    let before = KeyRange { start: Vec::new(), end: Some(removed.start.clone()) };
+    let after = removed.end.clone().map(|start| KeyRange { start, end: None });
+    let present = if removed.start.is_empty() && after.is_none() { Present::Remove } else { Present::Replace };
+    let count = Cell::new(0);
+    let counted = std::iter::once_with(|| block_on(table.scan(removed.clone()).count_entries()));
+    let counted = counted.filter_map(|found| found.map(|found| count.set(found)).err().map(Err));
+    let after = after.into_iter().flat_map(|range| entries_of(table, range));
+    write(table, present, entries_of(table, before).chain(counted).chain(after))?;
+    table.db.owner.free_dropped(&table.db.core.dropped);
+    Ok(count.get())
+}
+
+fn write<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    table: &Table,
+    present: Present,
+    entries: impl Iterator<Item = Result<(K, V)>>,
+) -> Result<u64> {
+    let owner = &table.db.owner;
+    owner.allow_properties()?;
+    bulk::load(&table.db.core, table.tree, present, entries, |commit| owner.checkpoint_at(commit))
+}
+
+/// Commits a short run.
+fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(table: &Table, run: &[(K, V)]) -> Result<u64> {
+    if run.windows(2).any(|two| two[0].0.as_ref() >= two[1].0.as_ref()) {
+        return Err(Error::new(ErrorKind::InvalidCall, "bulk load: a key is not above the key before it"));
+    }
+    let mut batch = Batch::new();
+    run.iter().for_each(|(key, value)| _ = batch.put(table, key, value));
+    block_on(table.db.write(batch, Durability::Sync))?;
+    Ok(run.len() as u64)
+}
+
+/// The entries of a table in a range, as of the moment when the first is asked for.
+fn entries_of(table: &Table, range: KeyRange) -> impl Iterator<Item = Result<Entry>> {
+    let mut scan = None;
+    std::iter::from_fn(move || {
+        let scan = scan.get_or_insert_with(|| table.scan(range.clone()));
+        scan.take().map_or_else(|| block_on(scan.next()).transpose(), |entry| Some(Ok(entry)))
+    })
+}
+
+/// A key or value, of the table or of the run.
+enum Part<T> {
+    OfTable(Vec<u8>),
+    OfRun(T),
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Part<T> {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::OfTable(bytes) => bytes,
+            Self::OfRun(bytes) => bytes.as_ref(),
+        }
+    }
+}
+
+/// The entries of a table and of a run in one order. Where both have a key, that of the run counts.
+fn merged<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    of_table: impl Iterator<Item = Result<Entry>>,
+    run: impl Iterator<Item = Result<(K, V)>>,
+) -> impl Iterator<Item = Result<(Part<K>, Part<V>)>> {
+    let (mut of_table, mut run) = (of_table.peekable(), run.fuse().peekable());
+    std::iter::from_fn(move || {
+        let order = match (of_table.peek(), run.peek()) {
+            (Some(Ok((old, _))), Some(Ok((new, _)))) => old.as_slice().cmp(new.as_ref()),
+            (Some(Err(_)), _) | (Some(_), None) => Ordering::Less,
+            _ => Ordering::Greater,
+        };
+        if order == Ordering::Less {
+            return Some(of_table.next()?.map(|(key, value)| (Part::OfTable(key), Part::OfTable(value))));
+        }
+        if order == Ordering::Equal {
+            of_table.next();
+        }
+        Some(run.next()?.map(|(key, value)| (Part::OfRun(key), Part::OfRun(value))))
+    })
+}
