@@ -36,11 +36,15 @@ pub(crate) struct Description {
     pub(crate) params: &'static dyn Parameters,
     /// The question that the experiment answers, in one line.
     pub(crate) question: &'static str,
+    /// The figure that answers the question in a summary of one row for each experiment, in words. It is chosen here, so that
+    /// every run shows the same one, whatever it measured; the finding with a key figure has its value. Empty for an
+    /// experiment without such a row.
+    pub(crate) main_figure: &'static str,
     /// How the experiment measures, in words.
     pub(crate) procedure: &'static str,
     /// Conditions under which the experiment's answer would differ: ideas for further measurements.
     pub(crate) change: &'static [&'static str],
-    /// The rank of the experiment's key figures in a summary for a reader with little time: the lowest comes first.
+    /// The rank of the experiment's main figure in a summary for a reader with little time: the lowest comes first.
     pub(crate) rank: u32,
     /// Whether the experiment is part of a quick run that names no experiments. An experiment outside it still runs in
     /// its short form when a quick run names it.
@@ -80,6 +84,7 @@ impl Description {
             id,
             params,
             question: "",
+            main_figure: "",
             procedure: "",
             change: &[],
             rank: u32::MAX,

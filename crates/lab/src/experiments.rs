@@ -143,6 +143,16 @@ mod tests {
     }
 
     #[test]
+    fn the_main_figures_fit_a_terminal_and_stand_in_the_documents() {
+        let documents = include_str!("../../../docs/claims.md");
+        for description in ALL.map(|experiment| experiment.description()) {
+            let (id, figure) = (description.id, description.main_figure);
+            assert!(figure.chars().count() <= 64, "{id}: {figure}");
+            assert!(figure.is_empty() || documents.contains(&format!("| `{id}` | {figure} |")), "{id}: {figure}");
+        }
+    }
+
+    #[test]
     fn every_planned_method_is_known_and_method_ids_are_unique() {
         let config = Config::preset(Preset::Standard);
         for experiment in ALL {

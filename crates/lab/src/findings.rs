@@ -3,9 +3,13 @@
 
 mod threats;
 
+use serde::Serialize;
+
+use crate::experiment::Description;
 use crate::experiments;
 use crate::judge::statistics::{self, ALPHA};
 use crate::record::file::RecordFile;
+use crate::record::{ExperimentId, Skip, SkipCause};
 use crate::summary::Summary;
 
 pub use crate::judge::{Finding, KeyFigure, Kind};
@@ -35,42 +39,69 @@ fn correct_for_number(all: &mut [Finding]) {
     }
 }
 
-/// Selects at most `most` key figures, for the head of a summary: at most two from one experiment. Within an experiment,
-/// conclusive ones come before inconclusive ones.
-pub fn key_figures(findings: &[Finding], most: usize) -> Vec<(&Finding, &KeyFigure)> {
-    let rank = |finding: &Finding| {
-        finding.experiment.and_then(experiments::find).map_or(u32::MAX, |experiment| experiment.description().rank)
-    };
-    let mut keyed: Vec<(&Finding, &KeyFigure)> =
-        findings.iter().filter_map(|finding| finding.key_figure.as_ref().map(|figure| (finding, figure))).collect();
-    keyed.sort_by_key(|(finding, _)| (rank(finding), finding.kind == Kind::Inconclusive));
-    let mut chosen: Vec<(&Finding, &KeyFigure)> = Vec::new();
-    // One from each experiment first, then the rest, so that no experiment displaces the others.
-    for per_experiment in 1..=2 {
-        for (finding, figure) in &keyed {
-            let same = chosen.iter().filter(|(other, _)| other.experiment == finding.experiment).count();
-            let known = chosen.iter().any(|(other, _)| std::ptr::eq(*other, *finding));
-            if chosen.len() < most && same < per_experiment && !known {
-                chosen.push((finding, figure));
-            }
-        }
-    }
-    chosen.sort_by_key(|(finding, _)| finding.experiment.map(experiments::place));
-    chosen
+/// The row of an experiment in a short summary: the figure that its description names, with the value that the records
+/// give. Which figure it is does not depend on any figure.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MainFigure {
+    /// The experiment.
+    pub experiment: ExperimentId,
+    /// The figure in words.
+    pub figure: &'static str,
+    /// The value with its unit; `None` where the records have none.
+    pub value: Option<String>,
+    /// The interval of the value and the figures behind it; without a value the reason why there is none.
+    pub detail: String,
+    /// Whether the repeats leave open which side is better.
+    pub undecided: bool,
 }
 
-/// Selects the headline differences: findings with a key figure, one of each experiment first, at most five.
-pub fn headlines(findings: &[Finding]) -> Vec<&Finding> {
-    let mut chosen: Vec<(usize, &Finding)> = Vec::new();
-    let worthy = |finding: &Finding| finding.key_figure.is_some() && finding.kind == Kind::Difference;
-    for per_experiment in 1..=2 {
-        for (at, finding) in findings.iter().enumerate().filter(|(_, finding)| worthy(finding)) {
-            let same = chosen.iter().filter(|(_, other)| other.experiment == finding.experiment).count();
-            if chosen.len() < 5 && same < per_experiment && chosen.iter().all(|(other, _)| *other != at) {
-                chosen.push((at, finding));
+/// Makes the row of each measured experiment that has one, in the order of the experiments.
+pub fn main_figures(file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Vec<MainFigure> {
+    let measured = experiments::ALL.into_iter().map(|experiment| experiment.description()).filter(|description| {
+        !description.main_figure.is_empty() && summary.of_experiment(description.id).next().is_some()
+    });
+    let row = |description: &Description| {
+        let (experiment, figure) = (description.id, description.main_figure);
+        let own = findings.iter().find(|finding| is_main(finding) && finding.experiment == Some(experiment));
+        match own.and_then(|finding| Some((finding, finding.key_figure.clone()?))) {
+            Some((finding, KeyFigure { value, detail })) => {
+                let undecided = finding.kind == Kind::Inconclusive;
+                MainFigure { experiment, figure, value: Some(value), detail, undecided }
+            }
+            None => {
+                let own = |skip: &&Skip| skip.experiment == experiment && skip.cause != Some(SkipCause::LargerPreset);
+                let left_out = file.skips.iter().find(own).map(|skip| format!("left out: {}", skip.reason));
+                let detail = left_out.unwrap_or_else(|| "no two valid figures under equal conditions".to_owned());
+                MainFigure { experiment, figure, value: None, detail, undecided: false }
             }
         }
-    }
+    };
+    measured.map(row).collect()
+}
+
+fn is_main(finding: &Finding) -> bool {
+    finding.key_figure.is_some()
+}
+
+/// Keeps the rows of the experiments with the lowest ranks, at most `most`, in their order.
+pub fn of_lowest_rank(mut rows: Vec<MainFigure>, most: usize) -> Vec<MainFigure> {
+    rows.sort_by_key(|row| rank(row.experiment));
+    rows.truncate(most);
+    rows.sort_by_key(|row| experiments::place(row.experiment));
+    rows
+}
+
+fn rank(id: ExperimentId) -> u32 {
+    experiments::find(id).map_or(u32::MAX, |experiment| experiment.description().rank)
+}
+
+/// Selects the findings that answer the experiments' main questions, at most `most` of the lowest ranks, in the order of
+/// the experiments, whichever side they favour and whether or not the repeats decide.
+pub fn headlines(findings: &[Finding], most: usize) -> Vec<&Finding> {
+    let mut chosen: Vec<(usize, &Finding)> =
+        findings.iter().enumerate().filter(|(_, finding)| is_main(finding)).collect();
+    chosen.sort_by_key(|(_, finding)| finding.experiment.map_or(u32::MAX, rank));
+    chosen.truncate(most);
     chosen.sort_by_key(|(at, _)| *at);
     chosen.into_iter().map(|(_, finding)| finding).collect()
 }

@@ -56,19 +56,28 @@ pub struct Finding {
     /// Keys of the trials behind the finding.
     #[serde(rename = "cells")]
     pub trials: Vec<String>,
-    /// Label and value for the head of the report; `None` for a finding that is never shown there.
+    /// The answer to the experiment's main question, which its description names; `None` for all other findings.
     pub key_figure: Option<KeyFigure>,
 }
 
-/// A number with a label, for the top of the report.
+/// The answer to the main question of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KeyFigure {
-    /// The label of the number.
-    pub label: String,
     /// The number with its unit, as text.
     pub value: String,
     /// The spread of the number, or the condition under which it was measured.
     pub detail: String,
+}
+
+impl KeyFigure {
+    /// Makes a key figure of a ratio: its interval, where there is one, begins the detail.
+    pub(crate) fn of(ratio: &Spread, detail: &str) -> Self {
+        let interval = match ratio.count {
+            ..2 => String::new(),
+            _ => format!("{} to {}; ", digits(ratio.min), digits(ratio.max)),
+        };
+        Self { value: Unit::Ratio.show(ratio.median), detail: format!("{interval}{detail}") }
+    }
 }
 
 /// A comparison of two groups of trials, `a` and `b`, by one metric.
@@ -296,9 +305,9 @@ impl Comparison<'_> {
         }
     }
 
-    /// Makes a key figure of the comparison's ratio.
-    pub(crate) fn key_figure(&self, label: String, detail: String) -> KeyFigure {
-        KeyFigure { label, value: Unit::Ratio.show(self.ratio.median), detail }
+    /// Makes a key figure of the comparison's ratio and its interval.
+    pub(crate) fn key_figure(&self, detail: &str) -> KeyFigure {
+        KeyFigure::of(&self.ratio, detail)
     }
 
     /// Formats the ratio: `2.10× (2.00× to 2.20×)`; without the range for a single run.

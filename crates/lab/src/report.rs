@@ -20,7 +20,7 @@ use crate::claims::answers;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Experiment, Section as Measured};
 use crate::experiments;
-use crate::findings::{Finding, Kind, findings, headlines, key_figures};
+use crate::findings::{Finding, Kind, MainFigure, findings, headlines, main_figures};
 use crate::format;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MachineInfo};
@@ -28,8 +28,7 @@ use crate::show::figures::Figure;
 use crate::summary::Summary;
 use crate::verdict::{Side, Verdict, Workload, judge};
 
-/// Most rows of the paper's table, and most figures of the paper.
-const KEYS_MAX: usize = 8;
+/// Most figures of the paper.
 const PAPER_FIGURES: usize = 3;
 /// Number of bytes at the beginning of a file that suffice to recognise a report.
 pub(crate) const HEAD_BYTES: u64 = 1024;
@@ -68,15 +67,12 @@ struct Literature {
     remarks: &'static [&'static str],
 }
 
-/// A row of the paper's table: an experiment's key figure.
+/// A row of the paper's table: an experiment's main figure.
 #[derive(Debug, Serialize)]
-struct Key<'a> {
-    id: &'static str,
+struct Answer {
     question: &'static str,
-    label: &'a str,
-    value: &'a str,
-    detail: &'a str,
-    inconclusive: bool,
+    #[serde(flatten)]
+    row: MainFigure,
 }
 
 /// The verdict in words, for the report.
@@ -84,7 +80,8 @@ struct Key<'a> {
 struct VerdictView {
     headline: String,
     workload: String,
-    reasons: Vec<ReasonView>,
+    leading: Vec<ReasonView>,
+    others: Vec<ReasonView>,
     not_measured: Vec<String>,
     otherwise: Option<String>,
     sure: &'static str,
@@ -120,10 +117,13 @@ impl VerdictView {
             text: format::glued(&reason.text),
             trials: reason.trials,
         });
+        let mut leading: Vec<ReasonView> = reasons.collect();
+        let others = leading.split_off(verdict.leading.min(leading.len()));
         Self {
             headline: verdict.headline,
             workload,
-            reasons: reasons.collect(),
+            leading,
+            others,
             not_measured: verdict.not_measured.iter().map(ToString::to_string).collect(),
             otherwise: verdict.otherwise.map(|words| format::glued(&words)),
             sure: verdict.sure.words(),
@@ -156,9 +156,8 @@ struct Page<'a> {
     claims: Vec<claims::Line>,
     claims_counted: String,
     paper: Vec<Figure>,
-    keys: Vec<Key<'a>>,
+    answers: Vec<Answer>,
     headlines: Vec<&'a Finding>,
-    undecided: Vec<&'a Finding>,
     undecided_count: usize,
     terms: Vec<String>,
     warnings: Vec<&'a Finding>,
@@ -184,21 +183,13 @@ pub fn html(file: &RecordFile) -> Result<String> {
         finding.text = format::glued(&finding.text);
         finding.key_figure.iter_mut().for_each(|figure| figure.detail = format::glued(&figure.detail));
     }
-    let keyed = key_figures(&findings, KEYS_MAX).into_iter().filter_map(|(finding, figure)| {
-        let experiment = finding.experiment.and_then(experiments::find)?;
-        Some(Key {
-            id: experiment.id().name(),
-            question: experiment.description().question,
-            label: &figure.label,
-            value: &figure.value,
-            detail: &figure.detail,
-            inconclusive: finding.kind == Kind::Inconclusive,
-        })
-    });
-    let keys: Vec<Key> = keyed.collect();
-    let open: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).collect();
+    let main = main_figures(file, &summary, &findings)
+        .into_iter()
+        .filter_map(|row| Some(Answer { question: experiments::find(row.experiment)?.description().question, row }));
+    let main: Vec<Answer> = main.collect();
+    let undecided_count = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).count();
     let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
-    let headlines = headlines(&findings);
+    let headlines = headlines(&findings, usize::MAX);
     let has_records = |id: ExperimentId| {
         summary.of_experiment(id).next().is_some() || file.skips.iter().any(|skip| skip.experiment == id)
     };
@@ -240,10 +231,9 @@ pub fn html(file: &RecordFile) -> Result<String> {
         claims,
         claims_counted: crate::claims::counted(&answers),
         paper: paper(&summary),
-        keys,
+        answers: main,
         headlines,
-        undecided: open.iter().copied().filter(|finding| finding.key_figure.is_some()).take(4).collect(),
-        undecided_count: open.len(),
+        undecided_count,
         terms: text::terms(file, &summary, about_maps),
         warnings,
         sections,

@@ -24,6 +24,8 @@ pub use json::summary_json;
 
 /// Most lines of one kind (findings, warnings, claims) below the tables; the report has all of them.
 const WARNINGS_MAX: usize = 6;
+/// Most main findings below the tables.
+const HEADLINES_MAX: usize = 5;
 
 /// Formats the summary of a run: a table for each experiment and target with the best setting of each method, the
 /// headline findings, warnings by kind, and skipped measurements. No line is wider than `width` columns (at least 40).
@@ -36,7 +38,7 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         text.push_str("Nothing was measured.\n");
     }
     let findings = findings(file, &summary);
-    for finding in headlines(&findings) {
+    for finding in headlines(&findings, HEADLINES_MAX) {
         push(&mut text, "=>", &finding.text, width);
     }
     undecided(&findings, width, &mut text);
@@ -154,12 +156,13 @@ fn push(text: &mut String, mark: &str, sentence: &str, width: usize) {
     }
 }
 
-/// Prints the comparisons that the repeats do not decide: their number, and the most important ones.
+/// Prints the number of comparisons that the repeats do not decide, and the experiments of which the main one is among them.
 fn undecided(findings: &[Finding], width: usize, text: &mut String) {
     let all: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).collect();
-    let keyed = all.iter().filter_map(|finding| finding.key_figure.as_ref());
-    let keyed: Vec<String> = keyed.map(|figure| format!("{} ({})", figure.label, figure.value)).take(3).collect();
-    let among = if keyed.is_empty() { String::new() } else { format!(", among them {}", keyed.join("; ")) };
+    let main = all.iter().filter(|finding| finding.key_figure.is_some());
+    let main: Vec<&str> = main.filter_map(|finding| Some(finding.experiment?.name())).collect();
+    let among =
+        if main.is_empty() { String::new() } else { format!(", among them the main ones of {}", main.join(", ")) };
     match all.len() {
         0 => {}
         1 => push(text, " ?", &format!("One comparison is undecided{among}."), width),

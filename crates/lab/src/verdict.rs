@@ -88,8 +88,11 @@ pub struct Verdict {
     pub advice: Advice,
     /// The recommendation in one sentence.
     pub headline: String,
-    /// The rules that apply, with their evidence; the deciding ones first.
+    /// The evidence by the rules that apply. The first figure of each rule leads, whichever side it supports; where it
+    /// decides nothing, the first figure of the rule that does follows it. Then come all others.
     pub reasons: Vec<Reason>,
+    /// Number of the reasons that lead.
+    pub leading: usize,
     /// Rules that apply and have no evidence.
     pub not_measured: Vec<NotMeasured>,
     /// The confidence in the recommendation.
@@ -137,20 +140,7 @@ fn judge_as(records: &Records<'_>, stated: Workload, assumed: Workload) -> Verdi
         Advice::Map => Side::For,
         _ => Side::Neither,
     };
-    // The reasons of the deciding side come first, and the first figure of every rule before the second of any.
-    let rules: Vec<(&str, Side)> = found.reasons.iter().map(|reason| (reason.rule, reason.side)).collect();
-    let nth = |at: usize| rules[..at].iter().filter(|rule| **rule == rules[at]).count();
-    let mut order: Vec<(usize, usize, Reason)> = Vec::new();
-    for (at, reason) in found.reasons.drain(..).enumerate() {
-        let rank = match reason.side {
-            side if side == deciding => 0,
-            Side::Neither => 2,
-            _ => 1,
-        };
-        order.push((rank, nth(at), reason));
-    }
-    order.sort_by_key(|(rank, nth, _)| (*rank, *nth));
-    found.reasons = order.into_iter().map(|(_, _, reason)| reason).collect();
+    let leading = lead(&mut found.reasons, deciding);
     let (sure, why_no_surer) = how_sure(records, assumed, advice, deciding, &found);
     Verdict {
         stated,
@@ -158,11 +148,30 @@ fn judge_as(records: &Records<'_>, stated: Workload, assumed: Workload) -> Verdi
         advice,
         headline: headline(advice, decides(Side::Against)).into(),
         reasons: found.reasons,
+        leading,
         not_measured: found.not_measured,
         sure,
         why_no_surer,
         otherwise: None,
     }
+}
+
+/// Moves the reasons to the front that lead, and returns their number: of each rule the first figure, and the first one
+/// of the deciding side. The rules give their figures in an order that does not depend on them, so the first is the same
+/// question in every run.
+fn lead(reasons: &mut Vec<Reason>, deciding: Side) -> usize {
+    let first = |at: usize, wanted: &dyn Fn(&Reason) -> bool| {
+        reasons.iter().position(|other| other.rule == reasons[at].rule && wanted(other)) == Some(at)
+    };
+    let decides = |reason: &Reason| reason.side == deciding && deciding != Side::Neither;
+    let leads: Vec<bool> = (0..reasons.len()).map(|at| first(at, &|_| true) || first(at, &decides)).collect();
+    // A rule's own reasons stay together.
+    let place = |reason: &Reason| reasons.iter().position(|other| other.rule == reason.rule);
+    let mut order: Vec<(bool, Option<usize>, Reason)> =
+        leads.iter().zip(reasons.iter()).map(|(leads, reason)| (!leads, place(reason), reason.clone())).collect();
+    order.sort_by_key(|(follows, place, _)| (*follows, *place));
+    *reasons = order.into_iter().map(|(.., reason)| reason).collect();
+    leads.into_iter().filter(|leads| *leads).count()
 }
 
 /// Takes the side of each reason whose difference the number of comparisons alone may have given, by Benjamini and
@@ -305,9 +314,6 @@ impl Sure {
 }
 
 impl Verdict {
-    /// Largest number of reasons beside which the verdict is still read at the end of a run.
-    const SHORT: usize = 3;
-
     /// The assumptions in place of questions that the user left open, in words; empty without any.
     pub fn assumptions(&self) -> String {
         let only = |stated: Option<bool>, assumed: Option<bool>| if stated.is_none() { assumed } else { None };
@@ -321,8 +327,8 @@ impl Verdict {
         .words()
     }
 
-    /// The lines of the verdict for a terminal: a mark and a sentence each. `short` keeps the first reasons and counts
-    /// the others.
+    /// The lines of the verdict for a terminal: a mark and a sentence each. `short` keeps the reasons that lead and counts
+    /// the others by the side that they support.
     pub fn lines(&self, short: bool) -> Vec<(&'static str, String)> {
         let mut lines = vec![("==", self.headline.clone())];
         let mut workload = String::new();
@@ -333,8 +339,8 @@ impl Verdict {
             let _ = write!(workload, "Assumed: {}.", self.assumptions());
         }
         lines.push(("  ", workload.trim_end().to_owned()));
-        let shown = if short { Self::SHORT } else { usize::MAX };
-        for reason in self.reasons.iter().take(shown) {
+        let (shown, others) = self.reasons.split_at(if short { self.leading } else { self.reasons.len() });
+        for reason in shown {
             let mark = match reason.side {
                 Side::Against => " -",
                 Side::For => " +",
@@ -342,14 +348,11 @@ impl Verdict {
             };
             lines.push((mark, format!("{}: {}", reason.rule, reason.text)));
         }
-        if let Some(more) = self.reasons.len().checked_sub(shown).filter(|more| *more > 0) {
-            lines.push((
-                "  ",
-                match more {
-                    1 => "One more figure is in the report.".to_owned(),
-                    more => format!("{more} more figures are in the report."),
-                },
-            ));
+        if !others.is_empty() {
+            let count = |side: Side| others.iter().filter(|reason| reason.side == side).count();
+            let sides =
+                [Side::Against, Side::For, Side::Neither].map(|side| format!("{} {}", count(side), side.words()));
+            lines.push(("  ", format!("More figures are in the report: {}.", sides.join(", "))));
         }
         if short && !self.not_measured.is_empty() {
             let all: Vec<&str> = self.not_measured.iter().map(|missing| missing.question.as_str()).collect();

@@ -59,6 +59,7 @@ pub(crate) struct Crossover;
 
 static DESCRIPTION: Description = Description {
     question: words::QUESTION,
+    main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 1,

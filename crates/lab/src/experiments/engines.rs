@@ -79,6 +79,7 @@ pub(crate) struct Engines;
 
 static DESCRIPTION: Description = Description {
     question: words::QUESTION,
+    main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 4,

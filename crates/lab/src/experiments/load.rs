@@ -60,6 +60,7 @@ pub(crate) struct Load;
 
 static DESCRIPTION: Description = Description {
     question: words::QUESTION,
+    main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 5,

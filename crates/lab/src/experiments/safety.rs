@@ -66,6 +66,7 @@ pub(crate) struct Safety;
 
 static DESCRIPTION: Description = Description {
     question: words::QUESTION,
+    main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 2,

@@ -45,6 +45,7 @@ pub(crate) struct Scan;
 
 static DESCRIPTION: Description = Description {
     question: words::QUESTION,
+    main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 5,

@@ -3,7 +3,8 @@
 
 use super::{Finding, Kind, best, best_pair, compare, keys, on, or_refused, shown};
 use crate::format::{Unit, digits};
-use crate::summary::{Family, Group, Metric, fio_of, target_title};
+use crate::record::TargetKind;
+use crate::summary::{Family, Group, Metric, fio_of};
 
 pub(crate) fn of_family<'s, 'g, 'a>(
     groups: &'s [&'g Group<'a>],
@@ -42,8 +43,6 @@ pub(crate) fn mapped_against_explicit(
     let Some((map, direct)) = sides(groups, hint, metric) else { return };
     let Some(comparison) = or_refused(compare(map, direct, metric), all) else { return };
     let work = if metric == Metric::BytesPerS { "scans at" } else { "reaches" };
-    let rate = if metric == Metric::BytesPerS { "scan rate" } else { "random reads per second" };
-    let place = format!(", {}", target_title(target));
     all.push(Finding {
         rule: "mapped-against-explicit",
         rule_text: "median rate of the fastest mapped method over that of the fastest of the lab's own O_DIRECT \
@@ -59,14 +58,10 @@ pub(crate) fn mapped_against_explicit(
             shown(comparison.b, metric.unit()),
             comparison.show(),
         ),
-        key_figure: Some(comparison.key_figure(
-            format!("{rate}, mmap ÷ explicit I/O{place}"),
-            format!(
-                "{} against {}",
-                shown(comparison.a, metric.unit()),
-                shown(comparison.b, metric.unit())
-            ),
-        )),
+        key_figure: (TargetKind::of(target) == TargetKind::File).then(|| {
+            let (a, b) = (shown(comparison.a, metric.unit()), shown(comparison.b, metric.unit()));
+            comparison.key_figure(&format!("{a} against {b}"))
+        }),
         ..comparison.finding()
     });
 }
@@ -91,10 +86,6 @@ pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, (hint, metric): (Hint, Me
             direct.label(),
             comparison.show(),
         ),
-        key_figure: Some(comparison.key_figure(
-            format!("CPU per {of_what}, mmap ÷ explicit I/O, {}", target_title(target)),
-            format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
-        )),
         ..comparison.finding()
     });
 }

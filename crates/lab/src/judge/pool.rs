@@ -5,7 +5,7 @@ use super::paging::{Hint, of_family};
 use super::{Comparison, Finding, best, best_pair, compare, on, or_refused, paging, shown};
 use crate::format::Unit;
 use crate::record::ExperimentId;
-use crate::summary::{Family, Group, Metric, Summary, target_title};
+use crate::summary::{Family, Group, Metric, Summary};
 
 /// Compares the rates of the engine's pool with the other methods at each place where an experiment measured both.
 pub(crate) fn rates(
@@ -25,8 +25,7 @@ fn rates_at(groups: &[&Group<'_>], target: &str, (hint, metric): (Hint, Metric),
         (of_family(groups, Family::is_explicit).collect(), "raw explicit I/O", "pool-against-raw"),
         (paging::valid_maps(groups, hint), "mmap", "pool-against-mapped"),
     ];
-    let (verb, what) =
-        if metric == Metric::BytesPerS { ("scans at", "scan rate") } else { ("reads", "random reads per second") };
+    let verb = if metric == Metric::BytesPerS { "scans at" } else { "reads" };
     for (others, who, rule) in others {
         let pair = best_pair(&pools, &others, metric, &[]);
         let pair = pair.or_else(|| Some((best(pools.iter().copied(), metric)?, best(others, metric)?)));
@@ -53,13 +52,6 @@ fn rates_at(groups: &[&Group<'_>], target: &str, (hint, metric): (Hint, Metric),
                 shown(comparison.b, metric.unit()),
                 comparison.show(),
             ),
-            key_figure: (rule == "pool-against-mapped").then(|| {
-                let figures = (shown(comparison.a, metric.unit()), shown(comparison.b, metric.unit()));
-                comparison.key_figure(
-                    format!("{what}, engine's pool ÷ mmap, {}", target_title(target)),
-                    format!("{} against {}", figures.0, figures.1),
-                )
-            }),
             ..comparison.finding()
         });
     }

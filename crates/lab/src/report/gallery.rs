@@ -1,17 +1,16 @@
 //! A static page over the results of several machines: the machines with their key figures, and the curves of all of them in
 //! one figure each. Like the report it needs no network and no script.
 
-use std::collections::BTreeSet;
-
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-use super::{FIGURES, KEYS_MAX, STYLE, machine_line};
+use super::{FIGURES, STYLE, machine_line};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiments;
-use crate::findings::{findings, key_figures};
+use crate::findings::{MainFigure, findings, main_figures};
 use crate::format;
+use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::show::figures::{Figure, Table};
 use crate::summary::Summary;
@@ -91,26 +90,21 @@ fn label(at: usize, file: &RecordFile) -> String {
     format!("{letter} · {}", file.run.machine.cpu)
 }
 
-/// The key figures of all machines: a row for each figure, a column for each machine.
+/// The main figures of all machines: a row for each experiment that a machine measured, a column for each machine.
 fn keys(results: &[RecordFile], summaries: &[Summary<'_>]) -> Table {
-    let all: Vec<Vec<(String, String)>> = results
-        .iter()
-        .zip(summaries)
-        .map(|(file, summary)| {
-            let findings = findings(file, summary);
-            let chosen = key_figures(&findings, KEYS_MAX);
-            chosen.iter().map(|(_, figure)| (figure.label.clone(), figure.value.clone())).collect()
-        })
-        .collect();
-    let mut seen = BTreeSet::new();
-    let labels: Vec<&String> =
-        all.iter().flatten().map(|(label, _)| label).filter(|label| seen.insert((*label).clone())).collect();
+    let of = |(file, summary): (&RecordFile, &Summary<'_>)| main_figures(file, summary, &findings(file, summary));
+    let all: Vec<Vec<MainFigure>> = results.iter().zip(summaries).map(of).collect();
     let headers = ["figure".to_owned()].into_iter().chain((0..results.len()).map(|at| label(at, &results[at])));
-    let row = |label: &&String| {
-        let value = |own: &Vec<(String, String)>| {
-            own.iter().find(|(other, _)| other == *label).map_or("–".to_owned(), |(_, value)| value.clone())
-        };
-        [(*label).clone()].into_iter().chain(all.iter().map(value)).collect()
+    let row = |id: ExperimentId| {
+        let of = |own: &Vec<MainFigure>| own.iter().find(|row| row.experiment == id).cloned();
+        let of: Vec<Option<MainFigure>> = all.iter().map(of).collect();
+        let figure = of.iter().flatten().next()?.figure;
+        let cells = of.into_iter().map(|row| match row {
+            Some(MainFigure { value: Some(value), undecided: true, .. }) => format!("{value} (undecided)"),
+            Some(MainFigure { value: Some(value), .. }) => value,
+            _ => "–".to_owned(),
+        });
+        Some([figure.to_owned()].into_iter().chain(cells).collect())
     };
-    Table { headers: headers.collect(), rows: labels.iter().map(row).collect() }
+    Table { headers: headers.collect(), rows: experiments::ids().filter_map(row).collect() }
 }

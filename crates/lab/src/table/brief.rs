@@ -4,7 +4,7 @@
 use super::{gaps, push, tables, verdict_lines};
 use crate::claims::{answers, counted};
 use crate::experiments;
-use crate::findings::{Finding, KeyFigure, Kind, findings, key_figures};
+use crate::findings::{Finding, Kind, MainFigure, findings, main_figures, of_lowest_rank};
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
 
@@ -24,7 +24,7 @@ pub fn brief(file: &RecordFile, width: u16) -> String {
     let mut text = match measured {
         0 => "Nothing was measured.\n".to_owned(),
         1..=OWN_TABLES_MAX => tables(file, &summary, columns),
-        _ => figures(&findings, columns) + "\n",
+        _ => figures(&of_lowest_rank(main_figures(file, &summary, &findings), ROWS_MAX), columns) + "\n",
     };
     cautions(file, &summary, &findings, columns, &mut text);
     if experiments::are_about_maps(&file.run.config.experiments) {
@@ -35,25 +35,36 @@ pub fn brief(file: &RecordFile, width: u16) -> String {
     text
 }
 
-/// Formats the key figures, a row each: the experiment, the figure, its meaning and its range, as far as they fit.
-fn figures(findings: &[Finding], width: usize) -> String {
-    let rows = key_figures(findings, ROWS_MAX);
-    let name = |finding: &Finding| finding.experiment.map_or("", |id| id.name());
-    let longest = |text: &dyn Fn(&(&Finding, &KeyFigure)) -> usize| rows.iter().map(text).max().unwrap_or(0);
-    let names_width = longest(&|(finding, _)| name(finding).len());
-    let values_width = longest(&|(_, figure)| figure.value.chars().count());
+/// Formats the main figures, a row each: the experiment, the value, the figure in words, and as much of the detail as fits.
+fn figures(rows: &[MainFigure], width: usize) -> String {
+    let value = |row: &MainFigure| row.value.clone().unwrap_or_else(|| "–".to_owned());
+    let names_width = rows.iter().map(|row| row.experiment.name().len()).max().unwrap_or(0);
+    let values_width = rows.iter().map(|row| value(row).chars().count()).max().unwrap_or(0);
     let mut text = String::new();
-    for (finding, figure) in rows {
-        let open = if finding.kind == Kind::Inconclusive { "undecided: " } else { "" };
-        let head = format!(" {:<names_width$}  {:>values_width$}  ", name(finding), figure.value);
+    for row in rows {
+        let state = match row.value {
+            None => "not measured: ",
+            Some(_) if row.undecided => "undecided: ",
+            Some(_) => "",
+        };
+        let head = format!(" {:<names_width$}  {:>values_width$}  {state}", row.experiment.name(), value(row));
         let rest = width.saturating_sub(head.chars().count());
-        let meaning = format!("{open}{}", figure.label);
-        let whole = format!("{meaning}; {}", figure.detail);
-        let shown =
-            if whole.chars().count() <= rest && !figure.detail.is_empty() { whole } else { cut(&meaning, rest) };
-        text.push_str(&format!("{head}{shown}\n"));
+        text.push_str(&format!("{head}{}\n", fitted(row.figure, &row.detail, rest)));
     }
     text
+}
+
+/// The figure in words, then the parts of its detail that fit into `width` characters.
+fn fitted(figure: &str, detail: &str, width: usize) -> String {
+    let mut text = figure.to_owned();
+    for part in detail.split("; ").filter(|part| !part.is_empty()) {
+        let longer = format!("{text}; {part}");
+        if longer.chars().count() > width {
+            break;
+        }
+        text = longer;
+    }
+    cut(&text, width)
 }
 
 /// Cuts a text to `width` characters; its last one is then an ellipsis.
@@ -89,7 +100,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_is_cut_ends_with_an_ellipsis() {
-        assert_eq!((cut("whole", 5), cut("too long", 5)), ("whole".into(), "too …".into()));
+    fn a_row_has_the_parts_of_its_detail_that_fit() {
+        assert_eq!(fitted("rate", "1 to 2; 3 against 4", 40), "rate; 1 to 2; 3 against 4");
+        assert_eq!(fitted("rate", "1 to 2; 3 against 4", 15), "rate; 1 to 2");
+        assert_eq!(fitted("too long", "1 to 2", 5), "too …");
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::claims::{Answer, answers};
-use crate::findings::{Finding, findings};
+use crate::findings::{Finding, MainFigure, findings, main_figures};
 use crate::format;
 use crate::record::file::RecordFile;
 use crate::record::{MachineInfo, TrialSpec};
@@ -19,6 +19,7 @@ struct Json<'a> {
     incomplete_reason: String,
     machine: &'a MachineInfo,
     biases: &'a [String],
+    main_figures: Vec<MainFigure>,
     results: Vec<JsonResult<'a>>,
     findings: Vec<Finding>,
     claims: Vec<Answer>,
@@ -45,7 +46,7 @@ struct JsonSpread {
     max: f64,
 }
 
-/// Formats the content of [`super::summary_table`] as one JSON object: results by key with median and range, findings,
+/// Formats the content of [`super::summary_table`] as one JSON object: the main figure of each experiment, results by key with median and range, findings,
 /// skips.
 ///
 /// # Errors
@@ -92,6 +93,7 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
             })
             .collect(),
     });
+    let findings = findings(file, &summary);
     let json = Json {
         schema: file.run.schema,
         started: format::date(file.run.started_unix_ms),
@@ -100,7 +102,8 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
         machine: &file.run.machine,
         biases: &file.run.biases,
         results: results.collect(),
-        findings: findings(file, &summary),
+        main_figures: main_figures(file, &summary, &findings),
+        findings,
         claims: answers(file, &summary),
         verdict: judge(file, &summary, Workload::of_run(file)),
         skips: &file.skips,

@@ -124,6 +124,33 @@ fn the_verdict_is_for_the_faster_side_in_either_direction() {
 }
 
 #[test]
+fn the_first_figure_of_a_rule_leads_whichever_side_it_supports() {
+    let records = |map_rate: f64, map_cpu_s: f64| {
+        let (mut records, random) = (empty(), (crate::experiments::random::ID, ""));
+        add(&mut records, random, "mmap-random", (2, 1), map_rate, |trial| {
+            trial.outcome.counters.insert("own_cpu_user_s".into(), map_cpu_s);
+        });
+        add(&mut records, random, "pread-direct", (2, 1), 50_000.0, |_| ());
+        records
+    };
+    for (rate, cpu_s, sides) in [
+        (40_000.0, 0.1, &[Side::Against][..]),
+        (90_000.0, 0.01, &[Side::For]),
+        (50_100.0, 0.1, &[Side::Neither]),
+        // The rate decides nothing: the CPU time, which does, stands after it.
+        (50_100.0, 0.9, &[Side::Neither, Side::Against]),
+    ] {
+        let verdict = judged(&records(rate, cpu_s), Workload::default());
+        let leading: Vec<Side> = verdict.reasons[..verdict.leading].iter().map(|reason| reason.side).collect();
+        assert_eq!(leading, sides, "{verdict:#?}");
+        assert!(verdict.reasons[0].text.starts_with("random reads, file"), "{}", verdict.reasons[0].text);
+        let short: String = verdict.lines(true).into_iter().map(|(_, line)| line + "\n").collect();
+        let others = verdict.reasons.len() - verdict.leading;
+        assert_eq!(short.contains("More figures are in the report: "), others > 0, "{short}");
+    }
+}
+
+#[test]
 fn evidence_for_another_workload_gives_no_answer_to_this_one() {
     let out_of_core =
         file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);

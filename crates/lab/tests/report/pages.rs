@@ -2,9 +2,9 @@
 
 use nofault_lab::claims::{self, Outcome as Claimed};
 use nofault_lab::experiments;
-use nofault_lab::findings::{Finding, Kind, findings};
+use nofault_lab::findings::{Finding, Kind, MainFigure, findings, main_figures, of_lowest_rank};
 use nofault_lab::record::file::RecordFile;
-use nofault_lab::record::{CacheState, Checks, Outcome, Tick, Warning, WarningKind};
+use nofault_lab::record::{CacheState, Checks, Outcome, Tick, TrialSpec, Warning, WarningKind};
 use nofault_lab::report;
 use nofault_lab::summary::Summary;
 use nofault_lab::table::{brief, summary_json, summary_table};
@@ -173,6 +173,49 @@ fn no_finding_prefers_an_outcome() {
         "{}",
         finding.text
     );
+}
+
+#[test]
+fn the_main_figures_are_the_same_questions_whatever_the_figures_are() {
+    let rows = |file: &RecordFile| {
+        let summary = Summary::of(file);
+        let all = findings(file, &summary);
+        for id in experiments::ids() {
+            let own = all.iter().filter(|finding| finding.experiment == Some(id) && finding.key_figure.is_some());
+            assert!(own.count() <= 1, "{id}: one finding answers the main question");
+        }
+        main_figures(file, &summary, &all)
+    };
+    let asked = |rows: &[MainFigure]| rows.iter().map(|row| (row.experiment, row.figure)).collect::<Vec<_>>();
+    let file = synthetic::full(1);
+    let measured = rows(&file);
+    assert!(measured.iter().any(|row| row.value.is_some() && !row.undecided), "{measured:#?}");
+    let is_mapped = |spec: &TrialSpec| spec.method.contains("mmap");
+
+    let mut fast = file.clone();
+    for trial in fast.trials.iter_mut().filter(|trial| is_mapped(&trial.spec)) {
+        trial.outcome.elapsed_s /= 20.0;
+        trial.outcome.steady.iter_mut().for_each(|window| window.elapsed_s /= 20.0);
+    }
+    let mut once = file.clone();
+    once.trials.retain(|trial| trial.spec.repeat == 0);
+    let mut unmapped = file.clone();
+    unmapped.trials.retain(|trial| !is_mapped(&trial.spec));
+    for changed in [&fast, &once, &unmapped] {
+        assert_eq!(asked(&rows(changed)), asked(&measured));
+        let text = brief(changed, 120);
+        for row in of_lowest_rank(rows(changed), 8) {
+            let shown = text.lines().find(|line| line.trim_start().starts_with(row.experiment.name()));
+            assert!(shown.is_some_and(|line| line.contains(row.figure)), "{row:?}\n{text}");
+        }
+    }
+    let values = |rows: &[MainFigure]| rows.iter().map(|row| row.value.clone()).collect::<Vec<_>>();
+    assert_ne!(values(&rows(&fast)), values(&measured), "the values follow the figures");
+    let random = |file: &RecordFile| rows(file).into_iter().find(|row| row.experiment == experiments::random::ID);
+    assert!(random(&once).is_some_and(|row| row.undecided && row.value.is_some()));
+    let missing = random(&unmapped).unwrap();
+    assert!(missing.value.is_none() && !missing.detail.is_empty(), "{missing:?}");
+    assert!(brief(&unmapped, 120).contains("not measured: rate of random reads"), "{}", brief(&unmapped, 120));
 }
 
 #[test]

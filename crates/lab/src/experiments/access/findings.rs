@@ -2,9 +2,10 @@
 //! loops hide.
 
 use super::ID;
-use super::{OVERWRITE, SYNC_COST};
+use super::{OVERWRITE, READ, SYNC_COST};
 use crate::format::{Unit, digits};
 use crate::judge::{Finding, Kind, best, compare, compare_about, compare_by, keys, on, or_refused, shown};
+use crate::record::TargetKind;
 use crate::summary::{Family, Group, Metric, Property, Summary};
 
 /// Adds the findings that the records of `access` support.
@@ -58,6 +59,10 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
             shown(comparison.b, Unit::PerSecond),
             comparison.show(),
         ),
+        key_figure: (variant == READ && TargetKind::of(target) == TargetKind::File).then(|| {
+            let (a, b) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
+            comparison.key_figure(&format!("{a} against {b}"))
+        }),
         ..comparison.finding()
     });
 }
@@ -85,10 +90,6 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
             alone.label(),
             comparison.show(),
         ),
-        key_figure: Some(comparison.key_figure(
-            format!("{} of one thread, in batches ÷ one at a time", work(variant)),
-            format!("{} against {}", shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond)),
-        )),
         ..comparison.finding()
     });
 }
@@ -165,14 +166,6 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
                 shown(comparison.b, Unit::Seconds),
                 comparison.show(),
             ),
-            key_figure: Some(comparison.key_figure(
-                format!("p99 at a fixed rate ÷ p99 in a closed loop, {}", open.label()),
-                format!(
-                    "{} against {}",
-                    shown(comparison.a, Unit::Seconds),
-                    shown(comparison.b, Unit::Seconds)
-                ),
-            )),
             ..comparison.finding()
         });
     }

@@ -3,6 +3,9 @@
 /// The question that `access` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What does one thread get from each way to read, overwrite and sync?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "reads of one thread, one at a time, mmap ÷ O_DIRECT, file";
+
 /// How `access` measures, as the report explains it.
 pub(super) const METHOD: &str = "One thread, random 4 KiB blocks, data larger than memory. Reads: a map and buffered calls, both advised that access is random, \
      direct calls, and a ring that submits a batch and waits for it. Overwrites: whole blocks, with their present content, and a sync \

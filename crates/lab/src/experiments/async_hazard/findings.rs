@@ -2,9 +2,9 @@
 
 use super::ID;
 use super::methods::METHODS;
-use super::{SEQUENTIAL, Spread, spread_of};
+use super::{RANDOM_TOUCH, Spread, spread_of};
 use crate::format::Unit;
-use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, compare_about, on, or_refused, shown};
+use crate::judge::{Comparison, Finding, compare, compare_about, on, or_refused, shown};
 use crate::record::CacheState;
 use crate::summary::{Family, Group, Metric, Property, Summary, is_plain};
 
@@ -52,29 +52,20 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     let one = only_mapped(groups, is_one_thread);
     let many = only_mapped(groups, |group| !is_async(&group.spec.method) && group.spec.params.threads > 1);
     let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
-    let mut push = |rule,
-                    rule_text,
-                    other: &Group<'_>,
-                    about,
-                    sentence: &dyn Fn(&str, &str, &str) -> String,
-                    key: Option<String>| {
-        let compared = compare_about(map, other, Metric::Seconds, about);
-        let Some(comparison) = or_refused(compared, all) else { return };
-        let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
-        let text = sentence(&a, &b, &comparison.show());
-        all.push(Finding {
-            rule,
-            rule_text,
-            text: format!("{}{place}: {}{text}", on(target), comparison.caveat()),
-            key_figure: key.map(|label| KeyFigure {
-                label,
-                value: Unit::Ratio.show(comparison.ratio.median),
-                detail: format!("{a} against {b}, {place}"),
-            }),
-            ..comparison.finding()
-        });
-    };
-    let key = |text: &str| (cache == CacheState::Cold && variant != SEQUENTIAL).then(|| text.to_owned());
+    let mut push =
+        |rule, rule_text, other: &Group<'_>, about, sentence: &dyn Fn(&str, &str, &str) -> String, is_key: bool| {
+            let compared = compare_about(map, other, Metric::Seconds, about);
+            let Some(comparison) = or_refused(compared, all) else { return };
+            let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
+            let text = sentence(&a, &b, &comparison.show());
+            all.push(Finding {
+                rule,
+                rule_text,
+                text: format!("{}{place}: {}{text}", on(target), comparison.caveat()),
+                key_figure: is_key.then(|| comparison.key_figure(&format!("{a} against {b}"))),
+                ..comparison.finding()
+            });
+        };
     if let Some(read) = read {
         push(
             "async-map-against-read",
@@ -82,7 +73,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             read,
             &[],
             &|a, b, ratio| format!("the same async tasks take {a} over a mapping and {b} with awaited reads: {ratio}."),
-            key("time of async tasks, mmap ÷ awaited reads"),
+            cache == CacheState::Cold && variant == RANDOM_TOUCH,
         );
     }
     if let Some(one) = one {
@@ -97,7 +88,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
                     "async tasks over a mapping take {a}, one thread without async {b}: {ratio} (1 means that nothing ran at the same time)."
                 )
             },
-            None,
+            false,
         );
     }
     if let Some(many) = many {
@@ -107,7 +98,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             many,
             &[],
             &|a, b, ratio| format!("async tasks over a mapping take {a}, one thread for each file {b}: {ratio}."),
-            None,
+            false,
         );
     }
 }
@@ -125,11 +116,6 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
     let most = |group: &Group<'_>| group.spread(latest).map_or("–".into(), |spread| shown(spread, Unit::Seconds));
     let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
-    let key = (cache == CacheState::Cold && variant != SEQUENTIAL).then(|| KeyFigure {
-        label: "how late a 1 ms timer beside async mmap fires (p99)".into(),
-        value: a.clone(),
-        detail: format!("{b} beside awaited reads"),
-    });
     all.push(Finding {
         rule: "late-ticker",
         rule_text: "99th percentile, and the largest, of how late a 1 ms timer on the same executor fires, medians over the runs: mapping \
@@ -142,7 +128,6 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             most(map),
             most(read),
         ),
-        key_figure: key,
         ..comparison.finding()
     });
 }
@@ -171,11 +156,6 @@ fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<F
             shown(comparison.b, Unit::Seconds),
             comparison.show(),
         ),
-        key_figure: (cache == CacheState::Cold && comparison.kind == Kind::Difference).then(|| KeyFigure {
-            label: "time of async reads, engine's pool ÷ mmap, cold".into(),
-            value: Unit::Ratio.show(comparison.ratio.median),
-            detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
-        }),
         ..comparison.finding()
     });
 }

@@ -3,6 +3,9 @@
 /// The question that `async` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "Does `await` help when the file is mapped?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "time of async tasks on cold data, mmap ÷ awaited reads";
+
 /// How `async` measures, as the report explains it.
 pub(super) const METHOD: &str = "Eight files (or as many as set), a fixed amount of work: tasks on one single-threaded executor, a thread a file, or one \
      thread after another; over a map, with read calls (the executor hands them to its thread pool), or with direct reads \

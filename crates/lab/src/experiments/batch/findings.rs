@@ -60,8 +60,7 @@ fn fastest(groups: &[&Group<'_>], (variant, target, pages): (&str, &str, u32), i
     let touch = touch.map_or(String::new(), |touch| format!("{} by touching each, ", time(touch)));
     let pool = of(groups, "batch-get-many").filter(|pool| !std::ptr::eq(*pool, other));
     let pool = pool.map_or(String::new(), |pool| format!(", and {} by {}", time(pool), pool.title()));
-    let label = format!("pages per second of a request for {pages} {variant} pages, fastest map ÷ fastest other");
-    let detail = format!("{} against {}", map.title(), other.title());
+    let detail = format!("{pages} pages, {} against {}", map.title(), other.title());
     all.push(Finding {
         rule: "batch",
         rule_text: "pages per second of one thread that answers requests of this size: the fastest way through a map (touches, hints, threads) over the \
@@ -76,7 +75,7 @@ fn fastest(groups: &[&Group<'_>], (variant, target, pages): (&str, &str, u32), i
             other.title(),
             comparison.show(),
         ),
-        key_figure: is_key.then(|| comparison.key_figure(label, detail)),
+        key_figure: is_key.then(|| comparison.key_figure(&detail)),
         ..comparison.finding()
     });
 }

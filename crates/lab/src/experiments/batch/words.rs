@@ -3,6 +3,9 @@
 /// The question that `batch` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "How long does one request for many random pages take?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "rate of the largest cold request, fastest map ÷ fastest other";
+
 /// How `batch` measures, as the report explains it.
 pub(super) const METHOD: &str = "One thread answers one request after another; a request names 64, 512 or 4096 random pages of 4 KiB, and is done when a word of each \
      page has been checked. Cold: from data many times larger than memory, which is full when the clock starts, other pages in each request. Warm: from data \

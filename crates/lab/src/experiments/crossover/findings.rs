@@ -6,6 +6,7 @@ use super::{HOT_SET, ID};
 use crate::format::{Unit, digits};
 use crate::judge::curve::Curve;
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, or_refused};
+use crate::record::TargetKind;
 use crate::summary::{Group, Metric, Spread, Summary};
 
 /// Adds the findings that the records of `crossover` support.
@@ -80,8 +81,8 @@ fn border(cells: &[Cell<'_, '_>], side: Side, target: &str) -> Option<Finding> {
         return None;
     }
     let used: Vec<&Group<'_>> = cells.iter().flat_map(|cell| [Some(cell.map), cell.best_of(side)]).flatten().collect();
-    let key_figure = (side == Side::Best).then(|| KeyFigure {
-        label: "miss rate above which mmap loses to the best of buffered, direct and pool".into(),
+    let is_key = side == Side::Best && TargetKind::of(target) == TargetKind::File;
+    let key_figure = is_key.then(|| KeyFigure {
         value: separation.map_or("undecided".into(), |found| value(&found)),
         detail: separation.map_or(String::new(), |found| follow(&found)),
     });

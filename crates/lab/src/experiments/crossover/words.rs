@@ -3,6 +3,9 @@
 /// The question that `crossover` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "From which miss rate on is a map slower than explicit I/O?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "miss rate above which mmap loses to the best other way, file";
+
 /// How `crossover` measures, as the report explains it.
 pub(super) const METHOD: &str = "Random 4 KiB reads of data from half of memory to eight times memory, uniform and zipfian (constant 0.99, popular pages \
      scattered over the data), one to many requests in flight, every method under the same memory limit. Before the clock starts, each method \

@@ -3,10 +3,13 @@
 
 use super::ID;
 use super::lines::{AimOutcome, Line, Other, lines};
-use super::works::{COMMIT, GET_MEMORY, GET_TASKS};
-use crate::format::{Unit, digits};
+use super::works::{ENGINE, GET_TASKS};
+use crate::format::digits;
 use crate::judge::{Finding, KeyFigure, Kind, keys};
-use crate::summary::{Spread, Summary, is_plain};
+use crate::summary::{Spread, Summary};
+
+/// The data of the main question: values of 100 bytes, more than fit in memory.
+const KEY_TARGET: &str = "100B";
 
 /// Adds the findings that the records of `engine` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
@@ -62,8 +65,7 @@ fn by_itself(line: &Line<'_, '_>) -> Option<Finding> {
 fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
     let (met, ratio, aim) = (line.reaches(other)?, line.ratio(other)?, other.aim?);
     let (x, y) = (line.show(line.spread()), line.show(other.group.spread(line.quantity.metric)));
-    let works = [GET_TASKS, COMMIT[1], GET_MEMORY[0]];
-    let is_key = works.contains(&line.row.variant) && is_plain(&line.own.spec.params);
+    let is_key = line.row.variant == GET_TASKS && line.own.spec.method == ENGINE && line.target == KEY_TARGET;
     let show = match ratio.count {
         ..2 => format!("{}×", digits(ratio.median)),
         _ => format!("{}× ({} to {})", digits(ratio.median), digits(ratio.min), digits(ratio.max)),
@@ -84,10 +86,6 @@ fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
             met.word(),
         ),
         trials: keys(&[line.own, other.group]),
-        key_figure: is_key.then(|| KeyFigure {
-            label: format!("{} ÷ {}, {}", line.own.title(), other.group.title(), line.title()),
-            value: Unit::Ratio.show(ratio.median),
-            detail: format!("{x} against {y}"),
-        }),
+        key_figure: is_key.then(|| KeyFigure::of(&ratio, &format!("{x} against {y}"))),
     })
 }

@@ -3,6 +3,9 @@
 /// The question that `engine` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "How fast is the engine, beside the raw device and beside LMDB and redb?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "gets by 64 tasks beyond memory, engine ÷ raw device";
+
 /// How `engine` measures, as the report explains it.
 pub(super) const METHOD: &str = "Each work is measured for the engine and, in the same round, for the raw device: a ring or pread pool on the engine's own \
      file or on one beside it. LMDB, and redb where it was compiled in, do the same work with the same entries. Keys have 16 bytes and do not \

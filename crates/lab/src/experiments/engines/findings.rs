@@ -4,7 +4,7 @@
 use super::ID;
 use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, SCAN};
 use crate::format::Unit;
-use crate::judge::{Comparison, Finding, KeyFigure, best, best_pair, compare, or_refused, shown};
+use crate::judge::{Comparison, Finding, best, best_pair, compare, or_refused, shown};
 use crate::summary::{Group, Metric, Summary};
 
 /// Pairs of methods of one store that are compared: the changed method, the plain one, and a name for the change.
@@ -55,11 +55,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
                 super::title(work),
                 comparison.show(),
             ),
-            key_figure: key.then(|| KeyFigure {
-                label: "reads of SQLite (YCSB C), mmap ÷ read calls, data larger than memory".into(),
-                value: Unit::Ratio.show(comparison.ratio.median),
-                detail: format!("{x} against {y}{}", read_ahead(a)),
-            }),
+            key_figure: key.then(|| comparison.key_figure(&format!("{x} against {y}{}", read_ahead(a)))),
             ..comparison.finding()
         });
     }
@@ -80,7 +76,6 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
         format!(", at {} of CPU against {}", shown(cpu.a, Unit::Seconds), shown(cpu.b, Unit::Seconds))
     });
     let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
-    let key = target == LARGER && (work == "ycsb-c" || work == COMMIT_MANY);
     all.push(Finding {
         rule: "engine-among-databases",
         rule_text: "median rate of nofault over that of the fastest other database that was built, same work, same memory, same class of durability",
@@ -93,11 +88,6 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
             other.label(),
             comparison.show(),
         ),
-        key_figure: key.then(|| KeyFigure {
-            label: format!("nofault ÷ fastest other database, {}", super::title(work)),
-            value: Unit::Ratio.show(comparison.ratio.median),
-            detail: format!("{x} against {y} ({}), {}", other.label(), place(target)),
-        }),
         ..comparison.finding()
     });
 }

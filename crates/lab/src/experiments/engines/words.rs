@@ -3,6 +3,9 @@
 /// The question that `engines` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What do whole databases make of it, with a map and without?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "reads of SQLite (YCSB C) beyond memory, mmap ÷ read calls";
+
 /// How `engines` measures, as the report explains it.
 pub(super) const METHOD: &str = "Each store is loaded with the same sorted entries (16-byte keys, values that do not compress), then runs YCSB's mixes in YCSB's \
      order A B C F D E, a scan, and durable commits of one entry each. Process and page cache together have the memory of one cgroup; \

@@ -91,8 +91,7 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
             fate(by_engine)
         ),
         trials: keys(&[map, engine]),
-        key_figure: matches!(variant, READ_ERROR | STRAY_WRITE).then(|| KeyFigure {
-            label: format!("over a plain mapping, when {}", fault_title(variant)),
+        key_figure: (variant == READ_ERROR).then(|| KeyFigure {
             value: short_fate(by_map),
             detail: format!("the engine: {}", fate(by_engine)),
         }),
@@ -146,11 +145,6 @@ fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
                 digits(comparison.b.median),
                 comparison.show(),
             ),
-            key_figure: Some(KeyFigure {
-                label: format!("time of an access in memory, checked every time ÷ checked at load, {size}"),
-                value: format!("{}×", digits(comparison.ratio.median)),
-                detail: format!("{} ns against {} ns", digits(comparison.a.median), digits(comparison.b.median)),
-            }),
             ..comparison.finding()
         });
     }

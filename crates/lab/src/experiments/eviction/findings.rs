@@ -4,6 +4,7 @@ use super::ID;
 use super::{FAULTS, ReclaimWork, SHOOTDOWNS, reclaim_of};
 use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, compare, compare_about, keys, on, or_refused, shown};
+use crate::record::TargetKind;
 use crate::summary::{Group, Metric, Property, Spread, Summary};
 
 /// A map counts as bound by the device from this share of the direct reads' rate on.
@@ -177,15 +178,19 @@ fn binding(
     let rest = (whole - floor - shot.unwrap_or(0.0) - contended.unwrap_or(0.0)).max(0.0);
     let kswapd = map.spread(Metric::KswapdShare).map_or(0.0, |share| share.median);
     let parts = [
-        ("contention on the page table", contended.unwrap_or(0.0)),
-        ("TLB shootdowns", shot.unwrap_or(0.0)),
-        ("evicting and faulting itself", rest),
+        ("contention", "contention on the page table", contended.unwrap_or(0.0)),
+        ("shootdowns", "TLB shootdowns", shot.unwrap_or(0.0)),
+        ("faults", "evicting and faulting itself", rest),
     ];
-    let largest = parts.iter().fold(parts[0], |best, part| if part.1 > best.1 { *part } else { best });
-    let binds = match () {
-        () if rates.ratio.median >= DEVICE_BOUND => "none of the three binds: the device is the limit".to_owned(),
-        () if kswapd >= KSWAPD_BOUND => format!("the one kswapd binds ({} of a core)", Unit::Percent.show(kswapd)),
-        () => format!("{} cost most", largest.0),
+    let largest = parts.iter().fold(parts[0], |best, part| if part.2 > best.2 { *part } else { best });
+    let (name, binds) = match () {
+        () if rates.ratio.median >= DEVICE_BOUND => {
+            ("device", "none of the three binds: the device is the limit".to_owned())
+        }
+        () if kswapd >= KSWAPD_BOUND => {
+            ("kswapd", format!("the one kswapd binds ({} of a core)", Unit::Percent.show(kswapd)))
+        }
+        () => (largest.0, format!("{} cost most", largest.1)),
     };
     let seconds = |value: Option<f64>| value.map_or("–".into(), |value| Unit::Seconds.show(value));
     all.push(Finding {
@@ -213,10 +218,9 @@ fn binding(
             seconds(fault),
         ),
         trials: keys(&[map, direct]),
-        key_figure: Some(KeyFigure {
-            label: format!("reclaim by {by}, {}: random reads, mmap ÷ direct", crate::summary::target_title(target)),
-            value: Unit::Ratio.show(rates.ratio.median),
-            detail: binds,
+        key_figure: (by == "cgroup" && TargetKind::of(target) == TargetKind::File).then(|| KeyFigure {
+            value: name.into(),
+            detail: format!("{binds}; reads of mmap ÷ direct: {}", rates.show()),
         }),
     });
 }

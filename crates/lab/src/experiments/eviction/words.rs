@@ -3,6 +3,9 @@
 /// The question that `eviction` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "Which of the three bottlenecks holds up the eviction of mapped pages?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "what holds mapped reads up under a cgroup limit, file";
+
 /// How `eviction` measures, as the report explains it.
 pub(super) const METHOD: &str = "`faults` and `shootdowns` each measure one mechanism, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
      map for all, in a map for each, and as a read call; and the time to fault a page in and take it out of the map again, alone and while \

@@ -2,7 +2,7 @@
 
 use super::{ID, folio_bytes, methods, sizes};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::{Finding, KeyFigure, compare, or_refused, shown};
+use crate::judge::{Finding, compare, or_refused, shown};
 use crate::summary::{Group, Metric, Summary};
 
 /// The metric that counts page faults for each touched page.
@@ -45,10 +45,8 @@ fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &m
             faults(small),
             comparison.show(),
         ),
-        key_figure: (method == methods::IN_ORDER).then(|| KeyFigure {
-            label: format!("faults of a cached file, per page, folios of {} ÷ {}", bytes(largest), bytes(smallest)),
-            value: Unit::Ratio.show(comparison.ratio.median),
-            detail: format!("{a} against {b}"),
+        key_figure: (method == methods::IN_ORDER).then(|| {
+            comparison.key_figure(&format!("{a} against {b}, in folios of {} and {}", bytes(largest), bytes(smallest)))
         }),
         ..comparison.finding()
     });

@@ -3,6 +3,9 @@
 /// The question that `folios` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What does a page fault cost by the size of the folio that holds the page?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "time to fault in a cached page, largest folios ÷ smallest";
+
 /// How `folios` measures, as the report explains it.
 pub(super) const METHOD: &str = "A file without a name is written in calls of 4 KiB to 2 MiB, so that a file system with large folios caches each call as one folio, and \
      synced. The real folio of every page is read from /proc/kpageflags: a size is not measured unless nine tenths of the pages \

@@ -17,12 +17,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         let groups = summary.at(ID, variant, target);
         match variant {
             CYCLIC => {
-                let sizes = sizes(&groups);
-                // Just beyond memory a cache could help most.
-                let key = sizes.iter().copied().find(|size| *size > 1.0);
-                for size in &sizes {
-                    cycle(&of_size(&groups, *size), (target, *size), key == Some(*size), all);
-                }
+                sizes(&groups).into_iter().for_each(|size| cycle(&of_size(&groups, size), (target, size), all));
             }
             COLD | WARM => once(&groups, (variant, target), all),
             _ => {}
@@ -69,7 +64,6 @@ fn once(groups: &[&Group<'_>], (variant, target): (&str, &str), all: &mut Vec<Fi
     let memory = held(map).zip(held(other)).map_or(String::new(), |(of_map, of_other)| {
         format!(" Then {of_map} of memory hold it by the one and {of_other} by the other, the page cache included.")
     });
-    let label = format!("time to load a {variant} file, fastest map ÷ fastest other in pages of the same size");
     let detail = format!("{} against {}", map.title(), other.title());
     all.push(Finding {
         rule: "load",
@@ -85,12 +79,12 @@ fn once(groups: &[&Group<'_>], (variant, target): (&str, &str), all: &mut Vec<Fi
             other.title(),
             comparison.show(),
         ),
-        key_figure: (variant == COLD).then(|| comparison.key_figure(label, detail)),
+        key_figure: (variant == COLD).then(|| comparison.key_figure(&detail)),
         ..comparison.finding()
     });
 }
 
-fn cycle(groups: &[&Group<'_>], (target, size): (&str, f64), is_key: bool, all: &mut Vec<Finding>) {
+fn cycle(groups: &[&Group<'_>], (target, size): (&str, f64), all: &mut Vec<Finding>) {
     let (maps, others) = parted(groups);
     let Some((map, other)) = best_pair(&maps, &others, Metric::BytesPerS, &[]) else { return };
     let Some(comparison) = or_refused(compare(map, other, Metric::BytesPerS), all) else { return };
@@ -100,8 +94,6 @@ fn cycle(groups: &[&Group<'_>], (target, size): (&str, f64), is_key: bool, all: 
         device(map).map_or(String::new(), |read| format!(" The device reads {read} bytes for each through the map."));
     let kept = others.iter().copied().find(|group| group.spec.method == KEPT && group.key != other.key);
     let kept = kept.map_or(String::new(), |kept| format!(" {} reaches {}.", kept.title(), rate(kept)));
-    let label = format!("rate of reading {size} times the memory again and again, fastest map ÷ fastest other");
-    let detail = format!("{} against {}", map.title(), other.title());
     all.push(Finding {
         rule: "load-cycle",
         rule_text: "bytes per second of one thread that reads the file from front to back over and over: the fastest way of a map over the fastest other one, \
@@ -116,7 +108,6 @@ fn cycle(groups: &[&Group<'_>], (target, size): (&str, f64), is_key: bool, all: 
             other.title(),
             comparison.show(),
         ),
-        key_figure: is_key.then(|| comparison.key_figure(label, detail)),
         ..comparison.finding()
     });
 }

@@ -3,6 +3,9 @@
 /// The question that `load` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "How does a large file come into memory fastest, and what if it does not fit?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "time to load a cold file, fastest map ÷ fastest other";
+
 /// How `load` measures, as the report explains it.
 pub(super) const METHOD: &str = "One thread loads a file of one piece, as the weights of a model, and checks a word of each page. Once, cold and warm: the time from the \
      first call to the last checked page, mapping and allocating included; the file fits in memory. WILLNEED and POPULATE_READ (as the flag MAP_POPULATE) are one call for the \

@@ -7,8 +7,8 @@ use crate::judge::curve::{Curve, CurveRatio};
 use crate::judge::paging::{against_fio, of_family, reclaim, valid_maps};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, or_refused, shown, titles};
 use crate::methods::Calls;
-use crate::record::Outcome;
-use crate::summary::{Family, Group, Metric, Summary, is_plain, target_title};
+use crate::record::{Outcome, TargetKind};
+use crate::summary::{Family, Group, Metric, Summary, is_plain};
 
 /// Adds the findings that the records of `random` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
@@ -64,13 +64,13 @@ impl<'g, 'a> Sides<'g, 'a> {
             told RANDOM over that of the faster of pread and io_uring with O_DIRECT; conclusive where chance alone would give such a mean in less than one run \
             of twenty (t on the logarithms of the repeats)";
         if let Some((found, text)) = between(&self.map, &self.explicit, Metric::OpsPerS, target, all) {
-            let label = format!("{} per second, mmap ÷ explicit I/O, {}", reads(&found), target_title(target));
-            all.push(finding(&found, ("mapped-against-explicit", rule_text), text, Some(label)));
+            let key = (TargetKind::of(target) == TargetKind::File)
+                .then(|| KeyFigure::of(&found.ratio, &format!("{}, geometric mean {}", reads(&found), found.words())));
+            all.push(Finding { key_figure: key, ..finding(&found, ("mapped-against-explicit", rule_text), text) });
         }
         let rule_text = "the same mean, of the CPU time of the process, its children and kswapd for one read";
         if let Some((found, text)) = between(&self.map, &self.explicit, Metric::CpuPerOp, target, all) {
-            let label = format!("CPU per read, mmap ÷ explicit I/O, {}", target_title(target));
-            all.push(finding(&found, ("cpu-per-work", rule_text), text, Some(label)));
+            all.push(finding(&found, ("cpu-per-work", rule_text), text));
         }
     }
 
@@ -79,11 +79,9 @@ impl<'g, 'a> Sides<'g, 'a> {
         let rule_text = "geometric mean, over all numbers of requests in flight at which both have a valid figure, of the median rate of the \
             engine's pool over the other. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and \
             copies its value out; its pool is smaller than the memory limit, which page cache may fill; its frames lie in small pages, as the map's do";
-        let others = [(&self.explicit, "pool-against-raw", false), (&self.map, "pool-against-mapped", true)];
-        for (other, rule, is_key) in others {
+        for (other, rule) in [(&self.explicit, "pool-against-raw"), (&self.map, "pool-against-mapped")] {
             if let Some((found, text)) = between(&self.pool, other, Metric::OpsPerS, target, all) {
-                let label = format!("{} per second, engine's pool ÷ mmap, {}", reads(&found), target_title(target));
-                all.push(finding(&found, (rule, rule_text), text, is_key.then_some(label)));
+                all.push(finding(&found, (rule, rule_text), text));
             }
         }
     }
@@ -135,19 +133,9 @@ fn between<'g, 'a>(
     Some((found, text))
 }
 
-fn finding(
-    found: &CurveRatio<'_, '_>,
-    (rule, rule_text): (&'static str, &'static str),
-    text: String,
-    key: Option<String>,
-) -> Finding {
-    let key_figure = key.map(|label| KeyFigure {
-        label,
-        value: Unit::Ratio.show(found.ratio.median),
-        detail: format!("geometric mean {}", found.words()),
-    });
+fn finding(found: &CurveRatio<'_, '_>, (rule, rule_text): (&'static str, &'static str), text: String) -> Finding {
     let (trials, kind) = (found.keys(), found.kind());
-    Finding { rule, rule_text, experiment: Some(ID), p: found.p, kind, text, trials, key_figure }
+    Finding { rule, rule_text, experiment: Some(ID), p: found.p, kind, text, trials, key_figure: None }
 }
 
 /// Names the methods whose trials show no full memory: they have no figure, and no other method stands in for them.

@@ -3,6 +3,9 @@
 /// The question that `random` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What do random 4 KiB reads cost when the data is larger than memory?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "rate of random reads, mmap ÷ explicit I/O, file";
+
 /// How `random` measures, as the report explains it.
 pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, other blocks in each trial because the layers below this machine may cache them, from data larger \
      than the memory they may use, from a cold start on; rates are those after memory was full, latencies those of the whole \

@@ -4,9 +4,9 @@
 use super::pressure::{NEIGHBOUR, NEIGHBOUR_KILLED, READER_KILLED, SHARE};
 use super::reads::{CHARGED, RSS, WORKING_SET};
 use super::{DATA, ID, PRESSURE, READS};
-use crate::format::{Unit, digits};
+use crate::format::Unit;
 use crate::judge::claim::figure;
-use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, or_refused};
+use crate::judge::{Finding, Kind, compare, keys, on, or_refused};
 use crate::methods::Family;
 use crate::summary::{Group, Metric, Summary};
 
@@ -81,9 +81,8 @@ fn memory(groups: &[&Group<'_>], (target, size): (&str, f64), is_key: bool, all:
             others.join("; "),
         ),
         key_figure: is_key.then(|| {
-            let label = format!("RSS of a process that reads {}, mmap ÷ O_DIRECT", size_words(size));
-            let detail = format!("{} against {}", shown(map, Metric::Bytes(RSS)), shown(direct, Metric::Bytes(RSS)));
-            comparison.key_figure(label, detail)
+            let (a, b) = (shown(map, Metric::Bytes(RSS)), shown(direct, Metric::Bytes(RSS)));
+            comparison.key_figure(&format!("data of {}: {a} against {b}", size_words(size)))
         }),
         ..comparison.finding()
     });
@@ -130,12 +129,6 @@ fn pressure(groups: &[&Group<'_>], target: &str) -> Option<Finding> {
     if told.is_empty() {
         return None;
     }
-    let map = groups.iter().copied().find(|group| group.family() == Family::Mapped);
-    let key_figure = map.and_then(|map| figure(map, SHARE)).map(|share| KeyFigure {
-        label: "memory that a neighbour of a mapping process gets before the kernel kills, ÷ limit".into(),
-        value: digits(share.median),
-        detail: format!("{} runs", share.count),
-    });
     Some(Finding {
         rule: "killed-first",
         rule_text: "the process that the kernel kills in a cgroup in which one process reads data larger than the limit and a neighbour allocates memory until one is \
@@ -149,6 +142,6 @@ fn pressure(groups: &[&Group<'_>], target: &str) -> Option<Finding> {
         ),
         p: None,
         trials: keys(groups),
-        key_figure,
+        key_figure: None,
     })
 }

@@ -4,6 +4,9 @@
 pub(super) const QUESTION: &str =
     "How much memory does each way of reading show, and which process is killed when memory runs out?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "resident memory with the largest data, mmap ÷ O_DIRECT";
+
 /// How `rss` measures, as the report explains it.
 pub(super) const METHOD: &str = "Threads read random pages of 4 KiB of the same data under the same limit: through a map, by read calls through the page cache, past it, \
      and through the engine's pool, whose size follows the limit. Memory settles first by each method's own reads. Every tenth of a second the kernel's counts of the process are read, RSS and \

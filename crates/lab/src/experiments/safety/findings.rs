@@ -3,7 +3,7 @@
 use super::ID;
 use super::{COMMITS, STEAL, cause};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, or_refused};
+use crate::judge::{Finding, Kind, best, compare, keys, on, or_refused};
 use crate::summary::{Group, Metric, Summary};
 
 /// The costs of making a mapped file safe: name, metric and unit (`None` for bytes).
@@ -39,11 +39,13 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
             STEAL => groups.iter().for_each(|group| steal(group, all)),
             COMMITS => {
                 let mut writers: Vec<u32> = groups.iter().map(|group| group.spec.params.threads).collect();
+                writers.sort_unstable();
                 writers.dedup();
+                let most = writers.last().copied();
                 for count in writers {
                     let of_these: Vec<_> =
                         groups.iter().copied().filter(|group| group.spec.params.threads == count).collect();
-                    price(&of_these, target, count, all);
+                    price(&of_these, target, (count, most == Some(count)), all);
                 }
                 groups.iter().for_each(|group| survival(group, all));
             }
@@ -72,19 +74,18 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
     };
     let locked = if figure("mlocked") == Some(1.0) { " although locked in memory (mlock)" } else { "" };
     let seconds = Unit::Seconds.show(time);
-    let (cause, detail) = match cause(&group.spec.params) {
-        "kernel" => ("by the kernel itself", format!("written by the kernel after {seconds}")),
-        "eviction" => ("to make room for further changes of the same transaction", "written by eviction".into()),
-        _ => ("as soon as any other process synced the file", "after another process's sync".into()),
+    let cause = match cause(&group.spec.params) {
+        "kernel" => "by the kernel itself",
+        "eviction" => "to make room for further changes of the same transaction",
+        _ => "as soon as any other process synced the file",
     };
-    let (found_text, stored_text) = (format!("{found:.0}"), format!("{stored:.0}"));
     let text = if found > 0.0 {
         format!(
-            "{found_text} of {stored_text} pages that were stored into a shared mapping and never committed were on disk{locked}: \
+            "{found:.0} of {stored:.0} pages that were stored into a shared mapping and never committed were on disk{locked}: \
              written {cause}, {seconds} after the store."
         )
     } else {
-        format!("None of {stored_text} pages that were changed in a {} got to disk.", map_of(group))
+        format!("None of {stored:.0} pages that were changed in a {} got to disk.", map_of(group))
     };
     all.push(Finding {
         rule: "uncommitted-on-disk",
@@ -94,11 +95,7 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
         kind: Kind::Fact,
         text,
         trials: keys(&[group]),
-        key_figure: (found > 0.0).then(|| KeyFigure {
-            label: "uncommitted pages of a shared mapping on disk".into(),
-            value: format!("{found_text} of {stored_text}"),
-            detail,
-        }),
+        key_figure: None,
     });
 }
 
@@ -106,7 +103,7 @@ fn map_of(group: &Group<'_>) -> &'static str {
     if group.spec.method == "map-private" { "private mapping" } else { "shared mapping" }
 }
 
-fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Finding>) {
+fn price(groups: &[&Group<'_>], target: &str, (writers, is_key): (u32, bool), all: &mut Vec<Finding>) {
     let Some(engine) = groups.iter().copied().find(|group| group.spec.method == "engine") else { return };
     let mapped = groups.iter().copied().filter(|group| group.spec.method != "engine");
     let Some(map) = best(mapped, Metric::OpsPerS) else { return };
@@ -127,10 +124,9 @@ fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Findin
             written(engine),
             written(map),
         ),
-        key_figure: Some(KeyFigure {
-            label: format!("durable commits, engine over the fastest safe mapping ({writers} writers)"),
-            value: format!("{}×", digits(comparison.ratio.median)),
-            detail: format!("{} against {}", Unit::PerSecond.show(comparison.a.median), Unit::PerSecond.show(comparison.b.median)),
+        key_figure: is_key.then(|| {
+            let (a, b) = (Unit::PerSecond.show(comparison.a.median), Unit::PerSecond.show(comparison.b.median));
+            comparison.key_figure(&format!("{writers} writers, {a} against {b}"))
         }),
         ..comparison.finding()
     });

@@ -3,6 +3,9 @@
 /// The question that `safety` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "What does it cost to make a mapped file safe?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "durable commits, engine ÷ fastest safe mapping";
+
 /// How `safety` measures, as the report explains it.
 pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pages are stored into a mapping that is locked in memory, and never \
      committed. Another process syncs the file, or the lab waits until the kernel has written them by itself \

@@ -4,9 +4,7 @@
 use super::ID;
 use crate::format::Unit;
 use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
-use crate::judge::{
-    Finding, KeyFigure, Kind, best, best_pair, compare, compare_about, keys, on, or_refused, pool, shown,
-};
+use crate::judge::{Finding, Kind, best, best_pair, compare, compare_about, keys, on, or_refused, pool, shown};
 use crate::record::TargetKind;
 use crate::summary::{Family, Group, Metric, Property, Summary, target_title};
 
@@ -131,11 +129,7 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 in_brackets(&map.caveat()),
             ),
             trials,
-            key_figure: Some(KeyFigure {
-                label: format!("striping ({striped}): gain with mmap"),
-                value: Unit::Ratio.show(map.ratio.median),
-                detail: format!("explicit I/O gains {}", Unit::Ratio.show(direct.ratio.median)),
-            }),
+            key_figure: None,
         });
     }
 }

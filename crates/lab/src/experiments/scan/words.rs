@@ -3,6 +3,9 @@
 /// The question that `scan` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "How fast can a file be scanned, from one device and from several?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "scan rate, mmap ÷ explicit I/O, file";
+
 /// How `scan` measures, as the report explains it.
 pub(super) const METHOD: &str = "The data is read from front to back, again from the front until the time is over: maps and read calls by several threads, \
      each on a part of its own (128 MiB, as the paper's benchmark does), the ring and fio by one thread with large blocks and \

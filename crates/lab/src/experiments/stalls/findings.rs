@@ -111,10 +111,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             stall(ring),
             comparison.show(),
         ),
-        key_figure: Some(comparison.key_figure(
-            "accesses known ahead, fastest mapped work-around ÷ reads in flight".into(),
-            format!("{}: {} against {}", named(map), rate(map), rate(ring)),
-        )),
+        key_figure: Some(comparison.key_figure(&format!("{}: {} against {}", named(map), rate(map), rate(ring)))),
         ..comparison.finding()
     });
 }
@@ -135,10 +132,6 @@ fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             show(without),
             comparison.show(),
         ),
-        key_figure: Some(comparison.key_figure(
-            "leaf scan of the engine, with ÷ without prefetch".into(),
-            format!("{} against {} entries", rate(with), rate(without)),
-        )),
         ..comparison.finding()
     });
 }

@@ -3,6 +3,9 @@
 /// The question that `stalls` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "Can one work around the stalls of a mapping?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "rate in an order known ahead, best map ÷ reads in flight";
+
 /// How `stalls` measures, as the report explains it.
 pub(super) const METHOD: &str = "One thread accesses pages and times each access with the work-around's own calls. Timed apart are waits of a \
      thread that has no other work left, and work done once beforehand. Ahead: random 4 KiB pages of data larger than \

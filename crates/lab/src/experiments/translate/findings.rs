@@ -3,7 +3,7 @@
 use super::ID;
 use super::{ACCESS, LOOKUP};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, compare_about, or_refused, shown};
+use crate::judge::{Comparison, Finding, Kind, compare, compare_about, or_refused, shown};
 use crate::summary::{Group, Metric, Property, Summary};
 
 /// Swizzling pays when a lookup through it takes less than this share of a lookup through the array; otherwise it is
@@ -74,11 +74,8 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
                 map.title(),
                 comparison.show(),
             ),
-            key_figure: (is_key && variant == LOOKUP).then(|| KeyFigure {
-                label: format!("time of a lookup in memory ({}), buffer pool ÷ mmap", bytes(size)),
-                value: Unit::Ratio.show(ratio),
-                detail: format!("{a} against {b}"),
-            }),
+            key_figure: (is_key && variant == LOOKUP)
+                .then(|| comparison.key_figure(&format!("{a} against {b} in {}", bytes(size)))),
             ..comparison.finding()
         });
     }

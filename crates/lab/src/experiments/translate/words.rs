@@ -3,6 +3,9 @@
 /// The question that `translate` answers, in one line, as the report shows it.
 pub(super) const QUESTION: &str = "Can a buffer pool match a map when everything is in memory?";
 
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "time of a lookup in memory, buffer pool ÷ mmap";
+
 /// How `translate` measures, as the report explains it.
 pub(super) const METHOD: &str = "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id over frames in small and in huge pages, a hash \
      table (half full), pointers swizzled into the parent, a mapped file in memory with small and with huge pages; as a control \
