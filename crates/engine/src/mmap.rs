@@ -29,6 +29,7 @@ mod logged;
 mod meta;
 mod open;
 mod placed;
+mod range;
 mod record;
 mod shadow;
 mod shape;
@@ -36,7 +37,6 @@ mod verify;
 mod versions;
 mod workspace;
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,16 +53,16 @@ use self::shape::Shape;
 use self::workspace::{View, Workspace};
 use crate::btree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
 use crate::btree::write::ReplacedValue;
-use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree};
+use crate::btree::{FoundValue, KeyRange, Tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::cell::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, PageCopies, Pages, Wait};
 
+pub use self::range::{LeafScan, Range};
+
 /// The id of the one table of a mapped store.
 const TABLE: TableId = TableId(1);
-/// Entries that a range takes out of the map at a time.
-const CHUNK_ENTRIES: usize = 256;
 
 /// How changed pages reach the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -466,8 +466,14 @@ impl Snapshot<'_> {
 
     /// Returns the entries from `start` on and below `end`, in order.
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> Range<'_> {
-        let rest = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
-        Range { snapshot: self, rest: Some(rest), ready: VecDeque::new() }
+        Range::new(self, KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) })
+    }
+
+    /// Scans all entries in order, a leaf at a time. Asks the kernel for up to `ahead` of the leaves to come
+    /// (`MADV_WILLNEED`), and again once half of them are passed; adjacent pages by one call. The kernel may ignore it, and the
+    /// call itself may wait for the device. With `OsCow` the leaves may be of different commits.
+    pub fn leaf_scan(&self, ahead: usize) -> LeafScan<'_> {
+        LeafScan::new(self, ahead)
     }
 }
 
@@ -477,47 +483,6 @@ impl Drop for Snapshot<'_> {
             StoreKind::Shadow(store) => store.end(self.commit),
             StoreKind::Logged(store) => store.end(self.commit),
         }
-    }
-}
-
-/// Iterator over a snapshot's entries within a range, in key order.
-pub struct Range<'a> {
-    snapshot: &'a Snapshot<'a>,
-    rest: Option<KeyRange>,
-    ready: VecDeque<(Vec<u8>, Vec<u8>)>,
-}
-
-impl Range<'_> {
-    fn fill(&mut self) -> Result<()> {
-        let Some(range) = self.rest.take() else { return Ok(()) };
-        let Snapshot { store, commit, tree } = self.snapshot;
-        let (rest, ready) = store.look(*commit, |view| {
-            let (mut chunk, mut ready, mut rest) = (Chunk::default(), VecDeque::new(), Some(range));
-            while let Some(range) = rest.take_if(|_| ready.len() < CHUNK_ENTRIES) {
-                let most = Portion { entries: CHUNK_ENTRIES - ready.len(), ..Portion::ALL };
-                rest = tree.scan(view, &range, Direction::Forward, most, 0, &mut chunk)?;
-                for index in 0..chunk.len() {
-                    let (key, cell) = chunk.entry(index);
-                    ready.push_back((key.to_vec(), value(view, cell.into())?));
-                }
-            }
-            Ok((rest, ready))
-        })?;
-        (self.rest, self.ready) = (rest, ready);
-        Ok(())
-    }
-}
-
-impl Iterator for Range<'_> {
-    type Item = Result<(Vec<u8>, Vec<u8>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && self.rest.is_some() {
-            if let Err(error) = self.fill() {
-                return Some(Err(error));
-            }
-        }
-        self.ready.pop_front().map(Ok)
     }
 }
 

@@ -5,10 +5,10 @@
 //! then thrown away. So code here may write only to memory that its owner can drop.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use nofault_io::mapped::MappedFile;
+use nofault_io::mapped::{Advice, MappedFile};
 
 use super::free::FreePages;
 use super::meta::State;
@@ -58,19 +58,43 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn look(&self, id: PageId) -> Attempt<PageRef<'a>> {
+    /// Returns the place of a page in the map, and its location where pages move; `None` for a page that was never written.
+    fn find(&self, id: PageId) -> Attempt<Option<(Option<Location>, Range<usize>)>> {
         let in_place = self.shape.range(id)?;
+        Ok(match self.placed.map(|placed| placed.find(id)) {
+            None => Some((None, in_place)),
+            Some(at) => at.map(|at| {
+                let start = at.block.0 as usize * self.shape.page_bytes;
+                (Some(at), start..start + self.shape.page_bytes)
+            }),
+        })
+    }
+
+    /// Asks the kernel to read pages that will be needed, adjacent ones by one call.
+    pub(super) fn ask_for(&self, pages: &[PageId]) -> Attempt<()> {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for id in pages {
+            let Some((_, range)) = self.find(*id)? else { continue };
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        }
+        for range in ranges {
+            let asked = self.map.advise(Advice::WillNeed, range);
+            asked.map_err(|error| Error::from_io("ask for the pages to come", error))?;
+        }
+        Ok(())
+    }
+
+    fn look(&self, id: PageId) -> Attempt<PageRef<'a>> {
+        self.shape.range(id)?;
         if let Some(page) = self.versions.and_then(|(versions, at)| versions.find(id, at)) {
             return Ok(PageRef::Shared(page));
         }
-        let (at, range) = match self.placed.map(|placed| placed.find(id)) {
-            None => (None, in_place),
-            Some(Some(at)) => {
-                let start = at.block.0 as usize * self.shape.page_bytes;
-                (Some(at), start..start + self.shape.page_bytes)
-            }
+        let Some((at, range)) = self.find(id)? else {
             // Never written: it reads as the hole does that it is in the other files.
-            Some(None) => return Ok(PageRef::Shared(vec![0; self.shape.page_bytes].into())),
+            return Ok(PageRef::Shared(vec![0; self.shape.page_bytes].into()));
         };
         // SAFETY: the protocols ensure that a page in the map does not change while a reader may use it: `shadow`
         // writes only to pages that no reader and no meta page can reach; where pages stay in their places, a version

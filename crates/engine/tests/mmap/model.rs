@@ -72,6 +72,13 @@ fn follows_the_model(settings: &Settings, steps: &[Step]) {
                 let in_range = |key: &Vec<u8>| key >= start && end.as_ref().is_none_or(|end| key < end);
                 let wanted: Vec<_> = model.clone().into_iter().filter(|(key, _)| in_range(key)).collect();
                 assert!(found == wanted);
+                // Leaf by leaf, with leaves asked for ahead, nothing else is found.
+                let (snapshot, mut all) = (store.snapshot(), crate::Model::new());
+                let mut scan = snapshot.leaf_scan(start.len() % 4);
+                while let Some((key, value)) = scan.next_ref().unwrap() {
+                    all.insert(key.to_vec(), value.to_vec());
+                }
+                assert!(all == model);
             }
             Step::Refused => {
                 // The batch is half done when it is refused: none of its changes may stay.

@@ -9,7 +9,8 @@
 //!   fetch the absent pages; and reads in flight on a ring.
 //! - `fits`: a working set of a quarter of the memory, while a background load reads the rest of the file through the
 //!   page cache. The working set is left as it is, read in, populated, locked, or held in private memory.
-//! - `leaf-scan`: the engine scans its tree, with and without prefetching the leaves to come.
+//! - `leaf-scan`: a tree's leaves are scanned: the engine's, with and without prefetching the leaves to come, and the same
+//!   tree's over a mapped file, under each hint.
 //!
 //! `op` is the time that one access took the thread, with the work-around's own calls; its largest value is the longest
 //! stall. `prepare` is work done once beforehand, which stalls the thread as well. Figures give the resources that a
@@ -25,6 +26,7 @@ mod fits;
 mod hypotheses;
 mod leaf_scan;
 mod literature;
+mod mapped_tree;
 mod methods;
 mod params;
 mod probe;
@@ -33,10 +35,10 @@ mod table;
 mod words;
 
 use crate::config::params::ParametersOf;
-use crate::config::{Config, Preset};
+use crate::config::{Choice, Config, Preset};
 use crate::error::Result;
 use crate::experiment::{
-    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
+    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, Stores, TargetView,
 };
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
@@ -51,7 +53,7 @@ use crate::workload::PAGE_BYTES;
 pub const AHEAD: &str = "ahead";
 /// The variant with a working set that fits in memory, beside a background load.
 pub const FITS: &str = "fits";
-/// The variant in which the engine scans its tree's leaves.
+/// The variant in which the leaves of a tree are scanned.
 pub const LEAF_SCAN: &str = "leaf-scan";
 
 /// Divisors of the memory limit: for the bytes that `mmap-mlock` locks, and for the working set of `fits`.
@@ -86,7 +88,13 @@ impl Experiment for Stalls {
     fn needs(&self, config: &Config) -> Needs {
         let stalls: params::Params = config.params();
         let pool = PoolBytes::Bytes(stalls.scan_bytes);
-        Needs { file: true, limited: LimitedTrials::All, pool, ..Needs::default() }
+        let tree = Stores {
+            data_bytes: stalls.scan_bytes,
+            memory_bytes: config.memory_bytes,
+            data_bytes_max: stalls.scan_bytes,
+        };
+        let stores = has_mapped_tree(config).then_some(tree);
+        Needs { file: true, limited: LimitedTrials::All, pool, stores, ..Needs::default() }
     }
 
     fn plan(&self, config: &Config, available: &Available) -> Plan {
@@ -95,6 +103,12 @@ impl Experiment for Stalls {
 
     fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
+    }
+
+    fn preparation_s(&self, spec: &TrialSpec) -> f64 {
+        // The first trial that needs the tree makes it.
+        let makes = spec.method == leaf_scan::MAPPED[0] && spec.repeat == 0;
+        if makes { spec.target.data_bytes as f64 / mapped_tree::MAKE_BYTES_PER_S } else { 0.0 }
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {
@@ -117,8 +131,14 @@ impl Experiment for Stalls {
     }
 }
 
+/// Whether the leaves of a mapped tree are scanned: making the tree takes too long for the quick preset, and without the
+/// engine's database there is nothing to compare it with.
+fn has_mapped_tree(config: &Config) -> bool {
+    config.preset != Preset::Quick && config.pool != Choice::Off
+}
+
 /// Plans the work-arounds. The quick preset takes plain touches, one hint, helper threads, the ring, and both scans of
-/// leaves.
+/// the engine's leaves.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let quick = config.preset == Preset::Quick;
@@ -168,7 +188,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     match (quick, lock_bytes_max() < memory.bytes / WORKING_SHARE) {
         (true, _) => {
-            let skip = skip("", "measured from --preset standard on: fits, the other work-arounds".into());
+            let later = "measured from --preset standard on: fits, the other work-arounds, scans of a mapped tree";
+            let skip = skip("", later.into());
             plan.skips.push(skip.because(SkipCause::LargerPreset));
         }
         (false, no_lock) => {
@@ -186,6 +207,11 @@ fn plan(config: &Config, available: &Available) -> Plan {
         Some(target) => {
             let extra = [("cache_bytes", read_loops::pool::cache_bytes(memory).to_string())];
             plan.trials.extend(leaf_scan::METHODS.map(|method| trial(LEAF_SCAN, method, target, memory, &extra)));
+            if has_mapped_tree(config) {
+                let paths = vec![available.stores_folder(ID)];
+                let tree = Target { paths, data_bytes: stalls.scan_bytes, ..target.clone() };
+                plan.trials.extend(leaf_scan::MAPPED.map(|method| trial(LEAF_SCAN, method, &tree, memory, &[])));
+            }
         }
         None => plan.skips.push(skip("engine-scan", "the engine takes no part here (pool = 'off')".into())),
     }

@@ -52,7 +52,7 @@ pub fn is_right(value: &[u8], seed: u64, block: u64) -> bool {
 }
 
 /// Returns the entries of a block, in the order of their keys.
-fn entries(seed: u64, block: u64) -> impl Iterator<Item = ([u8; 8], Vec<u8>)> {
+pub(crate) fn entries(seed: u64, block: u64) -> impl Iterator<Item = ([u8; 8], Vec<u8>)> {
     let mut whole = vec![0; BLOCK_BYTES];
     content::fill_block(&mut whole, seed, block);
     let tag = content::tag(seed, block).to_le_bytes();

@@ -1,6 +1,7 @@
 //! Rules for `stalls`: how much each work-around shortens the waits of a mapping, and the resources it takes.
 
 use super::ID;
+use super::leaf_scan::{ENGINE, WITHOUT};
 use super::{AHEAD, FITS, LEAF_SCAN};
 use crate::format::{Unit, bytes};
 use crate::judge::{Finding, best, compare, on, or_refused};
@@ -20,7 +21,10 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 work_arounds(&groups, target, "random pages in an order known ahead", all);
             }
             FITS => work_arounds(&groups, target, "a working set that fits, beside a background load", all),
-            LEAF_SCAN => leaf_scan(&groups, target, all),
+            LEAF_SCAN => {
+                leaf_scan(&groups, target, all);
+                mapped_leaf_scan(&groups, target, all);
+            }
             _ => {}
         }
     }
@@ -118,7 +122,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
 
 fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
-    let (Some(with), Some(without)) = (of("engine-scan"), of("engine-scan-noprefetch")) else { return };
+    let (Some(with), Some(without)) = (of(ENGINE), of(WITHOUT)) else { return };
     let Some(comparison) = or_refused(compare(with, without, Metric::OpsPerS), all) else { return };
     let show = |group: &Group<'_>| format!("{} (an entry: {})", rate(group), stall(group));
     all.push(Finding {
@@ -131,6 +135,30 @@ fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             show(with),
             show(without),
             comparison.show(),
+        ),
+        ..comparison.finding()
+    });
+}
+
+/// Compares the fastest scan of the mapped tree with the engine's, and names all of them.
+fn mapped_leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let maps = || groups.iter().copied().filter(|group| group.family() == Family::Mapped);
+    let engine = groups.iter().copied().find(|group| group.spec.method == ENGINE);
+    let (Some(map), Some(engine)) = (best(maps(), Metric::OpsPerS), engine) else { return };
+    let Some(comparison) = or_refused(compare(map, engine, Metric::OpsPerS), all) else { return };
+    let show = |group: &Group<'_>| format!("{} {} (an entry: {})", group.title(), rate(group), stall(group));
+    let each: Vec<String> = maps().chain([engine]).map(show).collect();
+    all.push(Finding {
+        rule: "leaf-scan-mapped",
+        rule_text: "entries a second of a walk through the leaves of the same tree over a mapped file, with the hint where it is fastest, over the \
+            engine's with its pool asking for the leaves to come; leaves in the order of their keys in both files, small pages, the same memory",
+        text: format!(
+            "{}{}the fastest walk through the leaves of a mapped tree, {}, has {} the rate of the engine's: {}.",
+            on(target),
+            comparison.caveat(),
+            map.title(),
+            comparison.show(),
+            each.join("; "),
         ),
         ..comparison.finding()
     });

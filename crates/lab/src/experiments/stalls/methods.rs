@@ -15,4 +15,7 @@ pub(super) static METHODS: &[Method] = &[
     Method::new("pool-frames", "memory of its own", Family::Pool),
     Method::new("engine-scan", "engine, leaf scan", Family::Ring),
     Method::new("engine-scan-noprefetch", "engine, leaf scan without prefetch", Family::Ring),
+    Method::new("mmap-scan-normal", "mapped tree, NORMAL", Family::Mapped),
+    Method::new("mmap-scan-random", "mapped tree, RANDOM", Family::Mapped),
+    Method::new("mmap-scan-willneed", "mapped tree, WILLNEED ahead", Family::Mapped),
 ];

@@ -6,6 +6,7 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::error::LabErrorKind;
+use crate::experiment::StoresPlace;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
 use crate::record::MemoryMethod;
@@ -19,18 +20,22 @@ fn every_work_around_reads_the_same_data_as_plain_touches_and_records_its_cost()
     let nothing = |_, _| {};
     data::ensure_file(&path, WANTED, &nothing, &AtomicBool::new(false)).unwrap();
     let _database = PoolData::make(folder.path(), WANTED, &nothing, &AtomicBool::new(false)).unwrap();
+    let memory = MemoryLimit { method: MemoryMethod::LargeFile, bytes: 2 << 20 };
+    let trees = tempfile::tempdir().unwrap();
     let available = Available {
         file: data::target("file", &[&path], WANTED),
         pool: Some(pool::target(folder.path(), WANTED)),
         // The locked part is as large as a user without rights may lock.
-        memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: 2 << 20 },
+        memory,
         folder: folder.path().to_path_buf(),
+        stores: vec![StoresPlace { experiment: ID, folder: trees.path().to_path_buf(), memory: Ok(memory) }],
         ..Available::default()
     };
     let mut config = Config::preset(Preset::Standard);
     config.change(|stalls: &mut params::Params| {
         stalls.cell_s = 0.05;
         stalls.helpers = vec![2];
+        stalls.scan_bytes = WANTED.data_bytes;
     });
     let plan = plan(&config, &available);
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
@@ -62,7 +67,10 @@ fn every_work_around_reads_the_same_data_as_plain_touches_and_records_its_cost()
         }
         seen.insert((spec.variant.clone(), spec.method.clone()));
     }
-    assert!(seen.len() >= 12, "{seen:?}, left out: {:?}", plan.skips);
+    assert!(seen.len() >= 15, "{seen:?}, left out: {:?}", plan.skips);
+    for method in leaf_scan::MAPPED {
+        assert!(seen.contains(&(LEAF_SCAN.into(), method.into())), "{method}: {seen:?}");
+    }
     let config = Config::preset(Preset::Quick);
     assert!((5..=8).contains(&super::plan(&config, &available).trials.len()), "the quick preset plans few trials");
 }
