@@ -34,6 +34,10 @@ pub(crate) struct Description {
     pub(crate) id: ExperimentId,
     /// The experiment's parameters: presets, checks and flags.
     pub(crate) params: &'static dyn Parameters,
+    /// Plans the trials from the configuration and the available resources.
+    pub(crate) plan: fn(&Config, &Available) -> Plan,
+    /// Measures one trial, in this process; see [`Experiment::execute`].
+    pub(crate) execute: fn(&TrialSpec, &mut Context<'_>) -> Result<Outcome>,
     /// The question that the experiment answers, in one line.
     pub(crate) question: &'static str,
     /// The figure that answers the question in a summary of one row for each experiment, in words. It is chosen here, so that
@@ -83,6 +87,8 @@ impl Description {
         Self {
             id,
             params,
+            plan: |_, _| Plan::default(),
+            execute: |spec, _| Err(read_loops::unknown(spec)),
             question: "",
             main_figure: "",
             procedure: "",
@@ -126,13 +132,17 @@ pub(crate) trait Experiment: Sync {
     fn needs(&self, config: &Config) -> Needs;
 
     /// Plans the trials from the configuration and the available resources.
-    fn plan(&self, config: &Config, available: &Available) -> Plan;
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        (self.description().plan)(config, available)
+    }
 
     /// Measures one trial, in this process. The caller has limited the memory and dropped the caches.
     ///
     /// # Errors
     /// When files cannot be opened or the system refuses the method's way of reading.
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome>;
+    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        (self.description().execute)(spec, context)
+    }
 
     /// Planned seconds that a trial spends before its clock starts: on making or warming data of its own.
     fn preparation_s(&self, _spec: &TrialSpec) -> f64 {

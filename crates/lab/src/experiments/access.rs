@@ -126,6 +126,8 @@ pub const ID: ExperimentId = ExperimentId::new("access");
 pub(crate) struct Access;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -146,14 +148,6 @@ impl Experiment for Access {
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, limited: LimitedTrials::All, ram_devices: 1, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, spec: &TrialSpec) -> Basis {

@@ -103,6 +103,8 @@ pub const ID: ExperimentId = ExperimentId::new("async");
 pub(crate) struct AsyncHazard;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -131,14 +133,6 @@ impl Experiment for AsyncHazard {
             ram_devices: u32::from(own.open_questions),
             ..Needs::default()
         }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {

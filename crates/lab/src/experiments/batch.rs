@@ -21,11 +21,11 @@ use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
-    Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
+    Available, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
 };
 use crate::read_loops::pool;
 use crate::read_trials;
-use crate::record::{CacheState, ExperimentId, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
@@ -56,6 +56,8 @@ pub const ID: ExperimentId = ExperimentId::new("batch");
 pub(crate) struct Batch;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute: work::run,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -77,14 +79,6 @@ impl Experiment for Batch {
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, limited: LimitedTrials::All, pool: PoolBytes::OfFile, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        work::run(spec, context)
     }
 
     fn preparation_s(&self, _: &TrialSpec) -> f64 {

@@ -82,6 +82,8 @@ pub const ID: ExperimentId = ExperimentId::new("claims");
 pub(crate) struct Claims;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     procedure: words::METHOD,
     change: words::CHANGE,
@@ -103,14 +105,6 @@ impl Experiment for Claims {
         let claims: params::Params = config.params();
         let limited = if claims.thorough { LimitedTrials::Some } else { LimitedTrials::Nothing };
         Needs { file: claims.thorough, limited, small_files: SmallFiles::Shared, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {

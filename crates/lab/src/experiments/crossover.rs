@@ -58,6 +58,8 @@ pub const ID: ExperimentId = ExperimentId::new("crossover");
 pub(crate) struct Crossover;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -80,15 +82,6 @@ impl Experiment for Crossover {
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, limited: LimitedTrials::All, pool: PoolBytes::OfFile, ram_devices: 1, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-        read_trials::execute(spec, &layout, (pattern_of(spec), Memory::Settled), context)
     }
 
     fn preparation_s(&self, _: &TrialSpec) -> f64 {
@@ -230,6 +223,15 @@ fn plan_hot_set(config: &Config, available: &Available, own: &params::Params, pl
     planner.add_without_read_ahead("mmap-normal", params());
     planner.add("pread-buffered-random", params());
     plan.trials[from..].iter_mut().for_each(|trial| trial.variant = HOT_SET.into());
+}
+
+/// Measures one trial.
+///
+/// # Errors
+/// `Usage` for an unknown method; the error of opening or reading.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+    read_trials::execute(spec, &layout, (pattern_of(spec), Memory::Settled), context)
 }
 
 #[cfg(test)]

@@ -32,12 +32,9 @@ mod ycsb;
 
 use crate::config::Config;
 use crate::config::params::ParametersOf;
-use crate::error::Result;
-use crate::experiment::{
-    Available, Command, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView,
-};
+use crate::experiment::{Command, Description, Experiment, Needs, Section, Stores, TargetView};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
-use crate::record::{ExperimentId, Outcome, TrialSpec};
+use crate::record::{ExperimentId, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary};
@@ -49,6 +46,8 @@ pub const ID: ExperimentId = ExperimentId::new("engine");
 pub(crate) struct Engine;
 
 static DESCRIPTION: Description = Description {
+    plan: trials::plan,
+    execute: execute::execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -84,14 +83,6 @@ impl Experiment for Engine {
             data_bytes_max: trials::data_bytes_max(&engine),
         };
         Needs { stores: Some(stores), ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        trials::plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute::execute(spec, context)
     }
 
     fn preparation_s(&self, spec: &TrialSpec) -> f64 {

@@ -78,6 +78,8 @@ pub const ID: ExperimentId = ExperimentId::new("engines");
 pub(crate) struct Engines;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -110,14 +112,6 @@ impl Experiment for Engines {
             data_bytes_max: engines.data_bytes.max(engines.fit_data_bytes),
         };
         Needs { stores: Some(stores), ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {

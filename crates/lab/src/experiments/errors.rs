@@ -115,6 +115,8 @@ pub const ID: ExperimentId = ExperimentId::new("errors");
 pub(crate) struct Errors;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -137,14 +139,6 @@ impl Experiment for Errors {
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, spec: &TrialSpec) -> Basis {

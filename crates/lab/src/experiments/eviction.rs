@@ -56,6 +56,8 @@ pub const ID: ExperimentId = ExperimentId::new("eviction");
 pub(crate) struct Eviction;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -86,14 +88,6 @@ impl Experiment for Eviction {
         };
         let reclaim = Some(ReclaimBytes { cgroup: eviction.cgroup_bytes, kswapd });
         Needs { file: true, limited: LimitedTrials::All, ram_devices: 1, reclaim, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {

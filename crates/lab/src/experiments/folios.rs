@@ -23,10 +23,9 @@ mod work;
 
 use crate::config::Config;
 use crate::config::params::ParametersOf;
-use crate::error::Result;
-use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
+use crate::experiment::{Available, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, MemoryLimit, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Metric, Summary};
@@ -42,6 +41,8 @@ const FOLIO: &str = "folio";
 pub(crate) struct Folios;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute: work::execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -63,14 +64,6 @@ impl Experiment for Folios {
 
     fn needs(&self, _: &Config) -> Needs {
         Needs::default()
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        work::execute(spec, context)
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {

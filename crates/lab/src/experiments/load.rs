@@ -59,6 +59,8 @@ pub const ID: ExperimentId = ExperimentId::new("load");
 pub(crate) struct Load;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -82,18 +84,6 @@ impl Experiment for Load {
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, limited: LimitedTrials::Some, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-        match spec.variant.as_str() {
-            CYCLIC => cyclic::run(spec, &layout, context),
-            _ => once::run(spec, &layout, context),
-        }
     }
 
     fn preparation_s(&self, spec: &TrialSpec) -> f64 {
@@ -204,6 +194,18 @@ fn data_of(group: &Group<'_>) -> Option<f64> {
 }
 
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(PAGE_BYTES as u64), "a block has whole pages");
+
+/// Measures one trial.
+///
+/// # Errors
+/// `Usage` for an unknown method; the error of opening or reading.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+    match spec.variant.as_str() {
+        CYCLIC => cyclic::run(spec, &layout, context),
+        _ => once::run(spec, &layout, context),
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -55,6 +55,8 @@ pub const ID: ExperimentId = ExperimentId::new("rss");
 pub(crate) struct Rss;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -75,17 +77,6 @@ impl Experiment for Rss {
 
     fn needs(&self, _: &Config) -> Needs {
         Needs { file: true, limited: LimitedTrials::All, pool: PoolBytes::OfFile, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        match spec.variant.as_str() {
-            PRESSURE => pressure::run(spec, context),
-            _ => reads::run(spec, context),
-        }
     }
 
     fn preparation_s(&self, spec: &TrialSpec) -> f64 {
@@ -174,6 +165,17 @@ fn plan_pressure(memory: MemoryLimit, plan: &mut Plan) {
     });
     let pressed: Vec<TrialSpec> = pressed.collect();
     plan.trials.extend(pressed);
+}
+
+/// Measures one trial.
+///
+/// # Errors
+/// `Usage` for an unknown method; the error of opening or reading.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    match spec.variant.as_str() {
+        PRESSURE => pressure::run(spec, context),
+        _ => reads::run(spec, context),
+    }
 }
 
 #[cfg(test)]

@@ -65,6 +65,8 @@ pub const ID: ExperimentId = ExperimentId::new("safety");
 pub(crate) struct Safety;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -91,14 +93,6 @@ impl Experiment for Safety {
         let stores =
             Stores { data_bytes: EVICTED_BYTES, memory_bytes: EVICTING_MEMORY_BYTES, data_bytes_max: EVICTED_BYTES };
         Needs { stores: Some(stores).filter(|_| evicts), ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {

@@ -44,6 +44,8 @@ pub const ID: ExperimentId = ExperimentId::new("scan");
 pub(crate) struct Scan;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -72,14 +74,6 @@ impl Experiment for Scan {
             stripe: true,
             ..Needs::default()
         }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, spec: &TrialSpec) -> Basis {

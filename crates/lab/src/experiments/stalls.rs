@@ -67,6 +67,8 @@ pub const ID: ExperimentId = ExperimentId::new("stalls");
 pub(crate) struct Stalls;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -95,14 +97,6 @@ impl Experiment for Stalls {
         };
         let stores = has_mapped_tree(config).then_some(tree);
         Needs { file: true, limited: LimitedTrials::All, pool, stores, ..Needs::default() }
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn preparation_s(&self, spec: &TrialSpec) -> f64 {

@@ -68,6 +68,8 @@ pub const ID: ExperimentId = ExperimentId::new("translate");
 pub(crate) struct Translate;
 
 static DESCRIPTION: Description = Description {
+    plan,
+    execute,
     question: words::QUESTION,
     main_figure: words::MAIN_FIGURE,
     procedure: words::METHOD,
@@ -90,14 +92,6 @@ impl Experiment for Translate {
 
     fn needs(&self, _: &Config) -> Needs {
         Needs::default()
-    }
-
-    fn plan(&self, config: &Config, available: &Available) -> Plan {
-        plan(config, available)
-    }
-
-    fn execute(&self, spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-        execute(spec, context)
     }
 
     fn basis(&self, _: &TrialSpec) -> Basis {

@@ -7,9 +7,11 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::config::Preset;
+use crate::experiment::Context;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::PoolData;
+use crate::record::Outcome;
 use crate::record::{MemoryLimit, MemoryMethod};
 
 const BLOCKS: u64 = 512;

@@ -11,10 +11,10 @@ use super::lines::{AimOutcome, lines};
 use super::works::{ENGINE, IDLE, PEERS, WORKS, rows};
 use super::*;
 use crate::config::Preset;
-use crate::error::LabErrorKind;
-use crate::experiment::StoresPlace;
+use crate::error::{LabErrorKind, Result};
+use crate::experiment::{Available, Context, Plan, StoresPlace};
 use crate::record::file::RecordFile;
-use crate::record::{MemoryLimit, MemoryMethod, Trial};
+use crate::record::{MemoryLimit, MemoryMethod, Outcome, Trial};
 use crate::stores::kind_of;
 
 fn config(works: &[&str]) -> Config {

@@ -8,7 +8,10 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::config::Preset;
 use crate::error::LabErrorKind;
+use crate::error::Result;
+use crate::experiment::Context;
 use crate::machine::system::is_root;
+use crate::record::Outcome;
 use crate::summary::TIME_PER_OP;
 
 fn config() -> Config {
