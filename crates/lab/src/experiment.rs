@@ -421,6 +421,15 @@ pub(crate) struct Plan {
     pub(crate) skips: Vec<Skip>,
 }
 
+impl Plan {
+    /// Notes a measurement that is not possible, once: several variants and sizes may have the same reason.
+    pub(crate) fn skip(&mut self, skip: Skip) {
+        if !self.skips.contains(&skip) {
+            self.skips.push(skip);
+        }
+    }
+}
+
 /// The environment in which a trial is executed.
 pub(crate) struct Context<'a> {
     /// The counters to read around the trial; they include those of the target's devices and of the trial's cgroup.

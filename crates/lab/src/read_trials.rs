@@ -22,7 +22,7 @@ use crate::read_loops::settle::{self, Reader};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern, map, ring};
 use crate::record::{
-    CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TargetKind, TrialSpec, WarningKind,
+    ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TargetKind, TrialSpec, WarningKind,
 };
 use crate::workload::Layout;
 
@@ -145,18 +145,9 @@ impl Planner<'_> {
             }
             _ => (self.target.clone(), params),
         };
-        self.plan.trials.push(TrialSpec {
-            experiment: self.experiment,
-            variant: String::new(),
-            target,
-            method: method.into(),
-            params,
-            repeat: 0,
-            duration_s: self.duration_s,
-            memory: self.memory,
-            cache: CacheState::Cold,
-            seed: self.config.seed,
-        });
+        let base = TrialSpec::of(self.experiment, self.config.seed, target, method);
+        let (duration_s, memory) = (self.duration_s, self.memory);
+        self.plan.trials.push(TrialSpec { params, duration_s, memory, ..base });
     }
 
     /// Why the engine's pool is left out of this plan; `None` when it takes part.

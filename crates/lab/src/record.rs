@@ -118,6 +118,23 @@ pub struct TrialSpec {
 }
 
 impl TrialSpec {
+    /// A trial of a method on a target: one thread that reads pages of 4 KiB, cold, without a memory limit. The base of the
+    /// trials that an experiment plans.
+    pub(crate) fn of(experiment: ExperimentId, seed: u64, target: Target, method: &str) -> Self {
+        Self {
+            experiment,
+            variant: String::new(),
+            target,
+            method: method.into(),
+            params: Params { threads: 1, depth: 1, block_bytes: 4096, ..Params::default() },
+            repeat: 0,
+            duration_s: 0.0,
+            memory: MemoryLimit::default(),
+            cache: CacheState::Cold,
+            seed,
+        }
+    }
+
     /// The trial's name without the number of the repeat; repeats and runs are compared under it.
     pub fn key(&self) -> String {
         let mut key = format!("{}", self.experiment);

@@ -46,8 +46,7 @@ use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern};
 use crate::read_trials::warn_of_foreign_bytes;
 use crate::record::{
-    CacheState, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec, Warning,
-    WarningKind,
+    Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec, Warning, WarningKind,
 };
 use crate::show::figures::{Figure, latencies, rates, sweeps};
 use crate::summary::{Basis, Group, Metric};
@@ -224,16 +223,11 @@ fn skip(target: &str, method: &str, reason: String) -> Skip {
 
 fn trial(config: &Config, target: &Target, memory: MemoryLimit, candidate: Candidate) -> TrialSpec {
     TrialSpec {
-        experiment: ID,
         variant: candidate.variant.into(),
-        target: target.clone(),
-        method: candidate.method.into(),
         params: Params { threads: 1, depth: candidate.depth, block_bytes: BLOCK_BYTES as u64, extra: candidate.extra },
-        repeat: 0,
         duration_s: config.params::<params::Params>().cell_s * candidate.share_of_trial,
         memory,
-        cache: CacheState::Cold,
-        seed: config.seed,
+        ..TrialSpec::of(ID, config.seed, target.clone(), candidate.method)
     }
 }
 

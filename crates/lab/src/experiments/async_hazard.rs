@@ -284,16 +284,11 @@ fn trial(
         extra.insert("touches".into(), own.touches.to_string());
     }
     TrialSpec {
-        experiment: ID,
         variant: variant.into(),
-        target: target.clone(),
-        method: method.into(),
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
-        repeat: 0,
         duration_s: planned_s(&own, variant, method, cache),
-        memory: MemoryLimit::default(),
         cache,
-        seed: config.seed,
+        ..TrialSpec::of(ID, config.seed, target.clone(), method)
     }
 }
 

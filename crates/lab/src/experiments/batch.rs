@@ -25,7 +25,7 @@ use crate::experiment::{
 };
 use crate::read_loops::pool;
 use crate::read_trials;
-use crate::record::{CacheState, ExperimentId, Params, Skip, Target, TrialSpec};
+use crate::record::{ExperimentId, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
@@ -136,28 +136,18 @@ fn trial(config: &Config, available: &Available, (variant, method): (&str, &str)
         WARM => file.data_bytes.min(memory.bytes / WARM_SHARE / PAGE_BYTES as u64 * PAGE_BYTES as u64),
         _ => file.data_bytes,
     };
-    let mut params = Params { threads: 1, depth: 1, block_bytes: PAGE_BYTES as u64, ..Params::default() };
-    params.extra.insert(PAGES.into(), pages.to_string());
-    let mut target = Target { data_bytes, ..file.clone() };
+    let target = Target { data_bytes, ..file.clone() };
+    let base = TrialSpec::of(ID, config.seed, target, method);
+    let mut spec = TrialSpec { variant: variant.into(), duration_s: own.cell_s, memory, ..base };
+    let extra = &mut spec.params.extra;
+    extra.insert(PAGES.into(), pages.to_string());
     if method == "batch-get-many" {
-        params.extra.insert("cache_bytes".into(), pool::cache_bytes(memory).to_string());
-        target = Target { data_bytes, ..available.pool.clone().unwrap_or_default() };
+        extra.insert("cache_bytes".into(), pool::cache_bytes(memory).to_string());
+        spec.target = Target { data_bytes, ..available.pool.clone().unwrap_or_default() };
     }
     if method.ends_with("-threads") {
-        params.extra.insert(HELPERS.into(), own.helpers.to_string());
+        extra.insert(HELPERS.into(), own.helpers.to_string());
     }
-    let spec = TrialSpec {
-        experiment: ID,
-        variant: variant.into(),
-        target,
-        method: method.into(),
-        params,
-        repeat: 0,
-        duration_s: own.cell_s,
-        memory,
-        cache: CacheState::Cold,
-        seed: config.seed,
-    };
     match variant {
         COLD => {
             let reads = f64::from(pages.saturating_mul(REQUESTS_MIN));

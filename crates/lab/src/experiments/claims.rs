@@ -43,9 +43,7 @@ use crate::measure::{self, Measurement, Work};
 use crate::read_loops::Pattern;
 use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
-use crate::record::{
-    CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, SkipCause, Target, TrialSpec,
-};
+use crate::record::{CacheState, ExperimentId, MemoryMethod, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
@@ -132,18 +130,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let target = Target { paths: vec![path.clone()], ..available.small_files.clone() };
     let claims: params::Params = config.params();
     let mut trial = |variant: &str, method: &str, params: Params, cache: CacheState, duration_s: f64| {
-        plan.trials.push(TrialSpec {
-            experiment: ID,
-            variant: variant.into(),
-            target: target.clone(),
-            method: method.into(),
-            params,
-            repeat: 0,
-            duration_s,
-            memory: MemoryLimit::default(),
-            cache,
-            seed: config.seed,
-        });
+        let base = TrialSpec::of(ID, config.seed, target.clone(), method);
+        plan.trials.push(TrialSpec { variant: variant.into(), params, duration_s, cache, ..base });
     };
     for bytes in claims.unit_bytes.iter().filter(|bytes| **bytes <= target.data_bytes / 2) {
         for method in cached::METHODS {

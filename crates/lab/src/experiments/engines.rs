@@ -233,27 +233,24 @@ fn trial(
         ("durability", if durable { "sync" } else { "deferred" }.to_owned()),
         ("memory", budget(&engines, memory, larger).to_string()),
     ];
+    let target = Target {
+        label: label.into(),
+        paths: vec![available.stores_folder(ID)],
+        data_bytes,
+        content_seed: Some(config.seed),
+    };
     TrialSpec {
-        experiment: ID,
         variant: variant.into(),
-        target: Target {
-            label: label.into(),
-            paths: vec![available.stores_folder(ID)],
-            data_bytes,
-            content_seed: Some(config.seed),
-        },
-        method: kind.id.into(),
         params: Params {
             threads,
             depth: 1,
             block_bytes: KEY_BYTES as u64 + u64::from(engines.value_bytes),
             extra: extra.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         },
-        repeat: 0,
         duration_s: if variant == LOAD { data_bytes as f64 / LOAD_BYTES_PER_S + 1.0 } else { engines.cell_s },
         memory,
         cache: if larger || variant == LOAD { CacheState::Cold } else { CacheState::Warm },
-        seed: config.seed,
+        ..TrialSpec::of(ID, config.seed, target, kind.id)
     }
 }
 

@@ -41,7 +41,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
+use crate::record::{ExperimentId, Outcome, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, rates};
 use crate::summary::{Basis, Metric, Summary};
@@ -195,43 +195,23 @@ fn plan(config: &Config, available: &Available) -> Plan {
         // A working set must fit in memory twice.
         let bytes = (*bytes).min(available.file.data_bytes);
         for method in check::METHODS {
-            let mut params = params();
-            params.extra.insert("working_set".into(), bytes.to_string());
-            plan.trials.push(TrialSpec {
-                variant: CHECKSUM_COST.into(),
-                target: available.file.clone(),
-                method: method.into(),
-                params,
-                duration_s: errors.cell_s,
-                ..fault_trial(config, available, CHECKSUM_COST, method)
-            });
+            let base = TrialSpec::of(ID, config.seed, available.file.clone(), method);
+            let mut trial = TrialSpec { variant: CHECKSUM_COST.into(), duration_s: errors.cell_s, ..base };
+            trial.params.extra.insert("working_set".into(), bytes.to_string());
+            plan.trials.push(trial);
         }
     }
     plan
 }
 
-fn params() -> Params {
-    Params { threads: 1, depth: 1, block_bytes: PAGE_BYTES as u64, ..Params::default() }
-}
-
 fn fault_trial(config: &Config, available: &Available, variant: &str, store: &str) -> TrialSpec {
-    TrialSpec {
-        experiment: ID,
-        variant: variant.into(),
-        target: Target {
-            label: "file".into(),
-            paths: vec![available.folder.display().to_string()],
-            data_bytes: faults::PAGE_COUNT * PAGE_BYTES as u64,
-            content_seed: None,
-        },
-        method: store.into(),
-        params: params(),
-        repeat: 0,
-        duration_s: FAULT_S,
-        memory: MemoryLimit::default(),
-        cache: CacheState::Cold,
-        seed: config.seed,
-    }
+    let target = Target {
+        label: "file".into(),
+        paths: vec![available.folder.display().to_string()],
+        data_bytes: faults::PAGE_COUNT * PAGE_BYTES as u64,
+        content_seed: None,
+    };
+    TrialSpec { variant: variant.into(), duration_s: FAULT_S, ..TrialSpec::of(ID, config.seed, target, store) }
 }
 
 /// Runs one fault, or measures one way of checking pages.

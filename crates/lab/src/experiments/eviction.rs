@@ -199,16 +199,11 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
         for method in methods {
             for threads in &counts {
                 plan.trials.push(TrialSpec {
-                    experiment: ID,
                     variant: variant.into(),
-                    target: target.clone(),
-                    method: (*method).into(),
                     params: read_trials::params(*threads, 1, PAGE_BYTES as u64),
-                    repeat: 0,
                     duration_s: eviction.part_s,
-                    memory: MemoryLimit::default(),
                     cache: CacheState::Warm,
-                    seed: config.seed,
+                    ..TrialSpec::of(ID, config.seed, target.clone(), method)
                 });
             }
         }
@@ -219,17 +214,13 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
     let eviction: params::Params = config.params();
     let mut add = |work: &str, method: &str, params: Params| {
         plan.trials.push(TrialSpec {
-            experiment: ID,
             variant: format!("{work}-{by}"),
-            target: target.clone(),
-            method: method.into(),
             params,
-            repeat: 0,
             duration_s: eviction.cell_s,
             memory,
             // Memory is full from the start: the filling is not measured here.
             cache: CacheState::Warm,
-            seed: config.seed,
+            ..TrialSpec::of(ID, config.seed, target.clone(), method)
         });
     };
     let page = PAGE_BYTES as u64;

@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::experiment::{Available, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Params, Skip, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Metric, Summary};
@@ -115,28 +115,16 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let folios: params::Params = config.params();
     for folio_bytes in &folios.folio_bytes {
         for method in methods::METHODS {
-            plan.trials.push(TrialSpec {
-                experiment: ID,
-                variant: String::new(),
-                target: Target {
-                    label: "file".into(),
-                    paths: vec![available.folder.display().to_string()],
-                    data_bytes: folios.file_bytes,
-                    content_seed: None,
-                },
-                method: method.id.into(),
-                params: Params {
-                    threads: 1,
-                    depth: 1,
-                    block_bytes: PAGE_BYTES as u64,
-                    extra: [(FOLIO.to_owned(), folio_bytes.to_string())].into(),
-                },
-                repeat: 0,
-                duration_s: folios.cell_s,
-                memory: MemoryLimit::default(),
-                cache: CacheState::Warm,
-                seed: config.seed,
-            });
+            let target = Target {
+                label: "file".into(),
+                paths: vec![available.folder.display().to_string()],
+                data_bytes: folios.file_bytes,
+                content_seed: None,
+            };
+            let base = TrialSpec::of(ID, config.seed, target, method.id);
+            let mut trial = TrialSpec { duration_s: folios.cell_s, cache: CacheState::Warm, ..base };
+            trial.params.extra.insert(FOLIO.into(), folio_bytes.to_string());
+            plan.trials.push(trial);
         }
     }
     plan

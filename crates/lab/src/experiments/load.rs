@@ -27,7 +27,8 @@ use crate::config::params::ParametersOf;
 use crate::error::Result;
 use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, TargetView};
 use crate::format;
-use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
+use crate::read_trials;
+use crate::record::{CacheState, ExperimentId, MemoryMethod, Outcome, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Metric};
@@ -116,13 +117,13 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let file = &available.file;
     let no_ring = |method: &str| available.no_ring.as_ref().filter(|_| methods::is_direct(method)).cloned();
     if own.file_bytes > file.data_bytes {
-        plan.skips.push(too_small(&format!("{COLD}, {WARM}"), own.file_bytes, file.data_bytes));
+        plan.skip(too_small(&format!("{COLD}, {WARM}"), own.file_bytes, file.data_bytes));
     } else {
         let target = Target { data_bytes: own.file_bytes, ..file.clone() };
         for (variant, cache) in [(COLD, CacheState::Cold), (WARM, CacheState::Warm)] {
             for (method, buffers) in methods::ONCE {
                 if let Some(reason) = no_ring(method) {
-                    plan.skips.push(Skip::new(ID, "file", method, reason));
+                    plan.skip(Skip::new(ID, "file", method, reason));
                     continue;
                 }
                 let blocks = own.file_bytes / BLOCK_BYTES;
@@ -133,19 +134,19 @@ fn plan(config: &Config, available: &Available) -> Plan {
         }
     }
     if available.memory.method == MemoryMethod::None {
-        plan.skips.push(Skip::new(ID, "file", "", format!("{CYCLIC}: memory cannot be limited here")));
+        plan.skip(Skip::new(ID, "file", "", format!("{CYCLIC}: memory cannot be limited here")));
         return plan;
     }
     for data in &own.data_per_memory {
         let bytes = (available.memory.bytes as f64 * data) as u64 / BLOCK_BYTES * BLOCK_BYTES;
         if bytes > file.data_bytes {
-            plan.skips.push(too_small(&format!("{CYCLIC}, data {data} times the memory"), bytes, file.data_bytes));
+            plan.skip(too_small(&format!("{CYCLIC}, data {data} times the memory"), bytes, file.data_bytes));
             continue;
         }
         let target = Target { data_bytes: bytes, ..file.clone() };
         for (method, buffers) in methods::CYCLIC {
             if let Some(reason) = no_ring(method) {
-                plan.skips.push(Skip::new(ID, "file", method, reason));
+                plan.skip(Skip::new(ID, "file", method, reason));
                 continue;
             }
             let mut trial = trial(config, &target, (CYCLIC, method, buffers), u64::from(AHEAD));
@@ -153,13 +154,6 @@ fn plan(config: &Config, available: &Available) -> Plan {
             plan.trials.push(TrialSpec { duration_s: own.cell_s, memory: available.memory, ..trial });
         }
     }
-    // Each variant and size gives the same reason.
-    let mut seen: Vec<Skip> = Vec::new();
-    plan.skips.retain(|skip| {
-        let new = !seen.contains(skip);
-        seen.push(skip.clone());
-        new
-    });
     plan
 }
 
@@ -169,23 +163,13 @@ fn too_small(what: &str, needed: u64, present: u64) -> Skip {
 }
 
 fn trial(config: &Config, target: &Target, (variant, method, buffers): (&str, &str, &str), blocks: u64) -> TrialSpec {
-    let mut params = Params { threads: 1, depth: 1, block_bytes: BLOCK_BYTES, ..Params::default() };
-    params.extra.insert(BLOCKS.into(), blocks.to_string());
+    let base = TrialSpec::of(ID, config.seed, target.clone(), method);
+    let mut trial = TrialSpec { variant: variant.into(), params: read_trials::params(1, 1, BLOCK_BYTES), ..base };
+    trial.params.extra.insert(BLOCKS.into(), blocks.to_string());
     if !buffers.is_empty() {
-        params.extra.insert("buffers".into(), buffers.into());
+        trial.params.extra.insert("buffers".into(), buffers.into());
     }
-    TrialSpec {
-        experiment: ID,
-        variant: variant.into(),
-        target: target.clone(),
-        method: method.into(),
-        params,
-        repeat: 0,
-        duration_s: 0.0,
-        memory: MemoryLimit::default(),
-        cache: CacheState::Cold,
-        seed: config.seed,
-    }
+    trial
 }
 
 /// The size of a group's data as a multiple of the memory; `None` where the file is loaded once.

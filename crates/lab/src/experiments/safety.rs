@@ -32,7 +32,7 @@ use crate::config::params::ParametersOf;
 use crate::config::{Config, MIB, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView};
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
+use crate::record::{ExperimentId, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric, Summary};
@@ -170,26 +170,21 @@ fn trial(
 ) -> TrialSpec {
     let extra = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let safety: params::Params = config.params();
+    let target = Target {
+        label: "file".into(),
+        paths: vec![available.folder.display().to_string()],
+        data_bytes: u64::from(safety.keys) * u64::from(safety.value_bytes),
+        content_seed: None,
+    };
     TrialSpec {
-        experiment: ID,
         variant: variant.into(),
-        target: Target {
-            label: "file".into(),
-            paths: vec![available.folder.display().to_string()],
-            data_bytes: u64::from(safety.keys) * u64::from(safety.value_bytes),
-            content_seed: None,
-        },
-        method: method.into(),
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
-        repeat: 0,
         duration_s: if variant == COMMITS {
             duration_s * (1.0 + KILLED_SHARE) + f64::from(safety.keys) / 1000.0 * FILL_S_PER_1000
         } else {
             duration_s
         },
-        memory: MemoryLimit::default(),
-        cache: CacheState::Cold,
-        seed: config.seed,
+        ..TrialSpec::of(ID, config.seed, target, method)
     }
 }
 

@@ -43,7 +43,7 @@ use crate::experiment::{
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
 use crate::read_loops;
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
+use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet, chosen};
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric};
@@ -141,21 +141,16 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let memory = available.memory;
     let trial =
         |variant: &str, method: &str, target: &Target, memory: MemoryLimit, extra: &[(&str, String)]| TrialSpec {
-            experiment: ID,
             variant: variant.into(),
-            target: target.clone(),
-            method: method.into(),
             params: Params {
                 threads: 1,
                 depth: stalls.ahead,
                 block_bytes: PAGE_BYTES as u64,
                 extra: extra.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
             },
-            repeat: 0,
             duration_s: stalls.cell_s,
             memory,
-            cache: CacheState::Cold,
-            seed: config.seed,
+            ..TrialSpec::of(ID, config.seed, target.clone(), method)
         };
     let locked = memory.bytes / LOCKED_SHARE;
     let helpers: Vec<u32> = stalls.helpers.clone();

@@ -39,7 +39,7 @@ use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Work, Worker};
 use crate::read_loops;
-use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
+use crate::record::{CacheState, ExperimentId, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary, TIME_PER_OP};
@@ -165,23 +165,15 @@ fn plan(config: &Config, available: &Available) -> Plan {
 
 fn trial(config: &Config, variant: &str, method: &str, working_set: u64, threads: u32) -> TrialSpec {
     let extra = [("working_set".to_owned(), working_set.to_string())].into();
+    let target =
+        Target { label: "memory".into(), paths: Vec::new(), data_bytes: working_set, content_seed: Some(config.seed) };
     TrialSpec {
-        experiment: ID,
         variant: variant.into(),
-        target: Target {
-            label: "memory".into(),
-            paths: Vec::new(),
-            data_bytes: working_set,
-            content_seed: Some(config.seed),
-        },
-        method: method.into(),
         params: Params { threads, depth: 1, block_bytes: PAGE_BYTES as u64, extra },
-        repeat: 0,
         duration_s: config.params::<params::Params>().cell_s,
-        memory: MemoryLimit::default(),
         // All pages are in memory before the clock starts.
         cache: CacheState::Warm,
-        seed: config.seed,
+        ..TrialSpec::of(ID, config.seed, target, method)
     }
 }
 

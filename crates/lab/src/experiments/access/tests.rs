@@ -11,6 +11,7 @@ use super::*;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::ram::RamDevice;
+use crate::record::CacheState;
 
 const SEED: u64 = 11;
 const BLOCKS: u64 = 512;

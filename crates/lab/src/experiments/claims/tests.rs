@@ -7,6 +7,7 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::config::Preset;
 use crate::machine::data::{self, DataSpec};
+use crate::record::MemoryLimit;
 
 fn available(folder: &Path) -> Available {
     let make = |name: &str, data_bytes: u64| {

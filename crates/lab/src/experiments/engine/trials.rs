@@ -192,28 +192,25 @@ fn trial(
         }
         _ => {}
     }
+    let target = Target {
+        label: set.label.clone(),
+        paths: vec![available.stores_folder(ID)],
+        data_bytes: set.data.user_bytes(),
+        // The blocks that the raw device reads have no content that the lab knows.
+        content_seed: checks.then_some(set.data.seed),
+    };
     TrialSpec {
-        experiment: ID,
         variant: row.variant.into(),
-        target: Target {
-            label: set.label.clone(),
-            paths: vec![available.stores_folder(ID)],
-            data_bytes: set.data.user_bytes(),
-            // The blocks that the raw device reads have no content that the lab knows.
-            content_seed: checks.then_some(set.data.seed),
-        },
-        method: method.into(),
         params: Params {
             threads: if method == DEVICE { 1 } else { row.threads },
             depth: if single { 1 } else { row.depth },
             block_bytes: set.data.entry_bytes(),
             extra: extra.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect(),
         },
-        repeat: 0,
         duration_s: if row.fixed { 0.1 + fixed_bytes(engine, set, row) / WORK_BYTES_PER_S } else { engine.cell_s },
         memory: set.memory,
         cache: set.cache,
-        seed: config.seed,
+        ..TrialSpec::of(ID, config.seed, target, method)
     }
 }
 

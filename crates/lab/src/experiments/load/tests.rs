@@ -9,7 +9,7 @@ use super::*;
 use crate::config::Preset;
 use crate::error::{LabError, LabErrorKind};
 use crate::machine::data::{self, DataSpec};
-use crate::record::MemoryMethod;
+use crate::record::{MemoryLimit, MemoryMethod};
 
 const FILE_BYTES: u64 = 24 << 20;
 

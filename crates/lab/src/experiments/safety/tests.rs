@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::*;
+use crate::record::MemoryLimit;
 
 /// The process that other tests start and kill. Not a test of its own.
 #[test]
