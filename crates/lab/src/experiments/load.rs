@@ -31,7 +31,7 @@ use crate::read_trials;
 use crate::record::{CacheState, ExperimentId, MemoryMethod, Outcome, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
-use crate::summary::{Basis, Group, Metric};
+use crate::summary::{Basis, Metric};
 use crate::workload::{self, PAGE_BYTES};
 
 /// The variant with the file on the device.
@@ -170,11 +170,6 @@ fn trial(config: &Config, target: &Target, (variant, method, buffers): (&str, &s
         trial.params.extra.insert("buffers".into(), buffers.into());
     }
     trial
-}
-
-/// The size of a group's data as a multiple of the memory; `None` where the file is loaded once.
-fn data_of(group: &Group<'_>) -> Option<f64> {
-    group.spec.params.extra.get(DATA)?.parse().ok()
 }
 
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(PAGE_BYTES as u64), "a block has whole pages");

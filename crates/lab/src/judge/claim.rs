@@ -397,6 +397,20 @@ pub(crate) fn count_of(group: &Group<'_>, name: &str) -> Option<f64> {
     extra(group, name)?.parse().ok()
 }
 
+/// The values that an extra parameter has in these groups, smallest first.
+pub(crate) fn values_of(groups: &[&Group<'_>], name: &str) -> Vec<f64> {
+    let mut values: Vec<f64> = groups.iter().filter_map(|group| count_of(group, name)).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    values
+}
+
+/// The groups in which an extra parameter has this value.
+pub(crate) fn with_value<'g, 'a>(groups: &[&'g Group<'a>], name: &str, value: f64) -> Vec<&'g Group<'a>> {
+    let same = |group: &&Group<'_>| count_of(group, name).is_some_and(|own| (own - value).abs() < 1e-9);
+    groups.iter().copied().filter(same).collect()
+}
+
 /// Whether a group reads its data through a map.
 pub(crate) fn is_mapped(group: &Group<'_>) -> bool {
     group.pages_through_a_map()

@@ -2,7 +2,7 @@
 
 use super::{COLD, ID, PAGES, RATE};
 use crate::format::Unit;
-use crate::judge::claim::count_of;
+use crate::judge::claim::{values_of, with_value};
 use crate::judge::{Finding, best, compare, on, or_refused};
 use crate::methods::Family;
 use crate::summary::{Group, Metric, Summary};
@@ -25,16 +25,12 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 
 /// The sizes of requests that were measured, in pages.
 pub(super) fn sizes(groups: &[&Group<'_>]) -> Vec<u32> {
-    let mut sizes: Vec<u32> = groups.iter().filter_map(|group| Some(count_of(group, PAGES)? as u32)).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
+    values_of(groups, PAGES).into_iter().map(|pages| pages as u32).collect()
 }
 
 /// The groups whose requests have this number of pages, with a valid figure.
 pub(super) fn of_size<'g, 'a>(groups: &[&'g Group<'a>], pages: u32) -> Vec<&'g Group<'a>> {
-    let same = |group: &&Group<'_>| count_of(group, PAGES).is_some_and(|own| own as u32 == pages);
-    groups.iter().copied().filter(same).filter(|group| !group.never_filled()).collect()
+    with_value(groups, PAGES, f64::from(pages)).into_iter().filter(|group| !group.never_filled()).collect()
 }
 
 /// The method of this id.

@@ -1,8 +1,9 @@
 //! The figures of `load`, times of one load and rates over the size of the data, and the tables of the terminal.
 
-use super::findings::{HELD, of_size, sizes};
-use super::{CYCLIC, ID, data_of};
+use super::findings::{HELD, of_size};
+use super::{CYCLIC, DATA, ID};
 use crate::format::{bytes, digits};
+use crate::judge::claim::{count_of, values_of};
 use crate::show::columns::{Column, Sheet, measured, title};
 use crate::show::figures::{Figure, Table, rates};
 use crate::show::over::{self, Axes};
@@ -29,7 +30,7 @@ fn once(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
 fn cycle(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
     let axes = Axes {
         axis: "size of the file, as a multiple of the memory",
-        at: &data_of,
+        at: &|group| count_of(group, DATA),
         tick: &|size| format!("{size}×"),
         panels: &PANELS,
         // A file that fits is read from no device: zero has no place on a logarithmic axis.
@@ -59,7 +60,7 @@ fn table(groups: &[&Group<'_>]) -> Table {
 
 fn cycle_table(groups: &[&Group<'_>]) -> Table {
     let mut table = Table::new(&["method", "file/memory", "rate", "spread", "device/work", "CPU per GB"]);
-    for size in sizes(groups) {
+    for size in values_of(groups, DATA) {
         for group in of_size(groups, size) {
             let show =
                 |metric: Metric| group.spread(metric).map_or("–".into(), |spread| metric.unit().show(spread.median));
@@ -94,7 +95,7 @@ pub(super) fn sheets(summary: &Summary<'_>, target: &str, variants: &[&str]) -> 
         let methods = over::methods(&cycle);
         let names = methods.iter().map(|method| method.title()).collect();
         let mut columns = vec![Column::new(&format!("{ID}, {}, again and again", target_title(target)), names)];
-        for size in sizes(&cycle) {
+        for size in values_of(&cycle, DATA) {
             let own = of_size(&cycle, size);
             let cell = |method: &&Group<'_>| {
                 let group = own.iter().copied().find(|group| group.spec.method == method.spec.method);

@@ -2,8 +2,9 @@
 //! map beside the fastest other one.
 
 use super::methods::KEPT;
-use super::{COLD, CYCLIC, ID, WARM, data_of};
+use super::{COLD, CYCLIC, DATA, ID, WARM};
 use crate::format::{Unit, bytes, digits};
+use crate::judge::claim::{values_of, with_value};
 use crate::judge::{Finding, best, best_pair, compare, on, or_refused};
 use crate::methods::{Family, Pages};
 use crate::summary::{Group, Metric, Summary};
@@ -17,7 +18,9 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         let groups = summary.at(ID, variant, target);
         match variant {
             CYCLIC => {
-                sizes(&groups).into_iter().for_each(|size| cycle(&of_size(&groups, size), (target, size), all));
+                values_of(&groups, DATA)
+                    .into_iter()
+                    .for_each(|size| cycle(&of_size(&groups, size), (target, size), all));
             }
             COLD | WARM => once(&groups, (variant, target), all),
             _ => {}
@@ -25,18 +28,9 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// The sizes of the data that is read again and again, as multiples of the memory, smallest first.
-pub(super) fn sizes(groups: &[&Group<'_>]) -> Vec<f64> {
-    let mut sizes: Vec<f64> = groups.iter().filter_map(|group| data_of(group)).collect();
-    sizes.sort_by(f64::total_cmp);
-    sizes.dedup();
-    sizes
-}
-
-/// The groups with this size of the data and a valid figure.
+/// The groups with this size of the data, as a multiple of the memory, and a valid figure.
 pub(super) fn of_size<'g, 'a>(groups: &[&'g Group<'a>], size: f64) -> Vec<&'g Group<'a>> {
-    let same = |group: &&Group<'_>| data_of(group).is_some_and(|own| (own - size).abs() < 1e-9);
-    groups.iter().copied().filter(same).filter(|group| !group.never_filled()).collect()
+    with_value(groups, DATA, size).into_iter().filter(|group| !group.never_filled()).collect()
 }
 
 fn parted<'g, 'a>(groups: &[&'g Group<'a>]) -> (Vec<&'g Group<'a>>, Vec<&'g Group<'a>>) {
@@ -62,7 +56,9 @@ fn once(groups: &[&Group<'_>], (variant, target): (&str, &str), all: &mut Vec<Fi
     });
     let file = bytes(map.spec.target.data_bytes);
     let memory = held(map).zip(held(other)).map_or(String::new(), |(of_map, of_other)| {
-        format!(" Then {of_map} of memory hold it by the one and {of_other} by the other, the page cache included.")
+        format!(
+            " The file then takes {of_map} of memory by the map and {of_other} by the other, the page cache included."
+        )
     });
     let detail = format!("{} against {}", map.title(), other.title());
     all.push(Finding {
@@ -70,7 +66,7 @@ fn once(groups: &[&Group<'_>], (variant, target): (&str, &str), all: &mut Vec<Fi
         rule_text: "time from the first call until each page of the file was checked: the fastest way of a map over the fastest other one with memory in pages of the \
             same size; the kernel's counts of memory at that moment",
         text: format!(
-            "{}{}a {variant} file of {file} is in memory after {} by {} and {} by {}: the map takes {}.{memory}{huge}",
+            "{}{}a {variant} file of {file} is in memory after {} by {} and after {} by {}: the map takes {} the time.{memory}{huge}",
             on(target),
             comparison.caveat(),
             time(map),
@@ -90,8 +86,8 @@ fn cycle(groups: &[&Group<'_>], (target, size): (&str, f64), all: &mut Vec<Findi
     let Some(comparison) = or_refused(compare(map, other, Metric::BytesPerS), all) else { return };
     let rate = |group: &Group<'_>| show(group, Metric::BytesPerS, Unit::BytesPerSecond);
     let device = |group: &Group<'_>| group.spread(Metric::Amplification).map(|spread| digits(spread.median));
-    let read =
-        device(map).map_or(String::new(), |read| format!(" The device reads {read} bytes for each through the map."));
+    let read = device(map)
+        .map_or(String::new(), |read| format!(" For each byte read through the map, the device reads {read}."));
     let kept = others.iter().copied().find(|group| group.spec.method == KEPT && group.key != other.key);
     let kept = kept.map_or(String::new(), |kept| format!(" {} reaches {}.", kept.title(), rate(kept)));
     all.push(Finding {
@@ -99,7 +95,7 @@ fn cycle(groups: &[&Group<'_>], (target, size): (&str, f64), all: &mut Vec<Findi
         rule_text: "bytes per second of one thread that reads the file from front to back over and over: the fastest way of a map over the fastest other one, \
             memory in pages of the same size",
         text: format!(
-            "{}{}a file of {size} times the memory, read again and again, comes at {} by {} and {} by {}: the map has {} the rate.{read}{kept}",
+            "{}{}a file of {size} times the memory is read again and again at {} by {} and at {} by {}: the map has {} the rate.{read}{kept}",
             on(target),
             comparison.caveat(),
             rate(map),

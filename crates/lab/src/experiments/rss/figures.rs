@@ -1,9 +1,10 @@
 //! The figures of `rss`, bars of memory, and the tables of the terminal.
 
-use super::findings::{killed, of_size, sizes};
+use super::findings::killed;
 use super::pressure::NEIGHBOUR;
 use super::reads::{ANONYMOUS, CHARGED, PSS, RSS, WORKING_SET};
-use super::{ID, PRESSURE};
+use super::{DATA, ID, PRESSURE};
+use crate::judge::claim::{values_of, with_value};
 use crate::show::charts::Rows;
 use crate::show::columns::{Column, Sheet, measured};
 use crate::show::figures::{Figure, Table, bar_row};
@@ -85,7 +86,8 @@ pub(super) fn sheets(summary: &Summary<'_>, target: &str, variants: &[&str]) -> 
             columns.push(Column::new("killed", each(&killed)));
             columns.push(Column::new("neighbour had", each(&|group| measured(group, Metric::Bytes(NEIGHBOUR)))));
         } else {
-            let sorted: Vec<&Group<'_>> = sizes(&groups).into_iter().flat_map(|size| of_size(&groups, size)).collect();
+            let sizes = values_of(&groups, DATA).into_iter();
+            let sorted: Vec<&Group<'_>> = sizes.flat_map(|size| with_value(&groups, DATA, size)).collect();
             let each = |show: &dyn Fn(&Group<'_>) -> String| sorted.iter().map(|group| show(group)).collect::<Vec<_>>();
             columns = vec![Column::new(&head, each(&|group| group.label()))];
             columns.extend(COUNTS.map(|(name, metric)| Column::new(name, each(&|group| show(group, metric)))));

@@ -5,7 +5,7 @@ use super::pressure::{NEIGHBOUR, NEIGHBOUR_KILLED, READER_KILLED, SHARE};
 use super::reads::{CHARGED, RSS, WORKING_SET};
 use super::{DATA, ID, PRESSURE, READS};
 use crate::format::Unit;
-use crate::judge::claim::figure;
+use crate::judge::claim::{figure, values_of, with_value};
 use crate::judge::{Finding, Kind, compare, keys, on, or_refused};
 use crate::methods::Family;
 use crate::summary::{Group, Metric, Summary};
@@ -16,33 +16,15 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         let groups = summary.at(ID, variant, target);
         match variant {
             READS => {
-                let sizes = sizes(&groups);
+                let sizes = values_of(&groups, DATA);
                 for size in &sizes {
-                    memory(&of_size(&groups, *size), (target, *size), sizes.last() == Some(size), all);
+                    memory(&with_value(&groups, DATA, *size), (target, *size), sizes.last() == Some(size), all);
                 }
             }
             PRESSURE => all.extend(pressure(&groups, target)),
             _ => {}
         }
     }
-}
-
-fn data_of(group: &Group<'_>) -> Option<f64> {
-    group.spec.params.extra.get(DATA)?.parse().ok()
-}
-
-/// The sizes of the data as multiples of the memory, smallest first.
-pub(super) fn sizes(groups: &[&Group<'_>]) -> Vec<f64> {
-    let mut sizes: Vec<f64> = groups.iter().filter_map(|group| data_of(group)).collect();
-    sizes.sort_by(f64::total_cmp);
-    sizes.dedup();
-    sizes
-}
-
-/// The groups with this size of the data.
-pub(super) fn of_size<'g, 'a>(groups: &[&'g Group<'a>], size: f64) -> Vec<&'g Group<'a>> {
-    let same = |group: &&Group<'_>| data_of(group).is_some_and(|own| (own - size).abs() < 1e-9);
-    groups.iter().copied().filter(same).collect()
 }
 
 fn shown(group: &Group<'_>, metric: Metric) -> String {
@@ -118,7 +100,7 @@ fn pressure(groups: &[&Group<'_>], target: &str) -> Option<Finding> {
     let each = |group: &&Group<'_>| {
         let share = figure(group, SHARE)?;
         Some(format!(
-            "{}: {}, when the neighbour had {} of the limit ({})",
+            "beside {} {}, once the neighbour has {} of the limit ({})",
             group.title(),
             killed(group),
             Unit::Percent.show(share.median * 100.0),
@@ -135,11 +117,7 @@ fn pressure(groups: &[&Group<'_>], target: &str) -> Option<Finding> {
             killed; clean pages of a file can be taken back, memory of a process cannot",
         experiment: Some(ID),
         kind: Kind::Fact,
-        text: format!(
-            "{}when memory runs out, the kernel kills, beside a process that reads by {}.",
-            on(target),
-            told.join("; by ")
-        ),
+        text: format!("{}when memory runs out, the kernel kills {}.", on(target), told.join("; ")),
         p: None,
         trials: keys(groups),
         key_figure: None,

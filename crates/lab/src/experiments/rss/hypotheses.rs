@@ -1,13 +1,14 @@
 //! Published claims about mmap that the records of `rss` decide.
 
-use super::findings::{of_size, sizes};
 use super::pressure::{READER_KILLED, SHARE};
 use super::reads::RSS;
-use super::{ID, PRESSURE, READS};
-use crate::format::{Unit, digits};
+use super::{DATA, ID, PRESSURE, READS};
+use crate::format::Unit;
 use crate::judge::best;
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Decision, Outcome, Places, Records, Test, against, figure, of_variant};
+use crate::judge::claim::{
+    Claim, Decision, Outcome, Places, Records, Test, against, figure, of_variant, values_of, with_value,
+};
 use crate::methods::Family;
 use crate::summary::Metric;
 
@@ -39,8 +40,8 @@ pub(super) static CLAIMS: &[Claim] = &[
 fn doubles(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     let groups = of_variant(records, ID, READS);
-    for size in sizes(&groups) {
-        let all = of_size(&groups, size);
+    for size in values_of(&groups, DATA) {
+        let all = with_value(&groups, DATA, size);
         let map = all.iter().copied().find(|group| group.family() == Family::Mapped);
         let calls = all.iter().copied().filter(|group| matches!(group.family(), Family::Direct | Family::Buffered));
         let (Some(map), Some(calls)) = (map, best(calls, Metric::Bytes(RSS))) else { continue };
@@ -56,11 +57,12 @@ fn doubles(records: &Records<'_>) -> Decision {
 fn given_back(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for group in of_variant(records, ID, PRESSURE).into_iter().filter(|group| group.family() == Family::Mapped) {
-        let (Some(killed), Some(share)) = (figure(group, READER_KILLED), figure(group, SHARE)) else { continue };
+        let Some(share) = figure(group, SHARE) else { continue };
+        let runs = group.values(Metric::Figure(READER_KILLED));
+        let killed = runs.iter().filter(|killed| **killed > 0.0).count();
         let text = format!("{}: {} of the limit", group.title(), share.show(Unit::Ratio));
-        if killed.max > 0.0 {
-            let text =
-                format!("{text}; the reading process was killed in some of {} runs", digits(killed.count as f64));
+        if killed > 0 {
+            let text = format!("{text}; the reading process was killed in {killed} of {} runs", runs.len());
             places.add(Outcome::DidNotHold, text, &[group]);
         } else {
             places.add(Bound::at_least(0.75).decide(&share), text, &[group]);
