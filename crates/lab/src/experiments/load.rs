@@ -116,8 +116,16 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan { repeats: Some(own.repeats), ..Plan::default() };
     let file = &available.file;
     let no_ring = |method: &str| available.no_ring.as_ref().filter(|_| methods::is_direct(method)).cloned();
+    let once = format!("{COLD}, {WARM}");
+    // Read calls hold the file in the page cache and in memory of the process.
+    let free = available.memory_available_bytes.filter(|free| *free / 2 < own.file_bytes);
     if own.file_bytes > file.data_bytes {
-        plan.skip(too_small(&format!("{COLD}, {WARM}"), own.file_bytes, file.data_bytes));
+        plan.skip(too_small(&once, own.file_bytes, file.data_bytes));
+    } else if let Some(free) = free {
+        let (needed, free) = (format::bytes(own.file_bytes), format::bytes(free));
+        let reason =
+            format!("{once}: memory holds a file of {needed} twice, and {free} are free; --set load.file_bytes=BYTES");
+        plan.skip(Skip::new(ID, "file", "", reason));
     } else {
         let target = Target { data_bytes: own.file_bytes, ..file.clone() };
         for (variant, cache) in [(COLD, CacheState::Cold), (WARM, CacheState::Warm)] {

@@ -43,7 +43,8 @@ const LIMIT: &str = "limit_bytes";
 const METHODS: [&str; 4] = ["mmap-random", "pread-buffered-random", "pread-direct", "pool"];
 /// Planned seconds before the clock of a trial starts, in which memory settles.
 const SETTLING_S: f64 = 1.5;
-/// Length in seconds of the reads beside a growing neighbour. The kernel kills one of the two processes long before.
+/// Length in seconds of the reads beside a growing neighbour, beside the time in which the limit is filled. The kernel kills one
+/// of the two processes long before.
 const UNDER_PRESSURE_S: f64 = 8.0;
 /// Planned seconds from the start of both processes until one is killed.
 const KILLED_S: f64 = 2.5;

@@ -130,7 +130,7 @@ fn mean_ratio(pairs: &[(&Group<'_>, &Group<'_>)], metric: Metric) -> Option<(Log
     Some((LogRatio::mean_of(&logs?)?, count))
 }
 
-/// Whether a group has a figure that shows what it is to show: memory was full wherever it was to be.
+/// Whether a group has a valid figure: memory was full wherever the trial needs it to be.
 pub(crate) fn is_valid(group: &Group<'_>, metric: Metric) -> bool {
     !group.never_filled() && group.spread(metric).is_some()
 }

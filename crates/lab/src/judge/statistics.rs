@@ -191,7 +191,7 @@ pub(crate) fn differences(pairs: &[[&[f64]; 2]]) -> Differences {
     let shared = SharedVariance::of(pairs.iter().map(|[x, y]| (*x, *y)));
     let known: Vec<Option<Difference>> =
         pairs.iter().map(|[x, y]| shared.as_ref().filter(|_| x.len().min(y.len()) > 1)?.difference(x, y)).collect();
-    // Around what most pairs changed by: a change of all of them alike is a change, and no noise.
+    // Around the change of most pairs: a change of all of them alike is a change, and no noise.
     let mut all: Vec<f64> = known.iter().flatten().map(|pair| pair.logarithm).collect();
     let middle = median(&mut all);
     let mut excess: Vec<f64> = known

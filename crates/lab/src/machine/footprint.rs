@@ -1,7 +1,7 @@
 //! The memory of a process by the kernel's own counts, and the page cache of files.
 //!
 //! The counts differ in what they contain. RSS has all pages in the page table of the process, those of mapped files too.
-//! PSS divides each page by the number of processes that map it. Anonymous memory is what the process itself allocated.
+//! PSS divides each page by the number of processes that map it. Anonymous memory is allocated by the process itself.
 //! None contains pages of the page cache that are not mapped.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) struct Footprint {
     pub(crate) rss_bytes: u64,
     /// Resident pages, each divided by the number of processes that have it.
     pub(crate) pss_bytes: u64,
-    /// Resident pages of no file: what the process allocated.
+    /// Resident pages of no file, which the process allocated.
     pub(crate) anonymous_bytes: u64,
 }
 
@@ -60,7 +60,7 @@ impl Footprint {
 pub(crate) struct CgroupMemory {
     /// All that is charged: memory of its processes, page cache, the kernel's own for them.
     pub(crate) charged_bytes: u64,
-    /// What is charged less the inactive page cache: the working set by which Kubernetes evicts.
+    /// The charged memory less the inactive page cache: the working set by which Kubernetes evicts.
     pub(crate) working_set_bytes: u64,
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &S
     lines
 }
 
-/// Explains the terms in the findings, for a reader who reads only the findings.
+/// Explains the terms in the findings, for a reader of the findings alone.
 pub(crate) fn terms(file: &RecordFile, summary: &Summary<'_>, about_maps: bool) -> Vec<String> {
     if summary.groups.is_empty() {
         return Vec::new();

@@ -10,7 +10,7 @@ use crate::workload::{Layout, Place};
 /// Reads one page on a thread of its own, and returns whether its content is right.
 pub(super) type Reader<'a> = Box<dyn FnMut(Place) -> Result<bool> + 'a>;
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     blocks: RwLock<Vec<u64>>,
     wrong: AtomicU64,

@@ -150,7 +150,7 @@ fn by_ring(worker: &mut Worker<'_>, layout: &Layout, disk: &dyn Disk, kept: u64)
             credit %= (blocks - kept).max(1);
         }
     }
-    // What is in flight belongs to no pass.
+    // The reads in flight belong to no pass.
     while reads.in_flight() > 0 {
         reads.wait(&mut |_| Ok(()))?;
     }

@@ -1,5 +1,5 @@
 //! The methods of `load`. Each has the same blocks before it: the whole file when it is loaded once, the next ones in a
-//! cycle. A map on one thread cannot read them at the same time by itself: that is what the hints are for.
+//! cycle. A map on one thread cannot read them at the same time by itself; with a hint the kernel does.
 
 use super::BLOCKS;
 use crate::methods::{Family, Method};

@@ -1,4 +1,4 @@
-//! Loads the file once. The clock runs from before the first call until each page was checked; what was loaded stays in
+//! Loads the file once. The clock runs from before the first call until each page was checked; the loaded pages stay in
 //! memory until the clock has stopped and the memory has been counted.
 
 use std::path::PathBuf;

@@ -37,8 +37,10 @@ const PROCESS_TEST: &str = "experiments::rss::tests::a_process_of_other_tests";
 /// Bytes that the neighbour allocates at a time, and the pause after it. The kernel has time to take pages back.
 const STEP_BYTES: usize = 4 << 20;
 const STEP_PAUSE: Duration = Duration::from_millis(5);
-/// Longest wait for the reading process to begin, and for the kernel to kill.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for the reading process to begin, and for the kernel to kill: so many seconds, and the time in which the limit
+/// is filled at the slowest rate that is expected of a device and of reclaim.
+const PATIENCE_S: f64 = 60.0;
+const SLOWEST_BYTES_PER_S: f64 = 50e6;
 /// Time after the death of one process in which the other, which is stopped and allocates nothing, shows whether the kernel
 /// had killed it as well. A process of many pages takes some milliseconds to end.
 const AFTER_DEATH: Duration = Duration::from_millis(300);
@@ -154,17 +156,19 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
         limit.ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("{}: {LIMIT} must be a number", spec.key())))?;
     let before = Snapshot::take(context.watch);
     let group = CgroupGuard::create(limit_bytes)?;
+    let filling_s = limit_bytes as f64 / SLOWEST_BYTES_PER_S;
+    let patience = Duration::from_secs_f64(PATIENCE_S + filling_s);
     let reading = TrialSpec {
         variant: READS.into(),
-        duration_s: UNDER_PRESSURE_S,
+        duration_s: UNDER_PRESSURE_S + filling_s,
         memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: limit_bytes },
         ..spec.clone()
     };
     let started = (unix_ms(), Instant::now());
     let mut reader = Process::start(&group, &Order::Read(Box::new(reading)))?;
-    wait(&mut reader, None, context.cancel, |reader, _| reader.amount > 0)?;
+    wait(&mut reader, None, patience, context.cancel, |reader, _| reader.amount > 0)?;
     let mut neighbour = Process::start(&group, &Order::Allocate)?;
-    let killed = wait(&mut reader, Some(&mut neighbour), context.cancel, |_, _| false)?;
+    let killed = wait(&mut reader, Some(&mut neighbour), patience, context.cancel, |_, _| false)?;
     let mut outcome = Outcome { started_unix_ms: started.0, ..Outcome::default() };
     outcome.elapsed_s = started.1.elapsed().as_secs_f64();
     (outcome.ops, outcome.bytes) = (reader.amount, reader.amount * spec.params.block_bytes);
@@ -204,10 +208,11 @@ enum Victim {
 fn wait(
     reader: &mut Process,
     mut neighbour: Option<&mut Process>,
+    patience: Duration,
     cancel: &AtomicBool,
     enough: impl Fn(&Process, Option<&Process>) -> bool,
 ) -> Result<Option<Victim>> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     while Instant::now() < end {
         if let Some(process) = neighbour.as_deref_mut()
             && let Some(status) = process.look()?
@@ -222,7 +227,8 @@ fn wait(
         }
         std::thread::sleep(GLANCE);
     }
-    Err(LabError::new(LabErrorKind::System, "rss: the kernel killed no process in a minute"))
+    let message = format!("rss: the kernel killed no process within {} s", patience.as_secs());
+    Err(LabError::new(LabErrorKind::System, message))
 }
 
 fn killed(status: std::process::ExitStatus, victim: Victim) -> Result<Option<Victim>> {
