@@ -273,7 +273,7 @@ fn how_sure(
     {
         at_most(
             Sure::Fairly,
-            "the engine's own pool is slower than the map here: explicit I/O gains what bare calls gain only with a better one"
+            "the engine's own pool is slower than the map here, so that a database gains what these calls gain only with a faster pool"
                 .into(),
         );
     }

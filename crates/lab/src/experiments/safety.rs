@@ -210,6 +210,15 @@ fn cause(params: &Params) -> &str {
     params.extra.get("cause").map_or("sync", String::as_str)
 }
 
+/// The cause of a trial in words: how the pages got to the disk.
+fn written_by(params: &Params) -> &'static str {
+    match cause(params) {
+        "kernel" => "by the kernel itself",
+        "eviction" => "to make room for further changes of the same transaction",
+        _ => "once any other process has synced the file",
+    }
+}
+
 /// Parses a number among the trial's parameters.
 fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
     let found = spec.params.extra.get(name).and_then(|value| value.parse().ok());

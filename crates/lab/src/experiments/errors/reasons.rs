@@ -20,7 +20,7 @@ fn errors(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let is_map = |group: &Group<'_>| group.family() == Family::Mapped;
     let mut reasons = Vec::new();
     for (name, words) in [
-        ("wrong_answers", "answers that were wrong, and no error"),
+        ("wrong_answers", "wrong answers without an error"),
         ("signals", "SIGBUS, which ends a process that does not catch it"),
         ("reached_disk", "stray writes that reached the disk"),
     ] {

@@ -1,7 +1,7 @@
 //! Rules for `safety`: whether uncommitted bytes reached the disk, and the cost of preventing it.
 
 use super::ID;
-use super::{COMMITS, STEAL, cause};
+use super::{COMMITS, STEAL, cause, written_by};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, Kind, best, compare, keys, on, or_refused};
 use crate::summary::{Group, Metric, Summary};
@@ -74,11 +74,7 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
     };
     let locked = if figure("mlocked") == Some(1.0) { " although locked in memory (mlock)" } else { "" };
     let seconds = Unit::Seconds.show(time);
-    let cause = match cause(&group.spec.params) {
-        "kernel" => "by the kernel itself",
-        "eviction" => "to make room for further changes of the same transaction",
-        _ => "as soon as any other process synced the file",
-    };
+    let cause = written_by(&group.spec.params);
     let text = if found > 0.0 {
         format!(
             "{found:.0} of {stored:.0} pages that were stored into a shared mapping and never committed were on disk{locked}: \

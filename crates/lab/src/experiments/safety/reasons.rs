@@ -1,6 +1,6 @@
 //! Reasons for and against a map that the records of `safety` give.
 
-use super::ID;
+use super::{ID, written_by};
 use crate::judge::best;
 use crate::judge::claim::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, nearest, proof, reason, threads};
@@ -16,8 +16,9 @@ fn updates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     for group in records.of(ID).filter(|group| group.spec.variant == "sin") {
         let Some(found) = figure(group, "uncommitted_on_disk").filter(|found| found.max > 0.0) else { continue };
         let text = format!(
-            "changed in place through {}, data is on the disk before its transaction commits ({:.0} pages found): a map needs a protocol on top.",
-            group.label(),
+            "pages changed in place through {} are on the disk before their transaction commits, {} ({:.0} pages found): a map needs a protocol on top.",
+            group.title(),
+            written_by(&group.spec.params),
             found.max
         );
         reasons.push(proof("safe updates", Side::Against, text, group));
