@@ -116,6 +116,24 @@ impl<'a> Summary<'a> {
     }
 }
 
+/// Measures a trial in this process, as the tests of all experiments do.
+#[cfg(test)]
+pub(crate) fn run_here(spec: &crate::record::TrialSpec) -> Result<crate::record::Outcome> {
+    let (watch, cancel) = (nofault_io::counters::Watch::new(), std::sync::atomic::AtomicBool::new(false));
+    let mut context = crate::experiment::Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} };
+    known(spec.experiment)?.execute(spec, &mut context)
+}
+
+/// Whether this machine lacks a means that a trial needs. The test then prints the missing means.
+#[cfg(test)]
+pub(crate) fn is_missing(spec: &crate::record::TrialSpec, error: &LabError) -> bool {
+    let missing = [LabErrorKind::Unsupported, LabErrorKind::NoPermission].contains(&error.kind());
+    if missing {
+        eprintln!("skipped: {}: {error}", spec.key());
+    }
+    missing
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

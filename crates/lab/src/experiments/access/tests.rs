@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::*;
+use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::ram::RamDevice;
@@ -43,11 +44,6 @@ fn config(preset: Preset) -> Config {
     config
 }
 
-fn run(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 fn first(plan: &Plan, variant: &str, method: &str) -> TrialSpec {
     let found = plan.trials.iter().find(|spec| spec.variant == variant && spec.method == method);
     found.unwrap_or_else(|| panic!("{variant} {method} is not in the plan")).clone()
@@ -73,7 +69,7 @@ fn every_planned_trial_sees_the_same_data_and_leaves_the_files_whole() {
             // The trial is long enough that its calibration makes at least one read.
             spec.duration_s = 0.4;
         }
-        let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        let outcome = run_here(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         let key = spec.key();
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
         // Only one in sixteen touches in memory is timed.
@@ -146,7 +142,7 @@ fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
             let mut spec = first(&plan, OPEN_LOOP, method);
             spec.duration_s = 0.4;
             spec.params.extra.insert("rate_share".into(), share.into());
-            let outcome = run(&spec).unwrap();
+            let outcome = run_here(&spec).unwrap();
             let (op, open) = (&outcome.latency["op"], &outcome.latency["open_loop"]);
             assert_eq!(op.count, open.count, "{method} {share}");
             assert!(open.mean_ns >= op.mean_ns * 0.999, "{method} {share}: {open:?} {op:?}");
@@ -171,14 +167,14 @@ fn syncs_come_as_often_as_asked_and_have_a_distribution_of_their_own() {
     for method in ["mmap", "pwrite-buffered", "pwrite-direct"] {
         let mut spec = first(&plan, OVERWRITE, method);
         spec.params.extra.insert("writes_per_sync".into(), "16".into());
-        let outcome = run(&spec).unwrap();
+        let outcome = run_here(&spec).unwrap();
         assert_eq!(outcome.latency["sync"].count, outcome.latency["op"].count / 16, "{method}");
         assert!(outcome.figures.contains_key("sync_stddev_ns") && outcome.figures.contains_key("sync_max_ns"));
     }
-    let durable = run(&first(&plan, OVERWRITE, "pwrite-dsync")).unwrap();
+    let durable = run_here(&first(&plan, OVERWRITE, "pwrite-dsync")).unwrap();
     assert!(!durable.latency.contains_key("sync"), "each write is durable by itself");
     for method in ["msync", "fdatasync", "dsync-direct", "dsync-buffered", FDATASYNC_CLEAN] {
-        let outcome = run(&first(&plan, SYNC_COST, method)).unwrap();
+        let outcome = run_here(&first(&plan, SYNC_COST, method)).unwrap();
         let (op, sync) = (&outcome.latency["op"], &outcome.latency["sync"]);
         assert!(op.count == sync.count && op.p50_ns >= sync.p50_ns, "{method}: one write, one sync");
     }
@@ -192,7 +188,7 @@ fn refused(available: &Available, spoil: impl Fn(&mut TrialSpec)) -> LabErrorKin
     for mut spec in plan(&config(Preset::Standard), available).trials {
         if [OVERWRITE, SYNC_COST].contains(&&*spec.variant) && spec.target.label == "file" {
             spoil(&mut spec);
-            let error = run(&spec).map(|_| ()).expect_err(&spec.key());
+            let error = run_here(&spec).map(|_| ()).expect_err(&spec.key());
             assert!(error.to_string().contains(&spec.target.paths[0]), "{error}");
             assert_eq!(std::fs::read(&available.file.paths[0]).unwrap(), before, "{} wrote", spec.key());
             kinds.push(error.kind());
@@ -238,7 +234,7 @@ fn a_damaged_file_is_found_before_it_is_written() {
     (0..BLOCKS).for_each(|index| file.write_all_at(&[1], content::block_offset(index) + 99).unwrap());
     file.sync_all().unwrap();
     let spec = first(&plan(&config(Preset::Standard), &available), OVERWRITE, "pwrite-direct");
-    let error = run(&spec).unwrap_err();
+    let error = run_here(&spec).unwrap_err();
     assert!(error.kind() == LabErrorKind::Damaged && error.to_string().contains("wrong content"), "{error}");
 }
 
@@ -254,7 +250,7 @@ fn a_foreign_block_device_is_refused_unopened() {
         return println!("left out: {} is not there", path.display());
     }
     spec.target.paths = vec![path.display().to_string()];
-    let error = run(&spec).unwrap_err();
+    let error = run_here(&spec).unwrap_err();
     assert!(error.to_string().contains("raw devices are only read"), "{error}");
 }
 
@@ -269,11 +265,11 @@ fn a_ram_device_of_the_lab_is_overwritten_only_under_its_own_label() {
     let available = Available { ram: vec![device.target()], ..available(folder.path()) };
     let plan = plan(&config(Preset::Standard), &available);
     for spec in plan.trials.iter().filter(|spec| spec.target.label == "ram" && spec.variant == OVERWRITE) {
-        let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        let outcome = run_here(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert_eq!(outcome.checks.wrong, 0, "{}", spec.key());
         let mut as_device = spec.clone();
         as_device.target.label = "device".into();
-        assert_eq!(run(&as_device).unwrap_err().kind(), LabErrorKind::Usage, "{}", spec.key());
+        assert_eq!(run_here(&as_device).unwrap_err().kind(), LabErrorKind::Usage, "{}", spec.key());
     }
     assert_whole(&device.target());
 }
@@ -292,7 +288,7 @@ fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
     let specs = plan(&config(Preset::Standard), &available).trials;
     std::fs::OpenOptions::new().write(true).open(&available.file.paths[0]).unwrap().set_len(4096).unwrap();
     for spec in specs.iter().filter(|spec| spec.target.label == "file") {
-        assert!(run(spec).is_err(), "{}", spec.key());
+        assert!(run_here(spec).is_err(), "{}", spec.key());
     }
 }
 
@@ -307,7 +303,7 @@ fn wrong_blocks_are_counted() {
     for method in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
         for variant in [READ, OPEN_LOOP] {
             let spec = TrialSpec { duration_s: 0.4, ..first(&plan, variant, method) };
-            let checks = run(&spec).unwrap().checks;
+            let checks = run_here(&spec).unwrap().checks;
             assert!(checks.wrong >= checks.verified && checks.wrong > 0, "{variant} {method}: {checks:?}");
         }
     }
@@ -320,7 +316,7 @@ fn an_unknown_method_or_parameter_is_refused_by_name() {
     let with = |variant: &str, method: &str, change: &dyn Fn(&mut TrialSpec)| {
         let mut spec = first(&plan, variant, method);
         change(&mut spec);
-        run(&spec).unwrap_err().to_string()
+        run_here(&spec).unwrap_err().to_string()
     };
     assert!(with(READ, "mmap", &|spec| spec.method = "telepathy".into()).contains("telepathy"));
     assert!(with(READ, "mmap", &|spec| spec.params.threads = 2).contains("one thread"));

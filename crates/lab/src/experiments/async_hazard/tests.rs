@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use nofault_io::counters::Watch;
-
 use super::*;
 use crate::config::Preset;
+use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
@@ -28,18 +27,13 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 #[test]
 fn every_planned_configuration_reads_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { small_files: files(folder.path()), ..Available::default() };
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for spec in plan(&config(), &available).trials {
-        let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        let outcome = run_here(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
         let expected_ops = if spec.variant == RANDOM_TOUCH { 120 } else { 3 * BLOCKS / 16 };
         assert_eq!(outcome.ops, expected_ops, "{}", spec.key());
@@ -64,7 +58,7 @@ fn the_engines_tasks_read_the_expected_data_cold_and_warm() {
     let specs = plan(&config, &available).trials;
     let mut misses = BTreeMap::new();
     for spec in specs.iter().filter(|spec| spec.method == "async-pool") {
-        let outcome = run(spec).unwrap();
+        let outcome = run_here(spec).unwrap();
         assert_eq!((outcome.ops, outcome.checks.verified, outcome.checks.wrong), (120, 120, 0), "{}", spec.key());
         misses.insert(spec.cache.to_string(), outcome.figures["pool_misses"]);
     }
@@ -83,7 +77,7 @@ fn a_block_with_wrong_content_is_counted() {
     file.sync_all().unwrap();
     let available = Available { small_files: target, ..Available::default() };
     for spec in plan(&config(), &available).trials.iter().filter(|spec| spec.variant == RANDOM_TOUCH) {
-        assert_eq!(run(spec).unwrap().checks.wrong, 40, "{}", spec.key());
+        assert_eq!(run_here(spec).unwrap().checks.wrong, 40, "{}", spec.key());
     }
 }
 
@@ -94,7 +88,7 @@ fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
     let available = Available { small_files: target.clone(), ..Available::default() };
     std::fs::OpenOptions::new().write(true).open(&target.paths[2]).unwrap().set_len(4096).unwrap();
     for spec in plan(&config(), &available).trials {
-        assert!(run(&spec).is_err(), "{}", spec.key());
+        assert!(run_here(&spec).is_err(), "{}", spec.key());
     }
 }
 
@@ -108,7 +102,7 @@ fn one_device_serves_all_tasks_with_a_part_each() {
     let on_device: Vec<_> = specs.iter().filter(|spec| spec.target.paths.len() == 1).collect();
     assert!(!on_device.is_empty());
     for spec in on_device {
-        let outcome = run(spec).unwrap();
+        let outcome = run_here(spec).unwrap();
         assert_eq!((outcome.ops, outcome.checks.verified, outcome.checks.wrong), (120, 120, 0), "{}", spec.key());
     }
 }
@@ -140,11 +134,14 @@ fn an_unknown_method_or_parameter_is_refused_by_name() {
     let with = |name: &str, value: &str| {
         let mut spec = good.clone();
         spec.params.extra.insert(name.into(), value.into());
-        run(&spec).unwrap_err().to_string()
+        run_here(&spec).unwrap_err().to_string()
     };
     assert!(with("advice", "please").contains("please"));
     assert!(with("touches", "many").contains("many"));
     assert!(
-        run(&TrialSpec { method: "telepathy".into(), ..good.clone() }).unwrap_err().to_string().contains("telepathy")
+        run_here(&TrialSpec { method: "telepathy".into(), ..good.clone() })
+            .unwrap_err()
+            .to_string()
+            .contains("telepathy")
     );
 }

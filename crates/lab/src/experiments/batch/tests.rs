@@ -3,15 +3,12 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 
-use nofault_io::counters::Watch;
-
 use super::*;
 use crate::config::Preset;
-use crate::experiment::Context;
+use crate::experiments::{is_missing, run_here};
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::PoolData;
-use crate::record::Outcome;
 use crate::record::{MemoryLimit, MemoryMethod};
 
 const BLOCKS: u64 = 512;
@@ -40,20 +37,6 @@ fn available(folder: &std::path::Path) -> (Available, PoolData) {
     (available, made)
 }
 
-fn execute(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    Batch.execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
-/// Whether this machine lacks a means that the method needs. The test then prints the missing means.
-fn is_missing(spec: &TrialSpec, error: &LabError) -> bool {
-    let missing = error.kind() == LabErrorKind::Unsupported || error.kind() == LabErrorKind::NoPermission;
-    if missing {
-        eprintln!("skipped: {}: {error}", spec.key());
-    }
-    missing
-}
-
 #[test]
 fn every_method_answers_requests_of_every_size_with_the_right_pages() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,7 +44,7 @@ fn every_method_answers_requests_of_every_size_with_the_right_pages() {
     let plan = plan(&config(), &available);
     assert_eq!((plan.trials.len(), plan.skips.len()), (2 * (10 + 9), 1), "{:?}", plan.skips);
     for spec in &plan.trials {
-        let outcome = match execute(spec) {
+        let outcome = match run_here(spec) {
             Ok(outcome) => outcome,
             Err(error) if is_missing(spec, &error) => continue,
             Err(error) => panic!("{}: {error}", spec.key()),
@@ -87,7 +70,7 @@ fn wrong_pages_are_counted_by_every_method() {
         if spec.method == "batch-get-many" {
             spec.target.content_seed = Some(6);
         }
-        match execute(&spec) {
+        match run_here(&spec) {
             Ok(outcome) => {
                 let checks = outcome.checks;
                 assert!(checks.wrong > 0 && checks.wrong == checks.verified, "{}: {checks:?}", spec.key());
@@ -105,7 +88,7 @@ fn a_truncated_file_is_an_error_of_the_trial() {
     let file = std::fs::File::options().write(true).open(&available.file.paths[0]).unwrap();
     file.set_len(16 * 4096).unwrap();
     for spec in trials.iter().filter(|spec| spec.method != "batch-get-many") {
-        assert!(execute(spec).is_err(), "{}", spec.key());
+        assert!(run_here(spec).is_err(), "{}", spec.key());
     }
 }
 
@@ -130,8 +113,8 @@ fn sizes_that_make_no_sense_are_refused() {
     let mut spec = plan(&config(), &available).trials.remove(0);
     for pages in ["0", "many", "-1"] {
         spec.params.extra.insert(PAGES.into(), pages.into());
-        assert_eq!(execute(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{pages}");
+        assert_eq!(run_here(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{pages}");
     }
     let spec = TrialSpec { method: "telepathy".into(), ..plan(&config(), &available).trials.remove(0) };
-    assert!(execute(&spec).unwrap_err().to_string().contains("telepathy"));
+    assert!(run_here(&spec).unwrap_err().to_string().contains("telepathy"));
 }

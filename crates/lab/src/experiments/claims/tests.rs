@@ -2,10 +2,9 @@
 
 use std::sync::atomic::AtomicBool;
 
-use nofault_io::counters::Watch;
-
 use super::*;
 use crate::config::Preset;
+use crate::experiments::run_here;
 use crate::machine::data::{self, DataSpec};
 use crate::record::MemoryLimit;
 
@@ -37,11 +36,6 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 #[test]
 fn every_planned_trial_measures_and_verifies_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,7 +46,7 @@ fn every_planned_trial_measures_and_verifies_and_leaves_nothing() {
         assert!(trials.iter().any(|trial| trial.variant == variant), "{variant}");
     }
     for spec in &trials {
-        let outcome = match run(spec) {
+        let outcome = match run_here(spec) {
             Err(error) if error.kind() == LabErrorKind::Unsupported => {
                 println!("not tested: {}: {error}", spec.key());
                 continue;
@@ -108,7 +102,7 @@ fn unknown_variants_and_impossible_parameters_are_refused() {
     ] {
         let like = trials.iter().find(|trial| trial.variant == variant).unwrap_or(&trials[0]);
         let spec = TrialSpec { method: "no-such-method".into(), variant: variant.into(), ..like.clone() };
-        assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
+        assert_eq!(run_here(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
     }
     for (variant, name, value) in [
         (PRIVATE_REMAP, "copied_pages", "0"),
@@ -118,6 +112,6 @@ fn unknown_variants_and_impossible_parameters_are_refused() {
     ] {
         let mut spec = trials.iter().find(|trial| trial.variant == variant).unwrap().clone();
         spec.params.extra.insert(name.into(), value.into());
-        assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
+        assert_eq!(run_here(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
     }
 }

@@ -2,11 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 
-use nofault_io::counters::Watch;
-
 use super::*;
 use crate::config::Preset;
 use crate::experiment::Reclaim;
+use crate::experiments::run_here;
 use crate::machine::data::{self, DataSpec};
 use crate::record::MemoryMethod;
 
@@ -32,11 +31,6 @@ fn available(folder: &std::path::Path) -> Available {
     Available { file, reclaim, ..Available::default() }
 }
 
-fn run(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 #[test]
 fn every_planned_trial_reads_the_expected_data() {
     let folder = tempfile::tempdir().unwrap();
@@ -44,7 +38,7 @@ fn every_planned_trial_reads_the_expected_data() {
     assert!(plan.skips.iter().any(|skip| skip.reason.contains("no ballast in a test")), "{:?}", plan.skips);
     assert!(plan.skips.iter().any(|skip| skip.target == "ram"));
     for spec in &plan.trials {
-        let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        let outcome = run_here(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0 && outcome.checks.verified > 0, "{}", spec.key());
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
         if spec.target.label == "memory" {
@@ -59,7 +53,7 @@ fn each_touch_is_a_fault() {
     let trials = plan(&config(), &available(folder.path())).trials;
     for method in ["mmap-one-map", "mmap-own", "mmap-unmap-page"] {
         let spec = trials.iter().find(|spec| spec.method == method).unwrap();
-        let outcome = run(&TrialSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
+        let outcome = run_here(&TrialSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
         // Counted from tick to tick, because the first counters are read when the work has already begun. Faults of
         // other tests in this process count as well, but there cannot be fewer faults than touches.
         let (faults, ops) = (outcome.counter("minor_faults").unwrap(), outcome.steady.unwrap().ops);
@@ -81,9 +75,9 @@ fn an_unknown_method_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     for spec in plan(&config(), &available(folder.path())).trials {
         let spec = TrialSpec { method: "telepathy".into(), ..spec };
-        assert!(run(&spec).unwrap_err().to_string().contains("telepathy"));
+        assert!(run_here(&spec).unwrap_err().to_string().contains("telepathy"));
     }
     let mut spec = plan(&config(), &available(folder.path())).trials.remove(0);
     spec.variant = "dance".into();
-    assert!(run(&spec).is_err());
+    assert!(run_here(&spec).is_err());
 }

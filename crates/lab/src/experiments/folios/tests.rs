@@ -1,17 +1,11 @@
 //! Every trial runs tiny, in this process, and checks each page; where the kernel hides the sizes of folios, or the
 //! file system has no large ones, the trial reports it.
 
-use std::sync::atomic::AtomicBool;
-
-use nofault_io::counters::Watch;
-
 use super::*;
 use crate::config::Preset;
 use crate::error::LabErrorKind;
-use crate::error::Result;
-use crate::experiment::Context;
+use crate::experiments::run_here;
 use crate::machine::system::is_root;
-use crate::record::Outcome;
 use crate::summary::TIME_PER_OP;
 
 fn config() -> Config {
@@ -28,18 +22,13 @@ fn trials(folder: &std::path::Path) -> Vec<TrialSpec> {
     plan(&config(), &available).trials
 }
 
-fn run(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    work::execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 #[test]
 fn every_planned_trial_reads_the_expected_data_or_names_the_folio_sizes_it_got() {
     // The file lies beside the sources, because a temporary folder may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     for spec in trials(folder.path()) {
         let asked = spec.params.extra[FOLIO].clone();
-        let outcome = match run(&spec) {
+        let outcome = match run_here(&spec) {
             Ok(outcome) => outcome,
             Err(error) => {
                 assert_eq!(error.kind(), LabErrorKind::Unsupported, "{}: {error}", spec.key());

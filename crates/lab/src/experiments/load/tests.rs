@@ -3,11 +3,10 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 
-use nofault_io::counters::Watch;
-
 use super::*;
 use crate::config::Preset;
-use crate::error::{LabError, LabErrorKind};
+use crate::error::LabErrorKind;
+use crate::experiments::{is_missing, run_here};
 use crate::machine::data::{self, DataSpec};
 use crate::record::{MemoryLimit, MemoryMethod};
 
@@ -33,20 +32,6 @@ fn available(folder: &std::path::Path) -> Available {
     }
 }
 
-fn execute(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    Load.execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
-/// Whether this machine lacks a means that the method needs. The test then prints the missing means.
-fn is_missing(spec: &TrialSpec, error: &LabError) -> bool {
-    let missing = error.kind() == LabErrorKind::Unsupported || error.kind() == LabErrorKind::NoPermission;
-    if missing {
-        eprintln!("skipped: {}: {error}", spec.key());
-    }
-    missing
-}
-
 #[test]
 fn every_method_finds_the_right_pages_in_every_variant() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -54,7 +39,7 @@ fn every_method_finds_the_right_pages_in_every_variant() {
     let plan = plan(&config(), &available);
     assert_eq!((plan.trials.len(), plan.skips.len()), (2 * 6 + 2 * 5, 0), "{:?}", plan.skips);
     for spec in &plan.trials {
-        let outcome = match execute(spec) {
+        let outcome = match run_here(spec) {
             Ok(outcome) => outcome,
             Err(error) if is_missing(spec, &error) => continue,
             Err(error) => panic!("{}: {error}", spec.key()),
@@ -83,7 +68,7 @@ fn a_wrong_page_in_any_block_is_counted_by_every_method() {
     }
     file.sync_all().unwrap();
     for spec in plan(&config(), &available).trials {
-        match execute(&spec) {
+        match run_here(&spec) {
             Ok(outcome) => {
                 let checks = outcome.checks;
                 // On a busy machine a short cycle may end before its first block.
@@ -101,7 +86,7 @@ fn a_truncated_file_is_an_error_of_the_trial() {
     let available = available(folder.path());
     let trials = plan(&config(), &available).trials;
     std::fs::File::options().write(true).open(&available.file.paths[0]).unwrap().set_len(3 << 20).unwrap();
-    assert!(trials.iter().all(|spec| execute(spec).is_err()));
+    assert!(trials.iter().all(|spec| run_here(spec).is_err()));
 }
 
 #[test]
@@ -130,6 +115,6 @@ fn a_method_that_is_not_known_is_refused() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     for mut spec in plan(&config(), &available(folder.path())).trials {
         spec.method = "telepathy".into();
-        assert_eq!(execute(&spec).unwrap_err().kind(), LabErrorKind::Usage);
+        assert_eq!(run_here(&spec).unwrap_err().kind(), LabErrorKind::Usage);
     }
 }

@@ -8,6 +8,7 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::config::Choice;
+use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
@@ -44,18 +45,13 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 #[test]
 fn every_planned_method_reads_the_right_blocks_and_the_same_sample() {
     let folder = tempfile::tempdir().unwrap();
     let (available, _pool) = with_pool(folder.path());
     let mut sums = BTreeSet::new();
     for spec in plan(&config(), &available).trials {
-        let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        let outcome = run_here(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0, "{}", spec.key());
         // The sampling thread reads while workers go on: an operation may be counted a moment before its bytes.
         let difference = outcome.bytes.abs_diff(outcome.ops * 4096) / 4096;
@@ -80,7 +76,7 @@ fn larger_blocks_are_read_and_verified_whole() {
         random.block_bytes = 16384;
     });
     for spec in plan(&config, &available(folder.path())).trials.iter().filter(|spec| spec.params.threads == 1) {
-        let outcome = run(spec).unwrap();
+        let outcome = run_here(spec).unwrap();
         assert!(outcome.ops > 0 && outcome.bytes >= 16384, "{}", spec.key());
         assert_eq!(outcome.checks.wrong, 0, "{}", spec.key());
     }
@@ -93,7 +89,7 @@ fn a_device_with_unknown_content_is_summed_but_not_verified() {
     available.file.content_seed = None;
     let mut sums = BTreeSet::new();
     for spec in plan(&config(), &available).trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
-        let outcome = run(spec).unwrap();
+        let outcome = run_here(spec).unwrap();
         assert_eq!((outcome.checks.verified, outcome.checks.wrong), (0, 0), "{}", spec.key());
         sums.insert(outcome.checks.checksum);
     }
@@ -110,7 +106,7 @@ fn flipped_tags_are_counted_by_every_method() {
     }
     file.sync_all().unwrap();
     for spec in plan(&config(), &available).trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
-        let checks = run(spec).unwrap().checks;
+        let checks = run_here(spec).unwrap().checks;
         assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{}: {checks:?}", spec.key());
     }
 }
@@ -124,7 +120,7 @@ fn the_pool_reads_data_that_fits_only_once_and_records_the_number_of_reads() {
     let ids: BTreeSet<&str> = pools.iter().map(|spec| spec.method.as_str()).collect();
     assert_eq!(ids, BTreeSet::from(["pool", "pool-get-many", "pool-tasks"]));
     for spec in pools {
-        let outcome = run(spec).unwrap();
+        let outcome = run_here(spec).unwrap();
         let misses = outcome.figures["pool_misses"];
         // Every leaf is read once, and the few inner nodes.
         assert!(misses > 100.0 && misses < BLOCKS as f64 * 1.1, "{}: {misses}", spec.key());
@@ -132,7 +128,7 @@ fn the_pool_reads_data_that_fits_only_once_and_records_the_number_of_reads() {
     // Wrong values are counted: the same database is read with another seed.
     let mut spec = trials.into_iter().find(|spec| spec.method == "pool-tasks").unwrap();
     spec.target.content_seed = Some(SEED + 1);
-    let checks = run(&spec).unwrap().checks;
+    let checks = run_here(&spec).unwrap().checks;
     assert!(checks.wrong > 0 && checks.wrong == checks.verified, "{checks:?}");
 }
 
@@ -144,7 +140,7 @@ fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
     let file = std::fs::File::options().write(true).open(&available.file.paths[0]).unwrap();
     file.set_len(16 * 4096).unwrap();
     for spec in trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
-        assert!(run(spec).is_err(), "{}", spec.key());
+        assert!(run_here(spec).is_err(), "{}", spec.key());
     }
 }
 
@@ -234,7 +230,7 @@ fn a_trace_is_read_by_every_method_in_its_own_blocks_and_order() {
             "{}",
             spec.key()
         );
-        let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        let outcome = run_here(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0 && outcome.checks.verified > 0 && outcome.checks.wrong == 0, "{}", spec.key());
     }
     let methods: BTreeSet<&str> = plan.trials.iter().map(|spec| spec.method.as_str()).collect();
@@ -247,7 +243,7 @@ fn a_trace_is_read_by_every_method_in_its_own_blocks_and_order() {
 fn an_unknown_method_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let good = plan(&config(), &available(folder.path())).trials.remove(0);
-    let refused = |spec: TrialSpec| run(&spec).unwrap_err().to_string();
+    let refused = |spec: TrialSpec| run_here(&spec).unwrap_err().to_string();
     assert!(refused(TrialSpec { method: "telepathy".into(), ..good.clone() }).contains("telepathy"));
     assert!(refused(TrialSpec { duration_s: -1.0, ..good.clone() }).contains("-1"));
     let params = Params { block_bytes: 1000, ..good.params.clone() };

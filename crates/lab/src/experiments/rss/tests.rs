@@ -7,6 +7,7 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::config::Preset;
 use crate::error::{LabError, LabErrorKind};
+use crate::experiments::run_here;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::memory::CgroupGuard;
 use crate::machine::pool::PoolData;
@@ -49,11 +50,6 @@ fn available(folder: &std::path::Path, method: MemoryMethod) -> (Available, Pool
     (available, made)
 }
 
-fn execute(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    Rss.execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 #[test]
 fn every_method_reads_the_right_pages_and_has_its_memory_counted() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -62,7 +58,7 @@ fn every_method_reads_the_right_pages_and_has_its_memory_counted() {
     assert_eq!((plan.trials.len(), plan.skips.len()), (2 * 4, 1), "{:?}", plan.skips);
     assert!(plan.skips[0].reason.contains("cgroup"), "{:?}", plan.skips);
     for spec in &plan.trials {
-        match execute(spec) {
+        match run_here(spec) {
             Ok(outcome) => {
                 assert!(outcome.ops > 0 && outcome.checks.verified > 0, "{}", spec.key());
                 assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
@@ -98,7 +94,7 @@ fn a_neighbour_of_a_mapping_process_takes_its_memory_and_one_of_the_two_is_kille
     let pressed: Vec<&TrialSpec> = plan.trials.iter().filter(|spec| spec.variant == PRESSURE).collect();
     assert_eq!((pressed.len(), pressed[0].memory.method), (4, MemoryMethod::None), "the trial itself is outside");
     for spec in pressed.into_iter().filter(|spec| spec.method != "pool") {
-        let outcome = match execute(spec) {
+        let outcome = match run_here(spec) {
             Ok(outcome) => outcome,
             Err(error) if error.kind() == LabErrorKind::Unsupported => {
                 eprintln!("skipped: {}: {error}", spec.key());
@@ -135,7 +131,7 @@ fn a_trial_without_its_limit_and_an_unknown_method_are_refused() {
     let (available, _made) = available(folder.path(), MemoryMethod::CgroupV1);
     let mut spec = plan(&config(), &available).trials.pop().unwrap();
     spec.params.extra.remove(LIMIT);
-    let usage = |spec: &TrialSpec| execute(spec).unwrap_err();
+    let usage = |spec: &TrialSpec| run_here(spec).unwrap_err();
     assert_eq!(usage(&spec).kind(), LabErrorKind::Usage);
     let spec = TrialSpec { variant: READS.into(), method: "telepathy".into(), ..spec };
     let error: LabError = usage(&spec);

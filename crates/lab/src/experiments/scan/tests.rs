@@ -5,9 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use nofault_io::counters::Watch;
-
 use super::*;
+use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
@@ -39,11 +38,6 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 #[test]
 fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
     let folder = tempfile::tempdir().unwrap();
@@ -54,7 +48,7 @@ fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
     assert!(trials.iter().any(|spec| spec.method == "pool" && spec.params.threads == 1));
     let mut sums: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     for spec in &trials {
-        let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        let outcome = run_here(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0 && outcome.latency["op"].count > 0, "{}", spec.key());
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
         if !spec.method.starts_with("fio") {
@@ -86,7 +80,7 @@ fn one_wrong_page_in_any_file_is_found_by_every_scan() {
         scan.cell_s = 0.6;
     });
     for spec in plan(&config, &available).trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
-        let checks = run(spec).unwrap().checks;
+        let checks = run_here(spec).unwrap().checks;
         assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{}: {checks:?}", spec.key());
     }
 }
@@ -100,7 +94,7 @@ fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
         std::fs::File::options().write(true).open(&part.paths[0]).unwrap().set_len(1 << 20).unwrap();
     }
     for spec in trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
-        assert!(run(spec).is_err(), "{}", spec.key());
+        assert!(run_here(spec).is_err(), "{}", spec.key());
     }
 }
 

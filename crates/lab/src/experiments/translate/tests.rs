@@ -6,6 +6,7 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::config::Preset;
+use crate::experiments::run_here;
 use crate::measure::Measurement;
 
 fn config() -> Config {
@@ -17,17 +18,12 @@ fn config() -> Config {
     config
 }
 
-fn run(spec: &TrialSpec) -> Result<Outcome> {
-    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
-}
-
 #[test]
 fn every_method_finds_every_page_and_key_it_asks_for() {
     let trials = plan(&config(), &Available::default()).trials;
     assert!(trials.iter().any(|spec| spec.params.threads == 1));
     for spec in trials {
-        let outcome = match run(&spec) {
+        let outcome = match run_here(&spec) {
             Ok(outcome) => outcome,
             Err(error) if spec.method == "mapped-huge" && error.kind() == LabErrorKind::Unsupported => {
                 eprintln!("skipped: {error}");
@@ -87,7 +83,7 @@ fn trials_without_enough_memory_or_cpus_are_skipped_with_the_reason() {
     assert!(some.skips.iter().any(|skip| skip.reason.contains("CPUs")));
     assert!(some.skips.iter().any(|skip| skip.method == "hash-pinned"));
     let good = some.trials[0].clone();
-    let refused = |spec: TrialSpec| run(&spec).unwrap_err().to_string();
+    let refused = |spec: TrialSpec| run_here(&spec).unwrap_err().to_string();
     assert!(refused(TrialSpec { method: "telepathy".into(), ..good.clone() }).contains("telepathy"));
     assert!(refused(TrialSpec { variant: "dance".into(), ..good }).contains("dance"));
 }
