@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::judge;
 use crate::judge::claim::Records;
-use crate::judge::noise::Noise;
+use crate::judge::noise::{Drift, Noise};
 use crate::judge::reason::POOL;
 use crate::judge::statistics::{self, ALPHA};
 use crate::record::file::RecordFile;
@@ -292,8 +292,9 @@ fn how_sure(
             );
         }
     }
-    for drift in judge::noise::drifts(records.summary) {
-        at_most(Sure::Fairly, drift.words());
+    let drifts = judge::noise::drifts(records.summary);
+    if !drifts.is_empty() {
+        at_most(Sure::Fairly, Drift::words(&drifts));
     }
     if !records.file.is_complete() {
         at_most(Sure::Little, format!("the run is not complete ({})", records.file.incomplete_reason()));

@@ -4,7 +4,7 @@ use super::{Finding, Kind};
 use crate::experiments;
 use crate::format::digits;
 use crate::judge::keys;
-use crate::judge::noise::drifts;
+use crate::judge::noise::{Drift, drifts};
 use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId, Warning, WarningKind};
 use crate::summary::{Family, Group, Metric, Summary};
@@ -35,7 +35,7 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
         experiment: Some(drift.experiment),
         p: None,
         kind: Kind::Warning,
-        text: format!("The machine drifted: {}.", drift.words()),
+        text: format!("The machine drifted: {}.", Drift::words(&[drift])),
         trials: Vec::new(),
         key_figure: None,
     }));

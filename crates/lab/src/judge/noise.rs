@@ -61,15 +61,15 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// The drift in words.
-    pub(crate) fn words(&self) -> String {
-        let percent = (self.factor - 1.0) * 100.0;
-        let direction = if percent > 0.0 { "better" } else { "worse" };
-        format!(
-            "the figures of {} became {:.0} % {direction} from the first repeat to the last",
-            self.experiment,
-            percent.abs()
-        )
+    /// The drifts in words, as one phrase.
+    pub(crate) fn words(all: &[Self]) -> String {
+        let change = |drift: &Self| {
+            let percent = (drift.factor - 1.0) * 100.0;
+            let direction = if percent > 0.0 { "better" } else { "worse" };
+            format!("{} {:.0} % {direction}", drift.experiment, percent.abs())
+        };
+        let changes: Vec<String> = all.iter().map(change).collect();
+        format!("figures changed from the first repeat to the last: {}", changes.join(", "))
     }
 }
 
@@ -142,13 +142,13 @@ mod tests {
             for (at, trial) in file.trials.iter_mut().enumerate() {
                 trial.outcome.ops = (1e6 * change(at / 3, trial.spec.repeat)) as u64;
             }
-            drifts(&Summary::of(&file)).iter().map(Drift::words).collect::<Vec<_>>()
+            drifts(&Summary::of(&file))
+                .iter()
+                .map(|drift| Drift::words(std::slice::from_ref(drift)))
+                .collect::<Vec<_>>()
         };
         let falling = with(&|method, repeat| 1.0 - (0.1 + 0.01 * method as f64) * f64::from(repeat));
-        assert!(
-            falling.len() == 1 && falling[0].contains("random became 2") && falling[0].contains("worse"),
-            "{falling:?}"
-        );
+        assert!(falling.len() == 1 && falling[0].contains("random 2") && falling[0].contains("worse"), "{falling:?}");
         let scatter = with(&|method, repeat| if (method + repeat as usize).is_multiple_of(2) { 1.1 } else { 0.9 });
         assert!(scatter.is_empty(), "{scatter:?}");
     }

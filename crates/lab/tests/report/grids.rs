@@ -101,3 +101,17 @@ fn a_map_that_never_filled_is_no_point_of_the_grid() {
     let text = &all.iter().find(|finding| finding.rule == "crossover").unwrap().text;
     assert!(text.contains("at no miss rate") && text.contains("2 of 2"), "{text}");
 }
+
+#[test]
+fn a_border_beyond_the_decided_points_is_left_open() {
+    let mut file = file();
+    // One run has no spread: beyond memory nothing is decided.
+    file.trials.retain(|trial| trial.spec.repeat == 0 || trial.spec.target.data_bytes < trial.spec.memory.bytes);
+    let all = findings(&file, &Summary::of(&file));
+    let first = all.iter().find(|finding| finding.rule == "crossover").unwrap();
+    assert!(
+        first.kind == Kind::Inconclusive && first.text.contains("at no miss rate that the repeats decide"),
+        "{first:?}"
+    );
+    assert!(first.key_figure.as_ref().is_some_and(|key| key.value == "> 0 %"), "{first:?}");
+}

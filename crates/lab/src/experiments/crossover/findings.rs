@@ -55,6 +55,16 @@ impl Points {
         points
     }
 
+    /// Whether the border is open: whether points that are not decided lie beyond all decided ones, where the other side may
+    /// win or lose.
+    fn leave_open(&self, found: &Separation) -> bool {
+        match found.border {
+            Border::Wins(high) => self.even.last().is_some_and(|last| *last > high),
+            Border::Loses(low) => self.even.first().is_some_and(|first| *first < low),
+            Border::Between(..) | Border::None => false,
+        }
+    }
+
     /// The points that are not decided, as the end of a sentence.
     fn undecided(&self) -> String {
         match self.even.as_slice() {
@@ -75,23 +85,24 @@ impl Points {
 fn border(cells: &[Cell<'_, '_>], side: Side, target: &str) -> Option<Finding> {
     let points = Points::of(cells, side);
     let undecided = points.undecided();
-    let separation = separate(points.decided);
-    let kind = if separation.is_some() { Kind::Difference } else { Kind::Inconclusive };
+    let separation = separate(points.decided.clone());
+    let open = separation.is_none_or(|found| points.leave_open(&found));
+    let kind = if open { Kind::Inconclusive } else { Kind::Difference };
     if separation.is_none() && undecided.is_empty() {
         return None;
     }
     let used: Vec<&Group<'_>> = cells.iter().flat_map(|cell| [Some(cell.map), cell.best_of(side)]).flatten().collect();
     let is_key = side == Side::Best && TargetKind::of(target) == TargetKind::File;
     let key_figure = is_key.then(|| KeyFigure {
-        value: separation.map_or("undecided".into(), |found| value(&found)),
-        detail: separation.map_or(String::new(), |found| follow(&found)),
+        value: separation.map_or("open".into(), |found| value(&found, open)),
+        detail: separation.map_or(String::new(), |found| format!("{} ({})", seen(&found), follow(&found))),
     });
     Some(Finding {
         rule: "crossover",
         rule_text: RULE,
         experiment: Some(ID),
         kind,
-        text: format!("{}{}{undecided}.", on(target), sentence(separation, side)),
+        text: format!("{}{}{undecided}.", on(target), sentence(separation, side, open)),
         p: None,
         trials: keys(&used),
         key_figure,
@@ -103,8 +114,10 @@ pub(super) fn headline(summary: &Summary<'_>, target: &str) -> Option<String> {
     border(&cells(summary, target), Side::Best, target).map(|finding| finding.text)
 }
 
-fn value(found: &Separation) -> String {
+fn value(found: &Separation, open: bool) -> String {
     match found.border {
+        Border::Wins(high) if open => format!("> {}", percent(high)),
+        Border::Loses(low) if open => format!("< {}", percent(low)),
         Border::Wins(_) => "none".into(),
         Border::Loses(_) => "any".into(),
         Border::Between(low, high) => percent(middle(low, high)),
@@ -129,26 +142,31 @@ fn follow(found: &Separation) -> String {
     format!("{} of {} decided points follow", found.follow, found.count)
 }
 
-fn sentence(separation: Option<Separation>, side: Side) -> String {
+fn sentence(separation: Option<Separation>, side: Side, open: bool) -> String {
     let other = side.words();
     let Some(found) = separation else { return format!("nothing decides between mmap and {other}") };
     let follow = follow(&found);
+    let decided = if open { " that the repeats decide" } else { "" };
+    let above = match found.border {
+        Border::Wins(_) => format!("at no miss rate{decided}"),
+        Border::Loses(_) => format!("at every miss rate{decided}"),
+        Border::Between(low, high) => format!("above a miss rate of {}", percent(middle(low, high))),
+        Border::None => {
+            return format!(
+                "no miss rate separates wins of mmap over {other} from losses on this machine ({follow} the best one)"
+            );
+        }
+    };
+    format!("mmap loses to {other} {above} on this machine: {} ({follow})", seen(&found))
+}
+
+/// The wins and losses behind a border.
+fn seen(found: &Separation) -> String {
     match found.border {
-        Border::Wins(high) => {
-            format!("mmap loses to {other} at no miss rate on this machine: it won up to {} ({follow})", percent(high))
-        }
-        Border::Loses(low) => {
-            format!("mmap loses to {other} at every miss rate on this machine, from {} on ({follow})", percent(low))
-        }
-        Border::Between(low, high) => format!(
-            "mmap loses to {other} above a miss rate of {} on this machine: it won up to {} and lost from {} on ({follow})",
-            percent(middle(low, high)),
-            percent(low),
-            percent(high),
-        ),
-        Border::None => format!(
-            "no miss rate separates wins of mmap over {other} from losses on this machine ({follow} the best one)"
-        ),
+        Border::Wins(high) => format!("it won up to {}", percent(high)),
+        Border::Loses(low) => format!("it lost from {} on", percent(low)),
+        Border::Between(low, high) => format!("it won up to {} and lost from {} on", percent(low), percent(high)),
+        Border::None => "wins and losses lie among each other".to_owned(),
     }
 }
 
