@@ -101,7 +101,7 @@ pub static REDB: Source = Source {
 pub static REBUTTALS: Source = Source {
     cite: "WiredTiger (MongoDB), 2020; RavenDB's author, 2022; others",
     title: "articles for and against mmap, from those who ship databases",
-    machine: "not stated",
+    machine: "Machine not stated",
     how: "as stated there",
 };
 
@@ -146,4 +146,16 @@ pub fn on_the_file<'g, 'a>(
     // Figures of ten devices are not compared with one file.
     let groups = if table.devices > 1 { vec![None; states.len()] } else { states.iter().map(find).collect() };
     Counterparts { groups, on_file: true }
+}
+
+/// Finds the group of the method that a row names in which `size` is largest, for experiments that measure several sizes.
+pub(crate) fn of_largest<'g, 'a>(
+    experiment: ExperimentId,
+    (table, row): (&LiteratureTable, &LiteratureRow),
+    summary: &'g Summary<'a>,
+    size: impl Fn(&Group<'_>) -> f64,
+) -> Counterparts<'g, 'a> {
+    let same = |group: &&Group<'_>| group.spec.method == row.method && group.spec.variant == table.variant;
+    let own = summary.of_experiment(experiment).filter(same).max_by(|a, b| size(a).total_cmp(&size(b)));
+    Counterparts { groups: vec![own], on_file: true }
 }

@@ -23,12 +23,14 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
     Available, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
 };
+use crate::judge::claim::count_of;
+use crate::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
 use crate::read_loops::pool;
 use crate::read_trials;
 use crate::record::{ExperimentId, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
-use crate::summary::{Basis, Metric};
+use crate::summary::{Basis, Metric, Summary};
 use crate::workload::PAGE_BYTES;
 
 /// The variant whose pages are on the device.
@@ -95,6 +97,16 @@ impl Experiment for Batch {
 
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         vec![figures::sheet(place.summary, place.target, &place.variants)]
+    }
+
+    /// The trials with the largest request stand beside a published figure.
+    fn counterparts<'g, 'a>(
+        &self,
+        table: &LiteratureTable,
+        row: &LiteratureRow,
+        summary: &'g Summary<'a>,
+    ) -> Counterparts<'g, 'a> {
+        published::of_largest(ID, (table, row), summary, |group| count_of(group, PAGES).unwrap_or_default())
     }
 }
 

@@ -23,11 +23,12 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
 use crate::format;
+use crate::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
 use crate::read_trials::{Planner, params as counted};
 use crate::record::{ExperimentId, MemoryLimit, MemoryMethod, Outcome, Skip, Target, TrialSpec, Warning};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
-use crate::summary::{Basis, Group, Metric};
+use crate::summary::{Basis, Group, Metric, Summary};
 use crate::workload::PAGE_BYTES;
 
 /// The variant that reads and counts memory.
@@ -102,6 +103,16 @@ impl Experiment for Rss {
 
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
         figures::sheets(place.summary, place.target, &place.variants)
+    }
+
+    /// The trials with the largest data stand beside a published figure.
+    fn counterparts<'g, 'a>(
+        &self,
+        table: &LiteratureTable,
+        row: &LiteratureRow,
+        summary: &'g Summary<'a>,
+    ) -> Counterparts<'g, 'a> {
+        published::of_largest(ID, (table, row), summary, |group| group.spec.target.data_bytes as f64)
     }
 }
 

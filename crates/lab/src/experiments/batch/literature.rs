@@ -8,7 +8,7 @@ use crate::summary::Metric;
 static QDRANT: Source = Source {
     cite: "Qdrant, pull request 9852, 2026",
     title: "io_uring for random reads of vectors",
-    machine: "not stated",
+    machine: "Machine not stated",
     how: "one request for 4096 random vectors, as stated there",
 };
 
@@ -23,9 +23,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         unit: Unit::Seconds,
         columns: &["time of the request"],
         rows: &[row("mmap", "batch-touch", &[0.218], ""), row("io_uring", "batch-ring", &[0.0278], "")],
-        remarks: &[
-            "Reads of vectors, not of whole pages. The lab's own figures are those of its fastest size of a request.",
-        ],
+        remarks: &["Reads of vectors, not of whole pages. The lab's own figures are those of its largest request."],
     },
     LiteratureTable {
         source: &QDRANT,

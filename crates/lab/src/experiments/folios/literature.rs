@@ -10,7 +10,7 @@ const PAGES: f64 = 262_144.0;
 static TMPFS: Source = Source {
     cite: "Baolin Wang, linux-mm, July 2025",
     title: "mm: fault in complete folios instead of individual pages for tmpfs (patch, version 2)",
-    machine: "not stated",
+    machine: "Machine not stated",
     how: "time of writing through a map to each page of 1 GiB in tmpfs with folios of 64 KiB, before and after the patch; here per page",
 };
 

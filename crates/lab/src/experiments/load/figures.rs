@@ -1,8 +1,8 @@
 //! The figures of `load`, times of one load and rates over the size of the data, and the tables of the terminal.
 
-use super::findings::{HELD, of_size};
+use super::findings::{HELD, from_device, of_size};
 use super::{CYCLIC, DATA, ID};
-use crate::format::{bytes, digits};
+use crate::format::bytes;
 use crate::judge::claim::{count_of, values_of};
 use crate::show::columns::{Column, Sheet, measured, title};
 use crate::show::figures::{Figure, Table, rates};
@@ -65,8 +65,8 @@ fn cycle_table(groups: &[&Group<'_>]) -> Table {
             let show =
                 |metric: Metric| group.spread(metric).map_or("–".into(), |spread| metric.unit().show(spread.median));
             let spread = group.primary().map_or("–".into(), |spread| spread.show(Metric::BytesPerS.unit()));
-            let [rate, device, cpu] = [Metric::BytesPerS, Metric::Amplification, Metric::CpuPerGb].map(show);
-            table.rows.push(vec![group.title(), format!("{size}×"), rate, spread, device, cpu]);
+            let [rate, cpu] = [Metric::BytesPerS, Metric::CpuPerGb].map(show);
+            table.rows.push(vec![group.title(), format!("{size}×"), rate, spread, from_device(group), cpu]);
         }
     }
     table
@@ -100,9 +100,7 @@ pub(super) fn sheets(summary: &Summary<'_>, target: &str, variants: &[&str]) -> 
             let cell = |method: &&Group<'_>| {
                 let group = own.iter().copied().find(|group| group.spec.method == method.spec.method);
                 group.map_or(String::new(), |group| {
-                    let device =
-                        group.spread(Metric::Amplification).map_or("–".into(), |spread| digits(spread.median));
-                    format!("{} ({device})", measured(group, Metric::BytesPerS))
+                    format!("{} ({})", measured(group, Metric::BytesPerS), from_device(group))
                 })
             };
             columns.push(Column::new(&format!("{size}× memory (device/work)"), methods.iter().map(cell).collect()));

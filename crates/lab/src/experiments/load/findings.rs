@@ -41,6 +41,14 @@ fn show(group: &Group<'_>, metric: Metric, unit: Unit) -> String {
     group.spread(metric).map_or("–".into(), |spread| unit.show(spread.median))
 }
 
+/// The bytes that the device reads for each byte of work. A file that fits is read from no device but for a few blocks.
+pub(super) fn from_device(group: &Group<'_>) -> String {
+    group.spread(Metric::Amplification).map_or("–".into(), |spread| match spread.median {
+        ..0.01 => "0.00".to_owned(),
+        read => digits(read),
+    })
+}
+
 fn held(group: &Group<'_>) -> Option<String> {
     Some(bytes(group.spread(HELD)?.median as u64))
 }
@@ -85,9 +93,7 @@ fn cycle(groups: &[&Group<'_>], (target, size): (&str, f64), all: &mut Vec<Findi
     let Some((map, other)) = best_pair(&maps, &others, Metric::BytesPerS, &[]) else { return };
     let Some(comparison) = or_refused(compare(map, other, Metric::BytesPerS), all) else { return };
     let rate = |group: &Group<'_>| show(group, Metric::BytesPerS, Unit::BytesPerSecond);
-    let device = |group: &Group<'_>| group.spread(Metric::Amplification).map(|spread| digits(spread.median));
-    let read = device(map)
-        .map_or(String::new(), |read| format!(" For each byte read through the map, the device reads {read}."));
+    let read = format!(" For each byte read through the map, the device reads {}.", from_device(map));
     let kept = others.iter().copied().find(|group| group.spec.method == KEPT && group.key != other.key);
     let kept = kept.map_or(String::new(), |kept| format!(" {} reaches {}.", kept.title(), rate(kept)));
     all.push(Finding {

@@ -10,7 +10,7 @@ use super::methods::{READ, TOUCH};
 static LLAMA: Source = Source {
     cite: "llama.cpp, issue 14396, 2025",
     title: "Loading of a model with a map and without",
-    machine: "not stated",
+    machine: "Machine not stated",
     how: "one load of a model from a cold file, as stated there",
 };
 

@@ -10,7 +10,7 @@ pub(super) const MAIN_FIGURE: &str = "time to load a cold file, fastest map ÷ f
 pub(super) const METHOD: &str = "One thread loads a file of one piece, as the weights of a model, and checks a word of each page. Once, cold and warm: the time from the \
      first call to the last checked page, mapping and allocating included; the file fits in memory. WILLNEED and POPULATE_READ (as the flag MAP_POPULATE) are one call for the \
      whole file. Read calls and direct reads are of 1 MiB, the latter eight at a time on a ring; the memory behind them is the process's own, in pages of \
-     4 KiB, for direct reads also in huge pages. Cyclic: the file is read from front to back over and over, within a memory limit, after one pass before the clock; a word of each cache line is used. WILLNEED asks \
+     4 KiB, for direct reads also in huge pages. Direct reads take the data from the device in both. Cyclic: the file is read from front to back over and over, within a memory limit, after one pass before the clock; a word of each cache line is used. WILLNEED asks \
      for eight blocks of 1 MiB ahead, and the ring has eight in flight. The method that keeps a part has as much of the file in its own memory as half of the limit \
      allows, and reads the rest past the page cache.";
 

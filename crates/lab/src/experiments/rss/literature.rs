@@ -10,7 +10,7 @@ use super::reads::RSS;
 static POLARS: Source = Source {
     cite: "polars, pull request 29091, 2026",
     title: "Reading parquet files by read calls in place of a map",
-    machine: "not stated",
+    machine: "Machine not stated",
     how: "largest RSS of one query, as stated there",
 };
 
