@@ -195,8 +195,8 @@ fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, pl
         spec.params.extra.insert("read_ahead_kb".into(), kib.to_string());
         spec
     };
-    let off =
-        Some(NO_READ_AHEAD).filter(|_| kind.id == hypotheses::WITHOUT_HINT && plain.variant == hypotheses::ZIPFIAN);
+    // For random reads the hint that fits is none at all: a map that is not told RANDOM gets its equal from the device.
+    let off = Some(NO_READ_AHEAD).filter(|_| plain.variant == hypotheses::ZIPFIAN);
     config.read_ahead_kb.iter().chain(off).map(with).collect()
 }
 

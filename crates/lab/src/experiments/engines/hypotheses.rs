@@ -19,7 +19,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
 /// The variant of zipfian reads.
 pub(super) const ZIPFIAN: &str = "ycsb-c";
 /// LMDB whose map has no hint. The other one is told MDB_NORDAHEAD, by which LMDB tells its map MADV_RANDOM.
-pub(super) const WITHOUT_HINT: &str = "lmdb-readahead";
+const WITHOUT_HINT: &str = "lmdb-readahead";
 const TOLD_RANDOM: &str = "lmdb";
 
 /// Finds the bytes that the device reads for a zipfian get through LMDB with MDB_NORDAHEAD, over those without, on a device
