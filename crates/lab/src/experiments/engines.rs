@@ -195,7 +195,7 @@ fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, pl
         spec.params.extra.insert("read_ahead_kb".into(), kib.to_string());
         spec
     };
-    // For random reads the hint that fits is none at all: a map that is not told RANDOM gets its equal from the device.
+    // A map that is not told RANDOM reads at random best from a device that reads nothing ahead.
     let off = Some(NO_READ_AHEAD).filter(|_| plain.variant == hypotheses::ZIPFIAN);
     config.read_ahead_kb.iter().chain(off).map(with).collect()
 }

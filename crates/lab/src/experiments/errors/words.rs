@@ -4,7 +4,7 @@
 pub(super) const QUESTION: &str = "What happens when I/O fails, and what does it cost to notice?";
 
 /// The figure that answers the question in one row, the same in every run.
-pub(super) const MAIN_FIGURE: &str = "end of a process that maps plainly, when a read fails";
+pub(super) const MAIN_FIGURE: &str = "end of a process with a plain map when a read fails";
 
 /// How `errors` measures, as the report explains it.
 pub(super) const METHOD: &str = "Each fault is made for real and happens in a process of its own: a file cut under an open store, a file system \

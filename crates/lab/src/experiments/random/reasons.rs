@@ -14,7 +14,7 @@ pub(super) static EVIDENCE: &[Evidence] =
     &[Evidence::second_best(Rule::Stalls, stalls), Evidence::of(Rule::Throughput, rates)];
 
 fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
-    let words = ["random reads", "CPU a random read"];
+    let words = ["random reads", "CPU time of a random read"];
     let (rate, cpu) = (Metric::OpsPerS, Metric::CpuPerOp);
     throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, hint: told_random, sequential: false })
 }

@@ -95,7 +95,8 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
     });
 }
 
-fn map_of(group: &Group<'_>) -> &'static str {
+/// Names the mapping of a group's trials.
+pub(super) fn map_of(group: &Group<'_>) -> &'static str {
     if group.spec.method == "map-private" { "private mapping" } else { "shared mapping" }
 }
 

@@ -1,5 +1,6 @@
 //! Reasons for and against a map that the records of `safety` give.
 
+use super::findings::map_of;
 use super::{ID, written_by};
 use crate::judge::best;
 use crate::judge::claim::{Records, figure};
@@ -16,8 +17,8 @@ fn updates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     for group in records.of(ID).filter(|group| group.spec.variant == "sin") {
         let Some(found) = figure(group, "uncommitted_on_disk").filter(|found| found.max > 0.0) else { continue };
         let text = format!(
-            "pages changed in place through {} are on the disk before their transaction commits, {} ({:.0} pages found): a map needs a protocol on top.",
-            group.title(),
+            "pages changed in place through a {} are on the disk before their transaction commits, {} ({:.0} pages found): a map needs a protocol on top.",
+            map_of(group),
             written_by(&group.spec.params),
             found.max
         );

@@ -11,7 +11,7 @@ use crate::summary::Metric;
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, rates)];
 
 fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
-    let words = ["scan", "CPU a GB, scan"];
+    let words = ["scan", "CPU time of a scanned GB"];
     let (rate, cpu) = (Metric::BytesPerS, Metric::CpuPerGb);
     throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, hint: reads_ahead, sequential: true })
 }
