@@ -106,9 +106,9 @@ impl RatioMap {
             );
             let middle = at.0 + field_px / 2.0;
             let doubt = if field.sure { "" } else { "?" };
-            canvas.text("value", (middle, at.1 + 18.0), Anchor::Middle, &format!("{}{doubt}", short(field.ratio)));
+            canvas.text("value cell", (middle, at.1 + 18.0), Anchor::Middle, &format!("{}{doubt}", short(field.ratio)));
             if text_width(&field.note) + 2.0 <= field_px {
-                canvas.text("tick", (middle, at.1 + 35.0), Anchor::Middle, &field.note);
+                canvas.text("tick cell", (middle, at.1 + 35.0), Anchor::Middle, &field.note);
             }
         }
         for (column, name) in self.columns.iter().enumerate() {
