@@ -53,6 +53,7 @@ mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod histogram;
 mod ids;
 #[cfg(feature = "mmap")]
 pub mod mmap;

@@ -4,10 +4,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::frames::{Frames, OwnedFrame};
 use super::waiter::Waiter;
 use crate::error::Error;
+use crate::histogram::AtomicHistogram;
 use crate::sync::wakers::wake_all;
 
 /// The frames of a pool, and the queue of operations that wait for free frames.
@@ -15,11 +17,14 @@ pub(super) struct FrameWaitQueue {
     frames: Frames,
     /// The state of the queue. While its lock is held, only the locks of waiters and of the free list may be taken.
     state: Mutex<State>,
+    /// Nanoseconds that operations waited until they were granted their frames.
+    waited_ns: AtomicHistogram,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Arc<Waiter>>,
+    /// The operations, each with the beginning of its wait.
+    waiting: VecDeque<(Arc<Waiter>, Instant)>,
     /// Number of operations that wait, or hold the frames that they were granted.
     holders: usize,
     /// Number of operations that were granted their frames since the pool was opened.
@@ -30,7 +35,7 @@ struct State {
 
 impl FrameWaitQueue {
     pub(super) fn new(frames: Frames) -> Self {
-        Self { frames, state: Mutex::default() }
+        Self { frames, state: Mutex::default(), waited_ns: AtomicHistogram::default() }
     }
 
     #[inline]
@@ -67,8 +72,9 @@ impl FrameWaitQueue {
     /// Adds an operation at the end of the queue. The caller must call [`FrameWaitQueue::leave`] later.
     pub(super) fn enter(&self, waiter: &Arc<Waiter>) {
         {
+            let now = Instant::now();
             let mut state = self.lock();
-            state.waiting.push_back(Arc::clone(waiter));
+            state.waiting.push_back((Arc::clone(waiter), now));
             state.holders += 1;
         }
         self.grant();
@@ -78,7 +84,7 @@ impl FrameWaitQueue {
     /// still reserved become free.
     pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
-        state.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
+        state.waiting.retain(|(other, _)| !Arc::ptr_eq(other, waiter));
         state.holders -= 1;
         let reserved = if state.holders == 0 { std::mem::take(&mut state.reserved) } else { Vec::new() };
         drop(state);
@@ -90,7 +96,7 @@ impl FrameWaitQueue {
     pub(super) fn grant(&self) {
         let mut wake = Vec::new();
         let mut state = self.lock();
-        while let Some(first) = state.waiting.front().cloned() {
+        while let Some((first, since)) = state.waiting.front().cloned() {
             let wanted = first.frames_missing();
             while state.reserved.len() < wanted
                 && let Some(frame) = self.frames.take_for_write()
@@ -102,6 +108,7 @@ impl FrameWaitQueue {
             }
             state.waiting.pop_front();
             state.granted += 1;
+            self.waited_ns.add_time(since.elapsed());
             wake.extend(first.grant_frames());
         }
         drop(state);
@@ -111,12 +118,17 @@ impl FrameWaitQueue {
     /// Ends the waits of all operations in the queue with an error.
     pub(super) fn fail_all(&self, error: &Error) {
         let waiting = std::mem::take(&mut self.lock().waiting);
-        let wake: Vec<_> = waiting.iter().filter_map(|waiter| waiter.fail(error.clone())).collect();
+        let wake: Vec<_> = waiting.iter().filter_map(|(waiter, _)| waiter.fail(error.clone())).collect();
         wake_all(wake);
     }
 
     pub(super) fn has_waiters(&self) -> bool {
         !self.lock().waiting.is_empty()
+    }
+
+    /// Returns the times that operations waited until they were granted their frames, in nanoseconds.
+    pub(super) fn waited_ns(&self) -> &AtomicHistogram {
+        &self.waited_ns
     }
 
     /// Returns the number of operations that were granted their frames since the pool was opened.

@@ -3,6 +3,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::BufferPool;
+use crate::histogram::{AtomicHistogram, Histogram};
+
 /// Counts of the pool's work since it was opened.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -14,6 +17,8 @@ pub(super) struct Counters {
     pub(super) checksum_retries: AtomicU64,
     pub(super) frame_waits: AtomicU64,
     pub(super) hits: Hits,
+    /// Nanoseconds from a miss, of an operation that waits for the page, to the end of its read.
+    pub(super) read_ns: AtomicHistogram,
 }
 
 /// Number of hit counters: threads that use different ones do not share a cache line.
@@ -87,6 +92,7 @@ impl Drop for HitTally<'_> {
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct PoolStats {
     /// Number of frames.
     pub frames: u64,
@@ -174,4 +180,16 @@ pub struct PoolStats {
     /// Number of leaves in memory beyond which cold ones leave it. Leaves with changes since the last checkpoint, and
     /// those of pages in use, stay.
     pub table_leaves_max: u64,
+}
+
+impl BufferPool {
+    /// Returns the times that operations waited for reads, in nanoseconds.
+    pub(crate) fn read_ns(&self) -> Histogram {
+        self.versions.counters().read_ns.copy()
+    }
+
+    /// Returns the times that operations waited for free frames, in nanoseconds.
+    pub(crate) fn frame_wait_ns(&self) -> Histogram {
+        self.versions.frame_waits().waited_ns().copy()
+    }
 }

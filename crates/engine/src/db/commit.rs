@@ -7,7 +7,7 @@
 //! that, and completes the commit even when the future is dropped.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::closing::Keep;
 use super::commit_error::{CommitResult, conflict};
@@ -26,6 +26,7 @@ use crate::budget::Budget;
 use crate::driver::{block_on, is_blocking};
 use crate::error::Result;
 use crate::format::CommitSeq;
+use crate::histogram::AtomicHistogram;
 use crate::pages::{CommitLog, Durability, Store, Wait};
 use crate::sync::semaphore::Permit;
 use crate::transaction::precedence::{Claim, ClaimId, ClaimScope};
@@ -49,6 +50,8 @@ pub(crate) struct Committer<S: Store, L: CommitLog> {
     changes: Arc<TableCounts>,
     /// Bulk loads in progress, for which the caller's iterator is producing entries.
     pub(super) loads: Loads,
+    /// Nanoseconds that durable commits took.
+    commit_ns: Arc<AtomicHistogram>,
     /// A source of guards that keep the database open, and other processes from opening it.
     keep: OnceLock<Keep>,
 }
@@ -64,7 +67,13 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         let pages = Arc::new(pages);
         let large =
             LargeCommits { pages: pages.clone(), log, waits: waits.clone(), reservations: reservations.clone() };
-        Arc::new(Self { pages, large, waits, reservations, changes, loads: Loads::default(), keep: OnceLock::new() })
+        let (loads, commit_ns, keep) = (Loads::default(), Arc::default(), OnceLock::new());
+        Arc::new(Self { pages, large, waits, reservations, changes, loads, commit_ns, keep })
+    }
+
+    /// Returns the times that commits took until they were durable, in nanoseconds.
+    pub(super) fn commit_ns(&self) -> &Arc<AtomicHistogram> {
+        &self.commit_ns
     }
 
     /// Sets the source of guards for commits that may outlive their callers. Called once, when the database is opened.
@@ -127,12 +136,17 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
             _ => None,
         }));
         let durability = commit.durability;
+        // A deferred commit waits for nothing as a rule, and is too short for a look at the clock.
+        let begun = (durability == Durability::Sync).then(Instant::now);
         let committed = if self.pages.commits.is_large(&size) {
             self.commit_large(commit, None).await?
         } else {
             self.commit_small(commit).await?
         };
         self.waits.acknowledged(committed, durability).await?;
+        if let Some(begun) = begun {
+            self.commit_ns.add_time(begun.elapsed());
+        }
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use super::Db;
 pub use super::order::OrderStats;
 use crate::buffer_pool::PoolStats;
 use crate::format::CommitSeq;
+use crate::histogram::Histogram;
 use crate::pages::Store as _;
 pub use crate::repack::PackingStats;
 pub use crate::shrink::{CompactionStats, ShrinkEnding};
@@ -37,6 +38,8 @@ pub struct Stats {
     pub pool: PoolStats,
     /// Counters of the log.
     pub log: LogStats,
+    /// How long commits, reads and waits for memory took, and how many commits were written together.
+    pub histograms: Histograms,
     /// Number of checkpoints made since the database was opened.
     pub checkpoints: u64,
     /// The way in which the data file is read and written, and the reason when a faster way is not in use.
@@ -79,6 +82,24 @@ pub struct Stats {
     pub repairs: Vec<String>,
 }
 
+/// The distributions of times and sizes since the database was opened. Times are in nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Histograms {
+    /// Time of each commit with [`Durability::Sync`](crate::Durability::Sync), from the call that commits until it is durable and
+    /// visible. Commits that fail are not in it, and neither are deferred ones.
+    pub commit_ns: Histogram,
+    /// Number of commits in each durable write of the log. Zero for a write that has only the beginning or the middle of a
+    /// large commit.
+    pub group_commits: Histogram,
+    /// Time of each read that an operation waits for, from the miss until the page is in memory: waits for a place at the
+    /// device, and for a frame, are part of it. Pages that scans request early are not in it, nor those that were restored
+    /// from memory ([`PoolStats::tier_hits`]).
+    pub read_ns: Histogram,
+    /// Time of each wait for free frames by an operation that changes pages, until it has them.
+    pub frame_wait_ns: Histogram,
+}
+
 /// Collects counters and sizes of `db`.
 pub(super) fn stats(db: &Db) -> Stats {
     let log = db.core.log.stats();
@@ -91,6 +112,12 @@ pub(super) fn stats(db: &Db) -> Stats {
         pool,
         commits_refused_for_space: log.commits_refused_for_space + db.core.reservations.refused(),
         log,
+        histograms: Histograms {
+            commit_ns: db.core.committer.commit_ns().copy(),
+            group_commits: db.core.log.group_records(),
+            read_ns: db.core.store.read_ns(),
+            frame_wait_ns: db.core.store.frame_wait_ns(),
+        },
         checkpoints: db.owner.checkpoints_made(),
         disk: db.owner.disk_info(),
         transactions: db.core.commits.precedence().stats(),

@@ -294,6 +294,9 @@ impl LogCore {
                 newest = Some(commit);
             }
             self.counts.records.fetch_add(flight.records, Ordering::Relaxed);
+            if flight.has_content {
+                self.counts.group_records.add(flight.records);
+            }
         }
         if let Some(commit) = newest {
             // Called under the writer's lock, so that hooks run in order; not under the state's lock, so that hooks

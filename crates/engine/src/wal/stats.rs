@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Log;
+use crate::histogram::{AtomicHistogram, Histogram};
 
 /// Counts of the log's work since it was opened.
 #[derive(Debug, Default)]
@@ -12,6 +13,8 @@ pub(super) struct Counts {
     pub(super) records: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) space_waits: AtomicU64,
+    /// Records that end in each group that was written.
+    pub(super) group_records: AtomicHistogram,
 }
 
 /// Figures of the work that a log did, and of its size.
@@ -28,6 +31,7 @@ pub(super) struct Counts {
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct LogStats {
     /// Number of durable writes of records; each writes one group.
     pub groups_written: u64,
@@ -53,6 +57,11 @@ pub struct LogStats {
 }
 
 impl Log {
+    /// Returns how many records end in each group that was written.
+    pub(crate) fn group_records(&self) -> Histogram {
+        self.0.counts.group_records.copy()
+    }
+
     /// Returns the counts and the size of the log. Does not wait for a thread that writes to it.
     pub(crate) fn stats(&self) -> LogStats {
         let state = self.0.lock();

@@ -53,6 +53,8 @@ pub(super) struct Aftermath {
     pub(super) failed: Option<Error>,
     /// Memory for decompressing pages, kept from page to page.
     spare: Vec<u8>,
+    /// The time, asked for once for all reads that completed together.
+    now: Option<Instant>,
 }
 
 impl Installer {
@@ -180,11 +182,13 @@ impl Installer {
         match self.versions.pages().end_read(read.id, good, error, &mut aftermath.wake) {
             ReadEnd::Installed { frame, rejected } => {
                 read.advance(ReadState::Installed);
+                self.note_time(&read, aftermath);
                 aftermath.installed.push((frame, read.page()));
                 aftermath.rejected.extend(rejected);
             }
             ReadEnd::NotInstalled { unused, error } => {
                 read.advance(if error.is_some() { ReadState::Failed } else { ReadState::Discarded });
+                self.note_time(&read, aftermath);
                 aftermath.frames.extend(unused);
                 aftermath.failed = error;
             }
@@ -192,18 +196,31 @@ impl Installer {
                 read.advance(if error.is_some() { ReadState::Failed } else { ReadState::Discarded });
                 aftermath.frames.extend(unused);
                 aftermath.failed = error;
-                self.begin_all(next, aftermath);
+                self.begin_all(next, read.missed_at, aftermath);
             }
         }
     }
 
-    /// Begins the reads of pages whose places were not known before.
-    fn begin_all(&self, ids: Vec<ReadId>, aftermath: &mut Aftermath) {
+    /// Notes how long the operations that wait for a read have waited.
+    fn note_time(&self, read: &Read, aftermath: &mut Aftermath) {
+        if let Some(missed_at) = read.missed_at {
+            let now = *aftermath.now.get_or_insert_with(Instant::now);
+            self.versions.counters().read_ns.add_time(now.saturating_duration_since(missed_at));
+        }
+    }
+
+    /// Begins the reads of pages whose places were not known before the read of a leaf, which was missed at `missed_at`.
+    fn begin_all(&self, ids: Vec<ReadId>, missed_at: Option<Instant>, aftermath: &mut Aftermath) {
         self.versions.trim_leaves();
         self.versions.counters().misses.fetch_add(ids.len() as u64, Ordering::Relaxed);
         self.scheduler.begin(ids.len());
         // It is not known here whether anything waits for them, so their blocks are not kept.
-        aftermath.again.extend(ids.into_iter().map(|id| Read::new(id, Need::Later)));
+        let begin = |id| {
+            let mut read = Read::new(id, Need::Later);
+            read.missed_at = missed_at;
+            read
+        };
+        aftermath.again.extend(ids.into_iter().map(begin));
     }
 
     /// Gives `error` to the waiters of all reads when the queue accepts no reads. `in_line` are the reads that were not

@@ -76,6 +76,8 @@ impl Restorer {
         }
         self.versions.pages().tier().note_restored(read.page(), at.block, read.need);
         self.scheduler.begin(1);
+        // Nothing is read.
+        read.missed_at = None;
         read.advance(ReadState::Completed);
         let mut aftermath = Aftermath::default();
         self.installer.end(read, Some(CheckedPage { page: owned, block: None }), None, &mut aftermath);

@@ -1,5 +1,7 @@
 //! One read of one page: the page that it brings, its state, and the states that may follow.
 
+use std::time::Instant;
+
 use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::frames::OwnedFrame;
 use crate::buffer_pool::shard::ReadId;
@@ -70,6 +72,8 @@ pub(crate) struct Read {
     pub(super) need: Need,
     /// Set when the block is to stay in memory, in the compressed tier.
     pub(super) keeps_block: bool,
+    /// The moment of the miss, if an operation waits for the page: the time of such a read is measured.
+    pub(super) missed_at: Option<Instant>,
     /// The frame of the read, unless the operation in flight owns the memory.
     pub(super) frame: Option<OwnedFrame>,
     state: ReadState,
@@ -78,7 +82,9 @@ pub(crate) struct Read {
 impl Read {
     /// Creates the read for an id that the page table has just given out.
     pub(super) fn new(id: ReadId, need: Need) -> Self {
-        Self { id, attempt: 1, alone: false, need, keeps_block: false, frame: None, state: ReadState::Requested }
+        let missed_at = (need != Need::Later).then(Instant::now);
+        let state = ReadState::Requested;
+        Self { id, attempt: 1, alone: false, need, keeps_block: false, missed_at, frame: None, state }
     }
 
     pub(super) fn page(&self) -> PageId {
