@@ -6,6 +6,7 @@
 //! curl -d 'hello' localhost:3000/inbox/ann          # prints the number of the message
 //! curl 'localhost:3000/inbox/ann?after=0&limit=20'  # a page: number, tab, message
 //! curl -X DELETE localhost:3000/inbox/ann/1
+//! curl localhost:3000/metrics                       # for Prometheus
 //! ```
 //!
 //! A test (`tests/axum_example.rs`) runs the same service over loopback.
@@ -95,6 +96,11 @@ async fn page(
     Ok(lines)
 }
 
+/// What Prometheus asks for, now and then.
+async fn metrics(State(inboxes): State<Inboxes>) -> String {
+    inboxes.db.stats().to_prometheus()
+}
+
 async fn delete_message(
     State(Inboxes { messages, .. }): State<Inboxes>,
     Path((user, number)): Path<(String, u64)>,
@@ -123,6 +129,7 @@ pub(crate) async fn serve(
     let messages = db.open_or_create_table("messages").await?;
     let newest = db.open_or_create_table("newest").await?;
     let service = Router::new()
+        .route("/metrics", get(metrics))
         .route("/inbox/{user}", get(page).post(post_message))
         .route("/inbox/{user}/{number}", delete(delete_message))
         .with_state(Inboxes { db: db.clone(), messages, newest });

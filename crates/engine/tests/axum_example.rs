@@ -66,6 +66,8 @@ fn the_inbox_numbers_pages_and_keeps_messages_over_a_restart() {
                 }
                 assert_eq!((seen as u64, after), (first + 20 - start, first + 20), "one of the first start is deleted");
                 assert_eq!(ask(address, "DELETE", "/inbox/ann/1", "").await.0, 204);
+                let (status, metrics) = ask(address, "GET", "/metrics", "").await;
+                assert!(status == 200 && metrics.contains("\nnofault_commit_seconds_count "), "{metrics}");
                 stop.send(()).unwrap();
             };
             let served = service::serve(db, listener, async { drop(stopped.await) });
