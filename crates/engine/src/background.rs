@@ -11,6 +11,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Context;
 use crate::sync::notifier::Notifier;
 
 thread_local! {
@@ -22,8 +23,10 @@ thread_local! {
 /// # Errors
 /// `NoSpace` when the system has no threads left.
 pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let context = Context::current();
     let marked = move || {
         IS_BACKGROUND.set(true);
+        let _span = context.enter();
         work();
     };
     let failed = |error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"));

@@ -31,6 +31,7 @@ use crate::buffer_pool::{
     TailMove,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::events;
 use crate::format::{
     CONVERSION_OFFSET, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
     Superblock, TableId, encode_node, entries_per_node, node_location,
@@ -93,6 +94,12 @@ impl Checkpointer {
     /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock
     /// failed.
     pub(crate) fn checkpoint(&self) -> Result<CommitSeq> {
+        events::checkpoint(|| self.checkpoint_visible())
+    }
+
+    /// Makes a checkpoint of the visible commit, unless the newest checkpoint is of a later one. Returns the commit of the newest
+    /// checkpoint, and whether it has made that.
+    fn checkpoint_visible(&self) -> Result<(CommitSeq, bool)> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         // This check matters most after a failed sync: the writes that it covered are lost, and a second sync would not
         // report them.
@@ -101,10 +108,10 @@ impl Checkpointer {
         let commit = snapshot.seq();
         if commit < current.commit {
             // A checkpoint of `commit` would be a step back: the pages on disk are of a later commit by now.
-            return Ok(current.commit);
+            return Ok((current.commit, false));
         }
         self.make(&mut current, commit, Some(snapshot))?;
-        Ok(commit)
+        Ok((commit, true))
     }
 
     /// Makes a checkpoint of the visible commit before the database is closed, so that opening has as little of the log
@@ -169,9 +176,12 @@ impl Checkpointer {
     /// # Errors
     /// As [`Checkpointer::checkpoint`]. Unless it is `Poisoned`, the caller may take the commit back.
     pub(crate) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        self.log.check()?;
-        self.make(&mut current, commit, None)
+        let make = || {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            self.log.check()?;
+            self.make(&mut current, commit, None).map(|()| (commit, true))
+        };
+        events::checkpoint(make).map(drop)
     }
 
     /// Executes steps 2 to 6 of a checkpoint of `commit` (see the module). Each page keeps its version as of `commit`

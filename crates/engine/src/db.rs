@@ -112,6 +112,7 @@ use crate::buffer_pool::BufferPool;
 pub use crate::buffer_pool::{PoolStats, ReaderInfo};
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events;
 pub use crate::histogram::{Bucket, Histogram};
 use crate::pages::{Durability, Store};
 use crate::recovery::Purpose;
@@ -233,6 +234,7 @@ impl Db {
     /// # Errors
     /// As [`Db::create`].
     pub fn create_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
+        let _span = events::database(None);
         open::create_in(directory, settings, Purpose::Use, None, None)
     }
 
@@ -242,6 +244,7 @@ impl Db {
     /// # Errors
     /// As [`Db::open`].
     pub fn open_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
+        let _span = events::database(None);
         open::open_in(directory, settings, Purpose::Use, None)
     }
 

@@ -35,7 +35,8 @@
 //!
 //! Features: `mmap` adds the same tree over a memory-mapped file, made safe in the ways that other databases do it, for
 //! comparison; `stream` makes streams of ranges; `serde`, `uuid` and `zerocopy` add types of keys and values ([`typed`]);
-//! `zstd` compresses tables with Zstandard. Encryption does not exist; bytes are reserved for it.
+//! `zstd` compresses tables with Zstandard; `tokio` lets a runtime take completions by itself ([`Db::complete_on_tokio`]); `tracing`
+//! makes events and spans ([`events`]). Encryption does not exist; bytes are reserved for it.
 
 mod background;
 mod block_allocator;
@@ -49,6 +50,7 @@ mod codec;
 pub mod db;
 mod driver;
 pub mod error;
+pub mod events;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

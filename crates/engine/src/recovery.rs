@@ -24,6 +24,7 @@ use crate::blocks::{BlockReader, read_once};
 use crate::buffer_pool::{BufferPool, LoadedTable, PAGES_MAX, PoolOptions};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Progress;
 use crate::format::{
     CONVERSION_OFFSET, CONVERSION_SLOT, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PAGE_BYTES_MAX,
     PAGE_BYTES_MIN, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, decode_node, entries_per_node, node_location,
@@ -408,6 +409,7 @@ impl DataReader {
             let root = node_location(superblock.table_root, superblock.table_checksum);
             table.map.set_node(NodeId { level: top, index: 0 }, root);
         }
+        let mut progress = Progress::new("page_table");
         for level in (0..superblock.table_levels).rev() {
             let mut next = NodeId { level, index: 0 };
             loop {
@@ -416,6 +418,7 @@ impl DataReader {
                 let Some((last, _)) = window.last() else { break };
                 next = NodeId { level, index: last.index + 1 };
                 self.table_nodes(superblock, &window, leaves_max, &mut table)?;
+                progress.add(window.len() as u64);
             }
         }
         table.ids.end_loading(&table.map);

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::buffer_pool::{BufferPool, LooseMove, Relocator};
 use crate::checkpoint::Checkpointer;
 use crate::error::Result;
+use crate::events;
 use crate::shrink::ShrinkEnding;
 
 /// Part of the blocks that could be saved from which on a pass is due, of a database in use and of an idle one: blocks
@@ -87,10 +88,23 @@ impl Repacker {
         is_idle: bool,
         rest: &mut dyn FnMut(Duration, u64) -> bool,
     ) -> Result<ShrinkEnding> {
-        let before = {
+        let pass = || self.repack_once((pool, checkpointer), relocator, is_idle, rest);
+        let (outcome, ending, _) = events::compaction("pack", pass, |(_, ending, moved)| (ending.clone(), *moved));
+        outcome.map(|_| ending)
+    }
+
+    /// Goes through the compressed pages as [`Repacker::repack`]. Returns the outcome, the ending, and the number of pages moved.
+    fn repack_once(
+        &self,
+        (pool, checkpointer): (&BufferPool, &Checkpointer),
+        relocator: &mut Relocator,
+        is_idle: bool,
+        rest: &mut dyn FnMut(Duration, u64) -> bool,
+    ) -> (Result<bool>, ShrinkEnding, u64) {
+        let (before, moved) = {
             let mut stats = self.lock();
             (stats.is_working, stats.passes) = (true, stats.passes + 1);
-            stats.blocks_saved
+            (stats.blocks_saved, stats.pages_moved)
         };
         let outcome = self.pass(checkpointer, relocator, is_idle, rest);
         let ending = match &outcome {
@@ -103,7 +117,7 @@ impl Repacker {
         *self.fruitless() = is_fruitless.then(|| pool.metadata().lock().allocator.shared());
         let mut stats = self.lock();
         (stats.is_working, stats.last_ending) = (false, Some(ending.clone()));
-        outcome.map(|_| ending)
+        (outcome, ending, stats.pages_moved - moved)
     }
 
     /// Returns false when the work was cancelled.

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use crate::buffer_pool::{BufferPool, Relocator, TailMove};
 use crate::checkpoint::Checkpointer;
 use crate::error::Result;
+use crate::events;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
 use crate::sync::notifier::Notifier;
@@ -86,6 +87,13 @@ pub enum ShrinkEnding {
     Failed(String),
 }
 
+impl ShrinkEnding {
+    /// Returns the ending of a pass with this outcome.
+    fn of(outcome: &Result<Self>) -> Self {
+        outcome.clone().unwrap_or_else(|error| Self::Failed(error.to_string()))
+    }
+}
+
 impl fmt::Display for ShrinkEnding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -134,17 +142,18 @@ impl Shrinker {
         relocator: &mut Relocator,
         rest: &mut dyn FnMut(Duration, u64, &ShrinkProgress) -> bool,
     ) -> Result<(ShrinkProgress, ShrinkEnding)> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lock().is_working = true;
         let mut progress = ShrinkProgress::default();
-        let ending = self.passes(relocator, &mut progress, rest);
-        let mut stats = self.lock();
-        stats.is_working = false;
-        stats.last_ending = Some(match &ending {
-            Ok(ending) => ending.clone(),
-            Err(error) => ShrinkEnding::Failed(error.to_string()),
-        });
-        drop(stats);
+        let pass = || {
+            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            self.lock().is_working = true;
+            let ending = self.passes(relocator, &mut progress, rest);
+            let mut stats = self.lock();
+            stats.is_working = false;
+            stats.last_ending = Some(ShrinkEnding::of(&ending));
+            (ending, progress)
+        };
+        let ended = |(ending, progress): &(_, ShrinkProgress)| (ShrinkEnding::of(ending), progress.pages_moved);
+        let (ending, progress) = events::compaction("shrink", pass, ended);
         Ok((progress, ending?))
     }
 

@@ -179,6 +179,8 @@ struct LogState {
     /// checkpoint.
     open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
+    /// Set until the failure is told of, which is done without a lock.
+    poison_untold: bool,
     /// The reason why appends are refused. Fragments appended earlier still become durable.
     refused: Option<Error>,
     /// The number of failed checkpoints; `failure` is the error of the last one.
@@ -264,6 +266,7 @@ impl Log {
             wants_closing: false,
             open_record: None,
             poisoned: None,
+            poison_untold: false,
             refused: None,
             failed_checkpoints: 0,
             failure: None,
@@ -321,6 +324,7 @@ impl Log {
     pub(crate) fn poison(&self, cause: &Error) {
         self.0.poison(cause);
         self.0.wake_satisfied();
+        self.0.tell_of_poison();
     }
 
     /// Checks that commits can still become durable.

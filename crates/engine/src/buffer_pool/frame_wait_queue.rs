@@ -4,11 +4,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::frames::{Frames, OwnedFrame};
 use super::waiter::Waiter;
 use crate::error::Error;
+use crate::events;
 use crate::histogram::AtomicHistogram;
 use crate::sync::wakers::wake_all;
 
@@ -94,7 +95,7 @@ impl FrameWaitQueue {
 
     /// Grants free frames to the waiters, first come, first served. To be called whenever frames have become free.
     pub(super) fn grant(&self) {
-        let mut wake = Vec::new();
+        let (mut wake, mut longest) = (Vec::new(), Duration::ZERO);
         let mut state = self.lock();
         while let Some((first, since)) = state.waiting.front().cloned() {
             let wanted = first.frames_missing();
@@ -108,11 +109,14 @@ impl FrameWaitQueue {
             }
             state.waiting.pop_front();
             state.granted += 1;
-            self.waited_ns.add_time(since.elapsed());
+            let waited = since.elapsed();
+            self.waited_ns.add_time(waited);
+            longest = longest.max(waited);
             wake.extend(first.grant_frames());
         }
         drop(state);
         wake_all(wake);
+        events::waited("frames", longest);
     }
 
     /// Ends the waits of all operations in the queue with an error.

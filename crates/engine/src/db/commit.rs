@@ -25,6 +25,7 @@ use crate::btree::write::check_key;
 use crate::budget::Budget;
 use crate::driver::{block_on, is_blocking};
 use crate::error::Result;
+use crate::events;
 use crate::format::CommitSeq;
 use crate::histogram::AtomicHistogram;
 use crate::pages::{CommitLog, Durability, Store, Wait};
@@ -145,7 +146,9 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         };
         self.waits.acknowledged(committed, durability).await?;
         if let Some(begun) = begun {
-            self.commit_ns.add_time(begun.elapsed());
+            let took = begun.elapsed();
+            self.commit_ns.add_time(took);
+            events::waited("commit", took);
         }
         Ok(())
     }

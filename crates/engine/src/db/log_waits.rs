@@ -1,10 +1,11 @@
 //! The waits of commits for the log: until a record is durable, until the log states that it is, until the log has free space.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::wait::ready_sent;
 use crate::error::Result;
+use crate::events;
 use crate::pages::{CommitLog, Durability, LogPosition, Store};
 use crate::transaction::{CommitReceipt, Commits};
 
@@ -70,6 +71,13 @@ impl<S: Store, L: CommitLog> LogWaits<S, L> {
     /// # Errors
     /// The error of a checkpoint; `Poisoned` after a failure of the log.
     pub(super) async fn await_space(&self, len_bytes: usize) -> Result<()> {
+        let begun = Instant::now();
+        let outcome = self.space(len_bytes).await;
+        events::waited("log_space", begun.elapsed());
+        outcome
+    }
+
+    async fn space(&self, len_bytes: usize) -> Result<()> {
         let Some(make_space) = self.make_space.get() else {
             return ready_sent(&mut self.log.await_space(len_bytes)).await;
         };

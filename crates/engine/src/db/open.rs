@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nofault_io::disk::{Directory, FileLock};
 use nofault_io::folder::{Backend, EntryKind, Folder, make_folder};
@@ -20,6 +21,7 @@ use super::stripes::{self, ThisMachine};
 use crate::checkpoint::Background;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::{self, Context};
 use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
@@ -31,6 +33,7 @@ use crate::transaction::visibility::Visibility;
 
 /// Creates a database in a folder of this machine and opens it. Blocks.
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
+    let _span = events::database(Some(path));
     settings.check_new()?;
     let NewDirectory { directory, stripes, signed } = new_directory(path, settings)?;
     create_in(&directory, settings, Purpose::Use, stripes, Some(signed)).inspect(|db| serve_stats(db, path, settings))
@@ -108,6 +111,7 @@ pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Db> {
 }
 
 fn open_now(path: &Path, settings: &Settings) -> Result<Db> {
+    let _span = events::database(Some(path));
     if !path.is_dir() {
         let what = format!("there is no database in {}: create it, or check the path", path.display());
         return Err(Error::new(ErrorKind::NotFound, what));
@@ -160,7 +164,18 @@ pub(super) fn open_in(
     purpose: Purpose,
     locks: Option<Locks>,
 ) -> Result<Db> {
+    let begun = Instant::now();
+    put_together(directory, settings, purpose, locks).inspect_err(|error| events::open_failed(error, begun))
+}
+
+fn put_together(
+    directory: &Arc<dyn Directory>,
+    settings: &Settings,
+    purpose: Purpose,
+    locks: Option<Locks>,
+) -> Result<Db> {
     settings.check()?;
+    let (opening, begun) = (events::open(), Instant::now());
     // Declared first, so that it is dropped last, should anything go wrong.
     let open_locks;
     let OpenedParts { pool, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
@@ -189,13 +204,17 @@ pub(super) fn open_in(
     let stopped = core.log.clone();
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
     let replay = Replay::new(core.clone(), &catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes));
-    replay.run(records)?;
+    let replayed_commits = replay.run(records)?;
     let replayed = block_on(core.catalog.read(&core.store.snapshot()))?;
     dictionaries::learn_from(&core, &replayed, pool.visible())?;
     let trainer = Arc::new(DictionaryTrainer::new(&core, &pool, &catalog, &replayed));
     let shrinker = Arc::new(Shrinker::new(checkpointer.clone(), pool.clone()));
     let repacker = Arc::new(Repacker::default());
     let table_order = Arc::new(TableOrder::new(core.reader.clone(), checkpointer.clone()));
+    repairs.iter().for_each(|repair| events::repaired(repair));
+    events::opened(pool.visible(), replayed_commits, &disk.info(), begun);
+    // The threads are in the span of the database.
+    opening.leave();
     let threads = if settings.background_threads {
         let pool_threads = pool.start_background_threads()?;
         let log = core.log.start_writer()?;
@@ -222,6 +241,7 @@ pub(super) fn open_in(
             log,
             pool: pool_threads,
             stats: None,
+            context: Context::current(),
         })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());

@@ -17,6 +17,7 @@ use crate::checkpoint::Checkpointer;
 use crate::codec::Compression;
 use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
+use crate::events;
 use crate::format::PageId;
 use crate::pages::{Attempt, Pages as _, Snapshot as _, Store as _};
 
@@ -195,7 +196,20 @@ impl TableOrder {
         }
         self.lock().is_working = true;
         let (mut found, mut may_empty) = (Compaction::default(), true);
-        let outcome = self.order(relocator, &part, (&mut found, &mut may_empty), rest);
+        let pass = || {
+            let outcome = self.order(relocator, &part, (&mut found, &mut may_empty), rest);
+            (outcome, found)
+        };
+        let ended = |(outcome, found): &(Result<OrderEnding>, Compaction)| {
+            let ending = match outcome {
+                Ok(OrderEnding::Done) => "done".into(),
+                Ok(OrderEnding::Next(_)) => "goes on later".into(),
+                Ok(OrderEnding::Cancelled) => "cancelled".into(),
+                Err(error) => error.to_string(),
+            };
+            (ending, found.pages_moved)
+        };
+        let (outcome, found) = events::compaction("order", pass, ended);
         let mut stats = self.lock();
         stats.is_working = false;
         stats.tables += u64::from(matches!(outcome, Ok(OrderEnding::Done)));

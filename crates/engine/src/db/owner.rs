@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use nofault_io::disk::{Disk, DiskInfo};
 
@@ -22,6 +23,7 @@ use crate::buffer_pool::{BackgroundThreads, BufferPool, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::Result;
+use crate::events::{self, Context};
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
 use crate::recovery::Locks;
@@ -141,6 +143,8 @@ pub(super) struct Threads {
     pub(super) pool: BackgroundThreads,
     /// The socket of the counters, where the settings ask for it.
     pub(super) stats: Option<StatsSocket>,
+    /// The span of the database.
+    pub(super) context: Context,
 }
 
 impl Owner {
@@ -361,7 +365,8 @@ impl Drop for Owner {
 /// # Errors
 /// The error of the checkpoint. The threads end all the same.
 fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
-    let Threads { compaction, freeing, checkpoints, log, pool, stats } = threads;
+    let Threads { compaction, freeing, checkpoints, log, pool, stats, context } = threads;
+    let (_span, begun) = (context.enter(), Instant::now());
     drop(stats);
     drop(compaction);
     drop(freeing);
@@ -371,5 +376,6 @@ fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
     // Now that no thread writes to the log.
     checkpointer.shrink_log();
     drop(pool);
+    events::closed(begun);
     outcome
 }

@@ -25,6 +25,7 @@ use super::tables::FixedTables;
 use crate::btree::Tree;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Progress;
 use crate::format::catalog::{is_name, to_be_freed};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, TableId};
@@ -161,24 +162,26 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         Self { core, tables, hidden, bytes_max, changes_max, bytes, changes, last: None }
     }
 
-    /// Replays all of `records`. Blocks.
+    /// Replays all of `records`, and returns how many there were. Blocks.
     ///
     /// # Errors
     /// `Corrupt` for a malformed record; the errors of reading the log and pages.
-    pub(super) fn run(mut self, mut records: RecordIter) -> Result<()> {
+    pub(super) fn run(mut self, mut records: RecordIter) -> Result<u64> {
+        let mut progress = Progress::new("replay");
         loop {
             let start = self.bytes.len();
             match records.next_into(&mut self.bytes)? {
                 Some(seq) => self.take(seq, start)?,
                 None => break,
             }
+            progress.add(1);
         }
         self.apply()?;
         if let Some(HiddenTables { tables, error, stopped: true, .. }) = self.hidden {
             self.core.commits.poison(&error);
             self.core.tables.fix(FixedTables { tables, error });
         }
-        Ok(())
+        Ok(progress.done())
     }
 
     /// Adds the record of commit `seq`: the gathered bytes from `start` on.

@@ -6,6 +6,7 @@ use std::task::{Poll, Waker};
 
 use crate::driver::is_blocking;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Context;
 use crate::sync::wakers::{poll_guarded, wake};
 
 struct Slot<T> {
@@ -28,8 +29,9 @@ fn on_new_thread<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
     work: W,
 ) -> impl Future<Output = Result<T>> + Send + use<T, W> {
     let slot = Arc::new(Mutex::new(Slot { result: None, waker: None, gone: false }));
-    let of_thread = Finish(slot.clone());
+    let (of_thread, context) = (Finish(slot.clone()), Context::current());
     let spawned = std::thread::Builder::new().name(name.into()).spawn(move || {
+        let _span = context.enter();
         let result = work();
         lock(&of_thread.0).result = Some(result);
     });

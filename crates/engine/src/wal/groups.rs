@@ -12,6 +12,7 @@ use super::segments::Segments;
 use super::waiting::{Goal, Leadership, Waiter};
 use super::{Anchor, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, LogCore, LogOptions, LogState, Mark};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events;
 use crate::format::{
     CommitSeq, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, encode_group,
 };
@@ -318,10 +319,22 @@ impl LogCore {
         self.wants_more(&state, goal)
     }
 
-    /// Poisons the log: nothing more becomes durable from now on.
+    /// Makes an event of the failure that has poisoned the log, once. The caller holds no lock of the log.
+    pub(super) fn tell_of_poison(&self) {
+        let untold = {
+            let mut state = self.lock();
+            std::mem::take(&mut state.poison_untold).then(|| state.poisoned.clone()).flatten()
+        };
+        if let Some(error) = untold {
+            events::poisoned(&error);
+        }
+    }
+
+    /// Poisons the log: nothing more becomes durable from now on. Followed by [`LogCore::tell_of_poison`], once no lock is held.
     pub(super) fn poison(&self, cause: &Error) {
         let mut state = self.lock();
         if state.poisoned.is_none() {
+            state.poison_untold = true;
             state.poisoned = Some(match cause.kind() {
                 // A poisoned cause is kept: its message already says whether reads continue, which they do not after
                 // a failed map.

@@ -305,6 +305,7 @@ impl Drop for Leadership<'_> {
         let next_leader = if goes_on { state.waiters.take_thread() } else { None };
         // A thread that has appended and does not wait yet becomes the leader when it begins to wait.
         let notify_writer = next_leader.is_none() && state.must_notify_writer();
+        let is_untold = state.poison_untold;
         drop(state);
         // The next leader is woken first: the device is idle until that thread has a CPU.
         next_leader.into_iter().for_each(Waiter::wake);
@@ -312,6 +313,9 @@ impl Drop for Leadership<'_> {
             self.core.notifier.notify();
         }
         self.wake.drain(..).for_each(Waiter::wake);
+        if is_untold {
+            self.core.tell_of_poison();
+        }
     }
 }
 

@@ -20,7 +20,8 @@ use crate::buffer_pool::page_table::{CheckedPage, ReadEnd};
 use crate::buffer_pool::shard::ReadId;
 use crate::buffer_pool::versions::Versions;
 use crate::buffer_pool::word_array::leaf_read_as;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+use crate::events;
 use crate::format::compressed::{restore_in_place, restore_page};
 use crate::format::{NodeId, PageId, decode_node};
 use crate::sync::wakers::wake_all;
@@ -105,6 +106,7 @@ impl Installer {
             match checked {
                 Ok(page) => good = Some(page),
                 Err((_, owned)) if error.is_none() && read.attempt < READ_ATTEMPTS => {
+                    events::checksum_retry(read.page());
                     self.versions.counters().checksum_retries.fetch_add(1, Ordering::Relaxed);
                     read.attempt += 1;
                     read.frame = Some(owned);
@@ -112,6 +114,9 @@ impl Installer {
                     return;
                 }
                 Err((wrong, owned)) => {
+                    if wrong.kind() == ErrorKind::Corrupt {
+                        events::corruption(read.page(), &wrong);
+                    }
                     error = Some(wrong);
                     aftermath.frames.push(owned);
                 }
@@ -205,7 +210,9 @@ impl Installer {
     fn note_time(&self, read: &Read, aftermath: &mut Aftermath) {
         if let Some(missed_at) = read.missed_at {
             let now = *aftermath.now.get_or_insert_with(Instant::now);
-            self.versions.counters().read_ns.add_time(now.saturating_duration_since(missed_at));
+            let took = now.saturating_duration_since(missed_at);
+            self.versions.counters().read_ns.add_time(took);
+            events::waited("read", took);
         }
     }
 

@@ -1,0 +1,257 @@
+//! The events and spans of the feature `tracing`, as a subscriber gets them, against the tables of their documentation.
+//!
+//! One test, because a process has one subscriber, and because the threads of other databases would add to what it collects.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nofault::blocking::Db;
+use nofault::db::Pace;
+use nofault::error::ErrorKind;
+use nofault::settings::{CompactionMode, Settings};
+use nofault::{Batch, Durability};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+use tracing_core::span::Current;
+
+/// An event or the beginning of a span.
+#[derive(Debug, Clone)]
+struct Told {
+    name: &'static str,
+    level: String,
+    fields: BTreeMap<String, String>,
+    /// The spans of the thread that made it, and the parent of a span.
+    spans: Vec<String>,
+    is_span: bool,
+}
+
+#[derive(Default)]
+struct Collector {
+    told: Mutex<Vec<Told>>,
+    /// The names and `folder` fields of spans, by id.
+    spans: Mutex<BTreeMap<u64, (String, &'static Metadata<'static>)>>,
+    next: AtomicU64,
+}
+
+thread_local! {
+    static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+}
+
+impl Collector {
+    fn add(&self, metadata: &Metadata<'static>, fields: Fields, is_span: bool) {
+        assert_eq!(metadata.target(), "nofault");
+        let inside = INSIDE.with_borrow(|inside| inside.clone());
+        let spans = inside.iter().map(|id| lock(&self.spans)[id].0.clone()).collect();
+        let (name, level) = (metadata.name(), metadata.level().to_string());
+        lock(&self.told).push(Told { name, level, fields: fields.0, spans, is_span });
+    }
+
+    /// Returns all that was told since the last call.
+    fn take(&self) -> Vec<Told> {
+        std::mem::take(&mut *lock(&self.told))
+    }
+}
+
+struct Shared(Arc<Collector>);
+
+impl Subscriber for Shared {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "nofault"
+    }
+
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = attributes.metadata().name();
+        let shown = fields.0.get("folder").map_or(name.to_owned(), |folder| format!("{name} {folder}"));
+        lock(&self.0.spans).insert(id, (shown, attributes.metadata()));
+        self.0.add(attributes.metadata(), fields, true);
+        Id::from_u64(id)
+    }
+
+    fn current_span(&self) -> Current {
+        let innermost = INSIDE.with_borrow(|inside| inside.last().copied());
+        innermost.map_or_else(Current::none, |id| Current::new(Id::from_u64(id), lock(&self.0.spans)[&id].1))
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        fields.0.remove("message");
+        self.0.add(event.metadata(), fields, false);
+    }
+
+    fn enter(&self, id: &Id) {
+        INSIDE.with_borrow_mut(|inside| inside.push(id.into_u64()));
+    }
+
+    fn exit(&self, id: &Id) {
+        let left = INSIDE.with_borrow_mut(Vec::pop);
+        assert_eq!(left, Some(id.into_u64()), "spans are left in the reverse order");
+    }
+}
+
+/// The rows of the tables in the documentation: name, whether it is a span, level, fields.
+fn documented() -> BTreeMap<(String, bool), (String, BTreeSet<String>)> {
+    let mut rows = BTreeMap::new();
+    let mut is_span = true;
+    for line in include_str!("../src/events.rs").lines() {
+        let Some(row) = line.strip_prefix("//! | ") else { continue };
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        match cells[0] {
+            "span" => is_span = true,
+            "event" => is_span = false,
+            name => {
+                let fields = cells[2].split(", ").map(|field| field.trim_matches('`').to_owned());
+                let fields = fields.filter(|field| !field.is_empty()).collect();
+                rows.insert((name.trim_matches('`').to_owned(), is_span), (cells[1].to_owned(), fields));
+            }
+        }
+    }
+    rows
+}
+
+fn settings() -> Settings {
+    Settings { cache_bytes: 4 << 20, log_bytes: 4 << 20, compaction: CompactionMode::Manual, ..Settings::default() }
+}
+
+fn find<'t>(told: &'t [Told], name: &str) -> &'t Told {
+    told.iter().find(|told| told.name == name).unwrap_or_else(|| panic!("no {name} in {told:#?}"))
+}
+
+#[test]
+fn a_subscriber_gets_what_the_documentation_says() {
+    let collector = Arc::new(Collector::default());
+    tracing::subscriber::set_global_default(Shared(Arc::clone(&collector))).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let mut all = Vec::new();
+    let mut take = || {
+        let told = collector.take();
+        all.extend(told.iter().cloned());
+        told
+    };
+
+    // The life of a database.
+    let path = scratch.path().join("db");
+    let db = Db::create(&path, &settings()).unwrap();
+    let told = take();
+    let opened = find(&told, "opened");
+    assert_eq!(opened.spans, [format!("database {}", path.display()), "open".into()]);
+    assert_eq!(opened.fields["replayed"], "0");
+    let table = db.create_table("table").unwrap();
+    let mut batch = Batch::new();
+    for key in 0..400_u32 {
+        batch.put(&table, key.to_be_bytes(), vec![b'v'; 1000]);
+    }
+    db.write(batch, Durability::Sync).unwrap();
+    db.checkpoint().unwrap();
+    db.compact(Pace::Full, |_| true).unwrap();
+    let told = take();
+    assert!(find(&told, "checkpoint_made").spans.ends_with(&["checkpoint".into()]));
+    assert_eq!(find(&told, "compaction_ended").fields["work"], "shrink");
+    drop(table);
+    db.close().unwrap();
+    let told = take();
+    assert_eq!(find(&told, "closed").spans, [format!("database {}", path.display())]);
+
+    // A damaged page, and an opening that fails.
+    let data = path.join("data");
+    let mut bytes = std::fs::read(&data).unwrap();
+    let blocks = bytes.len() / 4096;
+    (8..blocks).for_each(|block| bytes[block * 4096 + 2000] ^= 1);
+    let damaged = scratch.path().join("damaged");
+    std::fs::create_dir(&damaged).unwrap();
+    for entry in std::fs::read_dir(&path).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), damaged.join(entry.file_name())).unwrap();
+    }
+    // From the back, so that the page table, which the last checkpoint wrote, may stay whole: else opening says so.
+    let mut found = false;
+    for block in (8..blocks).rev() {
+        let mut one = std::fs::read(&data).unwrap();
+        one[block * 4096 + 2000] ^= 1;
+        std::fs::write(damaged.join("data"), &one).unwrap();
+        let Ok(db) = Db::open(&damaged, &settings()) else { continue };
+        take();
+        let read = db.table("table").and_then(|table| table.range::<&[u8]>(..).try_for_each(|entry| entry.map(drop)));
+        if let Err(error) = read {
+            let told = take();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            let page = error.page().map(|page| page.0.to_string()).unwrap();
+            assert_eq!(find(&told, "checksum_retry").fields["page"], page);
+            assert_eq!(
+                (&find(&told, "corruption").fields["page"], find(&told, "corruption").fields["error"].clone()),
+                (&page, error.to_string())
+            );
+            found = true;
+            break;
+        }
+    }
+    assert!(found, "no damaged block was a page of the table");
+    take();
+    std::fs::write(damaged.join("data"), &bytes[..8192]).unwrap();
+    let error = Db::open(&damaged, &settings()).err().unwrap();
+    let told = take();
+    assert!(error.to_string().ends_with(&find(&told, "open_failed").fields["error"]), "{error}");
+
+    // A failed write of the log, and an opening after a power cut.
+    let world = SimWorld::new(1, SimOptions::calm());
+    let directory: Arc<dyn nofault_io::disk::Directory> = world.directory();
+    let db = Db::create_in(&directory, &settings()).unwrap();
+    let table = db.create_table("table").unwrap();
+    (0..100_u32).for_each(|key| table.put(key.to_be_bytes(), "value").unwrap());
+    world.inject(Fault::new(Call::Write, Effect::Errno(libc::EIO)).on("log").times(u64::MAX));
+    let error = table.put("one", "more").unwrap_err();
+    let told = take();
+    assert_eq!(find(&told, "poisoned").fields["error"], error.to_string());
+    assert_eq!(told.iter().filter(|told| told.name == "poisoned").count(), 1);
+    assert!(db.checkpoint().is_err());
+    assert!(find(&take(), "checkpoint_failed").fields["error"].contains("the log failed"));
+    let directory: Arc<dyn nofault_io::disk::Directory> = world.restart(1).directory();
+    drop((table, db));
+    let db = Db::open_in(&directory, &settings()).unwrap();
+    let told = take();
+    assert!(find(&told, "opened").fields["replayed"].parse::<u64>().unwrap() >= 100);
+    drop(db);
+    take();
+
+    let documented = documented();
+    assert!(documented.len() >= 15, "{documented:?}");
+    for told in &all {
+        let row = documented.get(&(told.name.to_owned(), told.is_span));
+        let (level, fields) = row.unwrap_or_else(|| panic!("not documented: {told:?}"));
+        assert_eq!((level, fields), (&told.level, &told.fields.keys().cloned().collect()), "{told:?}");
+    }
+    let seen: BTreeSet<&str> = all.iter().map(|told| told.name).collect();
+    let unseen: Vec<&String> =
+        documented.keys().map(|(name, _)| name).filter(|name| !seen.contains(&***name)).collect();
+    // A repair, a slow opening and a stall are not made here.
+    assert_eq!(unseen, ["open_progress", "repaired", "stall"]);
+}
