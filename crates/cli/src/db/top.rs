@@ -2,6 +2,7 @@
 //!
 //! On a terminal the lines are redrawn, elsewhere each look is one line. The database is not opened.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use nofault_lab::error::{LabError, LabErrorKind};
-use nofault_lab::format;
+use nofault_lab::format::{self, Unit};
 
 use super::end_of_pipe;
 
@@ -124,6 +125,28 @@ fn rate(name: &str, now: &Counters, before: Option<&(Counters, Instant)>, at: In
     number(now, name).saturating_sub(earlier) as f64 / seconds.max(1e-3)
 }
 
+/// Returns the value that `percent` percent of the times in a histogram do not exceed, of those since the look before, or since the
+/// database was opened.
+fn percentile(name: &str, percent: f64, now: &Counters, before: Option<&(Counters, Instant)>) -> String {
+    let buckets = |counters: &Counters| -> BTreeMap<u64, u64> {
+        counters
+            .get(name)
+            .and_then(|buckets| serde_json::from_value(buckets.clone()).ok())
+            .map_or_else(BTreeMap::new, |buckets: Vec<_>| buckets.into_iter().collect())
+    };
+    let mut counts = buckets(now);
+    for (greatest, count) in before.map(|(before, _)| buckets(before)).unwrap_or_default() {
+        counts.entry(greatest).and_modify(|now| *now = now.saturating_sub(count));
+    }
+    let rank = (counts.values().sum::<u64>() as f64 * percent / 100.0).ceil() as u64;
+    let mut passed = 0;
+    let found = counts.iter().find(|(_, count)| {
+        passed += **count;
+        passed >= rank && rank > 0
+    });
+    found.map_or("–".into(), |(ns, _)| Unit::Seconds.show(*ns as f64 / 1e9))
+}
+
 /// Returns the share of page lookups that found their page in memory, in percent.
 fn hit_share(now: &Counters, before: Option<&(Counters, Instant)>, at: Instant) -> String {
     let (hits, reads) = (rate("pages_hit", now, before, at), rate("pages_read", now, before, at));
@@ -133,12 +156,19 @@ fn hit_share(now: &Counters, before: Option<&(Counters, Instant)>, at: Instant) 
 fn screen(path: &Path, now: &Counters, before: Option<&(Counters, Instant)>, at: Instant) -> String {
     let rate = |name| format::digits(rate(name, now, before, at));
     let bytes = |name| format::bytes(number(now, name));
+    let time = |name, percent| percentile(name, percent, now, before);
     let title = format!("{} · process {}", path.display(), number(now, "process"));
     let seconds = number(now, "open_ms") as f64 / 1000.0;
     let lines = [
         format!("{} · open for {}", format::harmless(&title), format::duration(seconds)),
         String::new(),
-        format!("commits       {:>10} /s   (commit {})", rate("commits_durable"), number(now, "commit")),
+        format!(
+            "commits       {:>10} /s   (p50 {}, p99 {}, commit {})",
+            rate("commits_durable"),
+            time("commit_ns", 50.0),
+            time("commit_ns", 99.0),
+            number(now, "commit")
+        ),
         format!(
             "log           {:>10} writes/s, {} since the checkpoint, {} waits for space",
             rate("log_writes"),
@@ -146,7 +176,13 @@ fn screen(path: &Path, now: &Counters, before: Option<&(Counters, Instant)>, at:
             number(now, "log_space_waits")
         ),
         format!("pages found   {:>10} /s   ({} % in memory)", rate("pages_hit"), hit_share(now, before, at)),
-        format!("pages read    {:>10} /s   ({} in flight)", rate("pages_read"), number(now, "reads_in_flight")),
+        format!(
+            "pages read    {:>10} /s   (p50 {}, p99 {}, {} in flight)",
+            rate("pages_read"),
+            time("read_ns", 50.0),
+            time("read_ns", 99.0),
+            number(now, "reads_in_flight")
+        ),
         format!(
             "pages written {:>10} /s   ({} changed in memory, {} checkpoints)",
             rate("pages_written"),
@@ -170,17 +206,19 @@ fn screen(path: &Path, now: &Counters, before: Option<&(Counters, Instant)>, at:
 
 fn line(look: u64, now: &Counters, before: Option<&(Counters, Instant)>, at: Instant) -> String {
     let rate = |name| format::digits(rate(name, now, before, at));
-    let heading = "    open  commits/s  log writes/s  found/s  in memory %  read/s  written/s     memory       data\n";
+    let heading = "    open  commits/s  commit p99  log writes/s  found/s  in memory %  read/s    read p99  written/s     memory       data\n";
     let heading = if look.is_multiple_of(HEADING_EVERY) { heading } else { "" };
     let (memory, data) = (format::bytes(number(now, "memory_bytes")), format::bytes(number(now, "data_bytes_used")));
     format!(
-        "{heading}{:>7.0}s {:>10} {:>13} {:>8} {:>12} {:>7} {:>10} {:>10} {:>10}\n",
+        "{heading}{:>7.0}s {:>10} {:>11} {:>13} {:>8} {:>12} {:>7} {:>11} {:>10} {:>10} {:>10}\n",
         number(now, "open_ms") as f64 / 1000.0,
         rate("commits_durable"),
+        percentile("commit_ns", 99.0, now, before),
         rate("log_writes"),
         rate("pages_hit"),
         hit_share(now, before, at),
         rate("pages_read"),
+        percentile("read_ns", 99.0, now, before),
         rate("pages_written"),
         memory,
         data,

@@ -37,6 +37,8 @@ fn a_running_database_shows_its_counters_and_a_closed_one_says_that_it_is_closed
     }
     assert_eq!(now["process"].as_u64(), Some(u64::from(child.id())), "{now}");
     assert!(now["memory_bytes"].as_u64() > Some(1 << 16) && now["page_bytes"] == 4096, "{now}");
+    let buckets = now["commit_ns"].as_array().unwrap().iter();
+    assert!(buckets.map(|bucket| bucket[1].as_u64().unwrap()).sum::<u64>() >= 50, "{now}");
     let lines = said(&run(&["top", "d", "-n", "3", "--interval", "0.05"]), 0);
     assert!(
         lines.lines().count() == 4 && lines.starts_with("    open  commits/s") && !lines.contains('\x1b'),

@@ -42,7 +42,7 @@ pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
 /// Serves the counters of a database in its folder, if the settings ask for it.
 fn serve_stats(db: &Db, path: &Path, settings: &Settings) {
     if settings.stats_socket {
-        db.owner.serve_stats(path);
+        db.owner.serve_stats(path, db.core.committer.commit_ns());
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use nofault_io::disk::{Disk, DiskInfo};
 
-use self::stats_socket::StatsSocket;
+use self::stats_socket::{Counters, StatsSocket};
 use super::background_compaction::CompactionThread;
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
@@ -25,6 +25,7 @@ use crate::driver::block_on;
 use crate::error::Result;
 use crate::events::{self, Context};
 use crate::format::CommitSeq;
+use crate::histogram::AtomicHistogram;
 use crate::pages::Store as _;
 use crate::recovery::Locks;
 use crate::repack::Repacker;
@@ -195,12 +196,13 @@ impl Owner {
 
     /// Serves the counters in the folder of the database for as long as it is open. Where that is impossible they are not
     /// served.
-    pub(super) fn serve_stats(&self, folder: &Path) {
+    pub(super) fn serve_stats(&self, folder: &Path, commit_ns: &Arc<AtomicHistogram>) {
         let (pool, log, checkpointer) = (self.pool.clone(), Arc::clone(&self.log), Arc::clone(&self.checkpointer));
-        let (memory, opened) = (self.memory, std::time::Instant::now());
+        let (memory, opened, commit_ns) = (self.memory, Instant::now(), Arc::clone(commit_ns));
         let counters = move || {
+            let histograms = vec![("commit_ns", commit_ns.copy()), ("read_ns", pool.read_ns())];
             let (pages, log) = (pool.stats(), log.stats());
-            vec![
+            let numbers = vec![
                 ("version", 1),
                 ("process", u64::from(std::process::id())),
                 ("open_ms", opened.elapsed().as_millis() as u64),
@@ -223,7 +225,8 @@ impl Owner {
                 ("cache_bytes", memory.cache_bytes),
                 ("data_bytes", pages.blocks_file * pool.page_bytes() as u64),
                 ("data_bytes_used", pages.blocks_used * pool.page_bytes() as u64),
-            ]
+            ];
+            Counters { numbers, histograms }
         };
         if let Some(threads) = &mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
             threads.stats = StatsSocket::serve(folder, counters).ok();

@@ -1,6 +1,7 @@
 //! Serves the counters of a running database through a socket in its folder, for `nofault db top`.
 //!
-//! A connection gets the counters as one JSON object in a line, and is closed. Nothing is computed while no process
+//! A connection gets the counters as one JSON object in a line, and is closed. A histogram is a list of its buckets that are not
+//! empty, each with its greatest value and its count. Nothing is computed while no process
 //! connects: the thread waits in the kernel.
 //!
 //! Kept true by: the socket lies in a folder of its own that only this user may enter, made so before the socket is. A
@@ -20,6 +21,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::AtFlags;
 
+use crate::histogram::Histogram;
+
 /// The folder of the socket, in the folder of the database.
 const FOLDER: &str = "stats.nofault";
 /// The name of the socket in it.
@@ -29,8 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause after an error of the system, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The counters, by their names.
-pub(super) type Counters = Vec<(&'static str, u64)>;
+/// The counters and histograms, by their names.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) numbers: Vec<(&'static str, u64)>,
+    pub(super) histograms: Vec<(&'static str, Histogram)>,
+}
 
 /// A socket, and the thread that serves it. Dropping it ends the thread and removes the socket.
 pub(in crate::db) struct StatsSocket {
@@ -106,11 +113,18 @@ fn serve(listener: &UnixListener, stop: &OwnedFd, counters: impl Fn() -> Counter
     }
 }
 
-fn answer(mut stream: &UnixStream, counters: &[(&str, u64)]) -> Result<()> {
-    // A line fits into the buffer of a socket, so this waits only for a reader that is not there.
+fn answer(mut stream: &UnixStream, counters: &Counters) -> Result<()> {
+    // A line fits into the buffer of a socket, so this waits only for a reader that is not there. Histograms have some hundred
+    // buckets that are not empty at most.
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let fields: Vec<String> = counters.iter().map(|(name, count)| format!("\"{name}\":{count}")).collect();
+    let numbers = counters.numbers.iter().map(|(name, count)| format!("\"{name}\":{count}"));
+    let histograms = counters.histograms.iter().map(|(name, histogram)| {
+        let buckets: Vec<String> =
+            histogram.buckets().map(|bucket| format!("[{},{}]", bucket.greatest, bucket.count)).collect();
+        format!("\"{name}\":[{}]", buckets.join(","))
+    });
+    let fields: Vec<String> = numbers.chain(histograms).collect();
     stream.write_all(format!("{{{}}}\n", fields.join(",")).as_bytes())
 }
 
@@ -130,9 +144,14 @@ mod tests {
     fn each_connection_gets_the_counters_and_nothing_is_left_behind() {
         let folder = tempfile::tempdir().unwrap();
         let count = std::sync::atomic::AtomicU64::new(0);
-        let counters = move || vec![("calls", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed)), ("seven", 7)];
+        let times = crate::histogram::AtomicHistogram::default();
+        (1..=3).for_each(|value| times.add(value / 2));
+        let counters = move || Counters {
+            numbers: vec![("calls", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed)), ("seven", 7)],
+            histograms: vec![("times", times.copy())],
+        };
         let socket = StatsSocket::serve(folder.path(), counters).unwrap();
-        assert_eq!(ask(folder.path()).unwrap(), "{\"calls\":0,\"seven\":7}\n");
+        assert_eq!(ask(folder.path()).unwrap(), "{\"calls\":0,\"seven\":7,\"times\":[[0,1],[1,2]]}\n");
         // One that goes at once, and one that never reads.
         drop(UnixStream::connect(folder.path().join(FOLDER).join(SOCKET)).unwrap());
         let idle = UnixStream::connect(folder.path().join(FOLDER).join(SOCKET)).unwrap();
@@ -149,10 +168,10 @@ mod tests {
         std::fs::create_dir(folder.path().join(FOLDER)).unwrap();
         drop(UnixListener::bind(folder.path().join(FOLDER).join(SOCKET)).unwrap());
         assert_eq!(ask(folder.path()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
-        drop(StatsSocket::serve(folder.path(), || vec![("one", 1)]).unwrap());
+        drop(StatsSocket::serve(folder.path(), Counters::default).unwrap());
         let elsewhere = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), folder.path().join(FOLDER)).unwrap();
-        assert!(StatsSocket::serve(folder.path(), || vec![("one", 1)]).is_err());
+        assert!(StatsSocket::serve(folder.path(), Counters::default).is_err());
         assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 }
