@@ -34,18 +34,40 @@
 //! # }
 //! ```
 
+// The only error elsewhere: nothing below is compiled there, and no dependency that does not compile there is asked for.
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "nofault runs on Linux only: its disks need O_DIRECT, durable writes (RWF_DSYNC), open file description locks and io_uring or \
+     pread, which nofault-io does not have for this system yet (docs/decisions/0023-platforms.md says what that would take)"
+);
+
+#[cfg(target_os = "linux")]
 pub mod aligned;
+#[cfg(target_os = "linux")]
 pub mod completion;
+#[cfg(target_os = "linux")]
 pub mod counters;
+#[cfg(target_os = "linux")]
 pub mod disk;
+#[cfg(target_os = "linux")]
 pub mod error;
+#[cfg(target_os = "linux")]
 mod file;
+#[cfg(target_os = "linux")]
 pub mod folder;
+#[cfg(target_os = "linux")]
 pub mod mapped;
+#[cfg(target_os = "linux")]
 pub mod overlay;
+#[cfg(target_os = "linux")]
 pub mod prefetch;
+#[cfg(target_os = "linux")]
 pub mod probe;
+#[cfg(target_os = "linux")]
 pub mod psync;
+#[cfg(target_os = "linux")]
 pub mod striped;
+#[cfg(target_os = "linux")]
 mod transfer;
+#[cfg(target_os = "linux")]
 pub mod uring;

@@ -8,6 +8,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::{MappedFile, Protection};
 use crate::error::{Error, ErrorKind, Result};
 
+/// The kernel's number of the advice (Linux 6.1). The crate libc has it for glibc only.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 impl MappedFile {
     /// As [`map`](Self::map), at an address that is a multiple of `align_bytes` (a power of two) where the kernel agrees: huge
     /// pages need such an address. Another thread that maps at the same moment may take the place; the map is then elsewhere.
@@ -35,7 +38,7 @@ impl MappedFile {
         let what = "put into huge pages";
         let (start, len) = self.whole_pages(what, &range)?;
         // SAFETY: the pages belong to this map; where they lie changes, their bytes do not.
-        if unsafe { libc::madvise(start.cast(), len, libc::MADV_COLLAPSE) } == 0 {
+        if unsafe { libc::madvise(start.cast(), len, MADV_COLLAPSE) } == 0 {
             return Ok(());
         }
         let error = std::io::Error::last_os_error();
