@@ -38,6 +38,8 @@
 //! `zstd` compresses tables with Zstandard; `tokio` lets a runtime take completions by itself ([`Db::complete_on_tokio`]); `tracing`
 //! makes events and spans ([`events`]). Encryption does not exist; bytes are reserved for it.
 
+#![warn(missing_debug_implementations)]
+
 mod background;
 mod block_allocator;
 pub mod blocking;

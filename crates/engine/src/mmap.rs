@@ -22,6 +22,7 @@
 //! - *A read does not wait.* It stalls its thread for as long as the disk takes, at any point of the code.
 //! - *Memory stays below a limit.* The kernel decides.
 
+mod debug;
 mod file;
 mod free;
 mod free_tree;
@@ -50,6 +51,7 @@ use self::meta::Kind;
 use self::placed::PlacedPages;
 use self::shadow::ShadowStore;
 use self::shape::Shape;
+pub use self::verify::Verification;
 use self::workspace::{View, Workspace};
 use crate::btree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
 use crate::btree::write::ReplacedValue;
@@ -172,6 +174,7 @@ impl Batch {
 
 /// Counters and sizes of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// Bytes written to the data file, meta pages included.
     pub data_bytes_written: u64,
@@ -193,17 +196,6 @@ pub struct Stats {
     pub remap_ns_max: u64,
     /// Bytes the data file takes on disk.
     pub file_bytes: u64,
-}
-
-/// The report of [`Store::verify`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verification {
-    /// Number of entries of the table.
-    pub entries: u64,
-    /// Number of pages in use, the two meta pages and the pages that list free pages included.
-    pub pages_used: u64,
-    /// Number of pages that can be used again.
-    pub pages_free: u64,
 }
 
 /// A B+tree over a mapped file. `Send + Sync`; the folder is locked while it is open.

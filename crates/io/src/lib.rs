@@ -34,6 +34,8 @@
 //! # }
 //! ```
 
+#![warn(missing_debug_implementations)]
+
 // The only error elsewhere: nothing below is compiled there, and no dependency that does not compile there is asked for.
 #[cfg(not(target_os = "linux"))]
 compile_error!(

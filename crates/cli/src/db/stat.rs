@@ -24,7 +24,7 @@ pub(super) fn stat(
     json: bool,
     cancel: &AtomicBool,
 ) -> Result<ExitCode> {
-    let (TableList { names, damage: mut problems }, stats) = (db.list_tables()?, db.stats());
+    let (TableList { names, damage: mut problems, .. }, stats) = (db.list_tables()?, db.stats());
     let mut tables = BTreeMap::new();
     for name in names {
         let entries = match count.then(|| count_entries(db, &name, cancel)).transpose() {

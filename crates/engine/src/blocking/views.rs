@@ -266,6 +266,12 @@ pub struct Range {
     shown: Entry,
 }
 
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").finish_non_exhaustive()
+    }
+}
+
 /// The scan from the other end of a range. Each end stops at the last key of the other.
 struct Back {
     range: db::Range,

@@ -47,6 +47,7 @@ pub(crate) struct SupersededVersion {
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReaderInfo {
     /// The commit that the snapshot shows.
     pub commit: CommitSeq,

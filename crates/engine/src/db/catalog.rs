@@ -32,6 +32,7 @@ use crate::transaction::{CATALOG, table_and_compression, table_of};
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct TableList {
     /// Names of tables, sorted: all of them, unless something is damaged.
     pub names: Vec<String>,

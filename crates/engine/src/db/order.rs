@@ -38,6 +38,7 @@ const SAMPLES: u64 = 8;
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Compaction {
     /// Number of tables that were compacted to their end.
     pub tables: u64,

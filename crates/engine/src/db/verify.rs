@@ -44,6 +44,7 @@ const CATALOG_NAME: &str = "the catalog";
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Verification {
     /// Number of tables, the catalog included.
     pub tables: u64,
@@ -101,6 +102,7 @@ impl Verification {
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Problem {
     /// The table in which the damage was found; `None` for damage of a block by itself.
     pub table: Option<String>,

@@ -189,6 +189,12 @@ pub struct Range {
     _owner: OwnerHandle,
 }
 
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").finish_non_exhaustive()
+    }
+}
+
 impl Range {
     pub(super) fn new(db: &Db, snapshot: Arc<buffer_pool::Snapshot>, tree: Tree, range: KeyRange) -> Self {
         let scan = Scan::new(db.core.reader.clone(), snapshot, tree, range, Direction::Forward);

@@ -4,12 +4,24 @@ use super::free::Records;
 use super::free_tree::FREE;
 use super::meta::{META_PAGES, State};
 use super::workspace::View;
-use super::{TABLE, Verification, pages_of};
+use super::{TABLE, pages_of};
 use crate::error::Error;
 use crate::format::cell::Cell;
 use crate::format::node::Node;
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages};
+
+/// The report of [`Store::verify`](super::Store::verify).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verification {
+    /// Number of entries of the table.
+    pub entries: u64,
+    /// Number of pages in use, the two meta pages and the pages that list free pages included.
+    pub pages_used: u64,
+    /// Number of pages that can be used again.
+    pub pages_free: u64,
+}
 
 /// A node still to be checked, with the level and the bounds that its parent gives it.
 struct ExpectedNode {
