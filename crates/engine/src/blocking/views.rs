@@ -2,7 +2,7 @@
 
 use std::ops::RangeBounds;
 
-use super::Table;
+use super::{Db, Table};
 use crate::db;
 use crate::driver::block_on;
 use crate::error::Result;
@@ -28,6 +28,27 @@ pub(super) type Entry = (Vec<u8>, Vec<u8>);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Snapshot(db::Snapshot);
+
+impl Db {
+    /// Begins a read-only transaction over all tables: the same as [`Db::snapshot`]. See [`db::Db::begin_read`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// let (stock, orders) = (db.create_table("stock")?, db.create_table("orders")?);
+    /// let read = db.begin_read();
+    /// let mut batch = nofault::Batch::new();
+    /// batch.put(&stock, "apples", "11").put(&orders, "1", "apples");
+    /// db.write(batch, nofault::Durability::Sync)?;
+    /// assert_eq!((read.get(&stock, "apples")?, read.get(&orders, "1")?), (None, None));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    #[doc(alias = "read_txn")]
+    pub fn begin_read(&self) -> Snapshot {
+        self.snapshot()
+    }
+}
 
 impl Snapshot {
     pub(super) fn new(snapshot: db::Snapshot) -> Self {

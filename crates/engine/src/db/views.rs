@@ -54,6 +54,15 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
+impl Db {
+    /// Begins a read-only transaction over all tables: the same as [`Db::snapshot`], by the name that other databases have for
+    /// it. Reads of different tables see one state; nothing has to be ended but by dropping it. No I/O.
+    #[doc(alias = "read_txn")]
+    pub fn begin_read(&self) -> Snapshot {
+        self.snapshot()
+    }
+}
+
 impl Snapshot {
     /// Returns the number of the newest commit in this snapshot.
     pub fn commit(&self) -> CommitSeq {
