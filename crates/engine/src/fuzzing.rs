@@ -7,11 +7,11 @@
 //! | body | its input |
 //! |---|---|
 //! | [`page`] | a page, as read from disk, and as a node of a tree |
-//! | [`tree`] | a handful of pages that call themselves a tree, which is read and changed |
+//! | [`tree()`] | a handful of pages that call themselves a tree, which is read and changed |
 //! | [`values`] | a handful of pages that call themselves parts of long values, or values side by side |
 //! | [`log_group`] | a group of the log, with the records in it |
 //! | [`metadata`] | superblock, page-table node, catalog entries |
-//! | [`compressed`] | a block of compressed pages, with forged dictionaries |
+//! | [`compressed()`] | a block of compressed pages, with forged dictionaries |
 //! | [`stripes`] | the list of folders of a striped database |
 //! | [`mapped`] (feature `mmap`) | the meta page and a record of a mapped store |
 //! | [`open`] | both files, arbitrary, as they were with changes here and there, or forged: with checksums that are right |
