@@ -26,7 +26,7 @@ use self::overflow::LongRef;
 use crate::error::Error;
 use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadCell, SpreadRef};
 use crate::format::node::Node;
-use crate::format::{PageId, TableId};
+use crate::format::{Moment, PageId, TableId};
 use crate::pages::{Attempt, Pages, Wait};
 
 /// Bytes of a node that a search may read before it knows the position of the entry: header and slots of most nodes.
@@ -155,6 +155,7 @@ struct ChunkEntry {
     key_end: usize,
     end: usize,
     place: ValuePlace,
+    expiry: Moment,
 }
 
 /// What the bytes after the key of a copied entry are.
@@ -184,6 +185,11 @@ impl Chunk {
             ValuePlace::Spread { len_bytes, offset } => ValueRef::Spread(SpreadCell::new(len_bytes, offset, bytes)),
         };
         (&self.bytes[entry.start..entry.key_end], held)
+    }
+
+    /// Returns the moment at which entry `index` expires.
+    pub(crate) fn expiry(&self, index: usize) -> Moment {
+        self.entries[index].expiry
     }
 
     /// Lists in `own` the pages of values in which entries lie as a whole, after an entry could not be added because
@@ -227,7 +233,7 @@ impl Chunk {
         self.entries.reserve(indexes.len().min(most.entries).min(MEMORY_AT_ONCE / size_of::<ChunkEntry>()));
     }
 
-    /// Adds an entry of a leaf to the chunk; after a `Wait` nothing was added. `values` is the page of values of the
+    /// Adds an entry of a leaf to the chunk, unless it has expired; after a `Wait` nothing was added. `values` is the page of values of the
     /// entry before. It is kept for further values, because a page looked up only once counts as used once, so that the
     /// pool evicts it early.
     fn push<'a, P: Pages>(
@@ -237,7 +243,10 @@ impl Chunk {
         index: usize,
         values: &mut Option<(PageId, P::Page<'a>)>,
     ) -> Attempt<()> {
-        let cell = node.cell(index)?;
+        let (expiry, cell) = node.entry(index)?;
+        if pages.has_expired(expiry) {
+            return Ok(());
+        }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(node.prefix());
         let (head, tail) = node.rest(index)?;
@@ -246,7 +255,7 @@ impl Chunk {
         let key_end = self.bytes.len();
         let place = if self.keys_only { Ok(ValuePlace::Here) } else { self.copy_value(pages, cell, values) };
         match place {
-            Ok(place) => self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), place }),
+            Ok(place) => self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), place, expiry }),
             Err(wait) => {
                 self.bytes.truncate(start);
                 return Err(wait);
@@ -337,7 +346,11 @@ impl Tree {
                     continue;
                 }
                 let Ok(index) = node.search(key)? else { return Ok(look(None)) };
-                match node.cell(index)? {
+                let (expiry, cell) = node.entry(index)?;
+                if pages.has_expired(expiry) {
+                    return Ok(look(None));
+                }
+                match cell {
                     Cell::Inline(value) => return Ok(look(Some(ValueRef::Here(value)))),
                     Cell::Overflow(to) => return Ok(look(Some(ValueRef::Overflow(to)))),
                     Cell::Spread(to) => return Ok(look(Some(ValueRef::Spread(to)))),
@@ -352,6 +365,13 @@ impl Tree {
                 Err(wait)
             }
         }
+    }
+
+    /// Looks up the moment at which an entry expires, or has expired; `None` when there is none. Looks up no page of values.
+    pub(crate) fn expiry<P: Pages>(&self, pages: &P, key: &[u8]) -> Attempt<Option<Moment>> {
+        let (_, leaf, Ok(index)) = self.find_leaf(pages, key)? else { return Ok(None) };
+        let (expiry, _) = Node::open(leaf, &pages.page(leaf)?)?.entry(index)?;
+        Ok(Some(expiry))
     }
 
     /// Copies entries of `range` into `chunk`, from the leaf where a scan in `direction` begins and bounded by `most`,

@@ -55,6 +55,7 @@ mod leaf_loads;
 mod leaf_slots;
 mod leaves;
 mod metadata;
+mod options;
 mod packing;
 mod page_ids;
 mod page_table;
@@ -93,6 +94,7 @@ use self::frames::{Frame, Frames};
 use self::leaf_loads::LeafLoads;
 use self::leaves::LeafClock;
 pub(crate) use self::metadata::Metadata;
+pub(crate) use self::options::PoolOptions;
 pub(crate) use self::packing::TableCodecs;
 pub(crate) use self::page_ids::PageIds;
 pub(crate) use self::page_table::CheckpointPlace;
@@ -107,6 +109,7 @@ pub(crate) use self::snapshot::Snapshot;
 pub use self::stats::PoolStats;
 pub(crate) use self::ticket::Ticket;
 use self::versions::{NEWEST, Versions};
+use self::view::ShownEntries;
 pub(crate) use self::view::View;
 use self::waiter::Waiter;
 pub(crate) use self::word_array::PAGES_MAX;
@@ -116,38 +119,17 @@ use self::write_queue::WriteQueue;
 use self::writer_signal::WriterSignal;
 use crate::block_allocator::BlockAllocator;
 use crate::budget::Budget;
+use crate::clock::GuardedClock;
 use crate::codec::Dictionaries;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compressed::FileCodec;
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
 use crate::pages::{BlockReservation, Missing, ReservationKind, Snapshot as _, Store, Wait};
-use crate::settings::TierUse;
 use crate::sync::semaphore::Permit;
 
 /// Fewest frames with which a pool works: for a commit's pages, a path through a tree for each of a few readers, and
 /// the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;
-
-/// The options with which a pool is created.
-#[derive(Debug, Clone)]
-pub(crate) struct PoolOptions {
-    /// Bytes of memory for the frames and for the pool's metadata of a size known when the pool is created.
-    pub(crate) cache_bytes: u64,
-    /// Bytes of `cache_bytes` that other parts of the database have taken.
-    pub(crate) spent_bytes: u64,
-    /// Bytes of a page.
-    pub(crate) page_bytes: usize,
-    /// Random number of the database file, which enters every checksum.
-    pub(crate) file_id: u64,
-    /// Most bytes of old page versions that snapshots may keep before the oldest snapshot is evicted.
-    pub(crate) snapshot_bytes_max: u64,
-    /// Most read operations that are at the device at a time.
-    pub(crate) reads_in_flight_max: usize,
-    /// Whether leaves of the page table leave memory as soon as nothing needs them: for tests.
-    pub(crate) evicts_table: bool,
-    /// Whether blocks of compressed pages may stay in memory.
-    pub(crate) tier: TierUse,
-}
 
 /// A handle of a buffer pool. Clones share one pool.
 #[derive(Clone)]
@@ -275,7 +257,8 @@ impl BufferPool {
         let pages = PageTable::new(frames, &metadata, leaf_clock, options.tier);
         let signal = Arc::new(WriterSignal::new());
         let kept_max = (options.snapshot_bytes_max / page_bytes as u64) as usize;
-        let versions = Arc::new(Versions::new(pages, commit, (options.file_id, kept_max), &signal));
+        let clock = GuardedClock::new(options.clock.clone());
+        let versions = Arc::new(Versions::new(pages, commit, (options.file_id, kept_max), clock, &signal));
         let writer = Arc::new(Writer::new(&versions, writes));
         let evictor = Arc::new(Evictor::new(&versions, &writer, &signal));
         let at_device_max = options.reads_in_flight_max.max(1);
@@ -297,6 +280,11 @@ impl BufferPool {
     /// `NoSpace` when the system has no threads or descriptors left.
     pub(crate) fn start_background_threads(&self) -> Result<BackgroundThreads> {
         BackgroundThreads::start(&self.background)
+    }
+
+    /// Returns the clock by which entries expire.
+    pub(crate) fn clock(&self) -> &GuardedClock {
+        self.versions.clock()
     }
 
     /// Returns the metadata of pages and blocks.
@@ -477,7 +465,7 @@ impl Store for BufferPool {
     }
 
     fn latest(&self) -> View<'_> {
-        View::new(&self.versions, || self.visible(), None)
+        View::new(&self.versions, || self.visible(), None, ShownEntries::Unexpired(self.versions.clock()))
     }
 
     fn commit_of(view: &View<'_>) -> CommitSeq {
@@ -485,7 +473,7 @@ impl Store for BufferPool {
     }
 
     fn latest_published(&self) -> View<'_> {
-        View::new(&self.versions, || NEWEST, None)
+        View::new(&self.versions, || NEWEST, None, ShownEntries::All)
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -493,7 +481,7 @@ impl Store for BufferPool {
     }
 
     fn view<'a>(&'a self, snapshot: &'a Snapshot) -> View<'a> {
-        View::new(&self.versions, || snapshot.seq(), Some(snapshot.too_old()))
+        View::new(&self.versions, || snapshot.seq(), Some(snapshot.too_old()), snapshot.shown())
     }
 
     fn copy_frames_max(&self) -> usize {

@@ -32,6 +32,7 @@ use crate::buffer_pool::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
+use crate::format::LateFeature;
 use crate::format::{
     CONVERSION_OFFSET, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
     Superblock, TableId, encode_node, entries_per_node, node_location,
@@ -69,21 +70,24 @@ pub(crate) struct Checkpointer {
     /// The superblock in force. The lock is held during a checkpoint, so there is one at a time.
     current: Mutex<Superblock>,
     made: AtomicU64,
-    /// Whether the next checkpoint names the feature of properties in the catalog, and those after it.
+    /// Whether the next checkpoint, and those after it, name the feature of properties in the catalog, and that of entries
+    /// that expire.
     has_properties: AtomicBool,
+    has_expiry: AtomicBool,
     /// Notified after each checkpoint.
     after: OnceLock<Arc<Notifier>>,
 }
 
 impl Checkpointer {
     pub(crate) fn new(pool: BufferPool, log: Log, current: Superblock) -> Self {
-        let has_properties = AtomicBool::new(current.has_properties);
+        let (has_properties, has_expiry) = (current.has_properties.into(), current.has_expiry.into());
         Self {
             pool,
             log,
             current: Mutex::new(current),
             made: AtomicU64::new(0),
             has_properties,
+            has_expiry,
             after: OnceLock::new(),
         }
     }
@@ -137,15 +141,18 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Makes the superblock say that the catalog may have properties of tables, and the log records that set them or
-    /// rename tables, before the first such record is in the log: so a build that does not know them refuses the
-    /// database. Makes a checkpoint, once in the life of a database. Blocks.
+    /// Makes the superblock name a feature before the first record that needs it is in the log: so a build that does not
+    /// know the feature refuses the database. Makes a checkpoint, once in the life of a database. Blocks.
     ///
     /// # Errors
     /// As [`Checkpointer::checkpoint`].
-    pub(crate) fn allow_properties(&self) -> Result<()> {
-        self.has_properties.store(true, Ordering::Release);
-        while !self.current.lock().unwrap_or_else(PoisonError::into_inner).has_properties {
+    pub(crate) fn allow(&self, feature: LateFeature) -> Result<()> {
+        let is_allowed = match feature {
+            LateFeature::Properties => &self.has_properties,
+            LateFeature::Expiry => &self.has_expiry,
+        };
+        is_allowed.store(true, Ordering::Release);
+        while !self.current.lock().unwrap_or_else(PoisonError::into_inner).has(feature) {
             self.checkpoint()?;
             // A bulk load that has made its own checkpoint becomes visible within moments; no other is made before.
             std::thread::yield_now();
@@ -201,6 +208,7 @@ impl Checkpointer {
             log_anchor_checksum: anchor.checksum,
             compatible_features: current.compatible_features & FEATURES_COMPATIBLE,
             has_properties: self.has_properties.load(Ordering::Acquire),
+            has_expiry: self.has_expiry.load(Ordering::Acquire),
             needs_zstd: current.needs_zstd || self.pool.writer().codecs().needs_zstd(),
             ..*current
         };

@@ -28,6 +28,9 @@ mod compression;
 mod core;
 mod deferred_free;
 mod dictionaries;
+mod expiry;
+mod expiry_removal;
+mod expiry_rows;
 mod indexed_table;
 mod large;
 mod loader;
@@ -353,7 +356,8 @@ impl Db {
         if batch.db.iter().any(|db| !Arc::ptr_eq(&db.core, &self.core)) {
             return Err(table::foreign_table());
         }
-        Ok(self.core.committer.commit_writes(batch.writes, None, durability, None).await?)
+        let writes = self.core.expiries.complete(batch.writes).await?;
+        Ok(self.core.committer.commit_writes(writes, None, durability, None).await?)
     }
 
     /// Takes a snapshot of the newest visible commit. It lasts as long as the returned value lives. No I/O.

@@ -17,6 +17,7 @@ pub(crate) mod record;
 mod superblock;
 mod table_node;
 
+pub(crate) use crate::clock::Moment;
 pub(crate) use crate::ids::{BlockId, CommitSeq, PageId, TableId};
 #[cfg(test)]
 pub(crate) use checksum::SUMMED_BYTES;
@@ -32,8 +33,8 @@ pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, page_commit,
 #[cfg(test)]
 pub(crate) use superblock::tests::{seal, set_version};
 pub(crate) use superblock::{
-    CONVERSION_OFFSET, CONVERSION_SLOT, COUNTED_MAX, FEATURES_COMPATIBLE, PAGES_START_BYTES, SUPERBLOCK_BYTES,
-    SUPERBLOCK_OFFSETS, Superblock, VERSION_MIRRORED, version_of,
+    CONVERSION_OFFSET, CONVERSION_SLOT, COUNTED_MAX, FEATURES_COMPATIBLE, LateFeature, PAGES_START_BYTES,
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, VERSION_MIRRORED, version_of,
 };
 pub(crate) use table_node::{
     NodeId, decode_node, encode_node, entries_per_node, levels_for, node_entries, node_location, nodes_on_level,

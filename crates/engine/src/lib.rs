@@ -48,6 +48,7 @@ mod btree;
 mod budget;
 mod buffer_pool;
 mod checkpoint;
+pub mod clock;
 mod codec;
 pub mod db;
 mod driver;

@@ -29,7 +29,7 @@ use std::task::{Poll, Waker};
 
 pub(crate) use self::reservation::{BlockReservation, ReservationKind, ReservationLedger};
 use crate::error::{Error, Result};
-use crate::format::{CommitSeq, PageId};
+use crate::format::{CommitSeq, Moment, PageId};
 use crate::sync::semaphore::Permit;
 
 /// A page that is not in memory, in the version that a view at commit `at` sees.
@@ -82,6 +82,14 @@ pub(crate) trait Pages {
 
     /// Returns the page. Its checksum was verified when it was loaded; the caller checks that its content is well-formed.
     fn page(&self, id: PageId) -> Attempt<Self::Page<'_>>;
+
+    /// Returns whether lookups and scans leave out an entry that expires at this moment. The pages of readers do once the
+    /// moment has come; all others show every entry.
+    #[inline]
+    fn has_expired(&self, expiry: Moment) -> bool {
+        let _ = expiry;
+        false
+    }
 
     /// Prefetches the page-table entry of a page into the CPU caches. A hint before [`Pages::page`].
     fn expect(&self, _id: PageId) {}
@@ -144,6 +152,13 @@ pub(crate) trait Ticket: Send + Unpin + 'static {
 pub(crate) trait Snapshot: Send + Sync + 'static {
     /// Returns the commit that the snapshot shows.
     fn seq(&self) -> CommitSeq;
+
+    /// Returns the moment as of which the snapshot shows entries that expire. It was taken after the commit was chosen: a
+    /// snapshot without an entry that was removed because it had expired has a moment at which the entry has expired. A
+    /// store without a clock shows all entries, as of the first moment.
+    fn moment(&self) -> Moment {
+        Moment(0)
+    }
 }
 
 /// The storage of a database's pages.

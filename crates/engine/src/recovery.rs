@@ -164,6 +164,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         compatible_features: FEATURES_COMPATIBLE,
         needs_zstd: false,
         has_properties: false,
+        has_expiry: false,
     };
     let table = LoadedTable::new(settings.page_bytes, FILE_BYTES_MAX);
     let pool = BufferPool::new(&disk, &pool_options(settings, &superblock), table, CommitSeq(0))?;
@@ -308,6 +309,7 @@ fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
         reads_in_flight_max: settings.reads_in_flight_max,
         evicts_table: settings.evicts_table(),
         tier: settings.tier(),
+        clock: settings.clock.clone(),
     }
 }
 

@@ -316,7 +316,7 @@ fn run(
     report.lost_names = survey.gaps(&reader, CATALOG.table).iter().map(|(from, _)| lost_names(from, &survey)).collect();
     report.lost_names.extend(catalog.problems.iter().map(ToString::to_string));
     let db = create(shape.page_bytes)?;
-    let mut filler = Filler { db: &db, include_unsure, filled: HashMap::new() };
+    let mut filler = Filler { db: &db, include_unsure, filled: HashMap::new(), left_out: catalog.dropped.clone() };
     watch.begin(SalvageStep::Fill, None);
     let mut targets: BTreeMap<TableId, Option<&NamedTable>> = survey
         .leaves

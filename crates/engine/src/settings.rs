@@ -2,6 +2,7 @@
 
 mod memory;
 
+use crate::clock::ClockSource;
 pub use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -67,6 +68,11 @@ pub struct Settings {
     /// read them there. Costs a thread that sleeps. Needs `background_threads`; where the file system has no sockets, and
     /// for a database in a directory of the caller's ([`Db::open_in`](crate::Db::open_in)), there is none.
     pub stats_socket: bool,
+    /// The clock by which entries expire that were put with an expiry: the system's, or one of the caller's, as a
+    /// [`ManualClock`](crate::clock::ManualClock) in tests. The database takes the time in milliseconds. While a clock goes
+    /// back, the database's time stands still until the clock has caught up, so nothing that has expired is seen again;
+    /// the next opening believes the clock it finds.
+    pub clock: ClockSource,
     /// For tests only. With a seed, every random choice, and every choice that otherwise depends on the rest of the
     /// process, follows from the seed: one thread that uses a database without background threads on a simulated disk
     /// repeats its history exactly. Databases created with the same seed cannot tell their files apart.
@@ -127,6 +133,7 @@ impl Default for Settings {
             compaction: CompactionMode::Automatic,
             compression: Compression::None,
             stats_socket: false,
+            clock: ClockSource::default(),
             seed: None,
             of_tests: OfTests::default(),
         }

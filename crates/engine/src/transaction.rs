@@ -16,7 +16,8 @@
 //! 1. Commit numbers, positions in the log and publications follow one order: all three are assigned in the section.
 //! 2. A commit is appended to the log before it is published. The exceptions are log replay, and a bulk load, which
 //!    its own checkpoint makes durable before it is visible.
-//! 3. `window` notes a commit in the section in which it is published, so no transaction misses it.
+//! 3. `window` notes a commit in the section in which it is published, so no transaction misses it, unless no reader can
+//!    see the commit.
 //! 4. The section's lock is held for a bounded number of steps (`Budget`), for commits and read sets of any size:
 //!    larger ones occupy the section, and take the lock for a part of their keys at a time.
 
@@ -56,7 +57,7 @@ use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{encode_table, to_be_freed, with_compression, with_types};
 use crate::format::cell::{Cell, OverflowRef, inline_value_bytes_max};
-use crate::format::{CommitSeq, PageId, TableId};
+use crate::format::{CommitSeq, Moment, PageId, TableId};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Store, Versions, Wait};
 use crate::sync::semaphore::{Permit, Semaphore};
 
@@ -118,6 +119,9 @@ pub(crate) struct Commit {
     pub(crate) context: CommitContext,
     /// The claim that was placed for the transaction, if any.
     pub(crate) claim: Option<ClaimId>,
+    /// Whether no reader can see that the commit took place: it removes entries that have expired. Transactions that have read
+    /// its keys do not conflict with it.
+    pub(crate) is_unseen: bool,
 }
 
 impl Commit {
@@ -128,7 +132,7 @@ impl Commit {
 
     /// Creates a commit that has read nothing.
     pub(crate) fn blind(ops: Vec<Op>, durability: Durability) -> Self {
-        Self { ops, reads: None, durability, context: CommitContext::default(), claim: None }
+        Self { ops, reads: None, durability, context: CommitContext::default(), claim: None, is_unseen: false }
     }
 }
 
@@ -341,7 +345,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             Err(wait) => return Err(wait.into()),
         };
         self.store.publish(copies, seq);
-        section.note_keys(seq, &commit.ops, &mut budget);
+        if !commit.is_unseen {
+            section.note_keys(seq, &commit.ops, &mut budget);
+        }
         self.feed.committed(seq, &commit.ops, record);
         self.note(&mut section, commit.durability, CommitReceipt { seq, position });
         drop(section);
@@ -513,12 +519,12 @@ fn apply<E: PageCopies + Versions>(
     damage: Damage,
 ) -> Attempt<()> {
     let old = match op {
-        Op::Put { tree, key, value } => {
+        Op::Put { tree, key, value, expiry } => {
             let written;
             let cell = match at {
                 Some(at) => at.cell(),
                 None if value.len() <= inline_value_bytes_max(copies.page_bytes()) => Cell::Inline(value),
-                None if tree.overwrite(copies, key, value)? => return Ok(()),
+                None if *expiry == Moment::NEVER && tree.overwrite(copies, key, value)? => return Ok(()),
                 None => {
                     let mut writer = Writer::new(value);
                     // The whole value is written at once: a value too long for one set of copies comes with `at`.
@@ -528,7 +534,7 @@ fn apply<E: PageCopies + Versions>(
                     written.cell()
                 }
             };
-            tree.put(copies, key, cell)?
+            tree.put_until(copies, key, cell, *expiry)?
         }
         Op::Delete { tree, key } => tree.delete_beside(copies, key, &context.unreadable)?,
         Op::DropTable { tree, name } => {

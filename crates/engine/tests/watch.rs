@@ -69,7 +69,7 @@ impl<'t> Copy<'t> {
                 }
                 for change in changes {
                     match change {
-                        Change::Put { table, key, value } => {
+                        Change::Put { table, key, value, .. } => {
                             assert!(table == self.table.id() && key.starts_with(self.prefix));
                             self.rows.insert(key, value);
                         }
@@ -201,7 +201,7 @@ fn a_watch_of_the_database_reports_tables_as_they_come_and_go_and_each_commit_on
         events.push(changes);
     }
     let (kept, gone) = (kept.id(), gone.id());
-    let put = |table, key: &str, value: &str| Change::Put { table, key: key.into(), value: value.into() };
+    let put = |table, key: &str, value: &str| Change::Put { table, key: key.into(), value: value.into(), expiry: None };
     let expected = [
         vec![Change::CreateTable { table: gone, name: "gone".into() }],
         vec![put(kept, "a", "1"), Change::Delete { table: kept, key: b"c".to_vec() }, put(gone, "b", "2")],
@@ -251,7 +251,8 @@ async fn a_dropped_future_of_a_watch_loses_no_event_and_a_waiting_task_is_woken(
             () = tokio::task::yield_now() => continue,
         };
         let Some(WatchEvent::Commit { changes, .. }) = event else { panic!("{event:?}") };
-        let expected = Change::Put { table: table.id(), key: next.to_be_bytes().to_vec(), value: vec![7; 100] };
+        let expected =
+            Change::Put { table: table.id(), key: next.to_be_bytes().to_vec(), value: vec![7; 100], expiry: None };
         assert_eq!(changes, [expected]);
         next += 1;
     }

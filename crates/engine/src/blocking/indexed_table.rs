@@ -1,5 +1,7 @@
 //! Tables with secondary indexes, for threads.
 
+use std::time::SystemTime;
+
 use super::{Transaction, TypedTable};
 use crate::db;
 use crate::driver::block_on;
@@ -78,6 +80,18 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
         block_on(self.indexed.put(key, value))
     }
 
+    /// Sets a row until `expiry`, and its entries in the indexes. See [`db::IndexedTable::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`db::IndexedTable::put_with_expiry`].
+    pub fn put_with_expiry<Q, W>(&self, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        block_on(self.indexed.put_with_expiry(key, value, expiry))
+    }
+
     /// Removes a row, and its entries in the indexes. Durable when it returns.
     ///
     /// # Errors
@@ -96,6 +110,18 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
         W: AsValue<V> + ?Sized,
     {
         block_on(self.indexed.put_in(change.asynchronous(), key, value))
+    }
+
+    /// Sets a row until `expiry`, and its entries in the indexes, in a transaction. The row counts as read.
+    ///
+    /// # Errors
+    /// As [`db::IndexedTable::put_with_expiry_in`].
+    pub fn put_with_expiry_in<Q, W>(&self, change: &Transaction, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        block_on(self.indexed.put_with_expiry_in(change.asynchronous(), key, value, expiry))
     }
 
     /// Removes a row, and its entries in the indexes, in a transaction. The row counts as read.

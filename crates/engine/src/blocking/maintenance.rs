@@ -1,6 +1,7 @@
 //! The calls of a database that keep its files in order: closing, checkpoints, compaction, verification, backups.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::Db;
 use crate::db::{self, Compaction, Pace, Verification};
@@ -48,6 +49,44 @@ impl Db {
     /// As [`db::Db::checkpoint`].
     pub fn checkpoint(&self) -> Result<()> {
         block_on(self.0.checkpoint())
+    }
+
+    /// Returns the time by which entries expire. See [`db::Db::now`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// assert!(db.now() < tomorrow);
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    pub fn now(&self) -> SystemTime {
+        self.0.now()
+    }
+
+    /// Removes the entries that have expired, and returns their number. See [`db::Db::remove_expired`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// offers.put_with_expiry("pears", "2", tomorrow)?;
+    /// assert_eq!(db.remove_expired()?, 0);
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::remove_expired`].
+    pub fn remove_expired(&self) -> Result<u64> {
+        block_on(self.0.remove_expired())
     }
 
     /// Moves pages that random writes have scattered next to each other again; `go_on` gets the progress and may end

@@ -1,6 +1,7 @@
 //! Tables with blocking calls, for threads.
 
 use std::ops::RangeBounds;
+use std::time::SystemTime;
 
 use super::Range;
 use super::views::Entry;
@@ -145,6 +146,52 @@ impl Table {
     /// As [`db::Db::write`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         block_on(self.0.put(key, value))
+    }
+
+    /// Sets the value of a key until `expiry`: from then on the key is absent. See [`db::Table::put_with_expiry`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// offers.put_with_expiry("pears", "2", tomorrow)?;
+    /// assert_eq!(offers.get("pears")?, Some(b"2".to_vec()));
+    /// offers.put_with_expiry("plums", "5", db.now())?;
+    /// assert_eq!((offers.get("plums")?, offers.len()?), (None, 1));
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::put_with_expiry`].
+    pub fn put_with_expiry(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expiry: SystemTime) -> Result<()> {
+        block_on(self.0.put_with_expiry(key, value, expiry))
+    }
+
+    /// Returns the time at which a key expires; `None` when it is absent or does not expire.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// offers.put_with_expiry("pears", "2", tomorrow)?;
+    /// assert_eq!(offers.expiry("pears")?, Some(tomorrow));
+    /// offers.put("pears", "3")?;
+    /// assert_eq!(offers.expiry("pears")?, None);
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::expiry`].
+    pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        block_on(self.0.expiry(key))
     }
 
     /// Removes a key; nothing happens if it is not there. Durable when it returns.

@@ -1,6 +1,7 @@
 //! Transactions and their range scans, for threads.
 
 use std::ops::RangeBounds;
+use std::time::SystemTime;
 
 use super::Table;
 use super::views::Entry;
@@ -154,6 +155,56 @@ impl Transaction {
     /// `InvalidCall` for a table of another database.
     pub fn put(&self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.0.put(table.as_ref(), key, value)
+    }
+
+    /// Sets the value of a key until `expiry`, for this transaction only until it commits. See
+    /// [`db::Transaction::put_with_expiry`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// db.transact(nofault::Durability::Sync, |change| change.put_with_expiry(&offers, "pears", "2", tomorrow))?;
+    /// assert_eq!(offers.expiry("pears")?, Some(tomorrow));
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Transaction::put_with_expiry`].
+    pub fn put_with_expiry(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: SystemTime,
+    ) -> Result<()> {
+        self.0.put_with_expiry(table.as_ref(), key, value, expiry)
+    }
+
+    /// Returns the time at which a key expires; `None` when it is absent or does not expire. The key then counts as read.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// let change = db.begin();
+    /// change.put_with_expiry(&offers, "pears", "2", tomorrow)?;
+    /// assert_eq!(change.expiry(&offers, "pears")?, Some(tomorrow));
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Transaction::expiry`].
+    pub fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        block_on(self.0.expiry(table.as_ref(), key))
     }
 
     /// Removes a key, for this transaction only until it commits.
@@ -316,6 +367,26 @@ impl TransactionRange {
     #[must_use]
     pub fn read_ahead_max(self, leaves: usize) -> Self {
         Self(self.0.read_ahead_max(leaves))
+    }
+
+    /// Returns the time at which the entry expires that was returned last; `None` if it does not.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// let change = db.begin();
+    /// change.put_with_expiry(&offers, "pears", "2", tomorrow)?;
+    /// let mut range = change.range::<&str>(&offers, ..)?;
+    /// assert!(range.next().is_some() && range.expiry() == Some(tomorrow));
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.0.expiry()
     }
 
     /// Like `next`, but lends the entry instead of giving it away. See [`db::TransactionRange::next_ref`].

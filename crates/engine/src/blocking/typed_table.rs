@@ -3,6 +3,7 @@
 mod views;
 
 use std::ops::RangeBounds;
+use std::time::SystemTime;
 
 pub use self::views::{TypedRange, TypedSnapshot, TypedTransaction, TypedTransactionRange};
 use super::{Db, Snapshot, Table, Transaction};
@@ -184,6 +185,26 @@ impl<K: Key, V: Value> TypedTable<K, V> {
     /// As [`db::TypedTable::put`].
     pub fn put<Q: AsKey<K> + ?Sized, W: AsValue<V> + ?Sized>(&self, key: &Q, value: &W) -> Result<()> {
         self.table.put(key_bytes(key), value_bytes(value)?)
+    }
+
+    /// Sets the value of a key until `expiry`: from then on the key is absent. See [`db::TypedTable::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::put_with_expiry`].
+    pub fn put_with_expiry<Q, W>(&self, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        self.table.put_with_expiry(key_bytes(key), value_bytes(value)?, expiry)
+    }
+
+    /// Returns the time at which a key expires; `None` when it is absent or does not expire.
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::expiry`].
+    pub fn expiry<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<SystemTime>> {
+        self.table.expiry(key_bytes(key))
     }
 
     /// Removes a key. Durable when it returns.

@@ -1,6 +1,7 @@
 //! Snapshots and range scans, for threads.
 
 use std::ops::RangeBounds;
+use std::time::SystemTime;
 
 use super::{Db, Table};
 use crate::db;
@@ -135,6 +136,29 @@ impl Snapshot {
     /// As [`db::Snapshot::contains_key`].
     pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
         block_on(self.0.contains_key(table.as_ref(), key))
+    }
+
+    /// Returns the time at which a key expires, as of this snapshot; `None` when it is absent or does not expire.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// offers.put_with_expiry("pears", "2", tomorrow)?;
+    /// let before = db.snapshot();
+    /// offers.delete("pears")?;
+    /// assert_eq!(before.expiry(&offers, "pears")?, Some(tomorrow));
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::expiry`].
+    pub fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        block_on(self.0.expiry(table.as_ref(), key))
     }
 
     /// Reads many keys as of this snapshot.
@@ -425,6 +449,28 @@ impl Range {
             return self.by_ref().take(entries_max.min(1)).collect();
         }
         block_on(self.front.next_batch(entries_max))
+    }
+
+    /// Returns the time at which the entry expires that was returned last from the front, of a batch the last entry; `None` if
+    /// it does not.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// use std::time::Duration;
+    ///
+    /// let tomorrow = db.now() + Duration::from_secs(86_400);
+    /// offers.put_with_expiry("pears", "2", tomorrow)?;
+    /// offers.put("plums", "5")?;
+    /// let mut range = offers.range::<&str>(..);
+    /// assert!(range.next().is_some() && range.expiry() == Some(tomorrow));
+    /// assert!(range.next().is_some() && range.expiry().is_none());
+    /// # Ok::<(), nofault::Error>(())
+    /// ```
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.front.expiry()
     }
 
     /// Like `next`, but lends the entry from the scan's own memory instead of giving it away. See [`db::Range::next_ref`].

@@ -49,7 +49,8 @@ impl Table {
 /// let Some(WatchEvent::Commit { commit, changes }) = watch.next().transpose()? else { panic!("a commit") };
 /// let stock = writer.join().unwrap()?;
 /// assert!(commit > watch.since());
-/// assert_eq!(changes, [Change::Put { table: stock.id(), key: b"apples".to_vec(), value: b"12".to_vec() }]);
+/// let (key, value) = (b"apples".to_vec(), b"12".to_vec());
+/// assert_eq!(changes, [Change::Put { table: stock.id(), key, value, expiry: None }]);
 /// assert!(watch.try_next()?.is_none());
 /// # Ok::<(), nofault::error::Error>(())
 /// ```

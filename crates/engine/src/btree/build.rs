@@ -10,7 +10,7 @@ use crate::format::cell::{
     Cell, SpreadRef, VALUES_HEADER_BYTES, decode_child, inline_value_bytes_max, spread_pages_max, values_page_bytes,
 };
 use crate::format::node_mut::{Cells, NodeSpec, child_payload, separator};
-use crate::format::{HEADER_BYTES, PageId};
+use crate::format::{HEADER_BYTES, Moment, PageId};
 use crate::ids::PageRuns;
 use crate::pages::{Attempt, PageCopies};
 
@@ -134,11 +134,26 @@ impl Builder {
         self.last = Some(page);
     }
 
-    /// Adds an entry.
+    /// Adds an entry that does not expire.
+    ///
+    /// # Errors
+    /// As [`Builder::push_until`].
+    #[cfg(test)]
+    pub(crate) fn push<E: PageCopies>(&mut self, copies: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<()> {
+        self.push_until(copies, key, value, Moment::NEVER)
+    }
+
+    /// Adds an entry, and the moment at which it expires.
     ///
     /// # Errors
     /// `InvalidCall` when its key is not above the key before it, or is too long. After `Full` nothing has changed.
-    pub(crate) fn push<E: PageCopies>(&mut self, copies: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<()> {
+    pub(crate) fn push_until<E: PageCopies>(
+        &mut self,
+        copies: &mut E,
+        key: &[u8],
+        value: Cell<'_>,
+        expiry: Moment,
+    ) -> Attempt<()> {
         let to_spread = match value {
             Cell::Inline(bytes) if self.spreads(bytes) => Some(bytes),
             _ => None,
@@ -162,7 +177,7 @@ impl Builder {
         {
             self.cut(copies, 0, open.cells.len() - 1)?;
         }
-        self.levels[0].cells.push_with(&[key], |payload| value.encode(payload));
+        self.levels[0].cells.push_with(&[key], |payload| value.encode_with(expiry, payload));
         Ok(())
     }
 

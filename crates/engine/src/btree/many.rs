@@ -88,7 +88,11 @@ impl Tree {
             return Ok(ControlFlow::Continue(Position::Node(child, Some(node.level() - 1))));
         }
         let Ok(index) = node.search(key)? else { return Ok(ControlFlow::Break(None)) };
-        Ok(match node.cell(index)? {
+        let (expiry, cell) = node.entry(index)?;
+        if pages.has_expired(expiry) {
+            return Ok(ControlFlow::Break(None));
+        }
+        Ok(match cell {
             Cell::Inline(value) => ControlFlow::Break(Some(FoundValue::Inline(value.to_vec()))),
             Cell::Overflow(to) => ControlFlow::Break(Some(ValueRef::Overflow(to).into())),
             Cell::Spread(to) => ControlFlow::Break(Some(ValueRef::Spread(to).into())),

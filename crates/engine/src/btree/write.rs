@@ -14,8 +14,8 @@ use crate::error::{Error, ErrorKind};
 use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadRef, decode_child, inline_value_bytes_max};
 use crate::format::node::{LEVEL_MAX, Node, key_bytes_max};
 use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
-use crate::format::{HEADER_BYTES, PageId};
-use crate::pages::{Attempt, PageCopies};
+use crate::format::{HEADER_BYTES, Moment, PageId};
+use crate::pages::{Attempt, PageCopies, Pages};
 
 use super::packed;
 
@@ -59,23 +59,35 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets the value of `key`. Returns the replaced value.
+    /// Sets the value of `key`, which does not expire. Returns the replaced value.
     pub(crate) fn put<E: PageCopies>(
         &self,
         copies: &mut E,
         key: &[u8],
         value: Cell<'_>,
     ) -> Attempt<Option<ReplacedValue>> {
+        self.put_until(copies, key, value, Moment::NEVER)
+    }
+
+    /// Sets the value of `key`, and the moment at which it expires. Returns the replaced value.
+    pub(crate) fn put_until<E: PageCopies>(
+        &self,
+        copies: &mut E,
+        key: &[u8],
+        value: Cell<'_>,
+        expiry: Moment,
+    ) -> Attempt<Option<ReplacedValue>> {
         check_size(copies.page_bytes(), key, value)?;
         let (mut path, leaf, at) = self.find_leaf(copies, key)?;
-        let mut payload = Vec::with_capacity(value.encoded_len());
-        value.encode(&mut payload);
+        let payload = value.payload(expiry);
         let (index, old) = match at {
             Err(index) => (index, None),
             Ok(index) => {
-                let (outside, old) = old(copies, leaf, index)?;
+                let ReplacedEntry { outside, value: old, expiry: before } = replaced(copies, leaf, index)?;
                 match (&outside, value) {
-                    (Outside::Packed(at), Cell::Inline(value)) if value.len() == usize::from(at.len_bytes) => {
+                    (Outside::Packed(at), Cell::Inline(value))
+                        if value.len() == usize::from(at.len_bytes) && expiry == before =>
+                    {
                         packed::replace(copies, *at, value)?;
                         return Ok(Some(old));
                     }
@@ -97,18 +109,18 @@ impl Tree {
         Ok(old)
     }
 
-    /// Overwrites the value of `key` if it is as long as `value` and spread over pages that it shares with others: so
-    /// rewriting values does not make them take more space. Returns whether it did.
+    /// Overwrites the value of `key` if it is as long as `value`, does not expire, and is spread over pages that it shares
+    /// with others: so rewriting values does not make them take more space. Returns whether it did.
     pub(crate) fn overwrite<E: PageCopies>(&self, copies: &mut E, key: &[u8], value: &[u8]) -> Attempt<bool> {
         let (_, leaf, Ok(index)) = self.find_leaf(copies, key)? else { return Ok(false) };
-        let (Outside::Spread(at), _) = old(copies, leaf, index)? else { return Ok(false) };
-        if at.cell().has_own_pages() || at.cell().len_bytes as usize != value.len() {
+        let old = replaced(copies, leaf, index)?;
+        let Outside::Spread(at) = old.outside else { return Ok(false) };
+        if at.cell().has_own_pages() || at.cell().len_bytes as usize != value.len() || old.expiry != Moment::NEVER {
             return Ok(false);
         }
         let new = packed::replace_spread(copies, self.table, at.cell(), value)?;
         if new != at {
-            let mut payload = Vec::new();
-            Cell::Spread(new.cell()).encode(&mut payload);
+            let payload = Cell::Spread(new.cell()).payload(Moment::NEVER);
             if !edit::replace(leaf, copies.edit(leaf)?, index, &payload)? {
                 return Err(Error::new(ErrorKind::Bug, "a reference of the same length did not fit").into());
             }
@@ -131,7 +143,7 @@ impl Tree {
     ) -> Attempt<Option<ReplacedValue>> {
         let (mut path, leaf, at) = self.find_leaf(copies, key)?;
         let Ok(index) = at else { return Ok(None) };
-        let (outside, old) = old(copies, leaf, index)?;
+        let ReplacedEntry { outside, value: old, .. } = replaced(copies, leaf, index)?;
         outside.release(copies)?;
         edit::remove(leaf, copies.edit(leaf)?, index)?;
         self.merge_up(copies, &mut path, leaf, unreadable)?;
@@ -139,15 +151,15 @@ impl Tree {
     }
 
     /// Returns the path from the root to the leaf in which `key` belongs, that leaf, and the place of the key in it.
-    pub(super) fn find_leaf<E: PageCopies>(
+    pub(super) fn find_leaf<P: Pages>(
         &self,
-        copies: &E,
+        pages: &P,
         key: &[u8],
     ) -> Attempt<(Vec<Step>, PageId, std::result::Result<usize, usize>)> {
         let mut path = Vec::new();
         let (mut id, mut level) = (self.root, None);
         loop {
-            let page = copies.page(id)?;
+            let page = pages.page(id)?;
             let node = self.open(id, &page, level)?;
             if node.level() == 0 {
                 return Ok((path, id, node.search(key)?));
@@ -335,16 +347,23 @@ impl Outside {
     }
 }
 
-/// Returns what a leaf's cell refers to, and the value in the form in which a change reports it as replaced.
-fn old<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<(Outside, ReplacedValue)> {
+/// An entry of a leaf that a change is about to replace.
+struct ReplacedEntry {
+    outside: Outside,
+    /// The value in the form in which the change reports it.
+    value: ReplacedValue,
+    expiry: Moment,
+}
+
+fn replaced<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<ReplacedEntry> {
     let page = copies.page(leaf)?;
-    let cell = Node::open(leaf, &page)?.cell(index)?;
+    let (expiry, cell) = Node::open(leaf, &page)?.entry(index)?;
     let outside = match cell {
         Cell::Inline(_) | Cell::Overflow(_) => Outside::None,
         Cell::Packed(at) => Outside::Packed(at),
         Cell::Spread(at) => Outside::Spread(at.into()),
     };
-    Ok((outside, cell.into()))
+    Ok(ReplacedEntry { outside, value: cell.into(), expiry })
 }
 
 /// Refuses keys that are too long for the page size.

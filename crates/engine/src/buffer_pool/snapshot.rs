@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::versions::Versions;
-use crate::format::CommitSeq;
+use super::view::ShownEntries;
+use crate::format::{CommitSeq, Moment};
 
 /// Keeps the pages of one commit readable until it is dropped or evicted.
 pub(crate) struct Snapshot {
     versions: Arc<Versions>,
     seq: CommitSeq,
+    /// `None` for a snapshot that shows all entries.
+    moment: Option<Moment>,
     too_old: Arc<AtomicBool>,
     essential: bool,
 }
@@ -17,7 +20,21 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     pub(super) fn new(versions: &Arc<Versions>, essential: bool) -> Self {
         let (seq, too_old) = versions.register(essential);
-        Self { versions: Arc::clone(versions), seq, too_old, essential }
+        // After the commit was chosen: see `Snapshot::moment`.
+        let moment = versions.clock().now();
+        Self { versions: Arc::clone(versions), seq, moment: Some(moment), too_old, essential }
+    }
+
+    /// Lets the snapshot show all entries, also those that have expired.
+    pub(crate) fn with_expired(self) -> Self {
+        let mut all = self;
+        all.moment = None;
+        all
+    }
+
+    /// Returns the entries that views of the snapshot show.
+    pub(super) fn shown(&self) -> ShownEntries<'_> {
+        self.moment.map_or(ShownEntries::All, ShownEntries::At)
     }
 
     /// Returns the flag that is set when this snapshot has been evicted.
@@ -29,6 +46,10 @@ impl Snapshot {
 impl crate::pages::Snapshot for Snapshot {
     fn seq(&self) -> CommitSeq {
         self.seq
+    }
+
+    fn moment(&self) -> Moment {
+        self.moment.unwrap_or(Moment(0))
     }
 }
 

@@ -20,6 +20,7 @@ use nofault_sim::{SimOptions, SimWorld};
 use super::reads::Round;
 use super::word_array::Entry;
 use super::*;
+use crate::clock::ClockSource;
 use crate::format::HEADER_BYTES;
 use crate::pages::{Attempt, PageCopies as _, Pages, Ticket as _};
 
@@ -44,7 +45,8 @@ fn options(frames: usize) -> PoolOptions {
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
         evicts_table: false,
-        tier: TierUse::Always,
+        tier: crate::settings::TierUse::Always,
+        clock: ClockSource::default(),
     }
 }
 

@@ -22,6 +22,7 @@ use super::stats::Counters;
 use super::word_array::Entry;
 use super::writer_signal::WriterSignal;
 use crate::budget::Budget;
+use crate::clock::GuardedClock;
 use crate::codec::Dictionaries;
 use crate::format::compressed::FileCodec;
 use crate::format::{BlockId, CommitSeq, PageId};
@@ -51,6 +52,8 @@ pub(super) struct Versions {
     dictionaries: Dictionaries,
     /// Most versions that evictable snapshots may keep.
     kept_max: usize,
+    /// The clock by which entries expire.
+    clock: GuardedClock,
 }
 
 impl Versions {
@@ -60,6 +63,7 @@ impl Versions {
         pages: PageTable,
         commit: CommitSeq,
         (file_id, kept_max): (u64, usize),
+        clock: GuardedClock,
         signal: &Arc<WriterSignal>,
     ) -> Self {
         Self {
@@ -72,7 +76,13 @@ impl Versions {
             file_id,
             dictionaries: Dictionaries::default(),
             kept_max,
+            clock,
         }
+    }
+
+    /// Returns the clock by which entries expire.
+    pub(super) fn clock(&self) -> &GuardedClock {
+        &self.clock
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -10,8 +10,9 @@ use super::page_table::{Lookup, PageTable};
 use super::stats::HitTally;
 use super::versions::Versions;
 use super::word_array::Entry;
+use crate::clock::GuardedClock;
 use crate::error::{Error, ErrorKind};
-use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, page_id};
+use crate::format::{CommitSeq, HEADER_BYTES, Moment, PageId, page_commit, page_id};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
 
 /// The pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
@@ -19,17 +20,34 @@ pub(crate) struct View<'a> {
     pages: &'a PageTable,
     at: CommitSeq,
     too_old: Option<&'a AtomicBool>,
+    shown: ShownEntries<'a>,
     hits: HitTally<'a>,
     /// Protects every page handed out. Declared last, so that it is dropped last.
     guard: Guard,
 }
 
+/// The entries of tables that a view shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ShownEntries<'a> {
+    /// All of them.
+    All,
+    /// Those that have not expired by the time at which the view meets them.
+    Unexpired(&'a GuardedClock),
+    /// Those that have not expired at this moment.
+    At(Moment),
+}
+
 impl<'a> View<'a> {
     /// Creates a view of the commit that `at` returns. `at` is called after the guard is pinned: see
     /// `Versions::drop_later`.
-    pub(super) fn new(versions: &'a Versions, at: impl FnOnce() -> CommitSeq, too_old: Option<&'a AtomicBool>) -> Self {
+    pub(super) fn new(
+        versions: &'a Versions,
+        at: impl FnOnce() -> CommitSeq,
+        too_old: Option<&'a AtomicBool>,
+        shown: ShownEntries<'a>,
+    ) -> Self {
         let guard = versions.pin_epoch();
-        Self { pages: versions.pages(), at: at(), too_old, hits: versions.counters().hits.tally(), guard }
+        Self { pages: versions.pages(), at: at(), too_old, shown, hits: versions.counters().hits.tally(), guard }
     }
 
     /// Returns the commit that this view shows.
@@ -102,6 +120,16 @@ impl Pages for View<'_> {
     #[inline]
     fn page(&self, id: PageId) -> Attempt<&[u8]> {
         self.shown(id).map(|page| &page[HEADER_BYTES..])
+    }
+
+    #[inline]
+    fn has_expired(&self, expiry: Moment) -> bool {
+        expiry != Moment::NEVER
+            && match self.shown {
+                ShownEntries::All => false,
+                ShownEntries::Unexpired(clock) => expiry <= clock.now(),
+                ShownEntries::At(moment) => expiry <= moment,
+            }
     }
 
     #[inline]

@@ -379,6 +379,7 @@ mod tests {
     use super::super::{BufferPool, CheckpointPlace, LoadedTable, PoolOptions};
     use super::*;
     use crate::buffer_pool::versions::NEWEST;
+    use crate::clock::ClockSource;
     use crate::format::{CommitSeq, PageId};
     use crate::pages::{PageCopies as _, Store as _};
     use crate::settings::TierUse;
@@ -395,6 +396,7 @@ mod tests {
             reads_in_flight_max: 8,
             evicts_table: false,
             tier: TierUse::Judged,
+            clock: ClockSource::default(),
         };
         let pool = BufferPool::new(&disk, &options, LoadedTable::new(512, 1 << 30), CommitSeq(0)).unwrap();
         let mut copies = pool.copies();

@@ -1,6 +1,6 @@
 //! The thread that keeps the data file as large as its content: it merges sparse leaves, packs compressed pages anew,
-//! and gives the free end of the file back. It also trains the dictionaries of compressed tables, and puts tables in
-//! order that are scanned.
+//! and gives the free end of the file back. It also removes entries that have expired, trains the dictionaries of
+//! compressed tables, and puts tables in order that are scanned.
 //!
 //! It looks after each checkpoint and once a second, and does one thing at a time. While the database is in use it
 //! works a tenth of the time, less while operations wait, and leaves alone what the next seconds of the same use would
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use super::dictionaries::DictionaryTrainer;
+use super::expiry_removal::ExpiryRemover;
 use super::order::{Compaction, TableOrder, TablePart};
 use super::sparse_leaves::SparseLeaves;
 use super::table_counts::TableCounts;
@@ -57,6 +58,8 @@ const PIECE_BYTES: u64 = 16 << 10;
 /// Time after which a table that is being put in order is left for a moment, so that the file may become shorter and leaves
 /// may be merged, too.
 const ORDER_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time for which expired entries are removed before the other work has its turn.
+const EXPIRE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Pause after a pass without gain over the end of the file, or over compressed pages; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
@@ -79,6 +82,7 @@ pub(super) struct CompactionParts {
     pub(super) changes: Arc<TableCounts>,
     pub(super) order: Arc<TableOrder>,
     pub(super) scanned: Arc<TableCounts>,
+    pub(super) expiry: Arc<ExpiryRemover<BufferPool, Log>>,
 }
 
 impl CompactionThread {
@@ -167,6 +171,7 @@ impl CompactionWork {
                 (self.shrinking, self.packing) = (Pause::none(), Pause::none());
             }
             self.train();
+            self.expire();
             self.merge(is_idle);
             self.repack(is_idle);
             self.order();
@@ -183,6 +188,22 @@ impl CompactionWork {
         idle.is_over(visible);
         let _ = self.parts.trainer.train_due(&|| self.parts.shrinker.checkpoint());
         idle.ignore(self.parts.pool.visible());
+    }
+
+    /// Removes entries that have expired. Errors are those of reading and of commits, which report them.
+    fn expire(&mut self) {
+        let began = Instant::now();
+        while began.elapsed() < EXPIRE_TIME_MAX && !self.pacer.signal.is_stopped() {
+            let step_began = Instant::now();
+            self.idle.is_over(self.parts.pool.visible());
+            let step = self.parts.expiry.step();
+            self.idle.ignore(self.parts.pool.visible());
+            if step.is_ok_and(|step| !step.is_last) {
+                self.pacer.rest(step_began.elapsed());
+            } else {
+                return;
+            }
+        }
     }
 
     /// Merges the leaves of the tables of which many keys were changed, where they are sparse.

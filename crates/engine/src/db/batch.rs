@@ -1,9 +1,11 @@
 //! Changes that are applied together.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use super::write_set::WriteSet;
+use super::write_set::{NewValue, WriteSet};
 use super::{Db, Table};
+use crate::format::Moment;
 
 /// Changes that are applied together. Of several changes of one key the last counts.
 ///
@@ -37,7 +39,24 @@ impl Batch {
 
     /// Sets the value of a key. The table may be one of [`crate::blocking`] as well.
     pub fn put(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
-        self.set(table.as_ref(), key.as_ref(), Some(value.as_ref()))
+        self.set(table.as_ref(), key.as_ref(), Some(NewValue::lasting(value.as_ref().to_vec())))
+    }
+
+    /// Sets the value of a key, and the time from which it is absent. See [`Table::put_with_expiry`].
+    pub fn put_with_expiry(
+        &mut self,
+        table: impl AsRef<Table>,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: SystemTime,
+    ) -> &mut Self {
+        self.put_until(table.as_ref(), key.as_ref(), value.as_ref(), Moment::at_or_after(expiry))
+    }
+
+    /// Sets the value of a key, and the moment at which it expires, if it ever does.
+    pub(crate) fn put_until(&mut self, table: &Table, key: &[u8], value: &[u8], expiry: Moment) -> &mut Self {
+        let value = NewValue::until(value.to_vec(), expiry, table.db.core.store.clock().now());
+        self.set(table, key, Some(value))
     }
 
     /// Removes a key.
@@ -55,11 +74,11 @@ impl Batch {
         self.writes.is_empty()
     }
 
-    fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> &mut Self {
+    fn set(&mut self, table: &Table, key: &[u8], value: Option<NewValue>) -> &mut Self {
         if !self.db.iter().any(|db| Arc::ptr_eq(&db.core, &table.db.core)) {
             self.db.push(table.db.clone());
         }
-        self.writes.set(table.tree, key.to_vec(), value.map(<[u8]>::to_vec));
+        self.writes.set(table.tree, key.to_vec(), value);
         self
     }
 }

@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{encode_replaced, replaced_to_be_freed};
 use crate::format::cell::{Cell, inline_value_bytes_max};
 use crate::format::node::Node;
-use crate::format::{CommitSeq, PageId};
+use crate::format::{CommitSeq, Moment, PageId};
 use crate::ids::PageRuns;
 use crate::pages::{Attempt, CommitLog, Durability, PageCopies, Pages, ReservationKind, Store, Wait};
 use crate::transaction::{CATALOG, Exclusive};
@@ -94,6 +94,8 @@ impl Present {
         if self == Self::Remove { ReservationKind::Reserve } else { ReservationKind::Ordinary }
     }
 }
+/// An entry to be loaded: key, value, and the moment at which it expires.
+pub(super) type LoadEntry<K, V> = (K, V, Moment);
 
 /// Fills `tree`, calls `checkpoint` to make this commit durable, and makes it visible. Returns the number of entries.
 /// The entries are asked for the first time when no other commit can change the table any more. Blocks.
@@ -107,7 +109,7 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     core: &Core<S, L>,
     tree: Tree,
     present: Present,
-    entries: impl Iterator<Item = Result<(K, V)>>,
+    entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
     checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
 ) -> Result<u64> {
     block_on(async {
@@ -128,7 +130,7 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         let builder = Builder::new(tree, page_bytes, spread_at_once_max(page_bytes, core.store.copy_frames_max()));
         let kind = present.reservation();
         let mut load = BulkLoad { core, tree, kind, builder, long: PageRuns::default(), count: 0, before: None };
-        let is_empty = load.is_empty().await?;
+        let is_empty = is_empty(core, tree).await?;
         if !is_empty && present == Present::Refuse {
             return Err(Error::new(ErrorKind::InvalidCall, "bulk load: another commit has just filled the table"));
         }
@@ -153,6 +155,20 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     })
 }
 
+/// Returns whether a tree has no entry at all, not even one that has expired.
+///
+/// # Errors
+/// The errors of reading the root.
+pub(super) async fn is_empty<S: Store, L: CommitLog>(core: &Core<S, L>, tree: Tree) -> Result<bool> {
+    let look = || {
+        let view = core.store.latest_published();
+        let root = view.page(tree.root)?;
+        let node = Node::open(tree.root, &root)?;
+        Ok(node.level() == 0 && node.count() == 0)
+    };
+    core.reader.loader.attempt(look).await
+}
+
 /// A bulk load in progress.
 struct BulkLoad<'c, S: Store, L: CommitLog> {
     core: &'c Core<S, L>,
@@ -167,20 +183,10 @@ struct BulkLoad<'c, S: Store, L: CommitLog> {
 }
 
 impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
-    async fn is_empty(&self) -> Result<bool> {
-        let look = || {
-            let view = self.core.store.latest_published();
-            let root = view.page(self.tree.root)?;
-            let node = Node::open(self.tree.root, &root)?;
-            Ok(node.level() == 0 && node.count() == 0)
-        };
-        self.core.reader.loader.attempt(look).await
-    }
-
     async fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         section: &mut Exclusive<S, L>,
-        mut entries: impl Iterator<Item = Result<(K, V)>>,
+        mut entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
     ) -> std::result::Result<(), StopCause> {
         let (core, tree, kind) = (self.core, self.tree, self.kind);
         let inline_max = inline_value_bytes_max(core.store.page_bytes());
@@ -189,7 +195,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         let mut at: Option<LongRef> = None;
         let mut pins = PinBudget::default();
         loop {
-            if let Some((_, value)) = &next
+            if let Some((_, value, _)) = &next
                 && at.is_none()
                 && value.as_ref().len() > inline_max
                 && !self.builder.spreads(value.as_ref())
@@ -207,7 +213,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             let step = section.edit(|copies, _| {
                 let mut fill = || -> Attempt<Step> {
                     builder.begin_portion(copies)?;
-                    while let Some((key, value)) = &next {
+                    while let Some((key, value, expiry)) = &next {
                         let (key, value) = (key.as_ref(), value.as_ref());
                         let is_full = builder.portion().len() >= portion;
                         let cell = match &at {
@@ -216,7 +222,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                             None if value.len() <= inline_max || builder.spreads(value) => Cell::Inline(value),
                             None => return Ok(Step::More),
                         };
-                        builder.push(copies, key, cell)?;
+                        builder.push_until(copies, key, cell, *expiry)?;
                         *count += 1;
                         at = None;
                         // The caller's iterator may read a database, and wait there for frames or for permits.

@@ -79,6 +79,11 @@ impl<S: Store> Catalog<S> {
         Self { loader, tables }
     }
 
+    /// Returns the number of bytes of a page.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.loader.store().page_bytes()
+    }
+
     /// Looks up the table of this name.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ use crate::pages::{CommitLog, Durability, Store, Wait};
 use crate::sync::semaphore::Permit;
 use crate::transaction::precedence::{Claim, ClaimId, ClaimScope};
 use crate::transaction::reads::ReadSet;
-use crate::transaction::{Commit, CommitContext, CommitReceipt, Op, Refusal, Size, encode};
+use crate::transaction::{Commit, CommitReceipt, Op, Refusal, Size, encode};
 
 /// Number of inner nodes for which an ordinary commit reserves blocks: it nearly never changes more.
 const INNER_PAGES: usize = 4;
@@ -104,7 +104,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
             }
         }
         drop(budget);
-        self.commit_sized(Commit { ops, reads, durability, context: CommitContext::default(), claim }, size).await
+        self.commit_sized(Commit { reads, claim, ..Commit::blind(ops, durability) }, size).await
     }
 
     /// Commits the operations of `commit`, unless data that its transaction read was changed. They are few, in order of

@@ -7,6 +7,7 @@ use super::catalog::Catalog;
 use super::commit::Committer;
 use super::commit_pages::CommitPages;
 use super::deferred_free::DroppedTables;
+use super::expiry::Expiries;
 use super::loader::Loader;
 use super::log_waits::LogWaits;
 use super::reader::Reader;
@@ -31,6 +32,7 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) reservations: Arc<BlockReservations<S, L>>,
     pub(super) committer: Arc<Committer<S, L>>,
     pub(super) dropped: Arc<DroppedTables<S, L>>,
+    pub(super) expiries: Expiries<S, L>,
     pub(super) sparse_leaves: Arc<SparseLeaves<S, L>>,
     /// The changed keys of each table.
     pub(super) changes: Arc<TableCounts>,
@@ -51,6 +53,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let committer = Committer::new(pages, log.clone(), waits.clone(), reservations.clone(), Arc::clone(&changes));
         let structure =
             StructureCommits::new(reader.loader.clone(), commits.clone(), waits.clone(), reservations.clone());
+        let expiries = Expiries::new(Catalog::new(reader.loader.clone(), tables.clone()), committer.clone());
         let dropped = DroppedTables::new(reader.clone(), commits.clone(), structure.clone());
         let sparse_leaves = Arc::new(SparseLeaves::new(reader.clone(), structure));
         Self {
@@ -64,6 +67,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             reservations,
             committer,
             dropped,
+            expiries,
             sparse_leaves,
             changes,
             read_set_bytes_max,

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustc_hash::FxHashSet;
 
+use super::bulk::LoadEntry;
 use super::catalog::{Catalog, Entries};
 use super::commit::Committer;
 use super::core::Core;
@@ -23,7 +24,7 @@ use crate::codec::{Compression, Dictionary, DictionaryOrigin, HAS_ZSTD, NEEDS_ZS
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{decode_dictionary, dictionary_key, encode_dictionary, is_name};
-use crate::format::{CommitSeq, PageId};
+use crate::format::{CommitSeq, Moment, PageId};
 use crate::pages::{Pages as _, Snapshot as _, Store as _};
 use crate::transaction::{CATALOG, Op};
 use crate::wal::Log;
@@ -149,17 +150,17 @@ impl DictionaryTrainer {
     pub(super) fn train_from<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         tree: Tree,
-        entries: &mut impl Iterator<Item = (K, V)>,
-    ) -> Result<Vec<(K, V)>> {
+        entries: &mut impl Iterator<Item = LoadEntry<K, V>>,
+    ) -> Result<Vec<LoadEntry<K, V>>> {
         let mut pages = SamplePages::new(tree.table, self.pool.page_bytes());
         let (mut taken, mut bytes) = (Vec::new(), 0);
         while bytes < self.sample_bytes()
-            && let Some((key, value)) = entries.next()
+            && let Some(entry) = entries.next()
         {
-            let (key_bytes, value_bytes) = (key.as_ref(), value.as_ref());
+            let (key_bytes, value_bytes) = (entry.0.as_ref(), entry.1.as_ref());
             bytes += key_bytes.len() + value_bytes.len();
             pages.push(key_bytes, value_bytes);
-            taken.push((key, value));
+            taken.push(entry);
         }
         if bytes >= self.sample_bytes() {
             self.train(tree, &pages.into_bodies())?;
@@ -296,7 +297,8 @@ impl DictionaryTrainer {
         let origin = DictionaryOrigin { table: tree.table, ordinal, ratio };
         let Some(dictionary) = Dictionary::new(number, origin, &bytes).map(Arc::new) else { return Ok(false) };
         let value = encode_dictionary(origin, &bytes);
-        block_on(self.committer.commit_op(Op::Put { tree: CATALOG, key: dictionary_key(number), value }))?;
+        let op = Op::Put { tree: CATALOG, key: dictionary_key(number), value, expiry: Moment::NEVER };
+        block_on(self.committer.commit_op(op))?;
         dictionaries.add(number, Some(Arc::clone(&dictionary)));
         self.codecs().use_dictionary(dictionary, self.pool.visible());
         Ok(true)

@@ -6,9 +6,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::{Table, Transaction, TypedTable};
 use crate::error::Result;
+use crate::format::Moment;
 use crate::pages::Durability;
 use crate::typed::{AsKey, AsValue, Key, Value, key_bytes, read_entry, read_value, value_bytes};
 
@@ -131,8 +133,29 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
         Q: AsKey<K> + ?Sized,
         W: AsValue<V> + ?Sized,
     {
+        self.put_until(key, value, Moment::NEVER).await
+    }
+
+    /// Sets a row until `expiry`, and its entries in the indexes: from then on all of them are absent. Durable when it
+    /// returns. See [`Table::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`IndexedTable::put`].
+    pub async fn put_with_expiry<Q, W>(&self, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        self.put_until(key, value, Moment::at_or_after(expiry)).await
+    }
+
+    async fn put_until<Q, W>(&self, key: &Q, value: &W, expiry: Moment) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
         let (key, value) = (key_bytes(key), value_bytes(value)?);
-        let change = async |change: Transaction| self.set(&change, &key, Some(&value)).await;
+        let change = async |change: Transaction| self.set(&change, &key, Some(&value), expiry).await;
         self.rows.raw().db().transact(Durability::Sync, change).await
     }
 
@@ -142,7 +165,7 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
     /// As [`IndexedTable::delete_in`] and [`Db::transact`](super::Db::transact).
     pub async fn delete<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<()> {
         let key = key_bytes(key);
-        let change = async |change: Transaction| self.set(&change, &key, None).await;
+        let change = async |change: Transaction| self.set(&change, &key, None, Moment::NEVER).await;
         self.rows.raw().db().transact(Durability::Sync, change).await
     }
 
@@ -156,7 +179,26 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
         W: AsValue<V> + ?Sized,
     {
         let (key, value) = (key_bytes(key), value_bytes(value)?);
-        self.set(change, &key, Some(&value)).await
+        self.set(change, &key, Some(&value), Moment::NEVER).await
+    }
+
+    /// Sets a row until `expiry`, and its entries in the indexes, in a transaction. The row counts as read.
+    ///
+    /// # Errors
+    /// As [`IndexedTable::put_in`].
+    pub async fn put_with_expiry_in<Q, W>(
+        &self,
+        change: &Transaction,
+        key: &Q,
+        value: &W,
+        expiry: SystemTime,
+    ) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        let (key, value) = (key_bytes(key), value_bytes(value)?);
+        self.set(change, &key, Some(&value), Moment::at_or_after(expiry)).await
     }
 
     /// Removes a row, and its entries in the indexes, in a transaction. The row counts as read.
@@ -165,7 +207,7 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
     /// As [`IndexedTable::put_in`].
     pub async fn delete_in<Q: AsKey<K> + ?Sized>(&self, change: &Transaction, key: &Q) -> Result<()> {
         let key = key_bytes(key);
-        self.set(change, &key, None).await
+        self.set(change, &key, None, Moment::NEVER).await
     }
 
     /// Fills the indexes anew from the rows, in one transaction, and returns the number of rows: after an index was
@@ -185,9 +227,10 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
             let (mut rows, mut count) = (change.range::<&[u8]>(self.rows.raw(), ..)?, 0);
             while let Some(entry) = rows.next_ref().await? {
                 let (key, value) = read_entry::<K, V>(self.rows.raw().name(), &entry)?;
+                let expiry = rows.expiry().map_or(Moment::NEVER, Moment::at_or_after);
                 for index in &self.indexes {
                     for entry in (index.entries_of)(&key, &value) {
-                        change.put(&index.table, entry, "")?;
+                        change.put_until(&index.table, &entry, &[], expiry)?;
                     }
                 }
                 count += 1;
@@ -197,8 +240,9 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
         self.rows.raw().db().transact(Durability::Sync, rebuild).await
     }
 
-    /// Sets or removes a row of these bytes.
-    async fn set(&self, change: &Transaction, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    /// Sets or removes a row of these bytes, which expires at `expiry` with its entries. The entries of an expired row before
+    /// it have expired with it.
+    async fn set(&self, change: &Transaction, key: &[u8], value: Option<&[u8]>, expiry: Moment) -> Result<()> {
         let rows = self.rows.raw();
         let before = change.get(rows, key).await?;
         let name = rows.name();
@@ -213,13 +257,14 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
             for entry in old.difference(&new) {
                 change.delete(&index.table, entry)?;
             }
-            // Those that stay are put as well: a reader of the index would miss one that other hands have removed.
+            // Those that stay are put as well: they may expire at another time now, and a reader of the index would miss one that
+            // other hands have removed.
             for entry in &new {
-                change.put(&index.table, entry, "")?;
+                change.put_until(&index.table, entry, &[], expiry)?;
             }
         }
         match value {
-            Some(value) => change.put(rows, key, value),
+            Some(value) => change.put_until(rows, key, value, expiry),
             None => change.delete(rows, key),
         }
     }

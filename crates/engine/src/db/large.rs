@@ -42,7 +42,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         commit: Commit,
         _precedence: Option<Permit>,
     ) -> CommitResult<CommitReceipt> {
-        let Commit { ops, durability, mut context, .. } = match section.check(&commit) {
+        let Commit { ops, durability, mut context, is_unseen, .. } = match section.check(&commit) {
             Ok(()) => commit,
             Err(Refusal::Conflict(position)) => return Err(conflict(position, commit)),
             Err(other) => {
@@ -86,7 +86,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
             );
             return Err(Error::new(ErrorKind::Poisoned, what).into());
         }
-        Ok(section.finish(&ops, durability, position))
+        Ok(section.finish(&ops, durability, position, is_unseen))
     }
 
     /// Finds errors that the caller made before anything is written to the log.

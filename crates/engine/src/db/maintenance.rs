@@ -2,6 +2,7 @@
 //! does its work on a thread of its own, so that the executor's thread does not wait.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::{Compaction, Db, Pace, Verification, backup, close, compact, thread, verify};
 use crate::error::Result;
@@ -39,6 +40,42 @@ impl Db {
     pub async fn checkpoint(&self) -> Result<()> {
         let db = self.clone();
         thread::run("nofault-ckpt", move || db.owner.checkpoint()).await?
+    }
+
+    /// Returns the time by which entries expire: that of [`Settings::clock`](crate::settings::Settings::clock), which does not
+    /// go back while the database is open. See [`Table::put_with_expiry`](super::Table::put_with_expiry).
+    pub fn now(&self) -> SystemTime {
+        self.core.store.clock().now().to_time()
+    }
+
+    /// Removes the entries that have expired, and returns their number. A thread of the database does so by itself, once a
+    /// second, unless the settings ask for [`CompactionMode::Manual`](crate::settings::CompactionMode::Manual) or no
+    /// background threads. Takes some 32 entries at a time; commits of others neither wait for all of it nor conflict with
+    /// it. An entry of which the time was rounded up is removed when that has passed: see
+    /// [`Table::put_with_expiry`](super::Table::put_with_expiry).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use nofault::settings::{CompactionMode, Settings};
+    ///
+    /// let settings = Settings { cache_bytes: 16 << 20, compaction: CompactionMode::Manual, ..Settings::default() };
+    /// let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+    /// let offers = db.create_table("offers").await?;
+    /// offers.put_with_expiry("pears", "2", db.now()).await?;
+    /// assert!(offers.is_empty().await?);
+    /// assert_eq!(db.remove_expired().await?, 1);
+    /// assert_eq!(db.stats().expired_removed, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn remove_expired(&self) -> Result<u64> {
+        let db = self.clone();
+        thread::run("nofault-expire", move || db.owner.expiry().remove_all()).await?
     }
 
     /// Merges leaves that deletes and random inserts have left sparse, moves pages that random writes have scattered in

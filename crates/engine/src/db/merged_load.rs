@@ -7,12 +7,12 @@
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-use super::bulk::{self, Present};
-use super::scan::Entry;
+use super::bulk::{self, LoadEntry, Present};
 use super::{Batch, Table};
 use crate::btree::KeyRange;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::{LateFeature, Moment};
 use crate::pages::Durability;
 
 /// Most entries of a run that is committed as any other change.
@@ -31,16 +31,16 @@ mod tests;
 /// Loads entries into a table that holds some, as [`Table::bulk_load`] documents. Blocks.
 pub(super) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     table: &Table,
-    mut entries: impl Iterator<Item = Result<(K, V)>>,
+    mut entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
 ) -> Result<u64> {
     let (core, owner) = (&table.db.core, &table.db.owner);
     let bytes_max = SHORT_RUN_BYTES.min(core.read_set_bytes_max / SHORT_RUN_SHARE);
     let (mut first, mut bytes) = (Vec::new(), 0);
     while first.len() < SHORT_RUN_ENTRIES && bytes < bytes_max {
         let Some(entry) = entries.next() else { return commit(table, &first) };
-        let (key, value) = entry?;
-        bytes += key.as_ref().len() + value.as_ref().len();
-        first.push((key, value));
+        let entry = entry?;
+        bytes += entry.0.as_ref().len() + entry.1.as_ref().len();
+        first.push(entry);
     }
     let loaded = write_anew(table, first.into_iter().map(Ok).chain(entries))?;
     owner.free_dropped(&core.dropped);
@@ -51,7 +51,7 @@ pub(super) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
 /// of entries in the run.
 pub(crate) fn write_anew<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     table: &Table,
-    run: impl Iterator<Item = Result<(K, V)>>,
+    run: impl Iterator<Item = Result<LoadEntry<K, V>>>,
 ) -> Result<u64> {
     let loaded = Cell::new(0);
     let run = run.inspect(|_| loaded.set(loaded.get() + 1));
@@ -80,30 +80,32 @@ pub(super) fn write_without(table: &Table, removed: &KeyRange) -> Result<u64> {
 fn write<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     table: &Table,
     present: Present,
-    entries: impl Iterator<Item = Result<(K, V)>>,
+    entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
 ) -> Result<u64> {
     let owner = &table.db.owner;
-    owner.allow_properties()?;
+    owner.allow(LateFeature::Properties)?;
     bulk::load(&table.db.core, table.tree, present, entries, |commit| owner.checkpoint_at(commit))
 }
 
 /// Commits a short run.
-fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(table: &Table, run: &[(K, V)]) -> Result<u64> {
+fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(table: &Table, run: &[LoadEntry<K, V>]) -> Result<u64> {
     if run.windows(2).any(|two| two[0].0.as_ref() >= two[1].0.as_ref()) {
         return Err(Error::new(ErrorKind::InvalidCall, "bulk load: a key is not above the key before it"));
     }
     let mut batch = Batch::new();
-    run.iter().for_each(|(key, value)| _ = batch.put(table, key, value));
+    run.iter().for_each(|(key, value, expiry)| _ = batch.put_until(table, key.as_ref(), value.as_ref(), *expiry));
     block_on(table.db.write(batch, Durability::Sync))?;
     Ok(run.len() as u64)
 }
 
 /// The entries of a table in a range, as of the moment when the first is asked for.
-fn entries_of(table: &Table, range: KeyRange) -> impl Iterator<Item = Result<Entry>> {
+fn entries_of(table: &Table, range: KeyRange) -> impl Iterator<Item = Result<LoadEntry<Vec<u8>, Vec<u8>>>> {
     let mut scan = None;
     std::iter::from_fn(move || {
         let scan = scan.get_or_insert_with(|| table.scan(range.clone()));
-        scan.take().map_or_else(|| block_on(scan.next()).transpose(), |entry| Some(Ok(entry)))
+        let entry = scan.take().map_or_else(|| block_on(scan.next()).transpose(), |entry| Some(Ok(entry)))?;
+        let expiry = scan.expiry().map_or(Moment::NEVER, Moment::at_or_after);
+        Some(entry.map(|(key, value)| (key, value, expiry)))
     })
 }
 
@@ -124,22 +126,23 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for Part<T> {
 
 /// The entries of a table and of a run in one order. Where both have a key, that of the run counts.
 fn merged<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    of_table: impl Iterator<Item = Result<Entry>>,
-    run: impl Iterator<Item = Result<(K, V)>>,
-) -> impl Iterator<Item = Result<(Part<K>, Part<V>)>> {
+    of_table: impl Iterator<Item = Result<LoadEntry<Vec<u8>, Vec<u8>>>>,
+    run: impl Iterator<Item = Result<LoadEntry<K, V>>>,
+) -> impl Iterator<Item = Result<LoadEntry<Part<K>, Part<V>>>> {
     let (mut of_table, mut run) = (of_table.peekable(), run.fuse().peekable());
     std::iter::from_fn(move || {
         let order = match (of_table.peek(), run.peek()) {
-            (Some(Ok((old, _))), Some(Ok((new, _)))) => old.as_slice().cmp(new.as_ref()),
+            (Some(Ok((old, ..))), Some(Ok((new, ..)))) => old.as_slice().cmp(new.as_ref()),
             (Some(Err(_)), _) | (Some(_), None) => Ordering::Less,
             _ => Ordering::Greater,
         };
         if order == Ordering::Less {
-            return Some(of_table.next()?.map(|(key, value)| (Part::OfTable(key), Part::OfTable(value))));
+            let entry = of_table.next()?;
+            return Some(entry.map(|(key, value, expiry)| (Part::OfTable(key), Part::OfTable(value), expiry)));
         }
         if order == Ordering::Equal {
             of_table.next();
         }
-        Some(run.next()?.map(|(key, value)| (Part::OfRun(key), Part::OfRun(value))))
+        Some(run.next()?.map(|(key, value, expiry)| (Part::OfRun(key), Part::OfRun(value), expiry)))
     })
 }

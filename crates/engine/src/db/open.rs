@@ -14,6 +14,7 @@ use super::closing;
 use super::core::Core;
 use super::deferred_free::FreeingThread;
 use super::dictionaries::{self, DictionaryTrainer};
+use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
 use super::owner::{Memory, OpenLocks, Owner, OwnerHandle, Threads, Upkeep};
 use super::replay::Replay;
@@ -22,6 +23,8 @@ use crate::checkpoint::Background;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{self, Context};
+use crate::format::LateFeature;
+use crate::format::catalog::EXPIRY_INDEX_KEY;
 use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
@@ -207,6 +210,12 @@ fn put_together(
     let replayed_commits = replay.run(records)?;
     let replayed = block_on(core.catalog.read(&core.store.snapshot()))?;
     dictionaries::learn_from(&core, &replayed, pool.visible())?;
+    if let Some((_, index)) = replayed.tables.iter().find(|(key, _)| key == EXPIRY_INDEX_KEY) {
+        core.expiries.learn(*index);
+    }
+    let for_expiry = checkpointer.clone();
+    core.expiries.allow_by(Box::new(move || for_expiry.allow(LateFeature::Expiry)));
+    let expiry = Arc::new(ExpiryRemover::new(core.clone()));
     let trainer = Arc::new(DictionaryTrainer::new(&core, &pool, &catalog, &replayed));
     let shrinker = Arc::new(Shrinker::new(checkpointer.clone(), pool.clone()));
     let repacker = Arc::new(Repacker::default());
@@ -231,6 +240,7 @@ fn put_together(
                 trainer: Arc::clone(&trainer),
                 leaves: core.sparse_leaves.clone(),
                 changes: core.changes.clone(),
+                expiry: Arc::clone(&expiry),
             })?),
             CompactionMode::Manual => None,
         };
@@ -251,7 +261,7 @@ fn put_together(
     let without_threads = threads.is_none();
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
     let parts = (checkpointer, disk, pool, core.log.clone());
-    let upkeep = Upkeep { shrinker, repacker, trainer, table_order };
+    let upkeep = Upkeep { shrinker, repacker, trainer, table_order, expiry };
     let owner = Arc::new(Owner::new(parts, upkeep, repairs, memory, threads, open_locks));
     if without_threads {
         owner.free_dropped(&core.dropped);

@@ -17,6 +17,7 @@ use super::background_compaction::CompactionThread;
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
 use super::dictionaries::DictionaryTrainer;
+use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
 use crate::background;
 use crate::buffer_pool::{BackgroundThreads, BufferPool, Relocator};
@@ -24,7 +25,7 @@ use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::Result;
 use crate::events::{self, Context};
-use crate::format::CommitSeq;
+use crate::format::{CommitSeq, LateFeature};
 use crate::histogram::AtomicHistogram;
 use crate::pages::Store as _;
 use crate::recovery::Locks;
@@ -46,6 +47,7 @@ pub(super) struct Owner {
     trainer: Arc<DictionaryTrainer>,
     repacker: Arc<Repacker>,
     table_order: Arc<TableOrder>,
+    expiry: Arc<ExpiryRemover<BufferPool, Log>>,
     /// Descriptions of the damage that opening found and repaired.
     repairs: Vec<String>,
     pub(super) memory: Memory,
@@ -132,6 +134,7 @@ pub(super) struct Upkeep {
     pub(super) repacker: Arc<Repacker>,
     pub(super) trainer: Arc<DictionaryTrainer>,
     pub(super) table_order: Arc<TableOrder>,
+    pub(super) expiry: Arc<ExpiryRemover<BufferPool, Log>>,
 }
 
 /// The background threads of a database. See [`end_threads`] for the order in which they end.
@@ -158,7 +161,7 @@ impl Owner {
         locks: OpenLocks,
     ) -> Self {
         let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
-        let Upkeep { shrinker, repacker, trainer, table_order } = upkeep;
+        let Upkeep { shrinker, repacker, trainer, table_order, expiry } = upkeep;
         let (locks, last_may_wait, closed) = (Some(locks), AtomicBool::new(true), Arc::default());
         Self {
             checkpointer,
@@ -168,6 +171,7 @@ impl Owner {
             trainer,
             repacker,
             table_order,
+            expiry,
             repairs,
             memory,
             threads,
@@ -256,9 +260,9 @@ impl Owner {
         Ok(())
     }
 
-    /// Lets the catalog have properties of tables: see [`Checkpointer::allow_properties`].
-    pub(super) fn allow_properties(&self) -> Result<()> {
-        self.checkpointer.allow_properties()
+    /// Lets the format have a feature: see [`Checkpointer::allow`].
+    pub(super) fn allow(&self, feature: LateFeature) -> Result<()> {
+        self.checkpointer.allow(feature)
     }
 
     /// Makes a checkpoint at `commit`: see [`Checkpointer::checkpoint_at`].
@@ -296,6 +300,11 @@ impl Owner {
     /// Returns the part that puts tables in order.
     pub(super) fn table_order(&self) -> &TableOrder {
         &self.table_order
+    }
+
+    /// Returns the part that removes entries that have expired.
+    pub(super) fn expiry(&self) -> &Arc<ExpiryRemover<BufferPool, Log>> {
+        &self.expiry
     }
 
     /// Returns the part that packs compressed pages anew.

@@ -115,6 +115,7 @@ fn metrics(stats: &Stats) -> Vec<Metric<'_>> {
         commits_refused_for_space: Counter "commits_refused_for_space_total" "Commits refused because the disk is full.",
         dropped_pages_unreadable: Counter "dropped_pages_unreadable_total" "Pages of dropped tables that could not be read.",
         leaves_merged: Counter "leaves_merged_total" "Leaves freed by merging them into neighbours.",
+        expired_removed: Counter "expired_removed_total" "Entries removed after they had expired.",
         data_bytes_excess: Gauge "data_bytes_excess" "Bytes by which the data file could be shorter.",
     } pool, log, histograms, disk, transactions, compaction, packing, ordering, visible_commit, repairs);
     let one = |name, help, value| Metric { name, help, value };

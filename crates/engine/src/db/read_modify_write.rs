@@ -8,12 +8,14 @@ use super::retry::Retries;
 use super::{Table, merged_load, thread};
 use crate::btree::{Direction, KeyRange};
 use crate::error::Result;
+use crate::format::Moment;
 use crate::pages::Durability;
 
 /// The key and the value of an entry.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// Replaces the value of a key by the result of `change`, and returns that. When `change` fails, nothing is changed.
+/// Replaces the value of a key by the result of `change`, and returns that. The time at which the key expires stays. When
+/// `change` fails, nothing is changed.
 ///
 /// # Errors
 /// The error of `change`; as [`Table::update`].
@@ -26,10 +28,14 @@ pub(super) async fn update(
     loop {
         let run = retries.begin(&table.db).await?;
         let before = run.0.get(table, key).await?;
+        let expiry = match &before {
+            Some(_) if table.db.core.expiries.are_used() => run.0.inner.expiry(table.tree, key).await?,
+            _ => None,
+        };
         let after = change(before.as_deref())?;
         match &after {
             _ if after == before => {}
-            Some(value) => run.0.put(table, key, value)?,
+            Some(value) => run.0.put_until(table, key, value, expiry.unwrap_or(Moment::NEVER))?,
             None => run.0.delete(table, key)?,
         }
         if retries.commit(run).await? {

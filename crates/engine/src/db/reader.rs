@@ -14,8 +14,8 @@ use super::wait::Call;
 use crate::btree::estimate::RangeSize;
 use crate::btree::{self, FoundValue, KeyRange, Position, Tree};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::CommitSeq;
-use crate::pages::{Attempt, Snapshot, Store, Wait};
+use crate::format::{CommitSeq, Moment};
+use crate::pages::{Attempt, Pages as _, Snapshot, Store, Wait};
 
 /// Snapshots that one read takes, when they are evicted, before it reports that they are evicted faster than it reads.
 const SNAPSHOTS_MAX: usize = 8;
@@ -111,6 +111,26 @@ impl<S: Store> Reader<S> {
             Ok(found) => Call::Done(Ok(found)),
             missed => Call::Waits(self.look_after(tree, key, missed, resume, |held| held.is_some())),
         }
+    }
+
+    /// Returns the moment at which a key expires in the newest visible commit; `None` when the key is absent. Reads no
+    /// pages of values.
+    pub(crate) async fn expiry(&self, tree: Tree, key: &[u8]) -> Result<Option<Moment>> {
+        let look = || {
+            let view = self.loader.store().latest();
+            Ok(tree.expiry(&view, key)?.filter(|expiry| !view.has_expired(*expiry)))
+        };
+        self.loader.attempt(look).await.map_err(|error| self.explain_latest(tree, error))
+    }
+
+    /// Returns the moment at which a key expires, or has expired, in the commit of a snapshot; `None` when there is no entry.
+    /// Reads no pages of values.
+    pub(crate) async fn expiry_at(&self, snapshot: &S::Snapshot, tree: Tree, key: &[u8]) -> Result<Option<Moment>> {
+        if is_younger(tree, snapshot) {
+            return Ok(None);
+        }
+        let found = self.loader.attempt(|| tree.expiry(&self.loader.store().view(snapshot), key)).await;
+        found.map_err(|error| self.tables.explain(tree, snapshot.seq(), error))
     }
 
     /// Estimates the size of a range in the newest visible commit.

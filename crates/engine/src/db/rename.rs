@@ -10,6 +10,7 @@ use super::tables::in_catalog;
 use super::{Db, thread};
 use crate::btree::write::check_key;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::LateFeature;
 use crate::transaction::Op;
 
 impl Db {
@@ -47,7 +48,7 @@ impl Db {
         }
         check_key(self.page_bytes(), to.as_bytes())?;
         let owner = self.owner.clone();
-        thread::run("nofault-ckpt", move || owner.allow_properties()).await??;
+        thread::run("nofault-ckpt", move || owner.allow(LateFeature::Properties)).await??;
         let op = Op::RenameTable { tree, name: name.as_bytes().to_vec(), to: to.as_bytes().to_vec() };
         self.core.committer.commit_op(op).await.map_err(in_catalog)?;
         // A call that set the compression under the old name may have found no table of that name any more.

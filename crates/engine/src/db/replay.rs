@@ -26,9 +26,9 @@ use crate::btree::Tree;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Progress;
-use crate::format::catalog::{is_name, to_be_freed};
+use crate::format::catalog::{is_name, is_to_be_freed, to_be_freed};
 use crate::format::record::Change;
-use crate::format::{CommitSeq, TableId};
+use crate::format::{CommitSeq, Moment, TableId};
 use crate::pages::{CommitLog, ReservationKind, Store};
 use crate::transaction::{self, CATALOG, Op};
 use crate::wal::RecordIter;
@@ -87,8 +87,8 @@ struct PendingChange {
     /// Offset of the key, which the value follows. Later changes have larger offsets.
     start: usize,
     key_len: usize,
-    /// Length of the value; `None` when the change removes the key.
-    value_len: Option<usize>,
+    /// Length of the value, and the moment at which it expires; `None` when the change removes the key.
+    value: Option<(usize, Moment)>,
 }
 
 impl PendingChange {
@@ -104,8 +104,8 @@ impl PendingChange {
 
     fn op(&self, bytes: &[u8], tree: Tree) -> Op {
         let (key, value_at) = (self.key(bytes).to_vec(), self.start + self.key_len);
-        match self.value_len {
-            Some(value_len) => Op::Put { tree, key, value: bytes[value_at..value_at + value_len].to_vec() },
+        match self.value {
+            Some((len, expiry)) => Op::Put { tree, key, value: bytes[value_at..value_at + len].to_vec(), expiry },
             None => Op::Delete { tree, key },
         }
     }
@@ -147,11 +147,11 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
     ) -> Self {
         let Entries { tables: entries, damage, .. } = catalog;
         let mut tables = FxHashMap::from_iter([(CATALOG.table, CATALOG)]);
-        // Only these: the content that a table had before a load has the same id, and another root.
-        let named = || entries.iter().filter(|(key, _)| is_name(key));
-        tables.extend(named().map(|(_, tree)| (tree.table, *tree)));
+        // The content that a table had before a load has the same id, and another root.
+        let in_use = entries.iter().filter(|(key, _)| !is_to_be_freed(key));
+        tables.extend(in_use.map(|(_, tree)| (tree.table, *tree)));
         let hidden = damage.first().cloned().map(|error| {
-            let tables = named().cloned().collect();
+            let tables = entries.iter().filter(|(key, _)| is_name(key)).cloned().collect();
             HiddenTables { tables, error, stop_checkpoints, stopped: false }
         });
         let bytes_max = memory_bytes_max / 3 * 2;
@@ -190,8 +190,8 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         let mut rest = &self.bytes[start..];
         let mut known = None;
         while let Some(change) = Change::decode(&mut rest)? {
-            let (table, key, value_len) = match change {
-                Change::Put { table, key, value } => (table, key, Some(value.len())),
+            let (table, key, value) = match change {
+                Change::Put { table, key, value, expiry } => (table, key, Some((value.len(), expiry))),
                 Change::Delete { table, key } => (table, key, None),
                 Change::CreateTable { .. }
                 | Change::DropTable { .. }
@@ -212,8 +212,8 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
                 continue;
             }
             known = Some(table);
-            let key_at = self.bytes.len() - rest.len() - value_len.unwrap_or(0) - key.len();
-            self.changes.push(PendingChange { table, head: 0, start: key_at, key_len: key.len(), value_len });
+            let key_at = self.bytes.len() - rest.len() - value.map_or(0, |(len, _)| len) - key.len();
+            self.changes.push(PendingChange { table, head: 0, start: key_at, key_len: key.len(), value });
         }
         self.last = Some(seq);
         // On a disk that is nearly full a few at a time: a checkpoint can be made between two lots, and not within one.
@@ -361,7 +361,7 @@ fn portions<'r>(
                 return Some(Err(Error::new(ErrorKind::Bug, "a table vanished while its changes were gathered")));
             };
             ops.push(change.op(bytes, *tree));
-            op_bytes += change.key_len + change.value_len.unwrap_or(0);
+            op_bytes += change.key_len + change.value.map_or(0, |(len, _)| len);
             changes = rest;
         }
         (!ops.is_empty()).then_some(Ok(ops))
@@ -376,7 +376,7 @@ mod tests {
         let one = |(table, key): &(u64, &[u8])| {
             let start = bytes.len();
             bytes.extend_from_slice(key);
-            PendingChange { table: TableId(*table), head: 0, start, key_len: key.len(), value_len: None }
+            PendingChange { table: TableId(*table), head: 0, start, key_len: key.len(), value: None }
         };
         parts.iter().map(one).collect()
     }

@@ -20,7 +20,7 @@ use super::wait::yield_sometimes;
 use crate::btree::overflow::LongRef;
 use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree, ValueRef};
 use crate::error::Result;
-use crate::format::PageId;
+use crate::format::{Moment, PageId};
 use crate::pages::{Missing, Snapshot, Store, Wait};
 
 #[cfg(test)]
@@ -366,6 +366,11 @@ impl<S: Store> Scan<S> {
             ValueRef::Overflow(_) | ValueRef::Spread(_) => &self.shown,
         };
         Some((key, value))
+    }
+
+    /// Returns the moment at which the entry that was returned last expires.
+    pub(crate) fn expiry(&self) -> Moment {
+        self.given.checked_sub(1).map_or(Moment::NEVER, |last| self.chunk.expiry(last))
     }
 
     fn is_long(&self, index: usize) -> bool {

@@ -72,6 +72,8 @@ pub struct Stats {
     pub ordering: OrderStats,
     /// Number of leaves freed because their entries were merged into neighbours, since the database was opened.
     pub leaves_merged: u64,
+    /// Number of entries that had expired and were removed, since the database was opened.
+    pub expired_removed: u64,
     /// Bytes by which the data file is longer than [`Db::shrink`] makes it, if no reader needs old pages in its end.
     pub data_bytes_excess: u64,
     /// The newest commit that readers see.
@@ -127,6 +129,7 @@ pub(super) fn stats(db: &Db) -> Stats {
         packing: db.owner.repacker().stats(),
         ordering: db.owner.table_order().stats(),
         leaves_merged: db.core.sparse_leaves.freed(),
+        expired_removed: db.owner.expiry().removed(),
         data_bytes_excess: db.core.store.excess_blocks().idle * db.core.store.page_bytes() as u64,
         visible_commit: db.core.store.visible(),
         repairs: db.owner.repairs().to_vec(),

@@ -2,18 +2,21 @@
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::bounds::{range_of, range_of_prefix};
-use super::bulk::Present;
+use super::bulk::{LoadEntry, Present};
 use super::many::get_many;
 use super::reader::GetResult;
+use super::tables::NEWEST;
 use super::views::Range;
 use super::wait::Call;
-use super::{Db, bulk, merged_load, read_modify_write, thread};
+use super::{Batch, Db, bulk, expiry_removal, merged_load, read_modify_write, thread};
 use crate::btree::{KeyRange, Tree};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pages::Store as _;
+use crate::format::Moment;
+use crate::pages::{Durability, Store as _};
 use crate::transaction::Op;
 
 /// A table: an ordered map from keys to values. Cheap to clone.
@@ -117,7 +120,59 @@ impl Table {
     /// As [`Db::write`].
     pub async fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref().to_vec(), value.as_ref().to_vec());
-        self.db.core.committer.commit_op(Op::Put { tree: self.tree, key, value }).await
+        self.db.core.committer.commit_op(Op::Put { tree: self.tree, key, value, expiry: Moment::NEVER }).await
+    }
+
+    /// Sets the value of a key until `expiry`: from then on the key is absent for every read that begins, by the clock of
+    /// [`Settings::clock`](crate::settings::Settings::clock), and some time later the database removes it. Durable when it
+    /// returns. A snapshot or transaction that began before goes on to see it.
+    ///
+    /// The time is kept in milliseconds, rounded up. A `put` of the same key, also one of the same value, makes the entry
+    /// last; [`Table::update`] leaves the time as it is. The key may have 16 bytes fewer than others.
+    ///
+    /// The first call in the life of a database costs a checkpoint: from then on builds that do not know entries that expire
+    /// refuse the database. Each call writes a row of some 40 bytes and the key to an index beside the table, by which the
+    /// entry is found when it has expired: at the latest when an eighth of the time for which it was put has passed once
+    /// more. With [`CompactionMode::Manual`](crate::settings::CompactionMode::Manual) [`Db::remove_expired`] removes it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+    /// # let sessions = db.create_table("sessions").await?;
+    /// use std::time::Duration;
+    ///
+    /// sessions.put_with_expiry("ann", "token", db.now() + Duration::from_secs(1800)).await?;
+    /// assert!(sessions.contains_key("ann").await?);
+    /// assert!(sessions.expiry("ann").await?.is_some_and(|expiry| expiry > db.now()));
+    ///
+    /// sessions.put("ann", "token").await?;
+    /// assert_eq!(sessions.expiry("ann").await?, None, "it lasts now");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn put_with_expiry(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: SystemTime,
+    ) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.put_with_expiry(self, key, value, expiry);
+        self.db.write(batch, Durability::Sync).await
+    }
+
+    /// Returns the time at which a key expires; `None` when it is absent or does not expire.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        Ok(self.db.core.reader.expiry(self.tree, key.as_ref()).await?.and_then(Moment::to_expiry))
     }
 
     /// Removes a key; nothing happens if it is not there. Durable when it returns.
@@ -202,7 +257,8 @@ impl Table {
     }
 
     /// Replaces the value of a key by the result of `change`, which gets the value that the key has, or `None`, and
-    /// returns the new value, or `None` to remove the key. Returns that result. Durable when it returns. Runs as a
+    /// returns the new value, or `None` to remove the key. Returns that result. The new value expires when the one before
+    /// would have. Durable when it returns. Runs as a
     /// transaction, so no update is lost: `change` is called again when another commit changes the key.
     ///
     /// # Errors
@@ -382,17 +438,17 @@ impl Table {
         V: AsRef<[u8]>,
         I: IntoIterator<Item = (K, V)>,
     {
-        self.load_results(entries.into_iter().map(Ok))
+        self.load_results(entries.into_iter().map(|(key, value)| Ok((key, value, Moment::NEVER))))
     }
 
     fn load_results<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
-        mut entries: impl Iterator<Item = Result<(K, V)>>,
+        mut entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
     ) -> Result<u64> {
         let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
         let (core, trainer) = (&self.db.core, self.db.owner.trainer());
         core.committer.loads.refuse_inside()?;
-        if !block_on(self.is_empty())? {
+        if !block_on(bulk::is_empty(core, self.tree)).map_err(|error| core.tables.explain(self.tree, NEWEST, error))? {
             return merged_load::load(self, entries);
         }
         if trainer.is_wanted(self.tree) {
@@ -405,6 +461,16 @@ impl Table {
         bulk::load(core, self.tree, Present::Refuse, entries, checkpoint)
     }
 
+    /// Makes the database one in which entries may expire. Blocks.
+    pub(crate) fn begin_expiry(&self) -> Result<()> {
+        block_on(self.db.core.expiries.index()).map(drop)
+    }
+
+    /// Adds the entries that expire to the index of expiry, after they were loaded. Blocks.
+    pub(crate) fn index_expiry(&self) -> Result<()> {
+        block_on(expiry_removal::index_table(&self.db.core, self.tree))
+    }
+
     /// Loads entries, as [`Table::try_bulk_load`] documents. Blocks.
     pub(crate) fn try_load<K, V, E, I>(&self, entries: I) -> std::result::Result<u64, E>
     where
@@ -412,6 +478,18 @@ impl Table {
         V: AsRef<[u8]>,
         E: From<Error>,
         I: IntoIterator<Item = std::result::Result<(K, V), E>>,
+    {
+        self.try_load_until(entries.into_iter().map(|entry| entry.map(|(key, value)| (key, value, Moment::NEVER))))
+    }
+
+    /// Loads entries, some of which may expire, into an empty table, as [`Table::try_load`] does. [`Table::begin_expiry`] must
+    /// come before, and [`Table::index_expiry`] after it. Blocks.
+    pub(crate) fn try_load_until<K, V, E, I>(&self, entries: I) -> std::result::Result<u64, E>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        E: From<Error>,
+        I: IntoIterator<Item = std::result::Result<LoadEntry<K, V>, E>>,
     {
         let mut failed = None;
         let mut note = |error| {

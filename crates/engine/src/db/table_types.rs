@@ -7,6 +7,7 @@ use super::tables::in_catalog;
 use super::{Db, Snapshot, thread};
 use crate::btree::Tree;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::LateFeature;
 use crate::format::catalog::{table_types, with_types};
 use crate::format::cell::inline_value_bytes_max;
 use crate::transaction::{CATALOG, Op};
@@ -73,7 +74,7 @@ pub(super) async fn require(db: &Db, tree: Tree, name: &str, types: &TableTypes)
             return Err(Error::new(ErrorKind::InvalidCall, format!("table {name:?}: {what}")));
         }
         let owner = db.owner.clone();
-        thread::run("nofault-ckpt", move || owner.allow_properties()).await??;
+        thread::run("nofault-ckpt", move || owner.allow(LateFeature::Properties)).await??;
         let op = Op::SetTypes { tree, name: name.as_bytes().to_vec(), key, value };
         match db.core.committer.commit_op(op).await {
             // Another call was faster.

@@ -29,14 +29,15 @@ use super::many::{get_many, get_many_at};
 use super::scan::Scan;
 use super::transaction::TransactionState;
 use super::verify::verify_tables;
-use super::write_set::WriteSet;
+use super::write_set::{NewValue, WriteSet};
 use crate::btree::overflow::WITH_INDEX;
 use crate::btree::{Direction, KeyRange, Tree};
 use crate::buffer_pool::{BufferPool, LoadedTable, PoolOptions};
+use crate::clock::ClockSource;
 use crate::codec::Compression;
 use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
-use crate::format::{CommitSeq, TableId};
+use crate::format::{CommitSeq, Moment, TableId};
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
 use crate::settings::TierUse;
@@ -112,6 +113,7 @@ fn new_pool_in(hardship: Hardship) -> (BufferPool, SimWorld) {
         reads_in_flight_max: 128,
         evicts_table: false,
         tier: TierUse::Always,
+        clock: ClockSource::default(),
     };
     let table = LoadedTable::new(hardship.page_bytes, 1 << 30);
     let pool = BufferPool::new(&disk, &options, table, CommitSeq(0)).unwrap();
@@ -151,7 +153,7 @@ fn new_table<S: Store>(core: &TestCore<S>, mode: Mode, name: &str) -> Tree {
 }
 
 fn put<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
-    let op = Op::Put { tree, key: key.into(), value: value.into() };
+    let op = Op::Put { tree, key: key.into(), value: value.into(), expiry: Moment::NEVER };
     commit(core, Mode::Blocking, vec![op], Durability::Sync).unwrap();
 }
 
@@ -245,7 +247,7 @@ fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: 
                 for (number, len) in writes {
                     stamp = stamp.wrapping_add(1);
                     let (key, value) = (key_of(number), len.map(|len| vec![stamp; len]));
-                    set.set(tree, key.clone(), value.clone());
+                    set.set(tree, key.clone(), value.clone().map(NewValue::lasting));
                     match value {
                         Some(value) => model.insert(key, value),
                         None => model.remove(&key),
@@ -334,7 +336,7 @@ proptest! {
         for (round, polls) in patience.into_iter().enumerate() {
             let len = if long { 3000 } else { 50 };
             let value = vec![round as u8; len];
-            let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: value.clone() }).collect();
+            let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: value.clone(), expiry: Moment::NEVER }).collect();
             let commit = Commit::blind(ops, Durability::Sync);
             {
                 let mut future = pin!(core.committer.commit(commit));
@@ -354,7 +356,7 @@ proptest! {
             }
         }
         // A commit with a dropped future is visible once the log is durable up to it.
-        let probe = Op::Put { tree, key: b"probe".to_vec(), value: b"1".to_vec() };
+        let probe = Op::Put { tree, key: b"probe".to_vec(), value: b"1".to_vec(), expiry: Moment::NEVER };
         commit_ok(&core, probe);
         let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
         let values = block_on(get_many(&core.reader, tree, &slices)).unwrap();
@@ -462,7 +464,7 @@ fn a_transaction_reads_its_own_writes_in_order() {
 fn a_deferred_commit_is_visible_at_once_and_a_sync_commit_only_when_durable() {
     let core = new_core(easy());
     let tree = new_table(&core, Mode::Blocking, "t");
-    let op = |value: &str| vec![Op::Put { tree, key: b"k".to_vec(), value: value.into() }];
+    let op = |value: &str| vec![Op::Put { tree, key: b"k".to_vec(), value: value.into(), expiry: Moment::NEVER }];
     let get = || block_on(core.reader.get(tree, b"k").finish()).unwrap();
     commit(&core, Mode::Blocking, op("deferred"), Durability::Deferred).unwrap();
     assert_eq!(get(), Some(b"deferred".to_vec()));
@@ -483,7 +485,7 @@ fn after_a_failed_log_commits_fail_and_reads_go_on() {
     core.log.fail();
     for large in [false, true] {
         let value = vec![1; if large { 50_000 } else { 10 }];
-        let op = Op::Put { tree, key: b"a".to_vec(), value };
+        let op = Op::Put { tree, key: b"a".to_vec(), value, expiry: Moment::NEVER };
         let error = commit(&core, Mode::Blocking, vec![op], Durability::Sync).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned);
     }
@@ -508,7 +510,10 @@ fn transactions_on_many_threads_leave_a_history_that_could_have_been_serial() {
     let tree = new_table(&core, Mode::Blocking, "t");
     let accounts: Vec<_> = (0..8u16).map(key_of).collect();
     for account in &accounts {
-        commit_ok(&core, Op::Put { tree, key: account.clone(), value: 100u64.to_le_bytes().to_vec() });
+        commit_ok(
+            &core,
+            Op::Put { tree, key: account.clone(), value: 100u64.to_le_bytes().to_vec(), expiry: Moment::NEVER },
+        );
     }
     let amount = |value: Option<Vec<u8>>| u64::from_le_bytes(value.unwrap().try_into().unwrap());
     std::thread::scope(|scope| {

@@ -13,10 +13,11 @@ use super::core::Core;
 use super::many::get_many_at;
 use super::scan::{Entry, Scan};
 use super::wait::yield_now;
-use super::write_set::WriteSet;
+use super::write_set::{NewValue, WriteSet};
 use crate::btree::{Direction, KeyRange, Tree};
 use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::Moment;
 use crate::pages::{CommitLog, Durability, Snapshot, Store};
 use crate::transaction::precedence::ClaimId;
 use crate::transaction::reads::{ReadSet, ScanId};
@@ -45,7 +46,7 @@ struct Sets {
 }
 
 impl Sets {
-    fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) {
+    fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<NewValue>) {
         self.changes += 1;
         if self.savepoints.is_empty() {
             self.writes.set(tree, key, value);
@@ -65,7 +66,7 @@ struct ReplacedWrite {
     tree: Tree,
     key: Vec<u8>,
     /// The write before, if there was one.
-    before: Option<Option<Vec<u8>>>,
+    before: Option<Option<NewValue>>,
 }
 
 impl<S: Store, L: CommitLog> TransactionState<S, L> {
@@ -83,7 +84,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
 
     /// Returns the value of a key, as this transaction sees it.
     pub(crate) async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if let Some(own) = self.own_or_read(tree, key, Option::clone)? {
+        if let Some(own) = self.own_or_read(tree, key, value_of)? {
             return Ok(own);
         }
         self.core.reader.get_at(&self.snapshot, tree, key).await
@@ -91,7 +92,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
 
     /// Returns whether a key has a value, as this transaction sees it.
     pub(crate) async fn contains(&self, tree: Tree, key: &[u8]) -> Result<bool> {
-        if let Some(own) = self.own_or_read(tree, key, Option::is_some)? {
+        if let Some(own) = self.own_or_read(tree, key, |own| own.is_some())? {
             return Ok(own);
         }
         self.core.reader.contains_at(&self.snapshot, tree, key).await
@@ -100,7 +101,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
     /// Shows the value of a key, as this transaction sees it, to `look`.
     pub(crate) async fn get_with<R>(&self, tree: Tree, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         // An own value is copied, because `look` is the caller's and must not run under the lock.
-        if let Some(own) = self.own_or_read(tree, key, Option::clone)? {
+        if let Some(own) = self.own_or_read(tree, key, value_of)? {
             return Ok(look(own.as_deref()));
         }
         self.core.reader.get_with_at(&self.snapshot, tree, key, look).await
@@ -111,7 +112,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         let (mut values, mut others) = (vec![None; keys.len()], Vec::new());
         let mut budget = Budget::new();
         for (number, key) in keys.iter().enumerate() {
-            match self.own_or_read(tree, key.as_ref(), Option::clone)? {
+            match self.own_or_read(tree, key.as_ref(), value_of)? {
                 Some(own) => values[number] = own,
                 None => others.push(number),
             }
@@ -128,12 +129,34 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         Ok(values)
     }
 
-    /// Sets or removes a key. Only this transaction sees the change until it commits.
+    /// Returns the moment at which a key expires, as this transaction sees it; `None` when the key is absent.
+    pub(crate) async fn expiry(&self, tree: Tree, key: &[u8]) -> Result<Option<Moment>> {
+        if let Some(own) = self.own_or_read(tree, key, |own| own.map(|own| own.expiry))? {
+            return Ok(own);
+        }
+        Ok(self.core.reader.expiry_at(&self.snapshot, tree, key).await?.filter(|expiry| *expiry > self.moment()))
+    }
+
+    /// Returns the moment as of which the transaction sees entries that expire.
+    fn moment(&self) -> Moment {
+        self.snapshot.moment()
+    }
+
+    /// Sets or removes a key, as [`Self::set_until`] does; its value does not expire.
     ///
     /// # Errors
     /// `InvalidCall` when the transaction has ended.
     pub(crate) fn set(&self, tree: Tree, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let (key, value) = (key.to_vec(), value.map(<[u8]>::to_vec));
+        self.set_until(tree, key, value, Moment::NEVER)
+    }
+
+    /// Sets or removes a key, which expires at `expiry`. Only this transaction sees the change until it commits.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the transaction has ended.
+    pub(crate) fn set_until(&self, tree: Tree, key: &[u8], value: Option<&[u8]>, expiry: Moment) -> Result<()> {
+        let key = key.to_vec();
+        let value = value.map(|value| NewValue::until(value.to_vec(), expiry, self.moment()));
         self.with_sets(|sets| {
             sets.set(tree, key, value);
             Ok(())
@@ -200,6 +223,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
             own: None,
             own_as_of: None,
             shown: None,
+            own_expiry: None,
             own_rest: range.clone(),
             range,
             direction,
@@ -211,6 +235,7 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         let Some(Sets { writes, mut reads, .. }) = self.lock().take() else { return Err(ended().into()) };
         reads.end_scans();
         let reads = Some((self.snapshot.seq(), reads));
+        let writes = self.core.expiries.complete(writes).await?;
         self.core.committer.commit_writes(writes, reads, durability, self.claim).await
     }
 
@@ -220,10 +245,12 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         drop(sets);
     }
 
-    /// Returns the transaction's own write to a key, as `copy` returns it; or `None`, and then the key counts as read.
-    fn own_or_read<R>(&self, tree: Tree, key: &[u8], copy: impl FnOnce(&Option<Vec<u8>>) -> R) -> Result<Option<R>> {
+    /// Returns the transaction's own write to a key, as `copy` returns it; or `None`, and then the key counts as read. An
+    /// own value that has expired is absent, as one that was removed.
+    fn own_or_read<R>(&self, tree: Tree, key: &[u8], copy: impl FnOnce(Option<&NewValue>) -> R) -> Result<Option<R>> {
+        let moment = self.moment();
         self.with_sets(|sets| match sets.writes.get(tree, key) {
-            Some(own) => Ok(Some(copy(own))),
+            Some(own) => Ok(Some(copy(own.as_ref().filter(|own| own.expiry > moment)))),
             None => sets.reads.add_key(tree.table, key).map(|()| None),
         })
     }
@@ -235,6 +262,10 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
     fn lock(&self) -> MutexGuard<'_, Option<Sets>> {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn value_of(own: Option<&NewValue>) -> Option<Vec<u8>> {
+    own.map(|own| own.value.clone())
 }
 
 fn ended() -> Error {
@@ -259,10 +290,12 @@ pub(crate) struct TransactionScan<S: Store, L: CommitLog> {
     is_over: bool,
     /// The transaction's next own write in `own_rest`, as of so many changes; `None` in `own_as_of` when it has yet to
     /// be looked up.
-    own: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    own: Option<(Vec<u8>, Option<NewValue>)>,
     own_as_of: Option<u64>,
     /// The entry from the transaction's own writes that was lent to the caller last.
     shown: Option<Entry>,
+    /// The moment at which the entry expires that was returned last, if it was one of the transaction's own writes.
+    own_expiry: Option<Moment>,
     /// The part of the range that the scan has not reached.
     own_rest: KeyRange,
     range: KeyRange,
@@ -294,6 +327,11 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
     /// Limits read-ahead to this many leaves.
     pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
         self.base.set_read_ahead_max(leaves);
+    }
+
+    /// Returns the moment at which the entry that was returned last expires.
+    pub(crate) fn expiry(&self) -> Moment {
+        self.own_expiry.unwrap_or_else(|| self.base.expiry())
     }
 
     /// Returns the next entry.
@@ -352,6 +390,7 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
                 let Some(key) = of_base else { return Ok(Next::End) };
                 pass(&mut self.own_rest, self.direction, key);
                 self.is_noted = false;
+                self.own_expiry = None;
                 return Ok(Next::Base);
             }
             if is_both {
@@ -362,7 +401,8 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
             if let Some((key, value)) = self.own.take() {
                 pass(&mut self.own_rest, self.direction, &key);
                 self.own_as_of = None;
-                if let Some(value) = value {
+                if let Some(NewValue { value, expiry, .. }) = value {
+                    self.own_expiry = Some(expiry);
                     return Ok(Next::Own((key, value)));
                 }
             }
@@ -373,6 +413,7 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
     /// for the next own write, each unless that was done before.
     fn look_at_sets(&mut self) -> Result<()> {
         let Self { transaction, id, tree, base, is_noted, own, own_as_of, own_rest, range, direction, .. } = self;
+        let moment = transaction.moment();
         transaction.with_sets(|sets| {
             if !std::mem::replace(is_noted, true) {
                 match (base.key(), *direction) {
@@ -386,7 +427,8 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
             }
             if own_as_of.replace(sets.changes) != Some(sets.changes) {
                 let next = sets.writes.next_in(*tree, own_rest, *direction);
-                *own = next.map(|(key, value)| (key.clone(), value.clone()));
+                let unexpired = |value: &Option<NewValue>| value.clone().filter(|value| value.expiry > moment);
+                *own = next.map(|(key, value)| (key.clone(), unexpired(value)));
             }
             Ok(())
         })

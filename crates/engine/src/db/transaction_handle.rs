@@ -2,6 +2,7 @@
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::bounds::{range_of, range_of_prefix};
 use super::transaction::{SavepointId, TransactionScan, TransactionState};
@@ -9,11 +10,15 @@ use super::{Db, Table};
 use crate::btree::{Direction, KeyRange};
 use crate::buffer_pool::BufferPool;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::Moment;
 use crate::pages::Durability;
 use crate::wal::Log;
 
 /// A serializable transaction: it reads a snapshot of its beginning and its own writes, and commits only if nothing
 /// that it read was changed meanwhile. A table created later is empty for it. Dropping it undoes everything.
+///
+/// Entries that expire are seen as of the moment at which the transaction began. That an entry expires, or is removed
+/// afterwards, is no change that it could conflict with.
 ///
 /// All calls but `commit` take `&self`, so several reads of one transaction may wait for the disk side by side.
 ///
@@ -116,7 +121,35 @@ impl Transaction {
     /// # Errors
     /// `InvalidCall` for a table of another database, and when the transaction was committed.
     pub fn put(&self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.set(self.db.tree_of(table)?, key.as_ref(), Some(value.as_ref()))
+        self.put_until(table, key.as_ref(), value.as_ref(), Moment::NEVER)
+    }
+
+    /// Sets the value of a key, for this transaction only until it commits, and the time from which it is absent. The
+    /// transaction itself sees it unless it had expired when the transaction began. See [`Table::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn put_with_expiry(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: SystemTime,
+    ) -> Result<()> {
+        self.put_until(table, key.as_ref(), value.as_ref(), Moment::at_or_after(expiry))
+    }
+
+    /// Sets the value of a key, and the moment at which it expires, if it ever does.
+    pub(super) fn put_until(&self, table: &Table, key: &[u8], value: &[u8], expiry: Moment) -> Result<()> {
+        self.inner.set_until(self.db.tree_of(table)?, key, Some(value), expiry)
+    }
+
+    /// Returns the time at which a key expires; `None` when it is absent or does not expire. The key then counts as read.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        Ok(self.inner.expiry(self.db.tree_of(table)?, key.as_ref()).await?.and_then(Moment::to_expiry))
     }
 
     /// Removes a key, for this transaction only until it commits.
@@ -246,6 +279,11 @@ impl TransactionRange {
     pub fn read_ahead_max(mut self, leaves: usize) -> Self {
         self.scan.set_read_ahead_max(leaves);
         self
+    }
+
+    /// Returns the time at which the entry expires that was returned last; `None` if it does not.
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.scan.expiry().to_expiry()
     }
 
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.

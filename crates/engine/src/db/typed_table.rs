@@ -5,6 +5,7 @@ mod views;
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
+use std::time::SystemTime;
 
 pub use self::views::{TypedBatch, TypedRange, TypedSnapshot, TypedTransaction, TypedTransactionRange};
 use super::table_types::{self, TableTypes};
@@ -187,6 +188,27 @@ impl<K: Key, V: Value> TypedTable<K, V> {
     {
         let (key, value) = (key_bytes(key), value_bytes(value)?);
         self.table.put(key, value).await
+    }
+
+    /// Sets the value of a key until `expiry`: from then on the key is absent. See [`Table::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`Db::write`]; `InvalidCall` when the value cannot be encoded.
+    pub async fn put_with_expiry<Q, W>(&self, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        let (key, value) = (key_bytes(key), value_bytes(value)?);
+        self.table.put_with_expiry(key, value, expiry).await
+    }
+
+    /// Returns the time at which a key expires; `None` when it is absent or does not expire.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn expiry<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<SystemTime>> {
+        self.table.expiry(key_bytes(key)).await
     }
 
     /// Removes a key. Durable when it returns. See [`Table::delete`].

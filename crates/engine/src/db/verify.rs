@@ -20,7 +20,7 @@ use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::{dictionary_number, is_name};
+use crate::format::catalog::{EXPIRY_INDEX_KEY, dictionary_number, is_name};
 use crate::format::cell::{OverflowRef, PackedRef, VALUES_HEADER_BYTES};
 use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Store};
@@ -28,6 +28,7 @@ use crate::transaction::{CATALOG, table_of};
 
 /// The name under which damage of the catalog is reported; the catalog itself has no name.
 const CATALOG_NAME: &str = "the catalog";
+const EXPIRY_INDEX_NAME: &str = "the index of expiry";
 
 /// The report of a verification of the whole database.
 ///
@@ -160,7 +161,9 @@ pub(super) async fn verify_tables<S: Store>(
             let tree = table_of(&name, &value);
             named.extend(tree.iter().map(|tree| tree.table));
             // A dropped table that is being freed is no longer the tree of a whole table.
-            if is_name(&name) {
+            if name == EXPIRY_INDEX_KEY {
+                tables.push((EXPIRY_INDEX_NAME.into(), tree));
+            } else if is_name(&name) {
                 tables.push((String::from_utf8_lossy(&name).into_owned(), tree));
             }
         })

@@ -2,6 +2,7 @@
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::bounds::{range_of, range_of_prefix};
 use super::catalog::TableList;
@@ -14,12 +15,13 @@ use crate::btree::{Direction, FoundValue, KeyRange, Tree};
 use crate::buffer_pool::{self, BufferPool};
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::CommitSeq;
+use crate::format::{CommitSeq, Moment};
 use crate::pages::Snapshot as _;
 use crate::transaction::{CATALOG, table_and_compression, table_of};
 
 /// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;
-/// see [`Db::readers`]. A table created later is empty in it.
+/// see [`Db::readers`]. A table created later is empty in it. Entries that expire are seen as of the moment at which it was
+/// taken: those that had not expired then stay visible in it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,6 +85,15 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub async fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
         self.db.core.reader.contains_at(&self.pages, self.db.tree_of(table)?, key.as_ref()).await
+    }
+
+    /// Returns the time at which a key expires, as of this snapshot; `None` when it is absent or does not expire.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        let found = self.db.core.reader.expiry_at(&self.pages, self.db.tree_of(table)?, key.as_ref()).await?;
+        Ok(found.filter(|expiry| *expiry > self.pages.moment()).and_then(Moment::to_expiry))
     }
 
     /// Reads many keys as of this snapshot. See [`Table::get_many`].
@@ -258,6 +269,11 @@ impl Range {
     /// Returns a scan of the entries to come in the other direction.
     pub(crate) fn reversed(&self) -> Self {
         Self { scan: self.scan.reversed(), _owner: self._owner.clone() }
+    }
+
+    /// Returns the time at which the entry expires that was returned last, of a batch the last entry; `None` if it does not.
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.scan.expiry().to_expiry()
     }
 
     /// Takes one entry off the limit, for a scan from the other end. Returns false when none is left.

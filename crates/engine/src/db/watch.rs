@@ -3,11 +3,13 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::wait::yield_now;
 use super::{Db, Table};
 use crate::budget::Budget;
 use crate::error::Result;
+use crate::format::catalog::is_name;
 use crate::format::record;
 use crate::format::{CommitSeq, TableId};
 use crate::transaction::feed::{CommitRecord, LostCommits, NextCommits, WatchQueue};
@@ -24,8 +26,11 @@ pub enum Change {
         key: Vec<u8>,
         /// Its new value.
         value: Vec<u8>,
+        /// The time from which it is absent, if it expires.
+        expiry: Option<SystemTime>,
     },
-    /// A key was removed, or was absent and is still.
+    /// A key was removed, or was absent and is still. An entry that has expired is reported as removed when the database
+    /// removes it, some time after it has expired.
     Delete {
         /// The table.
         table: TableId,
@@ -102,7 +107,8 @@ pub enum WatchEvent {
 /// stock.put("apples", "12").await?;
 /// let Some(WatchEvent::Commit { commit, changes }) = watch.next().await? else { panic!("a commit") };
 /// assert!(commit > watch.since());
-/// assert_eq!(changes, [Change::Put { table: stock.id(), key: b"apples".to_vec(), value: b"12".to_vec() }]);
+/// let (key, value) = (b"apples".to_vec(), b"12".to_vec());
+/// assert_eq!(changes, [Change::Put { table: stock.id(), key, value, expiry: None }]);
 /// assert!(watch.try_next()?.is_none(), "nothing more has happened");
 ///
 /// db.drop_table("stock").await?;
@@ -243,19 +249,23 @@ impl Watch {
                 return Ok((!changes.is_empty()).then_some(WatchEvent::Commit { commit, changes }));
             };
             *offset = record.bytes.len() - rest.len();
-            let is_watched = |table| self.table.is_none_or(|watched| watched == table) && table != TableId::CATALOG;
+            let is_internal = |table| table == TableId::CATALOG || self.db.core.expiries.is_index(table);
+            let is_watched = |table| self.table.is_none_or(|watched| watched == table) && !is_internal(table);
             let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
             budget.spend(4);
             changes.extend(match change {
-                record::Change::Put { table, key, value } if is_watched(table) && key.starts_with(&self.prefix) => {
+                record::Change::Put { table, key, value, expiry }
+                    if is_watched(table) && key.starts_with(&self.prefix) =>
+                {
                     // Half a kilobyte is copied in about a step.
                     budget.spend(value.len() / 512);
-                    Some(Change::Put { table, key: key.to_vec(), value: value.to_vec() })
+                    let expiry = expiry.to_expiry();
+                    Some(Change::Put { table, key: key.to_vec(), value: value.to_vec(), expiry })
                 }
                 record::Change::Delete { table, key } if is_watched(table) && key.starts_with(&self.prefix) => {
                     Some(Change::Delete { table, key: key.to_vec() })
                 }
-                record::Change::CreateTable { name, .. } if self.table.is_none() => {
+                record::Change::CreateTable { name, .. } if self.table.is_none() && is_name(name) => {
                     Some(Change::CreateTable { table: TableId(record.seq.0), name: text(name) })
                 }
                 record::Change::RenameTable { table, name, to } if is_watched(table) => {

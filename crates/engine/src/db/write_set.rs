@@ -3,38 +3,73 @@
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
+use super::expiry_rows::row_of;
 use crate::btree::{Direction, KeyRange, Tree};
-use crate::format::TableId;
+use crate::format::{Moment, TableId};
 use crate::transaction::Op;
 
 /// The uncommitted writes of a transaction, by table and key.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct WriteSet(BTreeMap<TableId, TableWrites>);
+pub(crate) struct WriteSet {
+    tables: BTreeMap<TableId, TableWrites>,
+    /// The rows that the index of expiry gets for these writes. Those of writes that were replaced stay: a row without its
+    /// entry does no harm.
+    rows: BTreeMap<Vec<u8>, Option<NewValue>>,
+    /// Length of the longest key of an entry that expires.
+    expiring_key_bytes: usize,
+}
+
+/// A value that a write sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewValue {
+    pub(crate) value: Vec<u8>,
+    /// The moment at which the entry expires.
+    pub(crate) expiry: Moment,
+    /// The moment of the write.
+    now: Moment,
+}
+
+impl NewValue {
+    /// Creates a value that does not expire.
+    pub(crate) fn lasting(value: Vec<u8>) -> Self {
+        Self { value, expiry: Moment::NEVER, now: Moment::NEVER }
+    }
+
+    /// Creates a value that expires at `expiry`, of a write at the moment `now`.
+    pub(crate) fn until(value: Vec<u8>, expiry: Moment, now: Moment) -> Self {
+        Self { value, expiry, now }
+    }
+}
 
 /// A key and its new value, or `None` when it was removed.
-type Write<'w> = (&'w Vec<u8>, &'w Option<Vec<u8>>);
+type Write<'w> = (&'w Vec<u8>, &'w Option<NewValue>);
 
 #[derive(Debug, Clone)]
 struct TableWrites {
     tree: Tree,
-    keys: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    keys: BTreeMap<Vec<u8>, Option<NewValue>>,
 }
 
 impl WriteSet {
     /// Sets or removes a key, replacing an earlier write to it.
-    pub(crate) fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) {
+    pub(crate) fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<NewValue>) {
         self.replace(tree, key, value);
     }
 
     /// Sets or removes a key, and returns the earlier write to it that this one replaces.
-    pub(super) fn replace(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) -> Option<Option<Vec<u8>>> {
-        let of_table = self.0.entry(tree.table).or_insert_with(|| TableWrites { tree, keys: BTreeMap::new() });
+    pub(super) fn replace(&mut self, tree: Tree, key: Vec<u8>, value: Option<NewValue>) -> Option<Option<NewValue>> {
+        if let Some(NewValue { expiry, now, .. }) = value
+            && expiry != Moment::NEVER
+        {
+            self.add_row(tree, &key, expiry, now);
+        }
+        let of_table = self.tables.entry(tree.table).or_insert_with(|| TableWrites { tree, keys: BTreeMap::new() });
         of_table.keys.insert(key, value)
     }
 
     /// Forgets a write.
     pub(super) fn remove(&mut self, tree: Tree, key: &[u8]) {
-        if let btree_map::Entry::Occupied(mut of_table) = self.0.entry(tree.table) {
+        if let btree_map::Entry::Occupied(mut of_table) = self.tables.entry(tree.table) {
             of_table.get_mut().keys.remove(key);
             if of_table.get().keys.is_empty() {
                 of_table.remove();
@@ -44,21 +79,43 @@ impl WriteSet {
 
     /// Returns whether nothing was set or removed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.tables.is_empty()
     }
 
     /// Returns the number of keys that were set or removed.
     pub(crate) fn len(&self) -> usize {
-        self.0.values().map(|writes| writes.keys.len()).sum()
+        self.tables.values().map(|writes| writes.keys.len()).sum()
     }
 
-    pub(super) fn get(&self, tree: Tree, key: &[u8]) -> Option<&Option<Vec<u8>>> {
-        self.0.get(&tree.table)?.keys.get(key)
+    /// Adds a row for the index of expiry without its entry.
+    pub(super) fn add_row(&mut self, tree: Tree, key: &[u8], expiry: Moment, now: Moment) {
+        self.rows.insert(row_of(tree.table, key, expiry, now), Some(NewValue::lasting(Vec::new())));
+        self.expiring_key_bytes = self.expiring_key_bytes.max(key.len());
+    }
+
+    /// Returns the number of rows for the index of expiry.
+    pub(super) fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns the length of the longest key of an entry that expires; `None` if none does.
+    pub(super) fn expiring_key_bytes(&self) -> Option<usize> {
+        (!self.rows.is_empty()).then_some(self.expiring_key_bytes)
+    }
+
+    /// Adds the rows for the entries that expire to the writes, as writes to the index of expiry.
+    pub(super) fn add_rows(&mut self, index: Tree) {
+        let keys = std::mem::take(&mut self.rows);
+        self.tables.insert(index.table, TableWrites { tree: index, keys });
+    }
+
+    pub(super) fn get(&self, tree: Tree, key: &[u8]) -> Option<&Option<NewValue>> {
+        self.tables.get(&tree.table)?.keys.get(key)
     }
 
     /// Returns the first key in a range that was set or removed, in the order of a scan.
     pub(super) fn next_in(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Option<Write<'_>> {
-        let TableWrites { keys, .. } = self.0.get(&tree.table).filter(|_| !range.is_empty())?;
+        let TableWrites { keys, .. } = self.tables.get(&tree.table).filter(|_| !range.is_empty())?;
         let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut found = keys.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
         match direction {
@@ -70,11 +127,11 @@ impl WriteSet {
     /// Turns the set into changes for a commit, by table and key. They are made one at a time, because there may be
     /// many.
     pub(crate) fn into_ops(self) -> impl Iterator<Item = Op> + Send {
-        let op = |tree, (key, value): (Vec<u8>, Option<Vec<u8>>)| match value {
-            Some(value) => Op::Put { tree, key, value },
+        let op = |tree, (key, value): (Vec<u8>, Option<NewValue>)| match value {
+            Some(NewValue { value, expiry, .. }) => Op::Put { tree, key, value, expiry },
             None => Op::Delete { tree, key },
         };
         let of_table = move |writes: TableWrites| writes.keys.into_iter().map(move |entry| op(writes.tree, entry));
-        self.0.into_values().flat_map(of_table)
+        self.tables.into_values().flat_map(of_table)
     }
 }

@@ -8,6 +8,8 @@
 //! root follows the id in the key, as the table may be dropped meanwhile, and property 3 of the value is the commit of
 //! the load (8 bytes).
 //!
+//! The index of expiry (`db::expiry`) is a table under the key 0xFD, with which no UTF-8 text begins.
+//!
 //! A dictionary has an entry as well. Its key is the byte 0xFE, with which no UTF-8 text begins either, and its number
 //! (2 bytes, big-endian); its value is the id of its table (8 bytes), the number of the dictionary among those of the
 //! table (2), its ratio (2), four zero bytes, and the dictionary.
@@ -19,6 +21,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// First byte of the catalog keys of dropped tables.
 const TO_BE_FREED: u8 = 0xFF;
+/// The catalog key of the index of expiry.
+pub(crate) const EXPIRY_INDEX_KEY: &[u8] = &[EXPIRY_INDEX];
+const EXPIRY_INDEX: u8 = 0xFD;
 /// First byte of the catalog keys of dictionaries.
 const DICTIONARY: u8 = 0xFE;
 
@@ -30,6 +35,11 @@ pub(crate) fn to_be_freed(table: TableId) -> Vec<u8> {
 /// Returns the catalog key under which the content that a table had before a load waits for its pages to be freed.
 pub(crate) fn replaced_to_be_freed(table: TableId, root: PageId) -> Vec<u8> {
     [to_be_freed(table), encode_child(root).to_vec()].concat()
+}
+
+/// Returns whether a catalog key is that of a tree which waits for its pages to be freed.
+pub(crate) fn is_to_be_freed(key: &[u8]) -> bool {
+    key.first() == Some(&TO_BE_FREED)
 }
 
 /// Returns whether a catalog key is that of the tree with this root, which waits for its pages to be freed.
@@ -44,7 +54,7 @@ pub(crate) fn first_to_be_freed() -> Vec<u8> {
 
 /// Returns whether a catalog key is the name of a table.
 pub(crate) fn is_name(key: &[u8]) -> bool {
-    !matches!(key.first(), Some(&(TO_BE_FREED | DICTIONARY)))
+    !matches!(key.first(), Some(&(TO_BE_FREED | DICTIONARY | EXPIRY_INDEX)))
 }
 
 /// Returns the catalog key of the dictionary of this number.

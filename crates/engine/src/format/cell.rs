@@ -6,12 +6,13 @@
 //! | overflow pages | `u16` `0x8000 \| 14`, `u64` length, 6 bytes page id |
 //! | part of a page of values | `u16` `0xC000 \| 10`, 6 bytes page id, `u16` offset, `u16` length |
 //! | several pages of values | `u16` `0xA000 \| n`, and in `n` bytes: `u32` length, `u16` offset in the first page, 6 bytes id of each page |
+//! | any of these, of an entry that expires | `u16` `0xE000 \| 8`, `u64` the moment, and then as above |
 //!
 //! Offsets count from the beginning of a page's body. That of a value in several pages is zero if it shares none of them;
 //! then it begins behind the header of the first. The bytes are not trusted: [`Cell::decode`] returns no reference that
 //! contradicts itself.
 
-use super::{HEADER_BYTES, PageId};
+use super::{HEADER_BYTES, Moment, PageId};
 
 /// Bytes of the header of a page of values, before the values.
 pub(crate) const VALUES_HEADER_BYTES: usize = 8;
@@ -24,6 +25,10 @@ const ELSEWHERE_FLAG: u16 = 0x8000;
 const PACKED_FLAG: u16 = 0x4000;
 /// Set together with `ELSEWHERE_FLAG` when the value is spread over several pages of values.
 const SPREAD_FLAG: u16 = 0x2000;
+/// The word before the moment of an entry that expires: all three flags, which no value has, and the bytes of the moment.
+const EXPIRY_WORD: u16 = ELSEWHERE_FLAG | PACKED_FLAG | SPREAD_FLAG | 8;
+/// Bytes of word and moment.
+const EXPIRY_BYTES: usize = 2 + 8;
 /// Longest value whose pages a leaf names.
 const SPREAD_VALUE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a reference to a spread value before its page ids: length and offset.
@@ -184,13 +189,30 @@ pub(crate) struct OverflowRef {
 }
 
 impl<'a> Cell<'a> {
-    /// Decodes the cell at the beginning of these bytes of a leaf whose body has `body_bytes` bytes; `None` when it is
-    /// damaged.
+    /// Decodes the cell at the beginning of these bytes of a leaf whose body has `body_bytes` bytes, and the moment at
+    /// which its entry expires; `None` when it is damaged.
     #[inline]
-    pub(crate) fn decode(bytes: &'a [u8], body_bytes: usize) -> Option<Self> {
-        let (word, value) = bytes.split_first_chunk::<2>()?;
+    pub(crate) fn decode(bytes: &'a [u8], body_bytes: usize) -> Option<(Moment, Self)> {
+        let (word, rest) = bytes.split_first_chunk::<2>()?;
         let word = u16::from_le_bytes(*word);
-        let value = value.get(..held_bytes(word))?;
+        if word & ELSEWHERE_FLAG == 0 {
+            return Some((Moment::NEVER, Self::Inline(rest.get(..usize::from(word))?)));
+        }
+        if word != EXPIRY_WORD {
+            return Some((Moment::NEVER, Self::decode_value(word, rest, body_bytes)?));
+        }
+        let (moment, rest) = rest.split_first_chunk::<8>()?;
+        let (word, rest) = rest.split_first_chunk::<2>()?;
+        let word = u16::from_le_bytes(*word);
+        let moment = Moment(u64::from_le_bytes(*moment));
+        // A second moment contradicts the first.
+        let value = if word == EXPIRY_WORD { None } else { Self::decode_value(word, rest, body_bytes) };
+        Some((moment, value?))
+    }
+
+    /// Decodes a value from its word and the bytes that follow it.
+    fn decode_value(word: u16, rest: &'a [u8], body_bytes: usize) -> Option<Self> {
+        let value = rest.get(..held_bytes(word))?;
         if word & ELSEWHERE_FLAG == 0 {
             return Some(Self::Inline(value));
         }
@@ -212,11 +234,32 @@ impl<'a> Cell<'a> {
 
     /// Returns the length in bytes of the cell at the beginning of these bytes; `None` when there are too few to tell.
     pub(crate) fn len_of(bytes: &[u8]) -> Option<usize> {
-        bytes.first_chunk::<2>().map(|word| 2 + held_bytes(u16::from_le_bytes(*word)))
+        let word = |bytes: &[u8]| bytes.first_chunk::<2>().map(|word| u16::from_le_bytes(*word));
+        match word(bytes)? {
+            EXPIRY_WORD => Some(EXPIRY_BYTES + 2 + held_bytes(word(bytes.get(EXPIRY_BYTES..)?)?)),
+            value => Some(2 + held_bytes(value)),
+        }
+    }
+
+    /// Returns the bytes of the cell of an entry that expires at `expiry`.
+    pub(crate) fn payload(&self, expiry: Moment) -> Vec<u8> {
+        let mut payload =
+            Vec::with_capacity(self.encoded_len() + if expiry == Moment::NEVER { 0 } else { EXPIRY_BYTES });
+        self.encode_with(expiry, &mut payload);
+        payload
+    }
+
+    /// Appends the bytes that follow the key in the cell of an entry that expires at `expiry`.
+    pub(crate) fn encode_with(&self, expiry: Moment, into: &mut Vec<u8>) {
+        if expiry != Moment::NEVER {
+            into.extend_from_slice(&EXPIRY_WORD.to_le_bytes());
+            into.extend_from_slice(&expiry.0.to_le_bytes());
+        }
+        self.encode(into);
     }
 
     /// Returns the number of bytes that [`Cell::encode`] appends.
-    pub(crate) fn encoded_len(&self) -> usize {
+    fn encoded_len(&self) -> usize {
         2 + match self {
             Self::Inline(value) => value.len(),
             Self::Overflow(_) => OVERFLOW_REF_BYTES,
@@ -225,7 +268,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Appends the bytes that follow the key in a leaf cell.
+    /// Appends the bytes that follow the key in the cell of an entry that does not expire.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         match self {
             Self::Inline(value) => {

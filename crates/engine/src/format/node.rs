@@ -24,7 +24,7 @@
 //! so that most steps of a binary search touch only the slots. At `offset` lies the cell: the bytes of the key after
 //! the head, then
 //!
-//! - leaf: the value or a reference to it, as [`super::cell`] describes;
+//! - leaf: the value or a reference to it, and before it the moment of an entry that expires, as [`super::cell`] describes;
 //! - inner: 6 bytes page id of the child with the keys that are not smaller than this key.
 //!
 //! The bytes are not trusted: `open` checks the header, each accessor the bytes that it touches, and all return
@@ -33,7 +33,7 @@
 use std::cmp::Ordering;
 
 use super::cell::{CHILD_BYTES, Cell, decode_child};
-use super::{PageId, TableId};
+use super::{Moment, PageId, TableId};
 use crate::error::{Error, Result};
 
 /// Value of byte 0 of the body of a tree node.
@@ -193,6 +193,15 @@ impl<'a> Node<'a> {
     /// `Corrupt` when the slot or cell points outside the node.
     #[inline]
     pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>> {
+        self.entry(index).map(|(_, cell)| cell)
+    }
+
+    /// Returns the moment at which the entry of key `index` of a leaf expires, and its value.
+    ///
+    /// # Errors
+    /// As [`Node::cell`].
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> Result<(Moment, Cell<'a>)> {
         Cell::decode(self.after_key(index)?, self.body.len()).ok_or_else(|| self.bad_cell(index))
     }
 

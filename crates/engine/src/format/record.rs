@@ -11,9 +11,10 @@
 //! | create compressed table | `5`, compression, length of the name, name; otherwise as `3` |
 //! | set compression | `6`, compression, table, length of the name, name |
 //! | rename table | `7`, table, length of the name, name, length of the new name, new name |
+//! | put with an expiry | `9`, moment, and then as put |
 //! | set types | `8`, table, length of the name, name, length of the type's name and the name, of the keys and of the values |
 
-use super::TableId;
+use super::{Moment, TableId};
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -25,6 +26,7 @@ const CREATE_COMPRESSED: u8 = 5;
 const SET_COMPRESSION: u8 = 6;
 const RENAME_TABLE: u8 = 7;
 const SET_TYPES: u8 = 8;
+const PUT_WITH_EXPIRY: u8 = 9;
 
 /// One change in the record of a commit; its keys, values and names are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub(crate) enum Change<'a> {
         key: &'a [u8],
         /// The new value of the key.
         value: &'a [u8],
+        /// The moment at which it expires.
+        expiry: Moment,
     },
     /// Removes a key, if it is there.
     Delete {
@@ -94,8 +98,14 @@ impl<'a> Change<'a> {
     /// Appends all but the value to `into`, and returns the value, which the caller appends next.
     pub(crate) fn encode_head(&self, into: &mut Vec<u8>) -> &'a [u8] {
         match self {
-            Self::Put { table, key, value } => {
-                into.push(PUT);
+            Self::Put { table, key, value, expiry } => {
+                match *expiry {
+                    Moment::NEVER => into.push(PUT),
+                    expiry => {
+                        into.push(PUT_WITH_EXPIRY);
+                        put_number(into, expiry.0);
+                    }
+                }
                 put_number(into, table.0);
                 put_number(into, key.len() as u64);
                 put_number(into, value.len() as u64);
@@ -156,10 +166,11 @@ impl<'a> Change<'a> {
         let Some((kind, rest)) = record.split_first() else { return Ok(None) };
         *record = rest;
         let change = match *kind {
-            PUT => {
+            kind @ (PUT | PUT_WITH_EXPIRY) => {
+                let expiry = if kind == PUT { Moment::NEVER } else { Moment(take_number(record)?) };
                 let table = TableId(take_number(record)?);
                 let (key_len, value_len) = (take_number(record)?, take_number(record)?);
-                Self::Put { table, key: take(record, key_len)?, value: take(record, value_len)? }
+                Self::Put { table, key: take(record, key_len)?, value: take(record, value_len)?, expiry }
             }
             DELETE => {
                 let (table, key_len) = (TableId(take_number(record)?), take_number(record)?);
@@ -269,16 +280,20 @@ mod tests {
     proptest! {
         #[test]
         fn changes_come_back_as_they_were_written(
-            parts in prop::collection::vec((0u8..8, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
+            parts in prop::collection::vec((0u8..9, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
         ) {
             let changes: Vec<_> = parts.iter().map(|(kind, table, bytes)| match kind {
-                0 => Change::Put { table: TableId(*table), key: &bytes[..bytes.len() / 3], value: &bytes[bytes.len() / 3..] },
-                1 => Change::Delete { table: TableId(*table), key: bytes },
-                2 => Change::CreateTable { name: bytes, compression: Compression::None },
-                3 => Change::CreateTable { name: bytes, compression: Compression::Fast },
-                4 => Change::DropTable { table: TableId(*table), name: bytes },
-                5 => Change::RenameTable { table: TableId(*table), name: &bytes[..bytes.len() / 3], to: &bytes[bytes.len() / 3..] },
-                6 => {
+                kind @ (0 | 1) => {
+                    let (key, value) = bytes.split_at(bytes.len() / 3);
+                    let expiry = if *kind == 0 { Moment::NEVER } else { Moment(table / 3) };
+                    Change::Put { table: TableId(*table), key, value, expiry }
+                }
+                2 => Change::Delete { table: TableId(*table), key: bytes },
+                3 => Change::CreateTable { name: bytes, compression: Compression::None },
+                4 => Change::CreateTable { name: bytes, compression: Compression::Fast },
+                5 => Change::DropTable { table: TableId(*table), name: bytes },
+                6 => Change::RenameTable { table: TableId(*table), name: &bytes[..bytes.len() / 3], to: &bytes[bytes.len() / 3..] },
+                7 => {
                     let (name, rest) = bytes.split_at(bytes.len() / 3);
                     let (key, value) = rest.split_at(rest.len() / 2);
                     Change::SetTypes { table: TableId(*table), name, key, value }
@@ -297,9 +312,11 @@ mod tests {
 
     #[test]
     fn a_record_cut_short_is_an_error() {
-        let record = encode(&[Change::Put { table: TableId(300), key: b"key", value: b"value" }]);
-        for len in 1..record.len() {
-            assert_eq!(decode(&record[..len]).unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes");
+        for expiry in [Moment::NEVER, Moment(1 << 40)] {
+            let record = encode(&[Change::Put { table: TableId(300), key: b"key", value: b"value", expiry }]);
+            for len in 1..record.len() {
+                assert_eq!(decode(&record[..len]).unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes");
+            }
         }
     }
 }

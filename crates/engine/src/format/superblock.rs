@@ -47,8 +47,10 @@ const FEATURE_ZSTD: u64 = 2;
 /// Bit of the incompatible feature that entries of tables in the catalog may have properties, and that the log may have
 /// records that set them or rename tables.
 const FEATURE_PROPERTIES: u64 = 4;
+/// Bit of the incompatible feature that entries may expire, in leaves and in the log.
+const FEATURE_EXPIRY: u64 = 8;
 /// Incompatible features that this code knows. A superblock with another one is refused.
-const FEATURES_INCOMPATIBLE: u64 = FEATURE_COMPRESSION | FEATURE_ZSTD | FEATURE_PROPERTIES;
+const FEATURES_INCOMPATIBLE: u64 = FEATURE_COMPRESSION | FEATURE_ZSTD | FEATURE_PROPERTIES | FEATURE_EXPIRY;
 /// Compatible features that this code keeps true: none yet. Its checkpoints clear all others, see [`Superblock::compatible_features`].
 pub(crate) const FEATURES_COMPATIBLE: u64 = 0;
 
@@ -86,9 +88,28 @@ pub(crate) struct Superblock {
     pub(crate) needs_zstd: bool,
     /// Whether tables have, or once had, properties in the catalog (see `format::catalog`), or were renamed.
     pub(crate) has_properties: bool,
+    /// Whether entries expire, or once did: then leaves and log may have the moments at which they do.
+    pub(crate) has_expiry: bool,
+}
+
+/// A feature of the format that a database has from the moment on at which it is used first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LateFeature {
+    /// Tables have properties in the catalog, or were renamed.
+    Properties,
+    /// Entries expire.
+    Expiry,
 }
 
 impl Superblock {
+    /// Returns whether the database has the feature.
+    pub(crate) fn has(&self, feature: LateFeature) -> bool {
+        match feature {
+            LateFeature::Properties => self.has_properties,
+            LateFeature::Expiry => self.has_expiry,
+        }
+    }
+
     /// Encodes the superblock into `sector`, for slot `slot` (0 is A, 1 is B), in the newest version of the format.
     pub(crate) fn encode(&self, slot: usize, sector: &mut [u8]) {
         sector.fill(0);
@@ -108,7 +129,11 @@ impl Superblock {
         out.u64(self.log_anchor);
         out.u64(self.log_anchor_sequence);
         out.u64(self.log_anchor_checksum);
-        let features = [(self.needs_zstd, FEATURE_ZSTD), (self.has_properties, FEATURE_PROPERTIES)];
+        let features = [
+            (self.needs_zstd, FEATURE_ZSTD),
+            (self.has_properties, FEATURE_PROPERTIES),
+            (self.has_expiry, FEATURE_EXPIRY),
+        ];
         let features = features.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit);
         out.u64(features.fold(FEATURE_COMPRESSION, |all, bit| all | bit));
         out.u64(self.compatible_features);
@@ -202,6 +227,7 @@ impl Superblock {
             compatible_features,
             needs_zstd,
             has_properties: incompatible_features & FEATURE_PROPERTIES != 0,
+            has_expiry: incompatible_features & FEATURE_EXPIRY != 0,
         })
     }
 
@@ -254,6 +280,7 @@ pub(crate) mod tests {
             compatible_features: 0,
             needs_zstd: false,
             has_properties: false,
+            has_expiry: false,
         }
     }
 
@@ -346,11 +373,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_feature_of_properties_is_read_back() {
+    fn the_features_that_come_with_their_use_are_read_back() {
         let mut sector = vec![0; SUPERBLOCK_BYTES];
         let superblock = Superblock { has_properties: true, ..example() };
         superblock.encode(0, &mut sector);
         assert_eq!(sector[104], 5);
+        assert_eq!(Superblock::decode(0, &sector).unwrap(), superblock);
+        let superblock = Superblock { has_expiry: true, ..example() };
+        superblock.encode(0, &mut sector);
+        assert_eq!(sector[104], 9);
         assert_eq!(Superblock::decode(0, &sector).unwrap(), superblock);
     }
 

@@ -110,7 +110,7 @@ pub fn values(bytes: &[u8]) {
     let mut cell = Vec::new();
     Cell::Spread(SpreadRef::new(u32::from(input.u16()) % 3000, offset % 600, &ids).cell()).encode(&mut cell);
     let body_bytes = PAGE_BYTES - HEADER_BYTES;
-    if let Some(Cell::Spread(at)) = Cell::decode(&cell, body_bytes) {
+    if let Some((_, Cell::Spread(at))) = Cell::decode(&cell, body_bytes) {
         let len_bytes: usize = at.parts(body_bytes).map(|part| usize::from(part.len_bytes)).sum();
         assert_eq!(len_bytes, at.len_bytes as usize, "the parts are not the whole");
         if let Ok(mut reader) = Reader::new(PAGE_BYTES, LongRef::Spread(at.into()))

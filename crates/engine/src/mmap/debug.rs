@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use super::{Range, Snapshot, Store};
+use super::{LeafScan, Range, Snapshot, Store};
 
 impl Debug for Store {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
@@ -18,6 +18,12 @@ impl Debug for Snapshot<'_> {
 
 impl Debug for Range<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
-        out.debug_struct("Range").field("snapshot", self.snapshot).finish_non_exhaustive()
+        out.debug_struct("Range").finish_non_exhaustive()
+    }
+}
+
+impl Debug for LeafScan<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> Result {
+        out.debug_struct("LeafScan").finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 //! Entries that are sure go to the table of their name. A key range that no sure leaf holds is lost; entries that are unsure
 //! and lie in such a range go to a table beside it, or to the same one where the caller accepts them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::survey::{Leaf, NamedTable, Survey};
 use super::values::PageReader;
@@ -12,7 +12,7 @@ use crate::blocking::{Db, Table};
 use crate::db::Batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::Node;
-use crate::format::{PageId, TableId};
+use crate::format::{Moment, PageId, TableId};
 use crate::pages::Durability;
 use crate::settings::Compression;
 
@@ -56,6 +56,8 @@ pub(super) struct Filler<'a> {
     pub(super) db: &'a Db,
     pub(super) include_unsure: bool,
     pub(super) filled: HashMap<TableId, FilledTable>,
+    /// Tables that are left out: the index of expiry, of which the new database makes its own.
+    pub(super) left_out: BTreeSet<TableId>,
 }
 
 impl Filler<'_> {
@@ -129,7 +131,15 @@ impl Filler<'_> {
             aside: Vec::new(),
             watch,
         };
-        table.try_bulk_load(std::iter::from_fn(|| walk.next().transpose()))?;
+        let expires = leaves.iter().any(|leaf| leaf.expires);
+        let table = table.as_ref();
+        if expires {
+            table.begin_expiry()?;
+        }
+        table.try_load_until(std::iter::from_fn(|| walk.next().transpose()))?;
+        if expires {
+            table.index_expiry()?;
+        }
         let SureEntries { gaps, aside, lost: values, watch, .. } = walk;
         let ranges = gaps.into_iter().map(|(from, to)| lost_range(survey, id, from, to)).collect();
         if let Some(filled) = self.filled.get_mut(&id) {
@@ -167,7 +177,8 @@ impl Filler<'_> {
             let node = Node::open(leaf.page, &found.body)?;
             for index in 0..node.count() {
                 let key = node.key(index)?;
-                let Ok((value, is_value_sure)) = reader.value(id, node.cell(index)?) else { continue };
+                let (expiry, cell) = node.entry(index)?;
+                let Ok((value, is_value_sure)) = reader.value(id, cell) else { continue };
                 let Some(filled) = self.filled.get_mut(&id) else { continue };
                 if only_values {
                     if is_value_sure {
@@ -193,7 +204,7 @@ impl Filler<'_> {
                     table
                 };
                 bytes += key.len() + value.len();
-                batch.put(&into, key, value);
+                batch.put_until(into.as_ref(), &key, &value, expiry);
                 watch.progress.entries += 1;
                 if bytes > BATCH_BYTES {
                     self.db.write(std::mem::take(&mut batch), Durability::Deferred)?;
@@ -246,8 +257,8 @@ fn lost_range(survey: &Survey, id: TableId, from: Vec<u8>, to: Option<Vec<u8>>) 
     LostRange { table: String::new(), from, to, pages, reason, unsure_entries: 0 }
 }
 
-/// A key and its value.
-type Entry = (Vec<u8>, Vec<u8>);
+/// A key, its value, and the moment at which it expires.
+type Entry = (Vec<u8>, Vec<u8>, Moment);
 
 /// The sure entries of one table in the order of their keys, with what is missing between them.
 struct SureEntries<'w, 'r, 'p> {
@@ -271,12 +282,13 @@ impl SureEntries<'_, '_, '_> {
             if let Some((page, body, index)) = self.current.take() {
                 let node = Node::open(page, &body)?;
                 if index < node.count() {
-                    let (key, value) = (node.key(index)?, self.reader.value(self.id, node.cell(index)?));
+                    let (expiry, cell) = node.entry(index)?;
+                    let (key, value) = (node.key(index)?, self.reader.value(self.id, cell));
                     self.current = Some((page, body, index + 1));
                     match value {
                         Ok((value, true)) => {
                             self.watch.progress.entries += 1;
-                            return Ok(Some((key, value)));
+                            return Ok(Some((key, value, expiry)));
                         }
                         Ok((_, false)) => {
                             let why = "the node of the page table that names its pages is lost: what is there may be outdated";

@@ -8,8 +8,9 @@ use super::source::Source;
 use super::{SalvageReport, Watch};
 use crate::db::Batch;
 use crate::error::{Error, Result};
+use crate::format::catalog::is_name;
 use crate::format::record::Change;
-use crate::format::{CommitSeq, Superblock, TableId};
+use crate::format::{CommitSeq, Moment, Superblock, TableId};
 use crate::pages::Durability;
 use crate::settings::Compression;
 use crate::transaction::CATALOG;
@@ -108,9 +109,17 @@ impl Pending {
     fn apply(&mut self, filler: &mut Filler<'_>, commit: CommitSeq, change: Change<'_>) -> Result<()> {
         match change {
             // The entries of dictionaries: the new database makes its own.
-            Change::Put { table, .. } | Change::Delete { table, .. } if table == CATALOG.table => Ok(()),
-            Change::Put { table, key, value } => self.set(filler, table, key, Some(value)),
+            Change::Put { table, .. } | Change::Delete { table, .. }
+                if table == CATALOG.table || filler.left_out.contains(&table) =>
+            {
+                Ok(())
+            }
+            Change::Put { table, key, value, expiry } => self.set(filler, table, key, Some((value, expiry))),
             Change::Delete { table, key } => self.set(filler, table, key, None),
+            Change::CreateTable { name, .. } if !is_name(name) => {
+                filler.left_out.insert(TableId(commit.0));
+                Ok(())
+            }
             Change::CreateTable { name, compression } => {
                 let id = TableId(commit.0);
                 // Pages that are younger than the checkpoint may have named it.
@@ -143,20 +152,26 @@ impl Pending {
         }
     }
 
-    fn set(&mut self, filler: &mut Filler<'_>, table: TableId, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    fn set(
+        &mut self,
+        filler: &mut Filler<'_>,
+        table: TableId,
+        key: &[u8],
+        value: Option<(&[u8], Moment)>,
+    ) -> Result<()> {
         if !filler.filled.contains_key(&table) {
             filler.create(table, &format!("unnamed-{table}"), Compression::None)?;
         }
         let Some(filled) = filler.filled.get_mut(&table) else { return Ok(()) };
         filled.losses.values.remove(key);
         match value {
-            Some(value) => drop(self.batch.put(&filled.table, key, value)),
+            Some((value, expiry)) => drop(self.batch.put_until(filled.table.as_ref(), key, value, expiry)),
             None => drop(self.batch.delete(&filled.table, key)),
         }
         if let Some(unsure) = &filled.unsure {
             self.batch.delete(unsure, key);
         }
-        self.bytes += key.len() + value.map_or(0, <[u8]>::len);
+        self.bytes += key.len() + value.map_or(0, |(value, _)| value.len());
         if self.bytes > BATCH_BYTES { self.flush(filler) } else { Ok(()) }
     }
 

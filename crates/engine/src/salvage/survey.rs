@@ -13,7 +13,7 @@ use crate::codec::{Compression, Dictionary};
 use crate::error::{Error, Result};
 use crate::format::catalog::{decode_dictionary, dictionary_number, is_name, replaced_by};
 use crate::format::node::{KIND_NODE, Node};
-use crate::format::{CommitSeq, PageId, TableId};
+use crate::format::{CommitSeq, Moment, PageId, TableId};
 use crate::transaction::{CATALOG, table_of};
 
 /// A leaf of a table.
@@ -24,6 +24,8 @@ pub(super) struct Leaf {
     pub(super) page: PageId,
     pub(super) commit: CommitSeq,
     pub(super) is_sure: bool,
+    /// Whether some of its entries expire.
+    pub(super) expires: bool,
 }
 
 /// The leaves of all tables.
@@ -90,7 +92,10 @@ impl Survey {
         match node.level() {
             0 => {
                 let (lower, commit, is_sure) = (node.lower().to_vec(), found.commit, found.is_sure);
-                self.leaves.entry(TableId(node.table())).or_default().push(Leaf { lower, page, commit, is_sure });
+                let expires = (0..node.count())
+                    .any(|index| matches!(node.entry(index), Ok((expiry, _)) if expiry != Moment::NEVER));
+                let leaf = Leaf { lower, page, commit, is_sure, expires };
+                self.leaves.entry(TableId(node.table())).or_default().push(leaf);
             }
             1 => self.parents.push(page),
             _ => {}
@@ -133,7 +138,7 @@ pub(super) struct NamedTable {
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     pub(super) tables: Vec<NamedTable>,
-    /// Tables that were dropped, and are being freed.
+    /// Tables that were dropped, and are being freed, and the index of expiry: the new database makes its own.
     pub(super) dropped: BTreeSet<TableId>,
     /// The content that tables had before a load, which is being freed, with the commit of the load.
     pub(super) replaced: Vec<(Tree, CommitSeq)>,

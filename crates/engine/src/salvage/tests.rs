@@ -14,7 +14,7 @@ use crate::blocking::Db;
 use crate::codec::HAS_ZSTD;
 use crate::db::merged_load::write_anew;
 use crate::error::{ErrorKind, Result};
-use crate::format::{CommitSeq, PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
+use crate::format::{CommitSeq, Moment, PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
 use crate::settings::{Compression, Settings};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -91,7 +91,7 @@ impl Sample {
         for (name, rows) in [("large", 300), ("small", 3)] {
             let table = db.create_table(name).unwrap();
             table.bulk_load((0..rows).map(|number: u32| (number.to_be_bytes(), value(number)))).unwrap();
-            let run = (100..400_u32).map(|number| Ok((number.to_be_bytes(), value(number + 1))));
+            let run = (100..400_u32).map(|number| Ok((number.to_be_bytes(), value(number + 1), Moment::NEVER)));
             write_anew(table.as_ref(), run).unwrap();
             (0..400_u32).step_by(3).for_each(|number| table.delete(number.to_be_bytes()).unwrap());
         }

@@ -128,14 +128,21 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.commits.clear_up_after(durability);
     }
 
-    /// Completes the commit once all changes are applied and published.
-    pub(crate) fn finish(mut self, ops: &[Op], durability: Durability, position: LogPosition) -> CommitReceipt {
+    /// Completes the commit once all changes are applied and published. `is_unseen` is that of [`Commit`].
+    pub(crate) fn finish(
+        mut self,
+        ops: &[Op],
+        durability: Durability,
+        position: LogPosition,
+        is_unseen: bool,
+    ) -> CommitReceipt {
         let committed = CommitReceipt { seq: self.seq, position };
         let commits = self.commits.clone();
         let drops = ops.iter().any(|op| matches!(op, Op::DropTable { .. }));
         // Done before the commit takes effect: other transactions may begin between two parts, without seeing this
         // commit, but none can commit.
-        for part in ops.chunks(STEPS_MAX / STEPS_TO_NOTE) {
+        let noted = if is_unseen { &[] } else { ops };
+        for part in noted.chunks(STEPS_MAX / STEPS_TO_NOTE) {
             commits.lock().note_keys(self.seq, part, &mut Budget::new());
         }
         self.stage = Stage::Finished;

@@ -328,11 +328,11 @@ impl QueueState {
 mod tests {
     use super::*;
     use crate::btree::Tree;
-    use crate::format::PageId;
+    use crate::format::{Moment, PageId};
 
     fn put(table: u64, value: usize) -> Vec<Op> {
         let tree = Tree { root: PageId(table), table: TableId(table) };
-        vec![Op::Put { tree, key: b"k".to_vec(), value: vec![0; value] }]
+        vec![Op::Put { tree, key: b"k".to_vec(), value: vec![0; value], expiry: Moment::NEVER }]
     }
 
     fn commit(feed: &ChangeFeed, seq: u64, table: u64, value: usize) {

@@ -4,14 +4,15 @@ use super::CATALOG;
 use crate::btree::Tree;
 use crate::btree::overflow::data_bytes;
 use crate::codec::Compression;
+use crate::format::Moment;
 use crate::format::cell::inline_value_bytes_max;
 use crate::format::record::Change;
 
 /// One change of a commit.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
-    /// Sets the value of a key.
-    Put { tree: Tree, key: Vec<u8>, value: Vec<u8> },
+    /// Sets the value of a key, and the moment at which it expires.
+    Put { tree: Tree, key: Vec<u8>, value: Vec<u8>, expiry: Moment },
     /// Removes a key.
     Delete { tree: Tree, key: Vec<u8> },
     /// Creates an empty table. The table's id is the number of the commit.
@@ -42,7 +43,7 @@ impl Op {
 
     pub(super) fn change(&self) -> Change<'_> {
         match self {
-            Self::Put { tree, key, value } => Change::Put { table: tree.table, key, value },
+            Self::Put { tree, key, value, expiry } => Change::Put { table: tree.table, key, value, expiry: *expiry },
             Self::Delete { tree, key } => Change::Delete { table: tree.table, key },
             Self::CreateTable { name, compression } => Change::CreateTable { name, compression: *compression },
             Self::DropTable { tree, name } => Change::DropTable { table: tree.table, name },

@@ -308,12 +308,12 @@ mod tests {
     use super::*;
     use crate::btree::Tree;
     use crate::driver::block_on;
-    use crate::format::TableId;
+    use crate::format::{Moment, TableId};
 
     const TREE: Tree = Tree { root: crate::format::PageId(9), table: TableId(4) };
 
     fn put(key: &str) -> Vec<Op> {
-        vec![Op::Put { tree: TREE, key: key.into(), value: Vec::new() }]
+        vec![Op::Put { tree: TREE, key: key.into(), value: Vec::new(), expiry: Moment::NEVER }]
     }
 
     fn place(precedence: &Arc<Precedence>, key: &str) -> Claim {

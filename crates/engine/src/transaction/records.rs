@@ -16,10 +16,10 @@ pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
     record
 }
 
-/// Returns an estimate of the record's length, at most 20 bytes too high for each change.
+/// Returns an estimate of the record's length, at most 30 bytes too high for each change.
 pub(crate) fn record_bytes(ops: &[Op]) -> usize {
     let op_bytes = |op: &Op| match op {
-        Op::Put { key, value, .. } => key.len() + value.len() + 24,
+        Op::Put { key, value, .. } => key.len() + value.len() + 34,
         Op::Delete { key, .. } => key.len() + 14,
         Op::CreateTable { name, .. } => name.len() + 5,
         Op::DropTable { name, .. } | Op::SetCompression { name, .. } => name.len() + 15,
@@ -62,8 +62,8 @@ pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Opti
     let mut ops = Vec::new();
     while let Some(change) = Change::decode(&mut record)? {
         ops.push(match change {
-            Change::Put { table, key, value } => {
-                Op::Put { tree: tree(table)?, key: key.to_vec(), value: value.to_vec() }
+            Change::Put { table, key, value, expiry } => {
+                Op::Put { tree: tree(table)?, key: key.to_vec(), value: value.to_vec(), expiry }
             }
             Change::Delete { table, key } => Op::Delete { tree: tree(table)?, key: key.to_vec() },
             Change::CreateTable { name, compression } => Op::CreateTable { name: name.to_vec(), compression },

@@ -11,6 +11,7 @@ use super::*;
 use crate::budget::{self, STEPS_MAX};
 use crate::codec::Compression;
 use crate::driver::block_on;
+use crate::format::Moment;
 use crate::pages::Ticket as _;
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::wal::{Log, LogOptions, create_log};
@@ -123,7 +124,7 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
     let tree = Tree { root: PageId(77), table: TableId(5) };
     let key = |number: usize| number.to_be_bytes().to_vec();
     for size in [1_000, 100_000] {
-        let put = |number| Op::Put { tree, key: key(number), value: Vec::new() };
+        let put = |number| Op::Put { tree, key: key(number), value: Vec::new(), expiry: Moment::NEVER };
         let mut commit = Commit::blind((0..size).map(put).collect(), Durability::Deferred);
         let mut reads = ReadSet::new(usize::MAX);
         (0..size).for_each(|number| reads.add_key(TableId(6), &key(number)).unwrap());
@@ -132,7 +133,7 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
         let checked = largest(|| section().check(&commit).unwrap());
         let mut writing = section();
         writing.edit(|_, _| Ok(())).unwrap();
-        let noted = largest(|| _ = writing.finish(&commit.ops, Durability::Deferred, LogPosition(1)));
+        let noted = largest(|| _ = writing.finish(&commit.ops, Durability::Deferred, LogPosition(1), false));
         // As an ordinary commit, a commit that has read so much is refused as too large.
         let ops = vec![Op::CreateTable { name: b"t".to_vec(), compression: Compression::None }];
         let record = encode(&ops);

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::time::SystemTime;
 
 use super::TypedTable;
 use crate::blocking::views::Entry;
@@ -55,6 +56,11 @@ impl<K: Key, V: Value> TypedRange<K, V> {
     #[must_use]
     pub fn limit(self, entries: u64) -> Self {
         self.with(|range| range.limit(entries))
+    }
+
+    /// Returns the time at which the entry expires that was returned last from the front. See [`Range::expiry`].
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.range.expiry()
     }
 
     /// Returns the next entries that are at hand, `entries_max` at the most; none at the end. See
@@ -130,6 +136,27 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     /// As [`Transaction::put`]; `InvalidCall` when the value cannot be encoded.
     pub fn put<Q: AsKey<K> + ?Sized, W: AsValue<V> + ?Sized>(&self, key: &Q, value: &W) -> Result<()> {
         self.transaction.put(self.typed.raw(), key_bytes(key), value_bytes(value)?)
+    }
+
+    /// Sets the value of a key until `expiry`, for this transaction only until it commits. See
+    /// [`Transaction::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`TypedTransaction::put`].
+    pub fn put_with_expiry<Q, W>(&self, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        self.transaction.put_with_expiry(self.typed.raw(), key_bytes(key), value_bytes(value)?, expiry)
+    }
+
+    /// Returns the time at which a key expires; `None` when it is absent or does not expire. The key then counts as read.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn expiry<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<SystemTime>> {
+        self.transaction.expiry(self.typed.raw(), key_bytes(key))
     }
 
     /// Removes a key, for this transaction only until it commits.
@@ -221,6 +248,14 @@ impl<K: Key, V: Value> TypedSnapshot<'_, K, V> {
     /// As [`Snapshot::get`].
     pub fn contains_key<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<bool> {
         self.snapshot.contains_key(self.typed.raw(), key_bytes(key))
+    }
+
+    /// Returns the time at which a key expires, as of the snapshot; `None` when it is absent or does not expire.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn expiry<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<SystemTime>> {
+        self.snapshot.expiry(self.typed.raw(), key_bytes(key))
     }
 
     /// Reads many keys as of the snapshot.

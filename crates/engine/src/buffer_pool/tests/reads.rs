@@ -228,6 +228,7 @@ mod threads {
     use nofault_io::folder::{Backend, Folder};
 
     use super::*;
+    use crate::clock::ClockSource;
     use crate::driver::Unpark;
 
     const PAIRS: u64 = 200;
@@ -277,7 +278,8 @@ mod threads {
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 128,
             evicts_table: false,
-            tier: TierUse::Judged,
+            tier: crate::settings::TierUse::Judged,
+            clock: ClockSource::default(),
         };
         let pool = BufferPool::new(&disk, &options, LoadedTable::new(LARGE, 1 << 30), CommitSeq(0)).unwrap();
         let _threads = with_threads.then(|| pool.start_background_threads().unwrap());

@@ -170,7 +170,8 @@ fn a_load_becomes_visible_only_when_no_power_cut_can_lose_it() {
         assert_eq!(db.stats().visible_commit, before);
         Ok(())
     };
-    assert_eq!(super::load(&db.core, table.tree, Present::Refuse, rows(500).map(Ok), checkpoint).unwrap(), 500);
+    let entries = rows(500).map(|(key, value)| Ok((key, value, Moment::NEVER)));
+    assert_eq!(super::load(&db.core, table.tree, Present::Refuse, entries, checkpoint).unwrap(), 500);
     assert_eq!(rows_of(table), 500);
     for round in 0..20u8 {
         put(&empty.other, &[round], b"v").unwrap();
@@ -203,8 +204,8 @@ fn a_load_whose_checkpoint_fails_is_taken_back_also_after_checkpoints_of_others(
                 }
                 made
             };
-            let Err(error) = super::load(&db.core, empty.table.tree, Present::Refuse, rows(500).map(Ok), checkpoint)
-            else {
+            let entries = rows(500).map(|(key, value)| Ok((key, value, Moment::NEVER)));
+            let Err(error) = super::load(&db.core, empty.table.tree, Present::Refuse, entries, checkpoint) else {
                 break;
             };
             if error.kind() == ErrorKind::Poisoned {

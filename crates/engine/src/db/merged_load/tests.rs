@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
 use nofault_io::disk::Directory;
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use super::*;
+use crate::clock::ManualClock;
 use crate::db::Db;
 use crate::settings::Settings;
 
@@ -162,14 +164,14 @@ fn a_load_whose_checkpoint_fails_is_taken_back() {
         let mut failed = 0;
         for after in 0..1000 {
             let filled = FilledTable::new(before());
-            filled.db.owner.allow_properties().unwrap();
+            filled.db.owner.allow(LateFeature::Properties).unwrap();
             let what = format!("errno {errno}, write {after}");
             let (db, merged) = (&filled.db, filled.merged_with(&long_run()));
             let checkpoint = |commit| {
                 filled.world.inject(Fault::new(Call::Write, Effect::Errno(errno)).on("data").after(after));
                 db.owner.checkpoint_at(commit)
             };
-            let entries = merged.clone().into_iter().map(Ok);
+            let entries = merged.clone().into_iter().map(|(key, value)| Ok((key, value, Moment::NEVER)));
             let loaded = bulk::load(&db.core, filled.table.tree, Present::Replace, entries, checkpoint);
             let Err(error) = loaded else {
                 assert!(filled.after_cut(after) == merged, "{what}");
@@ -215,10 +217,36 @@ fn a_power_cut_leaves_the_old_content_or_the_new_one() {
 }
 
 #[test]
+fn entries_keep_the_time_at_which_they_expire() {
+    let clock = ManualClock::new();
+    let directory: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
+    let settings = Settings { cache_bytes: 1 << 20, clock: clock.clone().into(), ..Settings::tiny(1) };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let table = block_on(db.create_table("t")).unwrap();
+    let (soon, late) = (db.now() + Duration::from_secs(10), db.now() + Duration::from_secs(20));
+    for number in (0..800u32).step_by(2) {
+        block_on(table.put_with_expiry(number.to_be_bytes(), [1; 60], if number % 4 == 0 { soon } else { late }))
+            .unwrap();
+    }
+    table.load((1..1200u32).step_by(2).map(|number| (number.to_be_bytes(), [2; 60]))).unwrap();
+    assert_eq!(block_on(table.len()).unwrap(), 1000);
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(block_on(table.len()).unwrap(), 800);
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(block_on(table.len()).unwrap(), 600);
+    // Only what has expired is left: for the load this is no empty table.
+    block_on(table.delete_range::<&[u8]>(..)).unwrap();
+    table.load((0..1200u32).map(|number| (number.to_be_bytes(), [3; 60]))).unwrap();
+    assert_eq!(block_on(table.len()).unwrap(), 1200);
+    assert!(block_on(db.verify()).unwrap().is_clean());
+}
+
+#[test]
 fn a_drop_while_the_old_content_is_being_freed_frees_both() {
     let blocks_left = |is_freed_before: bool| {
         let filled = FilledTable::new(before());
-        write_anew(&filled.table, long_run().into_iter().map(Ok)).unwrap();
+        let run = long_run().into_iter().map(|(key, value)| Ok((key, value, Moment::NEVER)));
+        write_anew(&filled.table, run).unwrap();
         if is_freed_before {
             filled.db.owner.free_dropped(&filled.db.core.dropped);
         }

@@ -19,7 +19,8 @@ fn prepared(stingy_log: bool) -> (TestCore<MemoryStore>, Tree) {
     let core = new_core(Hardship { residency: Residency::Requested, stingy_log, ..easy() });
     let tree = new_table(&core, Mode::Blocking, "t");
     for (key, value) in before() {
-        commit(&core, Mode::Blocking, vec![Op::Put { tree, key, value }], Durability::Sync).unwrap();
+        commit(&core, Mode::Blocking, vec![Op::Put { tree, key, value, expiry: Moment::NEVER }], Durability::Sync)
+            .unwrap();
     }
     (core, tree)
 }
@@ -158,7 +159,7 @@ fn changes(stamp: u8, count: u16) -> (Vec<Change>, Model) {
 
 fn ops(tree: Tree, changes: &[Change]) -> Vec<Op> {
     let mut set = WriteSet::default();
-    changes.iter().for_each(|(number, value)| set.set(tree, key_of(*number), value.clone()));
+    changes.iter().for_each(|(number, value)| set.set(tree, key_of(*number), value.clone().map(NewValue::lasting)));
     set.into_ops().collect()
 }
 
@@ -223,3 +224,5 @@ fn a_transaction_dropped_at_each_of_its_waits_has_happened_or_not() {
     let waits = dropped_at_each_wait("a transaction", false, &after, work, |done| done.unwrap());
     assert!(waits > 5, "only {waits} waits");
 }
+use crate::db::write_set::NewValue;
+use crate::format::Moment;

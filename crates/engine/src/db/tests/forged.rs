@@ -5,6 +5,8 @@ use super::*;
 use crate::btree::FoundValue;
 use crate::btree::overflow::LongRef;
 use crate::codec::Compression;
+use crate::db::write_set::NewValue;
+use crate::format::Moment;
 use crate::format::PageId;
 use crate::format::catalog::{encode_table, to_be_freed};
 use crate::format::cell::{Cell, OverflowRef, encode_child};
@@ -86,8 +88,8 @@ fn a_commit_that_would_free_pages_of_others_is_refused() {
         for again in 0..2 {
             for op in [
                 Op::Delete { tree, key: b"k".to_vec() },
-                Op::Put { tree, key: b"k".to_vec(), value: vec![again] },
-                Op::Put { tree, key: b"k".to_vec(), value: vec![again; THREE_PAGES] },
+                Op::Put { tree, key: b"k".to_vec(), value: vec![again], expiry: Moment::NEVER },
+                Op::Put { tree, key: b"k".to_vec(), value: vec![again; THREE_PAGES], expiry: Moment::NEVER },
             ] {
                 let error = commit(&core, Mode::Blocking, vec![op], Durability::Sync).unwrap_err();
                 assert_eq!((error.kind(), error.page()), (ErrorKind::Corrupt, Some(value.root)), "{what}: {error}");
@@ -105,7 +107,7 @@ fn a_commit_that_would_free_pages_of_others_is_refused() {
 fn a_record_already_in_the_log_frees_no_pages_of_other_tables() {
     for (what, core, tree, other, lost) in forged_values() {
         let mut writes = WriteSet::default();
-        (0..100).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 20])));
+        (0..100).for_each(|number| writes.set(tree, key_of(number), Some(NewValue::lasting(vec![7; 20]))));
         writes.set(tree, b"k".to_vec(), None);
         commit(&core, Mode::Blocking, writes.into_ops().collect(), Durability::Sync).unwrap();
         assert_eq!(block_on(core.reader.get(tree, b"k").finish()).unwrap(), None, "{what}");
@@ -139,7 +141,7 @@ fn freeing_a_dropped_tables_node_that_names_pages_of_others_frees_none_of_them()
         for case in 0..3 {
             let (core, tree, other) = prepared();
             let mut writes = WriteSet::default();
-            (0..keys).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 40])));
+            (0..keys).for_each(|number| writes.set(tree, key_of(number), Some(NewValue::lasting(vec![7; 40]))));
             commit(&core, Mode::Blocking, writes.into_ops().collect(), Durability::Sync).unwrap();
             let foreign = foreign_pages(&core, other)[case];
             let what = format!("{levels} levels, page {foreign}");

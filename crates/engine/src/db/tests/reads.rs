@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::db::wait::ready;
+use crate::format::Moment;
 use crate::format::PageId;
 use crate::pages::{Missing, Wait};
 use crate::sync::semaphore::Permit;
@@ -13,7 +14,10 @@ fn many_keys_are_found_however_few_permits_are_left() {
         let core = new_core(Hardship { residency: Residency::Requested, mode, ..easy() });
         let tree = new_table(&core, mode, "t");
         let keys: Vec<_> = (0..200u16).map(key_of).collect();
-        let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: key.clone() }).collect();
+        let ops = keys
+            .iter()
+            .map(|key| Op::Put { tree, key: key.clone(), value: key.clone(), expiry: Moment::NEVER })
+            .collect();
         commit(&core, mode, ops, Durability::Sync).unwrap();
         let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
         for taken in [0, 1, 16, 31, 32] {
@@ -29,7 +33,7 @@ fn resumed_tasks_submit_their_next_misses_together() {
     let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
     let tree = new_table(&core, Mode::Blocking, "t");
     let key = |number: usize| format!("key {number:04}").into_bytes();
-    let put = |number| Op::Put { tree, key: key(number), value: b"v".to_vec() };
+    let put = |number| Op::Put { tree, key: key(number), value: b"v".to_vec(), expiry: Moment::NEVER };
     commit(&core, Mode::Blocking, (0..2000).map(put).collect(), Durability::Sync).unwrap();
     let before = core.store.submissions().len();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -10,7 +10,9 @@ use crate::btree::overflow::LongRef;
 use crate::btree::overflow::is_one_page;
 use crate::db::overflow;
 use crate::db::pins::PinBudget;
+use crate::db::write_set::NewValue;
 use crate::error::Error;
+use crate::format::Moment;
 use crate::format::cell::OverflowRef;
 use crate::transaction::OverflowPages;
 
@@ -74,7 +76,7 @@ fn a_commit_that_waited_frees_no_pages_that_belong_to_others_by_then() {
         let (core, tree) = prepared();
         let turn = block_on(core.commits.turn().acquire(1));
         let section = core.commits.occupy(turn).unwrap();
-        let ops = vec![Op::Put { tree, key: b"k".to_vec(), value: b"last".to_vec() }];
+        let ops = vec![Op::Put { tree, key: b"k".to_vec(), value: b"last".to_vec(), expiry: Moment::NEVER }];
         let waiting = Commit::blind(ops, Durability::Sync);
         let mut waiting = pin!(core.committer.commit(waiting));
         // By now the commit has looked up the pages of the old value, and waits for the section.
@@ -99,10 +101,10 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
         let context = CommitContext { replaced: HashMap::from([(value.root, listed)]), ..CommitContext::default() };
         replace_by_others(&core, tree, len);
         let mut writes = WriteSet::default();
-        writes.set(tree, b"k".to_vec(), Some(b"last".to_vec()));
+        writes.set(tree, b"k".to_vec(), Some(NewValue::lasting(b"last".to_vec())));
         let mut content = content_after(len);
         for number in 0..100 {
-            writes.set(tree, key_of(number), Some(vec![7; 20]));
+            writes.set(tree, key_of(number), Some(NewValue::lasting(vec![7; 20])));
             content.insert(key_of(number), vec![7; 20]);
         }
         let commit = Commit { context, ..Commit::blind(writes.into_ops().collect(), Durability::Sync) };
@@ -142,7 +144,7 @@ fn commits_beside_each_other_that_free_long_values_all_end() {
     let (tasks, deletes) = (6, 25);
     let key = |number: usize| format!("key {number:04}");
     // The keys of one commit lie in leaves of their own, which the commit requests together.
-    let short = |number| Op::Put { tree, key: key(number).into(), value: b"short".to_vec() };
+    let short = |number| Op::Put { tree, key: key(number).into(), value: b"short".to_vec(), expiry: Moment::NEVER };
     commit(&core, Mode::Blocking, (0..tasks * deletes * 20).map(short).collect(), Durability::Sync).unwrap();
     (0..tasks * deletes).for_each(|number| set(&core, tree, &key(number * 20), THREE_PAGES));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,6 +1,7 @@
 //! Blocks of the data file that are set aside for commits.
 
 use super::*;
+use crate::format::Moment;
 use crate::pages::ReservationKind;
 use crate::transaction::precedence::ClaimScope;
 
@@ -10,7 +11,7 @@ type WaitingCommits<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result:
 fn waiting(core: &TestCore<BufferPool>, tree: Tree) -> WaitingCommits<'_> {
     let mut commits: WaitingCommits<'_> = Vec::new();
     for number in 0..5_u8 {
-        let op = Op::Put { tree, key: vec![number], value: vec![number] };
+        let op = Op::Put { tree, key: vec![number], value: vec![number], expiry: Moment::NEVER };
         commits.push(Box::pin(core.committer.commit(Commit::blind(vec![op], Durability::Sync))));
     }
     for _ in 0..10 {

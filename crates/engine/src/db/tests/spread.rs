@@ -5,6 +5,8 @@ use super::*;
 use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, packed};
 use crate::db::bulk;
+use crate::db::write_set::NewValue;
+use crate::format::Moment;
 use crate::format::PageId;
 use crate::format::cell::{Cell, SpreadRef, VALUES_HEADER_BYTES};
 
@@ -21,7 +23,14 @@ fn loaded(hardship: Hardship, count: u16, len: impl Fn(u16) -> usize) -> (TestCo
     let tree = new_table(&core, Mode::Blocking, "t");
     let content: Model = (0..count).map(|number| (key_of(number), value_of(number, 0, len(number)))).collect();
     assert_eq!(
-        bulk::load(&core, tree, bulk::Present::Refuse, content.iter().map(Ok), |_| Ok(())).unwrap(),
+        bulk::load(
+            &core,
+            tree,
+            bulk::Present::Refuse,
+            content.iter().map(|(key, value)| Ok((key, value, Moment::NEVER))),
+            |_| Ok(())
+        )
+        .unwrap(),
         u64::from(count)
     );
     (core, tree, content)
@@ -44,7 +53,7 @@ fn values_of_a_load_fill_their_pages_and_still_do_when_they_were_rewritten() {
                 let number = number * 7 % 300;
                 let value = value_of(number, stamp, len);
                 content.insert(key_of(number), value.clone());
-                commit_ok(&core, Op::Put { tree, key: key_of(number), value });
+                commit_ok(&core, Op::Put { tree, key: key_of(number), value, expiry: Moment::NEVER });
             }
             assert!(pages_bytes() <= bytes_max, "{} of {bytes_max} bytes, rewritten", pages_bytes());
         }
@@ -78,7 +87,7 @@ fn commits_of_any_size_after_a_load_do_what_a_map_does_and_lose_no_page() {
                     Some(value) => drop(content.insert(key_of(number), value.clone())),
                     None => drop(content.remove(&key_of(number))),
                 }
-                writes.set(tree, key_of(number), value);
+                writes.set(tree, key_of(number), value.map(NewValue::lasting));
             }
             let ops: Vec<_> = writes.into_ops().collect();
             commit(&core, Mode::Blocking, ops, Durability::Sync).unwrap_or_else(|error| panic!("{error}, seed {seed}"));
@@ -105,7 +114,7 @@ fn a_commit_that_waited_counts_the_pages_as_they_are_by_then() {
         let section = core.commits.occupy(turn).unwrap();
         let value = own_op.map(|len| value_of(4, 9, len));
         let op = match &value {
-            Some(value) => Op::Put { tree, key: key_of(4), value: value.clone() },
+            Some(value) => Op::Put { tree, key: key_of(4), value: value.clone(), expiry: Moment::NEVER },
             None => Op::Delete { tree, key: key_of(4) },
         };
         let mut waiting = pin!(core.committer.commit(Commit::blind(vec![op], Durability::Sync)));
@@ -116,7 +125,7 @@ fn a_commit_that_waited_counts_the_pages_as_they_are_by_then() {
             commit_ok(&core, Op::Delete { tree, key: key_of(number) });
             content.remove(&key_of(number));
         }
-        commit_ok(&core, Op::Put { tree, key: key_of(4), value: value_of(4, 8, 600) });
+        commit_ok(&core, Op::Put { tree, key: key_of(4), value: value_of(4, 8, 600), expiry: Moment::NEVER });
         block_on(waiting).unwrap();
         match value {
             Some(value) => drop(content.insert(key_of(4), value)),
@@ -161,8 +170,8 @@ fn a_value_that_names_pages_of_others_is_neither_replaced_nor_are_they_freed() {
         for count in [0, SMALL_OPS_MAX as u16 + 1] {
             for change in [None, Some(vec![1]), Some(vec![2; 900])] {
                 let mut writes = WriteSet::default();
-                (0..count).for_each(|number| writes.set(other, key_of(number), Some(vec![7; 2])));
-                writes.set(tree, b"k".to_vec(), change);
+                (0..count).for_each(|number| writes.set(other, key_of(number), Some(NewValue::lasting(vec![7; 2]))));
+                writes.set(tree, b"k".to_vec(), change.map(NewValue::lasting));
                 let ops = writes.into_ops().collect();
                 let error = commit(&core, Mode::Blocking, ops, Durability::Sync).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");

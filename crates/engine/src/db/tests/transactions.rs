@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::db::transaction::TransactionScan;
+use crate::format::Moment;
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -66,7 +67,7 @@ proptest! {
         let mut content = Entries::new();
         for _ in 0..rng.usize(..60) {
             let (key, value) = (key_of(rng.u16(..80)), vec![1; rng.usize(..200)]);
-            commit(&core, hardship.mode, vec![Op::Put { tree, key: key.clone(), value: value.clone() }], Durability::Sync).unwrap();
+            commit(&core, hardship.mode, vec![Op::Put { tree, key: key.clone(), value: value.clone(), expiry: Moment::NEVER }], Durability::Sync).unwrap();
             content.insert(key, value);
         }
         let transaction = TransactionState::begin(&core);
@@ -115,7 +116,7 @@ proptest! {
         let read = scans.iter().find(|scan| scan.direction == Direction::Forward && !scan.read.is_empty());
         let changed = read.filter(|_| rng.bool()).map(|scan| scan.read.start.clone());
         if let Some(key) = &changed {
-            commit(&core, hardship.mode, vec![Op::Put { tree, key: key.clone(), value: vec![3] }], Durability::Sync).unwrap();
+            commit(&core, hardship.mode, vec![Op::Put { tree, key: key.clone(), value: vec![3], expiry: Moment::NEVER }], Durability::Sync).unwrap();
         }
         transaction.set(tree, &key_of(100), Some(b"1")).unwrap();
         let committed = hardship.mode.run(transaction.commit(Durability::Sync));

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::{TypedTable, byte_bounds, read_values};
 use crate::db::{Batch, Range, Snapshot, Transaction, TransactionRange};
@@ -50,6 +51,11 @@ impl<K: Key, V: Value> TypedRange<K, V> {
     #[must_use]
     pub fn limit(self, entries: u64) -> Self {
         self.with(|range| range.limit(entries))
+    }
+
+    /// Returns the time at which the entry expires that was returned last. See [`Range::expiry`].
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.range.expiry()
     }
 
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.
@@ -118,6 +124,27 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     /// As [`Transaction::put`]; `InvalidCall` when the value cannot be encoded.
     pub fn put<Q: AsKey<K> + ?Sized, W: AsValue<V> + ?Sized>(&self, key: &Q, value: &W) -> Result<()> {
         self.transaction.put(self.typed.raw(), key_bytes(key), value_bytes(value)?)
+    }
+
+    /// Sets the value of a key until `expiry`, for this transaction only until it commits. See
+    /// [`Transaction::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`TypedTransaction::put`].
+    pub fn put_with_expiry<Q, W>(&self, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        self.transaction.put_with_expiry(self.typed.raw(), key_bytes(key), value_bytes(value)?, expiry)
+    }
+
+    /// Returns the time at which a key expires; `None` when it is absent or does not expire. The key then counts as read.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn expiry<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<SystemTime>> {
+        self.transaction.expiry(self.typed.raw(), key_bytes(key)).await
     }
 
     /// Removes a key, for this transaction only until it commits.
@@ -211,6 +238,14 @@ impl<K: Key, V: Value> TypedSnapshot<'_, K, V> {
         self.snapshot.contains_key(self.typed.raw(), key_bytes(key)).await
     }
 
+    /// Returns the time at which a key expires, as of the snapshot; `None` when it is absent or does not expire.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn expiry<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<SystemTime>> {
+        self.snapshot.expiry(self.typed.raw(), key_bytes(key)).await
+    }
+
     /// Reads many keys as of the snapshot.
     ///
     /// # Errors
@@ -276,6 +311,19 @@ impl<K: Key, V: Value> TypedBatch<'_, K, V> {
     /// `InvalidCall` when the value cannot be encoded.
     pub fn put<Q: AsKey<K> + ?Sized, W: AsValue<V> + ?Sized>(&mut self, key: &Q, value: &W) -> Result<&mut Self> {
         self.batch.put(self.typed.raw(), key_bytes(key), value_bytes(value)?);
+        Ok(self)
+    }
+
+    /// Sets the value of a key until `expiry`. See [`Batch::put_with_expiry`].
+    ///
+    /// # Errors
+    /// `InvalidCall` when the value cannot be encoded.
+    pub fn put_with_expiry<Q, W>(&mut self, key: &Q, value: &W, expiry: SystemTime) -> Result<&mut Self>
+    where
+        Q: AsKey<K> + ?Sized,
+        W: AsValue<V> + ?Sized,
+    {
+        self.batch.put_with_expiry(self.typed.raw(), key_bytes(key), value_bytes(value)?, expiry);
         Ok(self)
     }
 

@@ -324,7 +324,7 @@ fn a_newer_version_or_an_unknown_feature_in_either_slot_refuses_and_no_byte_chan
             ("version 4", later(&|sector| sector[8] = 4)),
             ("version 4 with other fields", later(&|sector| (sector[8], sector[40], sector[2000]) = (4, 77, 9))),
             ("another checksum algorithm", later(&|sector| sector[12] = 2)),
-            ("an incompatible feature", later(&|sector| (sector[8], sector[104]) = (3, 8))),
+            ("an incompatible feature", later(&|sector| (sector[8], sector[104]) = (3, 16))),
             ("a reserved byte", later(&|sector| sector[900] = 1)),
         ];
         for (what, sector) in refused {

@@ -1,0 +1,108 @@
+//! The index of expiry: a table that no name leads to, by which entries that have expired are found.
+//!
+//! Each commit that puts an entry that expires puts a row into it as well (`expiry_rows`). The removal looks at the rows of
+//! each table in the order of their moments (`expiry_removal`). A row whose entry is gone, lasts, or was put again does no
+//! harm. So the commit path, the log and its replay know nothing of the index: its rows are entries of a table as any other.
+
+use std::sync::{Arc, OnceLock};
+
+use super::catalog::Catalog;
+use super::commit::Committer;
+use super::expiry_rows::ROW_HEADER_BYTES;
+use super::thread;
+use super::wait::yield_now;
+use super::write_set::WriteSet;
+use crate::btree::Tree;
+use crate::codec::Compression;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::TableId;
+use crate::format::catalog::EXPIRY_INDEX_KEY;
+use crate::format::node::key_bytes_max;
+use crate::pages::{CommitLog, Store};
+use crate::transaction::Op;
+
+/// Makes the superblock name the feature of entries that expire. Blocks.
+type Allow = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// The index of expiry of a database.
+pub(crate) struct Expiries<S: Store, L: CommitLog> {
+    catalog: Catalog<S>,
+    committer: Arc<Committer<S, L>>,
+    /// The index, once there is one.
+    index: OnceLock<Tree>,
+    allow: Arc<OnceLock<Allow>>,
+}
+
+impl<S: Store, L: CommitLog> Expiries<S, L> {
+    pub(super) fn new(catalog: Catalog<S>, committer: Arc<Committer<S, L>>) -> Self {
+        Self { catalog, committer, index: OnceLock::new(), allow: Arc::default() }
+    }
+
+    /// Sets what makes the superblock name the feature. Called once, when the database is opened.
+    pub(super) fn allow_by(&self, allow: Allow) {
+        let set = self.allow.set(allow);
+        debug_assert!(set.is_ok(), "set once, when the database is opened");
+    }
+
+    /// Notes the index that the catalog names.
+    pub(super) fn learn(&self, index: Tree) {
+        let _ = self.index.set(index);
+    }
+
+    /// Returns the index, if there is one.
+    pub(super) fn known(&self) -> Option<Tree> {
+        self.index.get().copied()
+    }
+
+    /// Returns whether entries expire, or once did.
+    pub(super) fn are_used(&self) -> bool {
+        self.index.get().is_some()
+    }
+
+    /// Returns whether this table is the index, which is no table of the caller's.
+    pub(super) fn is_index(&self, table: TableId) -> bool {
+        self.index.get().is_some_and(|index| index.table == table)
+    }
+
+    /// Returns the index; makes it, durably, where there is none.
+    ///
+    /// # Errors
+    /// The errors of a checkpoint and of a commit.
+    pub(super) async fn index(&self) -> Result<Tree> {
+        if let Some(index) = self.index.get() {
+            return Ok(*index);
+        }
+        let allow = self.allow.clone();
+        thread::run("nofault-ckpt", move || allow.get().map_or(Ok(()), |allow| allow())).await??;
+        loop {
+            match self.catalog.table(EXPIRY_INDEX_KEY).await {
+                Ok(index) => return Ok(*self.index.get_or_init(|| index)),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            let op = Op::CreateTable { name: EXPIRY_INDEX_KEY.to_vec(), compression: Compression::None };
+            match self.committer.commit_op(op).await {
+                // Another call makes it, and it is not visible yet.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => yield_now().await,
+                made => made?,
+            }
+        }
+    }
+
+    /// Completes a write set before its commit: adds the rows for the entries that expire.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the key of such an entry is too long; as [`Expiries::index`].
+    pub(super) async fn complete(&self, mut writes: WriteSet) -> Result<WriteSet> {
+        let Some(longest) = writes.expiring_key_bytes() else { return Ok(writes) };
+        let index = self.index().await?;
+        let key_max = key_bytes_max(self.catalog.page_bytes()) - ROW_HEADER_BYTES;
+        if longest > key_max {
+            let what =
+                format!("a key of {longest} bytes; {key_max} is the most at this page size for an entry that expires");
+            return Err(Error::new(ErrorKind::InvalidCall, what));
+        }
+        writes.add_rows(index);
+        Ok(writes)
+    }
+}
