@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
 use nofault::blocking::{Db, Snapshot, Table};
+use nofault::clock::ManualClock;
 use nofault::db::Pace;
 use nofault::error::{Error, ErrorKind, Result};
 use nofault::settings::{Compression, Settings, TierUse};
@@ -57,6 +59,8 @@ pub(crate) fn tiny_with(page_bytes: usize) -> Settings {
         log_bytes: 64 << 10,
         background_threads: false,
         seed: Some(0x5EED),
+        // It stands still: entries expire long before, or long after.
+        clock: ManualClock::at(UNIX_EPOCH + Duration::from_secs(1000)).into(),
         ..Settings::with_small_pages().with_tier(TierUse::Always)
     }
 }
@@ -224,7 +228,7 @@ impl Story {
 
     /// Takes one random step.
     pub(crate) fn step(&mut self) -> Result<()> {
-        match self.rng.u32(..41) {
+        match self.rng.u32(..42) {
             0..12 => self.one_write(),
             12..20 => {
                 let count = self.rng.usize(1..20);
@@ -251,6 +255,8 @@ impl Story {
             37 => self.compact(),
             38 => self.set_compression(),
             39 => self.rename_table(),
+            // Removes entries that no reader sees.
+            40 => self.db.remove_expired().map(drop),
             _ => self.read(),
         }
     }
@@ -281,6 +287,21 @@ impl Story {
         Some(value_of(self.stamp, len))
     }
 
+    /// Returns what a commit puts for a new value of a key: some entries expire, in the future; and to put one that has expired
+    /// is a way to delete. `None` deletes the key.
+    fn put_of(&mut self, key: &[u8], value: Option<&Arc<[u8]>>) -> Option<(Arc<[u8]>, Option<SystemTime>)> {
+        // The key of an entry that expires may have sixteen bytes fewer.
+        let expires = self.rng.u8(..4) == 0 && key.len() <= self.db.key_bytes_max() - 16;
+        match value {
+            Some(value) => Some((value.clone(), expires.then_some(UNIX_EPOCH + Duration::from_secs(2000)))),
+            None if expires => {
+                let len = [0, 20, 300, 1500, 9000][self.rng.usize(..5)];
+                Some((value_of(self.stamp, len), Some(UNIX_EPOCH + Duration::from_secs(500))))
+            }
+            None => None,
+        }
+    }
+
     fn durability(&mut self) -> Durability {
         if self.rng.u32(..4) == 0 { Durability::Deferred } else { Durability::Sync }
     }
@@ -302,8 +323,10 @@ impl Story {
         let (key, value) = (self.key(), self.value());
         let mut after = self.book.newest().clone();
         change(&mut after, &name, &key, value.as_ref());
-        self.commit(after, Durability::Sync, |_| match value {
-            Some(value) => table.put(&key, value),
+        let put = self.put_of(&key, value.as_ref());
+        self.commit(after, Durability::Sync, |_| match put {
+            Some((value, Some(expiry))) => table.put_with_expiry(&key, value, expiry),
+            Some((value, None)) => table.put(&key, value),
             None => table.delete(&key),
         })
     }
@@ -315,8 +338,9 @@ impl Story {
             let Some((name, table)) = self.table()? else { return self.create_table() };
             let (key, value) = (self.key(), self.value());
             change(&mut after, &name, &key, value.as_ref());
-            match &value {
-                Some(value) => batch.put(&table, &key, value),
+            match self.put_of(&key, value.as_ref()) {
+                Some((value, Some(expiry))) => batch.put_with_expiry(&table, &key, value, expiry),
+                Some((value, None)) => batch.put(&table, &key, value),
                 None => batch.delete(&table, &key),
             };
         }
@@ -332,8 +356,9 @@ impl Story {
         for _ in 0..self.rng.usize(1..8) {
             let (key, value) = (self.key(), self.value());
             assert_eq!(transaction.get(&table, &key)?, value_in(&after, &name, &key), "in a transaction");
-            match &value {
-                Some(value) => transaction.put(&table, &key, value)?,
+            match self.put_of(&key, value.as_ref()) {
+                Some((value, Some(expiry))) => transaction.put_with_expiry(&table, &key, value, expiry)?,
+                Some((value, None)) => transaction.put(&table, &key, value)?,
                 None => transaction.delete(&table, &key)?,
             }
             change(&mut after, &name, &key, value.as_ref());
