@@ -1,9 +1,11 @@
-//! An inbox over HTTP: messages are stored in a transaction, read page by page, and the database is closed at the end.
+//! An inbox over HTTP: messages are stored in a transaction, expire if the sender says so, are read page by page, and the
+//! database is closed at the end.
 //!
 //! Run with `cargo run -p nofault --example axum [ADDRESS]`, then:
 //!
 //! ```sh
 //! curl -d 'hello' localhost:3000/inbox/ann          # prints the number of the message
+//! curl -d 'soon gone' 'localhost:3000/inbox/ann?seconds=60'
 //! curl 'localhost:3000/inbox/ann?after=0&limit=20'  # a page: number, tab, message
 //! curl -X DELETE localhost:3000/inbox/ann/1
 //! curl localhost:3000/metrics                       # for Prometheus
@@ -12,11 +14,13 @@
 //! A test (`tests/axum_example.rs`) runs the same service over loopback.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, get};
+use nofault::clock::{ClockSource, SystemClock};
 use nofault::settings::Settings;
 use nofault::{Db, Durability, Error, ErrorKind, Table};
 
@@ -65,6 +69,7 @@ fn number_in(bytes: &[u8]) -> u64 {
 async fn post_message(
     State(inboxes): State<Inboxes>,
     Path(user): Path<String>,
+    Query(query): Query<HashMap<String, u64>>,
     message: String,
 ) -> Result<String, Refusal> {
     let Inboxes { db, messages, newest } = &inboxes;
@@ -75,7 +80,16 @@ async fn post_message(
         }
         let number = change.get(newest, &user).await?.map_or(0, |number| number_in(&number)) + 1;
         change.put(newest, &user, number.to_be_bytes())?;
-        change.put(messages, key_of(&user, number), &message)?;
+        let key = key_of(&user, number);
+        match query.get("seconds") {
+            // From then on no page shows it, and the database removes it.
+            Some(seconds) => {
+                let expiry = db.now().checked_add(Duration::from_secs(*seconds));
+                let expiry = expiry.ok_or_else(|| Refusal(StatusCode::BAD_REQUEST, "too many seconds".into()))?;
+                change.put_with_expiry(messages, key, &message, expiry)?;
+            }
+            None => change.put(messages, key, &message)?,
+        }
         Ok(number)
     });
     Ok(format!("{}\n", number.await?))
@@ -109,12 +123,12 @@ async fn delete_message(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Opens the database in `folder`, and creates it at the first start.
+/// Opens the database in `folder`, and creates it at the first start. Messages expire by `clock`: a test has one of its own.
 ///
 /// # Errors
 /// The errors of opening.
-pub(crate) async fn open(folder: &std::path::Path) -> Result<Db, Error> {
-    Db::open_or_create(folder, &Settings { cache_bytes: 64 << 20, ..Settings::default() }).await
+pub(crate) async fn open(folder: &std::path::Path, clock: ClockSource) -> Result<Db, Error> {
+    Db::open_or_create(folder, &Settings { cache_bytes: 64 << 20, clock, ..Settings::default() }).await
 }
 
 /// Serves the database until `stop` is ready, then closes it.
@@ -145,7 +159,7 @@ pub(crate) async fn serve(
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".into());
     let listener = tokio::net::TcpListener::bind(&address).await?;
-    let db = open(&std::env::temp_dir().join("nofault-inbox")).await?;
+    let db = open(&std::env::temp_dir().join("nofault-inbox"), SystemClock.into()).await?;
     println!("listening on {}", listener.local_addr()?);
     serve(db, listener, async { drop(tokio::signal::ctrl_c().await) }).await
 }

@@ -7,7 +7,9 @@
 mod service;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use nofault::clock::ManualClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Sends a request and returns the status and the body of the answer.
@@ -26,14 +28,14 @@ async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16,
 
 #[test]
 fn the_inbox_numbers_pages_and_keeps_messages_over_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::new());
     let path = folder.path().join("db");
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(async {
         for start in 0..2 {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let db = loop {
-                match service::open(&path).await {
+                match service::open(&path, clock.clone().into()).await {
                     Ok(db) => break db,
                     // A connection of the first start has not quite ended.
                     Err(error) => assert_eq!(error.kind(), nofault::ErrorKind::Busy, "{error}"),
@@ -41,6 +43,7 @@ fn the_inbox_numbers_pages_and_keeps_messages_over_a_restart() {
                 tokio::task::yield_now().await;
             };
             let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+            let clock = clock.clone();
             let requests = async move {
                 let posts: Vec<_> = (0..20)
                     .map(|_| tokio::spawn(async move { ask(address, "POST", "/inbox/ann", "hello").await }))
@@ -68,6 +71,15 @@ fn the_inbox_numbers_pages_and_keeps_messages_over_a_restart() {
                 assert_eq!(ask(address, "DELETE", "/inbox/ann/1", "").await.0, 204);
                 let (status, metrics) = ask(address, "GET", "/metrics", "").await;
                 assert!(status == 200 && metrics.contains("\nnofault_commit_seconds_count "), "{metrics}");
+                // Another inbox, for a message that expires after a minute.
+                ask(address, "POST", "/inbox/bob?seconds=60", "soon gone").await;
+                ask(address, "POST", "/inbox/bob", "stays").await;
+                clock.advance(Duration::from_millis(59_999));
+                let of_bob = async || ask(address, "GET", "/inbox/bob", "").await.1;
+                let (first, second) = (2 * start + 1, 2 * start + 2);
+                assert!(of_bob().await.ends_with(&format!("{first}\tsoon gone\n{second}\tstays\n")));
+                clock.advance(Duration::from_millis(1));
+                assert!(!of_bob().await.contains("soon gone"));
                 stop.send(()).unwrap();
             };
             let served = service::serve(db, listener, async { drop(stopped.await) });
