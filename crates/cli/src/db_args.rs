@@ -484,7 +484,7 @@ impl From<TableCompression> for Compression {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// One JSON object a line: {"table":…,"key":…,"value":…}; "key_base64" and "value_base64" for bytes that are not
-    /// UTF-8.
+    /// UTF-8; "expires_ms", in milliseconds since 1970, for an entry that expires.
     Ndjson,
     /// Key, tab, value; \t, \n, \r, \\ and \xNN stand for bytes that would break a line, act on the terminal or are not
     /// UTF-8.

@@ -112,6 +112,8 @@ pub(crate) struct Line {
     pub(crate) table: Option<String>,
     /// Key and value; `None` where the line only names a table.
     pub(crate) entry: Option<(Vec<u8>, Vec<u8>)>,
+    /// The time at which the entry expires, in milliseconds since 1970, if it does.
+    pub(crate) expires_ms: Option<u64>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -127,11 +129,23 @@ struct Json<'a> {
     value: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     value_base64: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
 }
 
 /// Formats an entry, a key, or for `None` the name of a table, as a JSON object in one line without control characters.
 pub(crate) fn to_json(table: &str, key: Option<&[u8]>, value: Option<&[u8]>) -> serde_json::Result<String> {
-    let mut json = Json { table: Some(table.into()), ..Json::default() };
+    to_json_until(table, key, value, None)
+}
+
+/// Formats an entry as [`to_json`] does, with the time at which it expires, in milliseconds since 1970, if it does.
+pub(crate) fn to_json_until(
+    table: &str,
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+    expires_ms: Option<u64>,
+) -> serde_json::Result<String> {
+    let mut json = Json { table: Some(table.into()), expires_ms, ..Json::default() };
     if let Some(key) = key {
         (json.key, json.key_base64) = text_or_base64(key);
     }
@@ -158,12 +172,12 @@ pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(format!("has both {what} and {what}_base64")),
     };
-    let table = json.table.map(Cow::into_owned);
+    let (table, expires_ms) = (json.table.map(Cow::into_owned), json.expires_ms);
     let key = bytes("key", json.key, json.key_base64)?;
     let value = bytes("value", json.value, json.value_base64)?;
     match (key, value) {
-        (Some(key), Some(value)) => Ok(Line { table, entry: Some((key, value)) }),
-        (None, None) if table.is_some() => Ok(Line { table, entry: None }),
+        (Some(key), Some(value)) => Ok(Line { table, entry: Some((key, value)), expires_ms }),
+        (None, None) if table.is_some() => Ok(Line { table, entry: None, expires_ms: None }),
         (None, _) => Err("has no key".into()),
         (_, None) => Err("has no value".into()),
     }
@@ -172,7 +186,8 @@ pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
 /// Parses one plain line: key, tab, value.
 pub(crate) fn from_plain(line: &[u8]) -> Result<Line> {
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or("has no tab between key and value")?;
-    Ok(Line { table: None, entry: Some((unescape(&line[..tab])?, unescape(&line[tab + 1..])?)) })
+    let entry = Some((unescape(&line[..tab])?, unescape(&line[tab + 1..])?));
+    Ok(Line { table: None, entry, expires_ms: None })
 }
 
 #[cfg(test)]
@@ -193,9 +208,12 @@ mod tests {
         let line = to_json("t", Some(bytes), Some(bytes)).unwrap();
         assert!(is_plain(&line.replace(['\u{2028}', '\u{2029}'], "")), "{line:?}");
         let entry = Some((bytes.to_vec(), bytes.to_vec()));
-        assert_eq!(from_json(line.as_bytes()).unwrap(), Line { table: Some("t".into()), entry: entry.clone() });
+        let parsed = Line { table: Some("t".into()), entry: entry.clone(), expires_ms: None };
+        assert_eq!(from_json(line.as_bytes()).unwrap(), parsed);
+        let line = to_json_until("t", Some(bytes), Some(bytes), Some(7)).unwrap();
+        assert_eq!(from_json(line.as_bytes()).unwrap(), Line { expires_ms: Some(7), ..parsed });
         let line = format!("{}\t{}", escape(bytes), escape(bytes));
-        assert_eq!(from_plain(line.as_bytes()).unwrap(), Line { table: None, entry });
+        assert_eq!(from_plain(line.as_bytes()).unwrap(), Line { table: None, entry, expires_ms: None });
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Table};
@@ -30,6 +31,8 @@ struct Entry {
     table: String,
     key: Vec<u8>,
     value: Vec<u8>,
+    /// The time at which it expires, if it does.
+    expiry: Option<SystemTime>,
 }
 
 /// The lines of the input; knows the number of the present line for messages.
@@ -78,11 +81,12 @@ impl<'a> Lines<'a> {
                 Format::Ndjson => codec::from_json(text),
                 Format::Lines => codec::from_plain(text),
             };
-            let Line { table, entry } = parsed.map_err(|why| {
+            let Line { table, entry, expires_ms } = parsed.map_err(|why| {
                 LabError::new(LabErrorKind::Usage, format!("{}, line {}: {why}", self.name, self.line))
             })?;
             let table = table.unwrap_or_else(|| self.table.to_owned());
-            let entry = entry.map(|(key, value)| Entry { table: table.clone(), key, value });
+            let expiry = expires_ms.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+            let entry = entry.map(|(key, value)| Entry { table: table.clone(), key, value, expiry });
             return Ok(Some((table, entry)));
         }
     }
@@ -158,10 +162,13 @@ impl Load<'_> {
                 Some(table) => table,
                 None => table_or_new(db, &name)?,
             };
-            if let Some(Entry { key, value, .. }) = entry {
+            if let Some(Entry { key, value, expiry, .. }) = entry {
                 bytes += key.len() + value.len();
                 count += 1;
-                batch.put(&into, &key, &value);
+                match expiry {
+                    Some(expiry) => batch.put_with_expiry(&into, &key, &value, expiry),
+                    None => batch.put(&into, &key, &value),
+                };
                 meter.add(key.len() + value.len());
             }
             table = Some(into);
@@ -191,7 +198,12 @@ fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> 
         let mut failed = None;
         let mut entry = Some(first);
         let entries = std::iter::from_fn(|| {
-            let Entry { key, value, .. } = entry.take()?;
+            let Entry { key, value, expiry, .. } = entry.take()?;
+            if expiry.is_some() {
+                let why = format!("table {name} has entries that expire: load it without --sorted");
+                failed = Some(LabError::new(LabErrorKind::Usage, why).into());
+                return None;
+            }
             meter.add(key.len() + value.len());
             match input.next() {
                 Ok(Some((_, Some(found)))) if found.table == name => entry = Some(found),
@@ -288,13 +300,25 @@ impl Dump<'_> {
                 writeln!(out, "{}", codec::to_json(table.name(), None, None)?)?;
             }
             let mut range = snapshot.range::<&[u8]>(table, ..)?;
-            while let Some((key, value)) = range.next_ref()? {
+            while let Some((key, value)) = range.next().transpose()? {
                 if cancel.load(Ordering::Relaxed) {
                     return Err(LabError::interrupted().into());
                 }
-                match self.format {
-                    Format::Ndjson => writeln!(out, "{}", codec::to_json(table.name(), Some(key), Some(value))?)?,
-                    Format::Lines => writeln!(out, "{}\t{}", codec::escape(key), codec::escape(value))?,
+                match (self.format, range.expiry()) {
+                    (Format::Ndjson, expiry) => {
+                        let since = expiry.map(|expiry| expiry.duration_since(UNIX_EPOCH).unwrap_or_default());
+                        let expires_ms = since.and_then(|since| u64::try_from(since.as_millis()).ok());
+                        let entry = codec::to_json_until(table.name(), Some(&key), Some(&value), expires_ms)?;
+                        writeln!(out, "{entry}")?;
+                    }
+                    (Format::Lines, None) => writeln!(out, "{}\t{}", codec::escape(&key), codec::escape(&value))?,
+                    (Format::Lines, Some(_)) => {
+                        let name = table.name();
+                        let why = format!(
+                            "entries of table {name} expire, which plain lines cannot say: use --format ndjson"
+                        );
+                        return Err(LabError::new(LabErrorKind::Usage, why).into());
+                    }
                 }
                 meter.add(key.len() + value.len());
             }

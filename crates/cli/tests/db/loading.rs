@@ -64,3 +64,20 @@ fn a_load_that_fills_the_disk_leaves_nothing() {
         assert!(!is_there);
     }
 }
+
+#[test]
+fn a_dump_has_the_time_at_which_an_entry_expires_and_a_load_keeps_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    let lines = "{\"table\":\"t\"}\n\
+        {\"table\":\"t\",\"key\":\"expires\",\"value\":\"1\",\"expires_ms\":4102444800123}\n\
+        {\"table\":\"t\",\"key\":\"lasts\",\"value\":\"2\"}\n";
+    let with_expired = format!("{lines}{{\"table\":\"t\",\"key\":\"gone\",\"value\":\"3\",\"expires_ms\":1000}}\n");
+    said(&db_with(folder.path(), &["load", "d", "--create"], with_expired.as_bytes()), 0);
+    assert_eq!(said(&run(&["dump", "d", "-q"]), 0), lines);
+    // Neither a dump nor a load leaves the time out silently.
+    let told = said(&run(&["dump", "d", "-q", "--format", "lines", "--table", "t"]), 2);
+    assert!(told.contains("table t expire"), "{told}");
+    let told = said(&db_with(folder.path(), &["load", "e", "--create", "--sorted"], lines.as_bytes()), 2);
+    assert!(told.contains("--sorted"), "{told}");
+}
