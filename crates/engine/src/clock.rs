@@ -1,6 +1,6 @@
 //! The time by which entries expire: a clock of the caller's choice, and moments as the format has them.
 //!
-//! Right because a database asks its clock through [`GuardedClock`] alone, which never goes back while the database is
+//! Right because a database asks its clock through `GuardedClock` alone, which never goes back while the database is
 //! open. So an entry that has expired for one read has expired for every read that begins later.
 
 use std::fmt;
