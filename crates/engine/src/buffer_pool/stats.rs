@@ -169,7 +169,8 @@ pub struct PoolStats {
     /// the others.
     pub memory_table_bytes: u64,
     /// Memory of the dictionaries of compressed tables, and of the codec that uses them, in bytes: some 60 KiB for each
-    /// dictionary. It grows when a dictionary is trained, and then comes on top of the cache.
+    /// dictionary that pages have needed since the database was opened, 4 KiB for each of the others. It comes on top of
+    /// the cache.
     pub memory_dictionaries_bytes: u64,
     /// Memory that the page table would take with all its leaves, in bytes.
     pub table_bytes: u64,

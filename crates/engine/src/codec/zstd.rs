@@ -23,18 +23,24 @@ pub(super) fn size_max(bytes: usize) -> usize {
     zstd_safe::compress_bound(bytes)
 }
 
-/// A dictionary with the tables that the library makes of it.
+/// A dictionary with the tables that the library makes of it. They take some ten times its own bytes, and are made with
+/// the first page that needs them: of the dictionaries of a table only the last one compresses, and of those before it
+/// there may be pages or none.
 pub(super) struct PreparedDictionary {
     bytes: Vec<u8>,
-    decoder: DDict<'static>,
-    /// Made when the first page is compressed: most dictionaries of a database that is only read never need it.
+    decoder: OnceLock<Option<DDict<'static>>>,
     encoder: OnceLock<Option<CDict<'static>>>,
 }
 
 impl PreparedDictionary {
     /// Prepares a dictionary. Returns `None` for bytes that the library refuses.
     pub(super) fn new(bytes: &[u8]) -> Option<Self> {
-        Some(Self { decoder: DDict::try_create(bytes)?, bytes: bytes.to_vec(), encoder: OnceLock::new() })
+        drop(DDict::try_create(bytes)?);
+        Some(Self { bytes: bytes.to_vec(), decoder: OnceLock::new(), encoder: OnceLock::new() })
+    }
+
+    fn decoder(&self) -> Option<&DDict<'static>> {
+        self.decoder.get_or_init(|| DDict::try_create(&self.bytes)).as_ref()
     }
 
     fn encoder(&self) -> Option<&CDict<'static>> {
@@ -44,7 +50,8 @@ impl PreparedDictionary {
     /// Returns the bytes of memory that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         let encoder = self.encoder.get().and_then(Option::as_ref).map_or(0, CDict::sizeof);
-        self.bytes.capacity() + self.decoder.sizeof() + encoder
+        let decoder = self.decoder.get().and_then(Option::as_ref).map_or(0, DDict::sizeof);
+        self.bytes.capacity() + decoder + encoder
     }
 }
 
@@ -81,7 +88,7 @@ impl Contexts {
     ) -> Option<usize> {
         let mut context = lock(&self.decoders).pop().or_else(DCtx::try_create)?;
         let len = match dictionary {
-            Some(dictionary) => context.decompress_using_ddict(into, bytes, &dictionary.decoder),
+            Some(dictionary) => context.decompress_using_ddict(into, bytes, dictionary.decoder()?),
             None => context.decompress(into, bytes),
         };
         keep(&self.decoders, context);
