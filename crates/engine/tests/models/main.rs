@@ -4,6 +4,8 @@
 //! Built only for `cargo xtask models`, because it takes the model checker along.
 #![cfg(nofault_models)]
 
+mod blocks_in_memory;
+
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
