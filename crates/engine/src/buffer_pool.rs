@@ -274,12 +274,16 @@ impl BufferPool {
         BlockAllocator::new(first, (file_bytes_max / page_bytes as u64).min(BLOCK_LIMIT))
     }
 
-    /// Starts the background threads: from now on readers never write, and tickets can be polled.
+    /// Starts the background threads: from now on readers never write, and tickets can be polled. When one of them
+    /// panics, all waits fail from then on, and `in_panic` is called.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
-    pub(crate) fn start_background_threads(&self) -> Result<BackgroundThreads> {
-        BackgroundThreads::start(&self.background)
+    pub(crate) fn start_background_threads(
+        &self,
+        in_panic: impl Fn(&Error) + Clone + Send + 'static,
+    ) -> Result<BackgroundThreads> {
+        BackgroundThreads::start(&self.background, in_panic)
     }
 
     /// Returns the clock by which entries expire.

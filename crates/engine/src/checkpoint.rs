@@ -493,23 +493,11 @@ impl Background {
     /// `NoSpace` when the system has no threads left.
     pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
         let notifier = checkpointer.log.pressure();
-        let thread = NotifiedThread::start("nofault-ckpt", notifier, move |signal| {
-            let _ends = PoisonsInPanic(&checkpointer.log);
-            run(&checkpointer, &signal);
-        })?;
+        // Commits that wait for a checkpoint to free log space would wait for ever.
+        let in_panic = checkpointer.log.poison_in_panic();
+        let thread =
+            NotifiedThread::start("nofault-ckpt", notifier, in_panic, move |signal| run(&checkpointer, &signal))?;
         Ok(Self { _thread: thread })
-    }
-}
-
-/// Poisons the log when its thread panics: commits that wait for a checkpoint to free log space would wait for ever.
-struct PoisonsInPanic<'a>(&'a Log);
-
-impl Drop for PoisonsInPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let what = "the thread that makes checkpoints has panicked; its message is among the errors of the process";
-            self.0.poison(&Error::new(ErrorKind::Bug, what));
-        }
     }
 }
 
@@ -577,6 +565,3 @@ impl IdleTime {
         self.visible = visible;
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -401,7 +401,13 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refusal> {
-        let section = self.lock();
+        let mut section = self.lock();
+        if self.section.is_poisoned() && self.poisoned.get().is_none() {
+            // The record of that commit may be in the log, without its pages and under the next commit's number.
+            drop(section);
+            self.poison(&Error::new(ErrorKind::Bug, "a thread has panicked in the middle of a commit"));
+            section = self.lock();
+        }
         // Checked after locking: a failure while this thread waited for the section has left half a commit in it.
         match self.poisoned.get() {
             Some(error) => Err(Refusal::Wait(Wait::Failed(error.clone()))),
@@ -478,8 +484,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Section> {
-        // A panic inside the section is a bug; the protected state is only changed by whole steps, so it is still
-        // consistent.
+        // A panic inside the section is a bug. The protected state is only changed by whole steps, so it can still be
+        // looked at; `enter` refuses further commits.
         self.section.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

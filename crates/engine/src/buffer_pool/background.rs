@@ -14,7 +14,7 @@ use super::versions::{NEWEST, Versions};
 use super::write::Writer;
 use super::writer_signal::{PAUSE_MAX, WriterSignal};
 use crate::background;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::PageId;
 
 /// Most dirty pages written in one round of the background writer.
@@ -135,11 +135,15 @@ pub(crate) struct BackgroundThreads {
 }
 
 impl BackgroundThreads {
-    /// Starts the background threads of a pool. They keep the pool alive only during a round.
+    /// Starts the background threads of a pool. They keep the pool alive only during a round. When one of them panics, all
+    /// waits of the pool fail from then on, and `in_panic` is called.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
-    pub(super) fn start(writer: &Arc<BackgroundWriter>) -> Result<Self> {
+    pub(super) fn start(
+        writer: &Arc<BackgroundWriter>,
+        in_panic: impl Fn(&Error) + Clone + Send + 'static,
+    ) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (reads, signal) = (Arc::downgrade(&writer.reads), Arc::clone(&writer.signal));
         let (writer_again, reads_again) = (Arc::downgrade(writer), Weak::clone(&reads));
@@ -149,8 +153,16 @@ impl BackgroundThreads {
         let mut threads = Self { reads, signal, stop, threads: Vec::new() };
         let write = move || run_writer(&writer_again, &stop_writer);
         let complete = move || run_completions(&reads_again, &stop_completions);
-        threads.threads.push(background::start("nofault-writer", write)?);
-        threads.threads.push(background::start("nofault-reads", complete)?);
+        let waiting = Weak::clone(&threads.reads);
+        let fail = move |error: &Error| {
+            // First of all, so that what the pool's waiters do next finds it.
+            in_panic(error);
+            if let Some(reads) = waiting.upgrade() {
+                reads.failure().fail(error);
+            }
+        };
+        threads.threads.push(background::start("nofault-writer", fail.clone(), write)?);
+        threads.threads.push(background::start("nofault-reads", fail, complete)?);
         Ok(threads)
     }
 }

@@ -19,7 +19,7 @@ use super::frames::{Frame, FrameFacts, Frames, OwnedFrame};
 use super::leaves::{LeafClock, LeafEviction, LeafPlace, LockedLeaf};
 use super::metadata::Metadata;
 use super::registry::SupersededVersion;
-use super::shard::{Place, ReadId, Shard, Version};
+use super::shard::{Load, Place, ReadId, Shard, Version};
 use super::waiter::Waiter;
 use super::word_array::{Entry, WordArray, leaf_read_as, page_of_leaf};
 use crate::error::{Error, ErrorKind};
@@ -353,6 +353,17 @@ impl PageTable {
             version.place = Place::Disk(id.at);
         }
         wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(Some(error.clone()))));
+    }
+
+    /// Gives `error` to the waiters of all reads, which go on. Returns the wakers to be called.
+    pub(super) fn fail_waiters(&self, error: &Error) -> Vec<Waker> {
+        let mut wake = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let waiters = shard.loads().flat_map(Load::waiters);
+            wake.extend(waiters.filter_map(|waiter| waiter.fail(error.clone())));
+        }
+        wake
     }
 
     /// Removes one pin from the frame of a page, or from a leaf of the table. Returns true when the frame is now to be

@@ -22,6 +22,7 @@
 //! | `staged` | reads that wait for a thread that sends them |
 //! | `scheduler` | the queue and its next holder, and the counts of all reads |
 //! | `completion_demand` | decides which thread takes completions |
+//! | `failure` | ends all waits after a panic |
 //! | `installer` | checks completed reads, installs their pages, wakes the waiters |
 //! | `restorer` | restores pages whose blocks are in the compressed tier |
 //! | `standstill` | ends waits for frames when no frame can become free |
@@ -35,6 +36,7 @@ mod device;
 mod direct;
 mod dispatcher;
 mod executor;
+mod failure;
 mod in_flight;
 mod installer;
 mod restorer;
@@ -56,6 +58,7 @@ pub(crate) use self::completion_demand::RangeScan;
 use self::direct::DirectReads;
 use self::dispatcher::{BUSY_WITH, Dispatcher};
 pub(crate) use self::executor::ReadCompletions;
+use self::failure::Failure;
 use self::in_flight::ReadQueue;
 use self::installer::Installer;
 use self::restorer::Restorer;
@@ -89,6 +92,7 @@ pub(super) struct Reads {
     scheduler: Arc<Scheduler>,
     demand: Arc<CompletionDemand>,
     dispatcher: Arc<Dispatcher>,
+    installer: Arc<Installer>,
     standstill: Arc<Standstill>,
     restorer: Arc<Restorer>,
     direct: DirectReads,
@@ -148,6 +152,7 @@ impl Reads {
             scheduler,
             demand,
             dispatcher,
+            installer,
             standstill,
             restorer,
             direct,
@@ -167,6 +172,11 @@ impl Reads {
     /// Returns the scheduler, which holds all reads in progress.
     pub(super) fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// Returns what ends all waits after a panic.
+    pub(super) fn failure(&self) -> &Failure {
+        self.installer.failure()
     }
 
     /// Returns the detector of standstills, which ends waits for frames when no frame can become free.

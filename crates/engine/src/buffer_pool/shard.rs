@@ -117,6 +117,11 @@ impl Shard {
         if self.loads.get(&key)?.number == read.number { self.loads.remove(&key) } else { None }
     }
 
+    /// Returns all reads in progress.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = &Load> {
+        self.loads.values()
+    }
+
     /// Returns the version of a page that a view at commit `at` sees, unless that is the newest version.
     pub(crate) fn version_at(&mut self, page: PageId, at: CommitSeq) -> Option<&mut Version> {
         self.versions.get_mut(&page)?.iter_mut().find(|version| version.shows(at))

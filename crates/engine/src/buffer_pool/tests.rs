@@ -148,7 +148,7 @@ fn pages_that_may_be_written_soon_are_written_early_and_stay_in_memory() {
     let ids = commit(&pool, 1, &[], &[1, 2, 3, 4], &[]).unwrap();
     pool.write_soon(&ids);
     assert_eq!(pool.stats().pages_written, 0, "no thread writes it");
-    let threads = pool.start_background_threads().unwrap();
+    let threads = pool.start_background_threads(|_| {}).unwrap();
     pool.write_soon(&[&ids[..2], &ids[..1], &[PageId(9999)]].concat());
     for _ in 0..10_000 {
         if pool.stats().pages_dirty == 2 {
@@ -172,7 +172,7 @@ fn pages_that_a_range_scan_requests_arrive_without_a_waiter() {
     for _ in 0..20 {
         pool.evictor.free_frames(128);
     }
-    let _threads = pool.start_background_threads().unwrap();
+    let _threads = pool.start_background_threads(|_| {}).unwrap();
     let scan = pool.begin_range_scan();
     let missing: Vec<_> = ids.iter().map(|page| Missing { page: *page, at: NEWEST }).collect();
     pool.prefetch(&missing);

@@ -36,7 +36,10 @@ impl pages::Ticket for Ticket {
             self.is_task = true;
             self.reads.begin_task();
         }
-        self.waiter.poll(waker)
+        match self.reads.failure().error() {
+            Some(error) => Poll::Ready(Err(error.clone())),
+            None => self.waiter.poll(waker),
+        }
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -45,6 +48,9 @@ impl pages::Ticket for Ticket {
             if let Some(outcome) = self.waiter.outcome() {
                 self.reads.scheduler().hand_on_queue();
                 return outcome;
+            }
+            if let Some(error) = self.reads.failure().error() {
+                return Err(error.clone());
             }
             idle_rounds = match self.reads.wait_round(&self.waiter)? {
                 Round::Moved => 0,

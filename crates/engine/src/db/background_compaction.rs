@@ -23,7 +23,7 @@ use crate::btree::Tree;
 use crate::buffer_pool::{BufferPool, Relocator};
 use crate::checkpoint::{Checkpointer, IdleTime};
 use crate::driver::block_on;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
 use crate::repack::Repacker;
@@ -86,15 +86,15 @@ pub(super) struct CompactionParts {
 }
 
 impl CompactionThread {
-    /// Starts the thread.
+    /// Starts the thread. `in_panic` is called when it panics.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
-    pub(super) fn start(parts: CompactionParts) -> Result<Self> {
+    pub(super) fn start(parts: CompactionParts, in_panic: impl FnOnce(&Error) + Send + 'static) -> Result<Self> {
         let notifier = Arc::new(Notifier::new()?);
         parts.shrinker.notify_after_checkpoints(Arc::clone(&notifier));
         let work = move |signal| CompactionWork::new(parts, signal).run();
-        let thread = NotifiedThread::start("nofault-compact", notifier, work)?;
+        let thread = NotifiedThread::start("nofault-compact", notifier, in_panic, work)?;
         Ok(Self { _thread: thread })
     }
 }

@@ -306,11 +306,14 @@ impl Step {
 pub(super) struct FreeingThread(NotifiedThread);
 
 impl FreeingThread {
-    /// Starts the thread. It begins with the pages of tables dropped before.
+    /// Starts the thread. It begins with the pages of tables dropped before. `in_panic` is called when it panics.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
-    pub(super) fn start<S: Store, L: CommitLog>(dropped: Arc<DroppedTables<S, L>>) -> Result<Self> {
+    pub(super) fn start<S: Store, L: CommitLog>(
+        dropped: Arc<DroppedTables<S, L>>,
+        in_panic: impl FnOnce(&Error) + Send + 'static,
+    ) -> Result<Self> {
         let work = move |signal: Signal| {
             while !signal.is_stopped() {
                 match block_on(dropped.free_some()) {
@@ -321,7 +324,7 @@ impl FreeingThread {
                 }
             }
         };
-        NotifiedThread::start("nofault-free", Arc::new(Notifier::new()?), work).map(Self)
+        NotifiedThread::start("nofault-free", Arc::new(Notifier::new()?), in_panic, work).map(Self)
     }
 
     /// Wakes the thread: a table was dropped.

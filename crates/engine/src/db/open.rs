@@ -225,28 +225,32 @@ fn put_together(
     // The threads are in the span of the database.
     opening.leave();
     let threads = if settings.background_threads {
-        let pool_threads = pool.start_background_threads()?;
+        let in_panic = core.log.poison_in_panic();
+        let pool_threads = pool.start_background_threads(in_panic.clone())?;
         let log = core.log.start_writer()?;
         let checkpoints = Background::start(checkpointer.clone())?;
         let compaction = match settings.compaction {
-            CompactionMode::Automatic => Some(CompactionThread::start(CompactionParts {
-                pool: pool.clone(),
-                shrinker: Arc::clone(&shrinker),
-                relocator: pool.relocator(&*disk)?,
-                checkpointer: checkpointer.clone(),
-                repacker: Arc::clone(&repacker),
-                order: Arc::clone(&table_order),
-                scanned: core.reader.scanned.clone(),
-                trainer: Arc::clone(&trainer),
-                leaves: core.sparse_leaves.clone(),
-                changes: core.changes.clone(),
-                expiry: Arc::clone(&expiry),
-            })?),
+            CompactionMode::Automatic => {
+                let parts = CompactionParts {
+                    pool: pool.clone(),
+                    shrinker: Arc::clone(&shrinker),
+                    relocator: pool.relocator(&*disk)?,
+                    checkpointer: checkpointer.clone(),
+                    repacker: Arc::clone(&repacker),
+                    order: Arc::clone(&table_order),
+                    scanned: core.reader.scanned.clone(),
+                    trainer: Arc::clone(&trainer),
+                    leaves: core.sparse_leaves.clone(),
+                    changes: core.changes.clone(),
+                    expiry: Arc::clone(&expiry),
+                };
+                Some(CompactionThread::start(parts, in_panic.clone())?)
+            }
             CompactionMode::Manual => None,
         };
         Some(Threads {
             compaction,
-            freeing: FreeingThread::start(core.dropped.clone())?,
+            freeing: FreeingThread::start(core.dropped.clone(), in_panic)?,
             checkpoints,
             log,
             pool: pool_threads,

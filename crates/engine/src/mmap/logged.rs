@@ -569,7 +569,7 @@ impl Background {
                 store.apply().and_then(|_| store.maintain()).unwrap_or_else(|error| store.poison(&error));
             }
         };
-        let thread = background::start("nofault-mmap", work)?;
+        let thread = background::start("nofault-mmap", store.log.poison_in_panic(), work)?;
         Ok(Self { store: Arc::downgrade(store), stop, thread: Some(thread) })
     }
 }

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use super::Op;
 use super::reads::{Read, ReadSet, scoped};
 use crate::background;
+use crate::error::Error;
 use crate::format::CommitSeq;
 use crate::sync::semaphore::{Permit, Semaphore};
 
@@ -274,6 +275,19 @@ impl Precedence {
     /// Starts the thread that ends lapsed claims, unless it runs: this crate knows of no timer of the executor. The
     /// thread ends soon after the last claim.
     fn watch(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        self.watch_by(move || {
+            loop {
+                std::thread::sleep(LOOK_EVERY);
+                let Some(precedence) = weak.upgrade() else { return };
+                if !precedence.look(Instant::now()) {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn watch_by(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
         {
             let mut state = self.lock();
             if std::mem::replace(&mut state.is_watched, true) {
@@ -282,20 +296,21 @@ impl Precedence {
             state.idle_looks = 0;
         }
         let weak = Arc::downgrade(self);
-        let work = move || {
-            loop {
-                std::thread::sleep(LOOK_EVERY);
-                let Some(precedence) = weak.upgrade() else { return };
-                if !precedence.look(Instant::now()) {
-                    return;
-                }
-            }
-        };
-        if background::start("nofault-claims", work).is_err() {
-            // Without a thread to end it there is no claim.
-            self.look(Instant::now() + LIMIT_MAX);
-            self.lock().is_watched = false;
+        let in_panic = move |_: &Error| weak.upgrade().into_iter().for_each(|precedence| precedence.end_unwatched());
+        if background::start("nofault-claims", in_panic, work).is_err() {
+            self.end_unwatched();
         }
+    }
+
+    /// Ends the current claim: there is no thread that would end it.
+    fn end_unwatched(&self) {
+        let lapsed = {
+            let mut state = self.lock();
+            // In one step: the next wait must either find this claim, or start the thread again.
+            state.is_watched = false;
+            state.placed.take()
+        };
+        self.counts.lapsed.fetch_add(u64::from(lapsed.is_some()), Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -351,6 +366,19 @@ mod tests {
         drop(claim);
         assert!(precedence.stands(next.id()));
         assert_eq!(precedence.counts.lapsed.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_wait_for_a_claim_ends_although_the_thread_that_would_end_it_has_panicked() {
+        let precedence = Precedence::new();
+        let stalled = place(&precedence, "k");
+        // In place of the thread that the next wait starts.
+        precedence.watch_by(|| panic!("a fault that this test plants"));
+        drop(block_on(precedence.wait()));
+        assert!(!precedence.stands(stalled.id()));
+        let next = place(&precedence, "k");
+        drop(block_on(precedence.wait()));
+        assert!(!precedence.stands(next.id()), "the next wait starts a thread again");
     }
 
     #[test]

@@ -55,6 +55,25 @@ fn a_commit_that_waited_for_the_section_while_another_failed_in_it_is_refused() 
 }
 
 #[test]
+fn no_commit_follows_a_panic_in_the_section() {
+    let commits = new_commits(|visible| MemoryLog::new(700, false, Box::new(move |seq| visible.durable(seq))));
+    let panics = || {
+        let _section = commits.lock();
+        panic!("a fault that this test plants");
+    };
+    std::thread::scope(|scope| assert!(scope.spawn(panics).join().is_err()));
+    let ops = vec![Op::CreateTable { name: b"t".to_vec(), compression: Compression::None }];
+    let record = encode(&ops);
+    for _ in 0..2 {
+        match commits.commit(&Commit::blind(ops.clone(), Durability::Sync), &record) {
+            Err(Refusal::Wait(Wait::Failed(error))) => assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}"),
+            other => panic!("after half a commit: {other:?}"),
+        }
+    }
+    assert_eq!(commits.last().seq, CommitSeq(0));
+}
+
+#[test]
 fn a_large_commit_that_ends_between_its_record_and_its_last_page_is_the_last() {
     let commits = new_commits(|visible| MemoryLog::new(700, false, Box::new(move |seq| visible.durable(seq))));
     let mut section = commits.occupy(block_on(commits.turn().acquire(1))).unwrap();

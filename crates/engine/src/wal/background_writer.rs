@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Log, LogCore};
 use crate::background;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The time for which deferred commits are collected before they are written.
 const DEFER: Duration = Duration::from_millis(2);
@@ -37,8 +37,19 @@ impl Log {
         if self.0.lock().must_watch() {
             self.0.notifier.notify();
         }
-        let thread = background::start("nofault-wal", move || run(&core, &seen))?;
+        let thread = background::start("nofault-wal", self.poison_in_panic(), move || run(&core, &seen))?;
         Ok(WalWriter { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
+    }
+
+    /// Returns the function that a background thread calls when it panics ([`crate::background::start`]). It poisons the
+    /// log: the thread may have left pages, blocks or the log half changed, and operations may wait for the thread.
+    pub(crate) fn poison_in_panic(&self) -> impl Fn(&Error) + Clone + Send + Sync + 'static {
+        let core = Arc::downgrade(&self.0);
+        move |error| {
+            if let Some(core) = core.upgrade() {
+                Self(core).poison(error);
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::task::{Poll, Waker};
 use std::thread::Thread;
 
 use super::{LogCore, LogState};
+use crate::background::PanicWatch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{self, LogPosition};
 use crate::sync::wakers::wake;
@@ -232,7 +233,8 @@ impl LogCore {
     pub(super) fn try_to_lead<'a>(&'a self, state: &mut LogState) -> Option<Leadership<'a>> {
         // Built only when this call set the flag: dropping a `Leadership` clears it, and would end another thread's
         // leadership.
-        (!std::mem::replace(&mut state.leadership, true)).then(|| Leadership { core: self, wake: Vec::new() })
+        let is_free = !std::mem::replace(&mut state.leadership, true);
+        is_free.then(|| Leadership { core: self, wake: Vec::new(), watch: PanicWatch::begin() })
     }
 }
 
@@ -288,16 +290,20 @@ impl LogState {
     }
 }
 
-/// The right of the group-commit leader to write the pending fragments. Dropping it, also during a panic, passes the
-/// right on (rule 4 of the log).
+/// The right of the group-commit leader to write the pending fragments. Dropping it passes the right on (rule 4 of the
+/// log). A panic of the leader poisons the log: fragments that it has taken may be written nowhere.
 pub(super) struct Leadership<'a> {
     pub(super) core: &'a LogCore,
     /// Waiters with commits that this leader made durable, not woken yet.
     pub(super) wake: Vec<Waiter>,
+    watch: PanicWatch,
 }
 
 impl Drop for Leadership<'_> {
     fn drop(&mut self) {
+        if let Some(error) = self.watch.panic("wrote the log") {
+            self.core.poison(&error);
+        }
         let mut state = self.core.lock();
         state.leadership = false;
         self.core.take_satisfied(&mut state, &mut self.wake);

@@ -60,6 +60,7 @@ impl DirectReads {
     /// whether the page was read, or its read failed.
     pub(super) fn read_here(&self, waiter: &Arc<Waiter>) -> bool {
         let Some(page) = waiter.only_read() else { return false };
+        let _fails = self.installer.failure().guard();
         let Some(mut read) = self.scheduler.staged().take(page) else { return false };
         if read.frame.is_none() {
             read.frame = self.evictor.frame_for_read();
@@ -87,6 +88,7 @@ impl DirectReads {
             self.versions.frame_waits().return_frames(vec![owned]);
             return Ok(false);
         }
+        let _fails = self.installer.failure().guard();
         let request = self.versions.pages().request_read(missing, None);
         let ReadRequest::New(id) = request else {
             self.scheduler.device().leave();

@@ -108,7 +108,10 @@ impl Dispatcher {
     ///
     /// # Errors
     /// The queue's error, when the queue cannot be used any more.
-    pub(super) fn work(&self, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
+    pub(super) fn work(&self, queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
+        let _fails = self.installer.failure().guard();
+        // Released before the guard by a panic as well.
+        let mut queue = queue;
         let (mut completed, mut runs) = (Vec::new(), Vec::new());
         let started = self.start_staged(&mut queue, &mut completed);
         // One completion of a run may bring all the pages of a waiter.
@@ -143,6 +146,7 @@ impl Dispatcher {
 
     /// Installs the pages of one completed run. Returns false when there is no completed run.
     pub(super) fn unload_run(&self) -> bool {
+        let _fails = self.installer.failure().guard();
         let Some(run) = self.scheduler.next_completed_run() else { return false };
         let (completed, unused) = run.unload(&self.scratch, self.versions.frames().page_bytes());
         self.installer.finish_all(completed);
@@ -155,6 +159,7 @@ impl Dispatcher {
         if self.scheduler.device().taken() >= BUSY_WITH || !self.scheduler.has_unsent() {
             return;
         }
+        let _fails = self.installer.failure().guard();
         let Some(mut queue) = self.scheduler.try_queue() else { return };
         let mut completed = Vec::new();
         self.start_staged(&mut queue, &mut completed);

@@ -11,6 +11,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::completed::CompletedRead;
+use super::failure::Failure;
 use super::scheduler::Scheduler;
 use super::state::{Read, ReadState};
 use crate::buffer_pool::compressed_tier::Need;
@@ -34,6 +35,7 @@ pub(super) struct Installer {
     versions: Arc<Versions>,
     evictor: Arc<Evictor>,
     scheduler: Arc<Scheduler>,
+    failure: Failure,
 }
 
 /// Work that completed reads leave to be done once no lock is held.
@@ -60,7 +62,13 @@ pub(super) struct Aftermath {
 
 impl Installer {
     pub(super) fn new(versions: &Arc<Versions>, evictor: &Arc<Evictor>, scheduler: &Arc<Scheduler>) -> Self {
-        Self { versions: Arc::clone(versions), evictor: Arc::clone(evictor), scheduler: Arc::clone(scheduler) }
+        let failure = Failure::new(versions);
+        Self { versions: Arc::clone(versions), evictor: Arc::clone(evictor), scheduler: Arc::clone(scheduler), failure }
+    }
+
+    /// Returns what ends all waits after a panic.
+    pub(super) fn failure(&self) -> &Failure {
+        &self.failure
     }
 
     /// Completes reads that the device finished together.

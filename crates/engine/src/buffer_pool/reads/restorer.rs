@@ -46,6 +46,7 @@ impl Restorer {
             return Some(read);
         }
         budget.spend(STEPS_A_PAGE);
+        let _fails = self.installer.failure().guard();
         // Taken before the block is looked up: while an epoch is pinned no frame becomes free.
         let Some(owned) = self.evictor.frame_for_read() else { return Some(read) };
         let (read, owned) = self.restore_into(read, owned).err()?;

@@ -282,7 +282,7 @@ mod threads {
             clock: ClockSource::default(),
         };
         let pool = BufferPool::new(&disk, &options, LoadedTable::new(LARGE, 1 << 30), CommitSeq(0)).unwrap();
-        let _threads = with_threads.then(|| pool.start_background_threads().unwrap());
+        let _threads = with_threads.then(|| pool.start_background_threads(|_| {}).unwrap());
         for pair in 0..PAIRS {
             run(&pool, || {
                 let mut copies = pool.copies();

@@ -273,7 +273,7 @@ fn tasks_get_an_error_when_the_queue_refuses_their_reads_again_and_again() {
 fn threads_that_leave_refused_reads_to_the_pool_get_an_error() {
     for (refuse, said) in REFUSALS {
         let (pool, pages, refuses) = pool_that_is_refused(refuse);
-        let threads = pool.start_background_threads().unwrap();
+        let threads = pool.start_background_threads(|_| {}).unwrap();
         // As long as a task waits, a thread of the pool takes completions.
         pool.reads.begin_task();
         let (tell, told) = std::sync::mpsc::channel();

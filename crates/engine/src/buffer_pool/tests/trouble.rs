@@ -172,7 +172,7 @@ fn reads_that_could_not_be_sent_are_sent_later_without_another_request() {
     for _ in 0..20 {
         pool.evictor.free_frames(64);
     }
-    let _threads = pool.start_background_threads().unwrap();
+    let _threads = pool.start_background_threads(|_| {}).unwrap();
     let comes = |page: PageId, is_deaf: bool| {
         // Set before the request, so that no thread of the pool sends the read in between.
         deaf.store(is_deaf, Ordering::Relaxed);
@@ -214,7 +214,7 @@ fn a_waiter_for_which_no_frame_can_become_free_gives_up_also_after_an_async_call
     for seq in 1..20 {
         pages.extend(commit(&pool, seq, &[], &[seq, seq, seq, seq], &[]).unwrap());
     }
-    let _threads = pool.start_background_threads().unwrap();
+    let _threads = pool.start_background_threads(|_| {}).unwrap();
     let miss = |page: &PageId| Wait::Miss(Missing { page: *page, at: NEWEST });
     let mut pinned = Vec::new();
     let mut pins = pages.iter();

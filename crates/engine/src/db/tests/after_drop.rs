@@ -12,7 +12,7 @@ fn many_keys_of_a_dropped_table_are_not_found_where_loading_its_pages_meets_dama
         let core = core_over(store, hard);
         let tree = new_table(&core, Mode::Blocking, "t");
         (0..600).for_each(|number| put(&core, tree, &format!("k{number:05}"), &"v".repeat(100)));
-        let _threads = (mode == Mode::Async).then(|| core.store.start_background_threads().unwrap());
+        let _threads = (mode == Mode::Async).then(|| core.store.start_background_threads(|_| {}).unwrap());
         let before = core.store.snapshot();
         let keys: Vec<_> = (0..600).map(key_of).collect();
         let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();

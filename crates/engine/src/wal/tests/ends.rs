@@ -200,3 +200,25 @@ fn a_log_in_which_every_block_claims_a_long_group_is_summed_a_bounded_number_of_
         assert_eq!(outcome.unwrap().1.len(), 1);
     }
 }
+
+#[test]
+fn a_panic_of_the_thread_that_writes_poisons_the_log_and_ends_all_waits() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let log = create(&world).unwrap().0;
+    log.set_hook(Box::new(|commit| assert!(commit < CommitSeq(2), "a fault that this test plants")));
+    log.durable(append(&log, 1, b"one").unwrap()).wait().unwrap();
+    let second = append(&log, 2, b"two").unwrap();
+    let mut task = log.durable(second);
+    assert!(task.poll(std::task::Waker::noop()).is_pending());
+    std::thread::scope(|scope| {
+        let leader = scope.spawn(|| log.durable(second).wait());
+        assert!(leader.join().is_err(), "the hook panics");
+    });
+    let refused = |outcome: Result<()>| assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Poisoned);
+    refused(log.durable(second).wait());
+    match task.poll(std::task::Waker::noop()) {
+        std::task::Poll::Ready(outcome) => refused(outcome),
+        std::task::Poll::Pending => panic!("a task waits on"),
+    }
+    assert!(append(&log, 3, b"three").is_err());
+}

@@ -1,0 +1,57 @@
+//! The end of all waits for pages and frames after a panic of a thread that works for others: a background thread of the
+//! pool, or any thread that has reads of others in its hands. It may have been about to complete any read, or to free any
+//! frame.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::background::PanicWatch;
+use crate::buffer_pool::versions::Versions;
+use crate::error::{Error, ErrorKind};
+use crate::sync::wakers::wake_all;
+
+/// The error of all waits, once there is one.
+pub(crate) struct Failure {
+    versions: Arc<Versions>,
+    error: OnceLock<Error>,
+}
+
+/// Fails all waits when a panic of the current thread drops it.
+pub(super) struct FailsInPanic<'a> {
+    failure: &'a Failure,
+    watch: PanicWatch,
+}
+
+impl Failure {
+    pub(super) fn new(versions: &Arc<Versions>) -> Self {
+        Self { versions: Arc::clone(versions), error: OnceLock::new() }
+    }
+
+    /// Returns the error with which all waits end, if there is one.
+    pub(crate) fn error(&self) -> Option<&Error> {
+        self.error.get()
+    }
+
+    /// Ends all waits with an error, those that begin later as well. `cause` is the panic. The caller holds no lock.
+    pub(crate) fn fail(&self, cause: &Error) {
+        let what = format!("{cause}; reads from the disk fail until the database is reopened");
+        let error = self.error.get_or_init(|| Error::new(ErrorKind::Poisoned, what));
+        // A waiter that is added to a read later finds the error when its ticket is polled: it takes the lock of a shard
+        // after this call did.
+        wake_all(self.versions.pages().fail_waiters(error));
+        self.versions.frame_waits().fail_all(error);
+    }
+
+    /// Returns a guard for work on reads that others may wait for.
+    #[must_use]
+    pub(super) fn guard(&self) -> FailsInPanic<'_> {
+        FailsInPanic { failure: self, watch: PanicWatch::begin() }
+    }
+}
+
+impl Drop for FailsInPanic<'_> {
+    fn drop(&mut self) {
+        if let Some(cause) = self.watch.panic("read pages") {
+            self.failure.fail(&cause);
+        }
+    }
+}
