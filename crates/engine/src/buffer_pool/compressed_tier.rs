@@ -212,6 +212,13 @@ impl CompressedTier {
         }
     }
 
+    /// Notes that the device took so long from one completed read to the next.
+    pub(super) fn note_pace(&self, time: Duration) {
+        if let Some(state) = self.state() {
+            state.share.costs().note_pace(time);
+        }
+    }
+
     /// Notes that the decompression of a page has taken so long.
     pub(super) fn note_decompression(&self, time: Duration) {
         if let Some(state) = self.state() {

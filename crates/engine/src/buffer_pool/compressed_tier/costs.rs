@@ -2,15 +2,18 @@
 //!
 //! A read costs a thread that waits for it the time of the wait, if a CPU is free to do nothing meanwhile. That is so
 //! while no more threads read than there are CPUs. With more of them the CPUs have other work during a wait, and so it
-//! counts for a part. A task waits for nothing: its thread goes on with other tasks, and a read takes some CPU time, as a
-//! restored page does. So a read of a task counts as one restored page. It takes more, two to three times as much; but two
-//! and more pages are restored for each read that is saved, as fewer pages are hits.
+//! counts for a part.
+//!
+//! A task does not keep its thread: others go on. But all tasks wait for the same device, or for the CPU time that their
+//! reads take. So a read of a task costs the time from one completed read to the next while the device has reads: the time
+//! in which one read fewer would let the tasks go on with other work, whatever it is that bounds them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// What is assumed before anything was measured.
 const WAIT_NS: u64 = 50_000;
+const PACE_NS: u64 = 10_000;
 const DECOMPRESSION_NS: u64 = 2_000;
 /// Nanoseconds that a restored page takes beside its decompression: to find the block, take a frame and install the page.
 const INSTALLATION_NS: u64 = 1_500;
@@ -25,6 +28,8 @@ const THREADS: usize = 256;
 #[derive(Debug)]
 pub(super) struct Costs {
     wait_ns: AtomicU64,
+    /// Time from one completed read to the next while there are reads.
+    pace_ns: AtomicU64,
     decompression_ns: AtomicU64,
     /// The threads that have waited for a read in the current window, as bits.
     threads: [AtomicU64; THREADS / 64],
@@ -41,6 +46,7 @@ impl Costs {
     fn with_cpus(cpus: usize) -> Self {
         Self {
             wait_ns: AtomicU64::new(WAIT_NS),
+            pace_ns: AtomicU64::new(PACE_NS),
             decompression_ns: AtomicU64::new(DECOMPRESSION_NS),
             threads: [const { AtomicU64::new(0) }; THREADS / 64],
             threads_before: AtomicUsize::new(0),
@@ -63,6 +69,16 @@ impl Costs {
             _ => wait_ns,
         };
         share.max(self.restored_ns())
+    }
+
+    /// Returns the cost of a read for which a task waits, in nanoseconds; that of a restored page at least.
+    pub(super) fn task_read_ns(&self) -> u64 {
+        self.pace_ns.load(Ordering::Relaxed).max(self.restored_ns())
+    }
+
+    /// Notes that it took so long from one completed read to the next.
+    pub(super) fn note_pace(&self, time: Duration) {
+        smooth(&self.pace_ns, time);
     }
 
     /// Notes that the calling thread has waited so long for a read.
@@ -125,6 +141,10 @@ mod tests {
         assert!(costs.waited_read_ns() < 1_300_000, "{costs:?}");
         (0..400).for_each(|_| costs.note_wait_of(1, Duration::ZERO));
         assert_eq!(costs.waited_read_ns(), costs.restored_ns(), "never less than a restored page");
+        (0..200).for_each(|_| costs.note_pace(100 * MICROSECOND));
+        assert!(near(costs.task_read_ns(), 100_000), "{costs:?}");
+        (0..400).for_each(|_| costs.note_pace(Duration::ZERO));
+        assert_eq!(costs.task_read_ns(), costs.restored_ns(), "never less than a restored page");
     }
 
     #[test]

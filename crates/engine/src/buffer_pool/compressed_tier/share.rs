@@ -118,7 +118,7 @@ impl TierShare {
     }
 
     fn read_ns(&self, need: Need) -> u64 {
-        if need == Need::InThread { self.costs.waited_read_ns() } else { self.costs.restored_ns() }
+        if need == Need::InThread { self.costs.waited_read_ns() } else { self.costs.task_read_ns() }
     }
 
     /// Has a miss judged: `of` returns what the tier saves, and what it costs. Nothing happens while another thread does
@@ -201,6 +201,8 @@ impl Judge {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const FRAMES: usize = 1024;
@@ -271,12 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_tasks_never_switch_the_tier_on_and_switch_it_off() {
+    fn reads_of_tasks_count_with_the_pace_of_the_device() {
         let share = share();
+        (0..200).for_each(|_| share.costs().note_pace(Duration::from_micros(1)));
         read_in_a_loop(&share, 300, 20, Need::InTask);
-        assert!(!share.is_on());
-        read_in_a_loop(&share, 300, 2, Need::InThread);
+        assert!(!share.is_on(), "a read costs no more than a restored page");
+        (0..400).for_each(|_| share.costs().note_pace(Duration::from_micros(20)));
+        read_in_a_loop(&share, 300, 2, Need::InTask);
         assert!(share.is_on());
+        (0..400).for_each(|_| share.costs().note_pace(Duration::from_micros(1)));
         (0..(4 * FRAMES) as u64).for_each(|miss| share.note_restored(PageId(miss), BlockId(miss % 300), Need::InTask));
         assert!(!share.is_on());
     }

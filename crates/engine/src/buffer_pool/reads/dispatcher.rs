@@ -118,6 +118,9 @@ impl Dispatcher {
         let most = if queue.has_runs() { 1 } else { usize::MAX };
         let wait_for = if completed.is_empty() && queue.operation_count() > 0 { wait_for.min(most) } else { 0 };
         let (count, reaped) = queue.reap(wait_for, &mut completed, &mut runs);
+        if let Some(pace) = queue.note_pace(count) {
+            self.versions.pages().tier().note_pace(pace);
+        }
         self.scheduler.device().note_back(count);
         self.scheduler.set_stuck(reaped.is_err() && queue.operation_count() > 0);
         let refused = queue.count_refusal(&reaped).map(|error| (error, queue.give_up()));

@@ -51,6 +51,7 @@ pub(super) struct ReadQueue {
     /// The error with which the queue refused the last read pushed, if it refused it.
     refused: Option<IoError>,
     refusals: Refusals,
+    pace: Pace,
     /// A buffer of completions, empty between uses and kept to avoid allocations.
     done: Vec<Completion>,
 }
@@ -72,6 +73,35 @@ impl Refusals {
             *self = Self::default();
         }
         is_over
+    }
+}
+
+/// Completed operations after which the pace of the device is known.
+const PACE_OVER: u32 = 64;
+
+/// Measures how long the device takes from one completed operation to the next, while it has any.
+#[derive(Debug, Default)]
+struct Pace {
+    /// The beginning of the measurement; `None` while the device has no operation.
+    since: Option<Instant>,
+    completed: u32,
+}
+
+impl Pace {
+    /// Notes completed operations, after which so many are in flight. Returns the pace once enough have completed or none is
+    /// in flight any more. Asks for the time only then, and when the first operation is in flight.
+    fn note(&mut self, completed: usize, in_flight: usize) -> Option<Duration> {
+        let Some(since) = self.since else {
+            self.since = (in_flight > 0).then(Instant::now);
+            return None;
+        };
+        self.completed += u32::try_from(completed).unwrap_or(PACE_OVER);
+        if self.completed == 0 || self.completed < PACE_OVER && in_flight > 0 {
+            return None;
+        }
+        let now = Instant::now();
+        self.since = (in_flight > 0).then_some(now);
+        Some((now - since) / std::mem::take(&mut self.completed))
     }
 }
 
@@ -102,8 +132,8 @@ pub(super) enum SendOutcome {
 impl ReadQueue {
     pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>) -> Self {
         let (line, operations, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
-        let (refused, refusals) = (None, Refusals::default());
-        Self { queue, line, operations, tokens, scratch, direct: 0, refused, refusals, done }
+        let (refused, refusals, pace) = (None, Refusals::default(), Pace::default());
+        Self { queue, line, operations, tokens, scratch, direct: 0, refused, refusals, pace, done }
     }
 
     /// Returns whether an operation that reads several pages is in progress.
@@ -306,6 +336,11 @@ impl ReadQueue {
         (count, reaped)
     }
 
+    /// Notes operations that were taken from the queue. Returns the time from one to the next, now and then.
+    pub(super) fn note_pace(&mut self, taken: usize) -> Option<Duration> {
+        self.pace.note(taken, self.queue.in_flight())
+    }
+
     /// Counts a round in which the queue could not submit anything, or refused a read although it was empty. Returns
     /// the queue's error after too many such rounds in a row: then no operation is left that could complete.
     pub(super) fn count_refusal(&mut self, reaped: &nofault_io::error::Result<()>) -> Option<IoError> {
@@ -374,5 +409,22 @@ fn read_buffer(kind: OpKind) -> Option<IoBuf> {
     match kind {
         OpKind::Read(buffer) => Some(buffer),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_taken_over_some_operations_or_until_none_is_in_flight() {
+        let mut pace = Pace::default();
+        assert!(pace.note(0, 0).is_none() && pace.since.is_none(), "nothing is in flight");
+        assert!(pace.note(0, 8).is_none() && pace.since.is_some());
+        assert!(pace.note(5, 8).is_none() && pace.note(0, 8).is_none());
+        assert!(pace.note(3, 0).is_some() && pace.since.is_none(), "none is left");
+        assert!(pace.note(0, 64).is_none());
+        assert!(pace.note(PACE_OVER as usize - 1, 64).is_none() && pace.note(1, 64).is_some());
+        assert!(pace.since.is_some() && pace.completed == 0, "the next measurement has begun");
     }
 }
