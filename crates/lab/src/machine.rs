@@ -11,6 +11,7 @@
 //! | [`pool`] | the same content as a database of the engine |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
 //! | `own_file` | a file of the user's, read only |
+//! | `write_check` | whether a target may be overwritten |
 //! | `device_rate` | the rate at which a device gives random reads |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
 //! | [`scratch`] | folders for the files that a trial makes beside the data files |
@@ -42,6 +43,7 @@ pub mod scratch;
 pub mod survey;
 pub mod system;
 pub mod workdir;
+pub(crate) mod write_check;
 
 /// Removes the stale resources of this user's killed labs: cgroups, RAM-backed devices, a changed read-ahead, mounts.
 /// To be called at every start of the lab. Returns a sentence for each removal and for each failure.

@@ -8,7 +8,7 @@
 //! | [`pool`] | the engine's own buffer pool |
 //! | [`fio`] | fio, the outside baseline |
 //!
-//! [`fill`] fills memory before a trial's clock starts; [`settle`] also lets the method choose the pages that stay.
+//! [`overwrite`] overwrites a data file, and [`pace`] waits for the time of a request. [`fill`] fills memory before a trial's clock starts; [`settle`] also lets the method choose the pages that stay.
 //!
 //! Kept true by all of them: nothing is allocated and nothing is opened after the clock has started; every block is
 //! verified while it is timed; the sample ([`Layout::sample`]) is summed up once the clock has stopped, because with
@@ -17,6 +17,8 @@
 pub mod fill;
 pub mod fio;
 pub mod map;
+pub mod overwrite;
+pub mod pace;
 pub mod pool;
 pub mod ring;
 pub mod settle;

@@ -26,7 +26,6 @@ mod methods;
 mod open_loop;
 mod params;
 mod words;
-mod write_check;
 
 use std::path::Path;
 
@@ -39,6 +38,7 @@ use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, limit_flag};
 use crate::machine::content::BLOCK_BYTES;
+use crate::machine::write_check;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods::{Calls, Durability, Family};
 use crate::read_loops::map::{self, Maps};

@@ -8,9 +8,9 @@ use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{DirectIo, DiskNote, DiskNoteKind, FileOptions, Queue, QueueOptions};
 use nofault_io::uring::{FlagChoice, UringDisk, UringOptions, UringQueue};
 
-use super::blocking::fill;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
+use crate::read_loops::overwrite::fill;
 use crate::workload::Layout;
 
 /// The ring set-ups that `ring-setup` compares: the values of its parameter `flags`.

@@ -1,18 +1,13 @@
 //! Reads and writes one block at a time, by a map or by calls: reads for the open loop (closed loops of reads use
 //! `read_loops`), and writes with their syncs.
 
-use std::fs::{File, OpenOptions};
-use std::io::IoSlice;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-
 use nofault_io::aligned::{IoBuf, PageKind};
-use nofault_io::mapped::{Advice, MappedFile, Protection, SyncMode};
-use rustix::io::{Errno, ReadWriteFlags};
+use nofault_io::mapped::Advice;
 
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::machine::content::{self, BLOCK_BYTES};
+use crate::machine::content::BLOCK_BYTES;
 use crate::read_loops::map::Maps;
+use crate::read_loops::overwrite::{WritableFile, fill};
 use crate::read_loops::sync::{Files, Means};
 use crate::workload::{Layout, Place, first_word};
 
@@ -88,18 +83,11 @@ impl Source {
     }
 }
 
-/// A file that a trial overwrites one block at a time. Only for targets that [`super::write_check::check_writable`] has
-/// accepted.
+/// A file that a trial overwrites one block at a time, and the buffer with the block.
 pub(super) struct Writer {
-    open: Opening,
-    path: PathBuf,
+    file: WritableFile,
     buffer: IoBuf,
     content_seed: u64,
-}
-
-enum Opening {
-    Map(MappedFile),
-    Calls(File),
 }
 
 impl Writer {
@@ -109,24 +97,14 @@ impl Writer {
     /// The error of opening or mapping; `Unsupported` where the file system refuses direct I/O.
     pub(super) fn open(layout: &Layout, way: Way, content_seed: u64) -> Result<Self> {
         let path = layout.paths.first().cloned().unwrap_or_default();
-        let open = match way {
-            Way::Map(advice) => {
-                // SAFETY: the file carries the lab's marker and the lab's lock keeps other labs off; if another process
-                // truncates it all the same, guarded access turns the signal into an error.
-                let map = unsafe { MappedFile::open(&path, Protection::Shared) }?;
-                map.advise(advice, 0..map.len_bytes())?;
-                Opening::Map(map)
-            }
-            Way::Calls(means) => {
-                let direct = if means == Means::Direct { libc::O_DIRECT } else { 0 };
-                let file = OpenOptions::new().read(true).write(true).custom_flags(direct | libc::O_CLOEXEC).open(&path);
-                Opening::Calls(file.map_err(|error| refused(&path, direct != 0, &error))?)
-            }
+        let file = match way {
+            Way::Map(advice) => WritableFile::map(&path, advice)?,
+            Way::Calls(means) => WritableFile::calls(&path, means)?,
             Way::Ring => {
                 return Err(LabError::new(LabErrorKind::Usage, "access: a ring does not wait for each block"));
             }
         };
-        Ok(Self { open, path, buffer: IoBuf::zeroed(BLOCK_BYTES, PageKind::Small)?, content_seed })
+        Ok(Self { file, buffer: IoBuf::zeroed(BLOCK_BYTES, PageKind::Small)?, content_seed })
     }
 
     /// Fills the buffer with the content of the block at an offset: the same work for all methods, which is not timed.
@@ -139,70 +117,15 @@ impl Writer {
     ///
     /// # Errors
     /// The system's error; a short write is an error.
-    pub(super) fn write(&mut self, offset_bytes: u64, durable: bool) -> Result<()> {
-        let data = &self.buffer;
-        let written = match &mut self.open {
-            Opening::Map(map) => {
-                let range = offset_bytes as usize..offset_bytes as usize + BLOCK_BYTES;
-                return Ok(map.guarded_mut(range, |block| block.copy_from_slice(data))?);
-            }
-            Opening::Calls(file) => retry(|| match durable {
-                true => rustix::io::pwritev2(&*file, &[IoSlice::new(data)], offset_bytes, ReadWriteFlags::DSYNC),
-                false => rustix::io::pwrite(&*file, data, offset_bytes),
-            }),
-        };
-        let action = || format!("write {BLOCK_BYTES} bytes at {offset_bytes} of {}", self.path.display());
-        match written {
-            Ok(BLOCK_BYTES) => Ok(()),
-            Ok(short) => Err(LabError::new(LabErrorKind::System, format!("{}: only {short} were written", action()))),
-            Err(error) => Err(LabError::system(action(), &error.into())),
-        }
+    pub(super) fn write(&self, offset_bytes: u64, durable: bool) -> Result<()> {
+        self.file.write(offset_bytes, &self.buffer, durable)
     }
 
-    /// Makes earlier writes durable: a map calls `msync` on the block at offset `only`, or on the whole map for `None`;
-    /// calls use `fdatasync`.
+    /// Makes earlier writes durable, as [`WritableFile::sync`].
     ///
     /// # Errors
     /// The system's error.
     pub(super) fn sync(&self, only: Option<u64>) -> Result<()> {
-        match &self.open {
-            Opening::Map(map) => {
-                let range = match only {
-                    Some(offset_bytes) => offset_bytes as usize..offset_bytes as usize + BLOCK_BYTES,
-                    None => 0..map.len_bytes(),
-                };
-                Ok(map.sync(range, SyncMode::Wait)?)
-            }
-            Opening::Calls(file) => {
-                file.sync_data().map_err(|error| LabError::system(format!("sync {}", self.path.display()), &error))
-            }
-        }
+        self.file.sync(only)
     }
-}
-
-/// Fills a buffer with the expected content of the block at an offset.
-pub(super) fn fill(buffer: &mut [u8], content_seed: u64, offset_bytes: u64) {
-    content::fill_block(buffer, content_seed, index_at(offset_bytes));
-}
-
-/// Returns the number of the data block at an offset in the file, which begins with the lab's header block.
-pub(super) fn index_at(offset_bytes: u64) -> u64 {
-    (offset_bytes / BLOCK_BYTES as u64).saturating_sub(1)
-}
-
-fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
-}
-
-fn refused(path: &std::path::Path, direct: bool, error: &std::io::Error) -> LabError {
-    if direct && error.raw_os_error() == Some(libc::EINVAL) {
-        let message = format!("{} refuses direct I/O; choose a folder on another file system", path.display());
-        return LabError::new(LabErrorKind::Unsupported, message);
-    }
-    LabError::system(format!("open {} for writing", path.display()), error)
 }

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::batches::{Ring, Setup};
-use super::blocking::{Source, Way, Writer, index_at};
+use super::blocking::{Source, Way, Writer};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
 use crate::read_loops::order_seed;
+use crate::read_loops::overwrite::index_at;
 use crate::read_loops::sync::Means;
 use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, SAMPLE_COUNT, first_word};

@@ -5,25 +5,22 @@
 //! *should* have started, beside `op`, the time from its actual start. The gap between the two is missing from
 //! closed-loop figures (coordinated omission).
 
-use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::Queue;
-use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::batches::{Ring, Setup, take};
 use super::blocking::{Source, Way};
 use super::closed::{Positions, note, sum_sample_by_ring};
-use crate::error::{LabError, Result};
+use crate::error::Result;
 use crate::measure::Worker;
+use crate::read_loops::pace;
 use crate::record::TrialSpec;
 use crate::workload::{Layout, Place};
 
 /// How long before a deadline the thread spins instead of sleeping, because no sleep is exact to the microsecond.
 const AWAKE: Duration = Duration::from_micros(60);
-/// Longest sleep before checking whether the trial has ended.
-const NAP_MAX: Duration = Duration::from_millis(20);
 
 /// The times at which requests are due at a fixed rate.
 struct Schedule {
@@ -34,9 +31,7 @@ struct Schedule {
 
 impl Schedule {
     fn new(rate_per_s: f64) -> Self {
-        // With the default timer slack the kernel may wake this thread 50 us late, which would count against the
-        // method.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        pace::exact_timer();
         Self { started: Instant::now(), interval_s: 1.0 / rate_per_s, next: 0 }
     }
 
@@ -47,18 +42,7 @@ impl Schedule {
 
     /// Waits until the next request is due; returns false when the trial ended before that.
     fn wait(&self, worker: &Worker<'_>) -> bool {
-        let due = self.due();
-        while worker.running() {
-            let left = due.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            match left.checked_sub(AWAKE) {
-                Some(sleep) => std::thread::sleep(sleep.min(NAP_MAX)),
-                None => std::hint::spin_loop(),
-            }
-        }
-        false
+        pace::wait_until(worker, self.due(), AWAKE)
     }
 
     /// Records the number of requests that were due and the number that were started.
@@ -143,7 +127,7 @@ pub(super) fn ring(
             if flights.free.len() == depth {
                 schedule.wait(worker);
             } else {
-                wait_for_ring(&ring, schedule.due())?;
+                pace::wait_for_completion(&ring.queue, schedule.due())?;
             }
         }
     }
@@ -177,16 +161,5 @@ impl Flights {
             ring.buffers.push(buffer);
         }
         Ok(completed)
-    }
-}
-
-/// Sleeps until a read has finished or until `due`.
-fn wait_for_ring(ring: &Ring, due: Instant) -> Result<()> {
-    let Some(descriptor) = ring.queue.ready_fd() else { return Ok(()) };
-    let left = due.saturating_duration_since(Instant::now()).min(NAP_MAX);
-    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
-    match rustix::event::poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(LabError::system("wait for a ring", &error.into())),
     }
 }

@@ -26,7 +26,7 @@ const SPARE_BYTES_MIN: u64 = 64 << 20;
 /// `Usage` for a target that is only ever read (a raw device, unknown content); `Damaged` without the marker or with
 /// another content than the trial's; `NoPermission` for a write-protected file; `NoSpace` on a full disk; `Busy` for a
 /// device in use.
-pub(super) fn check_writable(target: &Target) -> Result<u64> {
+pub(crate) fn check_writable(target: &Target) -> Result<u64> {
     let [at] = target.paths.as_slice() else {
         let message = format!("{} paths are not overwritten: a trial works on one file or device", target.paths.len());
         return Err(LabError::new(LabErrorKind::Usage, message));
@@ -85,7 +85,7 @@ fn check_spare(path: &Path) -> Result<()> {
 
 /// Refuses a file system with less than [`SPARE_BYTES_MIN`] free: one that copies on write could not take the
 /// overwrites.
-pub(super) fn refuse_full(path: &Path, free_bytes: u64) -> Result<()> {
+pub(crate) fn refuse_full(path: &Path, free_bytes: u64) -> Result<()> {
     if free_bytes >= SPARE_BYTES_MIN {
         return Ok(());
     }
