@@ -39,7 +39,7 @@ const TITLE: &str = "<title>nofault lab ";
 const HEADING: &str = "What does paging with mmap cost on this machine?";
 
 const TEMPLATE: &str = include_str!("report/report.html");
-const FIGURES: &str = include_str!("report/figures.html");
+const PARTS: &str = include_str!("report/parts.html");
 const STYLE: &str = include_str!("report/style.css");
 const SCRIPT: &str = include_str!("report/zoom.js");
 
@@ -204,12 +204,6 @@ pub fn html(file: &RecordFile) -> Result<String> {
     let has_section = |name: &str| sections.iter().any(|section| section.id == name);
     let claims = claims::lines(&answers, has_section);
 
-    let mut environment = Environment::new();
-    let failed =
-        |error: minijinja::Error| LabError::new(LabErrorKind::System, format!("fill the report's template: {error:#}"));
-    environment.add_template("figures.html", FIGURES).map_err(failed)?;
-    environment.add_template("report.html", TEMPLATE).map_err(failed)?;
-    let template = environment.get_template("report.html").map_err(failed)?;
     let run = &file.run;
     let context = Page {
         style: STYLE,
@@ -240,7 +234,17 @@ pub fn html(file: &RecordFile) -> Result<String> {
         notes: file.notes.iter().map(|note| (format::date(note.at_unix_ms), note.text.clone())).collect::<Vec<_>>(),
         settings: toml::to_string(&run.config).unwrap_or_else(|error| format!("# cannot be shown as TOML: {error}")),
     };
-    template.render(Serde(&context)).map_err(failed)
+    filled(TEMPLATE, &context)
+}
+
+/// Fills the template of a page, which may use the parts that all pages share.
+fn filled(template: &str, page: &impl Serialize) -> Result<String> {
+    let mut environment = Environment::new();
+    let made = environment
+        .add_template("parts.html", PARTS)
+        .and_then(|()| environment.add_template("page.html", template))
+        .and_then(|()| environment.get_template("page.html")?.render(Serde(page)));
+    made.map_err(|error| LabError::new(LabErrorKind::System, format!("fill the template of a page: {error:#}")))
 }
 
 /// The figures of the paper at the head of the report: the first of each experiment that has one, then their second

@@ -25,7 +25,7 @@ fn a_run_that_cannot_remove_its_files_still_makes_its_report_and_prints_its_path
     let (code, stderr) = running.end();
     assert_eq!(code, Some(130), "{stderr}");
     let named = format!("report:  {}", out.join("report.html").display());
-    assert!(stderr.contains(&named) && stderr.contains("records: "), "{stderr}");
+    assert!(stderr.contains(&named) && stderr.contains("records.ndjson"), "{stderr}");
     let last = stderr.lines().last().unwrap();
     assert!(last.contains("the results so far are kept") && last.contains(lab.dir.to_str().unwrap()), "{stderr}");
     assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("<title>nofault lab"));

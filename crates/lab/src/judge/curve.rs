@@ -11,6 +11,9 @@ use super::{Kind, Refusal, are_equal, best, check_equal, keys};
 use crate::format::digits;
 use crate::summary::{Group, Metric, Spread};
 
+/// Most points of a curve that a sentence names one by one.
+const NAMED_MAX: usize = 4;
+
 /// One side of a comparison of curves: for each number of requests in flight the group that stands for the side.
 pub(crate) struct Curve<'g, 'a> {
     points: Vec<&'g Group<'a>>,
@@ -100,12 +103,15 @@ impl CurveRatio<'_, '_> {
         }
     }
 
-    /// Names the points: `at 1, 4, 16 and 64 in flight`.
+    /// Names the points: `at 1, 4, 16 and 64 in flight`; of more than [`NAMED_MAX`] points the ends and their number.
     pub(crate) fn words(&self) -> String {
         let counts: Vec<String> = self.pairs.iter().map(|(a, _)| a.conditions().in_flight.to_string()).collect();
         match counts.as_slice() {
             [] => String::new(),
             [one] => format!("at {one} in flight"),
+            [first, .., last] if counts.len() > NAMED_MAX => {
+                format!("at {} numbers in flight from {first} to {last}", counts.len())
+            }
             [first @ .., last] => format!("at {} and {last} in flight", first.join(", ")),
         }
     }

@@ -53,6 +53,9 @@ impl Noise {
     }
 }
 
+/// Most drifts that a sentence names.
+const DRIFTS_NAMED: usize = 3;
+
 /// A change of one experiment's figures from the first repeat to the last, of all its methods together.
 pub(crate) struct Drift {
     pub(crate) experiment: ExperimentId,
@@ -61,15 +64,19 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// The drifts in words, as one phrase.
+    /// The drifts in words, as one phrase: the largest ones, and the number of the others.
     pub(crate) fn words(all: &[Self]) -> String {
+        let mut by_size: Vec<&Self> = all.iter().collect();
+        by_size.sort_by(|a, b| b.factor.ln().abs().total_cmp(&a.factor.ln().abs()));
         let change = |drift: &Self| {
             let percent = (drift.factor - 1.0) * 100.0;
             let direction = if percent > 0.0 { "better" } else { "worse" };
             format!("{} {:.0} % {direction}", drift.experiment, percent.abs())
         };
-        let changes: Vec<String> = all.iter().map(change).collect();
-        format!("figures changed from the first repeat to the last: {}", changes.join(", "))
+        let (named, others) = by_size.split_at(by_size.len().min(DRIFTS_NAMED));
+        let changes: Vec<String> = named.iter().map(|drift| change(drift)).collect();
+        let others = if others.is_empty() { String::new() } else { format!(", and those of {} more", others.len()) };
+        format!("figures changed from the first repeat to the last: {}{others}", changes.join(", "))
     }
 }
 

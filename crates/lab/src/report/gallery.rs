@@ -1,11 +1,9 @@
 //! A static page over the results of several machines: the machines with their key figures, and the curves of all of them in
 //! one figure each. Like the report it needs no network and no script.
 
-use minijinja::Environment;
-use minijinja::value::Serde;
 use serde::Serialize;
 
-use super::{FIGURES, STYLE, machine_line};
+use super::{STYLE, filled, machine_line};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiments;
 use crate::findings::{MainFigure, findings, main_figures};
@@ -72,13 +70,7 @@ pub fn html(results: &[RecordFile]) -> Result<String> {
         figures,
         tool_version: env!("CARGO_PKG_VERSION"),
     };
-    let failed = |error: minijinja::Error| {
-        LabError::new(LabErrorKind::System, format!("fill the gallery's template: {error:#}"))
-    };
-    let mut environment = Environment::new();
-    environment.add_template("figures.html", FIGURES).map_err(failed)?;
-    environment.add_template("gallery.html", TEMPLATE).map_err(failed)?;
-    environment.get_template("gallery.html").and_then(|template| template.render(Serde(&page))).map_err(failed)
+    filled(TEMPLATE, &page)
 }
 
 /// The name of a machine in the gallery: a letter or number, and its CPU.

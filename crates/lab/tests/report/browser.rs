@@ -77,20 +77,8 @@ struct Frame {
     dark: bool,
 }
 
-/// Runs the browser over all frames; returns the findings of each frame's script, or why the browser gave none.
-fn check(browser: &Path, folder: &Path, frames: &[Frame]) -> Result<Vec<String>, String> {
-    let mut outer = String::from("<!DOCTYPE html><html><body>");
-    for (number, frame) in frames.iter().enumerate() {
-        let (id, width) = (format!("frame{number}"), frame.width);
-        let scheme = if frame.dark { "dark" } else { "light" };
-        let page = frame.page.replacen("</body>", &format!("{CHECK}</body>"), 1);
-        fs::write(folder.join(format!("{id}.html")), page).unwrap();
-        outer += &format!(
-            "<iframe name=\"{id}\" src=\"{id}.html\" style=\"border:0;width:{width}px;height:900px;color-scheme:{scheme}\"></iframe>"
-        );
-    }
-    let path = folder.join("frames.html");
-    fs::write(&path, outer + "</body></html>").unwrap();
+/// Runs the browser without a window over one page; what it prints is in the file `dom`.
+fn run(browser: &Path, folder: &Path, arguments: &[&str], page: &Path) -> Result<(), String> {
     let profile = tempfile::tempdir_in(folder).unwrap();
     let output = fs::File::create(folder.join("dom")).unwrap();
     let mut child = Command::new(browser)
@@ -102,10 +90,10 @@ fn check(browser: &Path, folder: &Path, frames: &[Frame]) -> Result<Vec<String>,
             "--no-first-run",
             "--allow-file-access-from-files",
         ])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(arguments)
         .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg("--window-size=1800,1000")
-        .arg(format!("file://{}", path.display()))
+        .arg(format!("file://{}", page.display()))
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(Stdio::null())
@@ -120,6 +108,24 @@ fn check(browser: &Path, folder: &Path, frames: &[Frame]) -> Result<Vec<String>,
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+    Ok(())
+}
+
+/// Runs the browser over all frames; returns the findings of each frame's script, or why the browser gave none.
+fn check(browser: &Path, folder: &Path, frames: &[Frame]) -> Result<Vec<String>, String> {
+    let mut outer = String::from("<!DOCTYPE html><html><body>");
+    for (number, frame) in frames.iter().enumerate() {
+        let (id, width) = (format!("frame{number}"), frame.width);
+        let scheme = if frame.dark { "dark" } else { "light" };
+        let page = frame.page.replacen("</body>", &format!("{CHECK}</body>"), 1);
+        fs::write(folder.join(format!("{id}.html")), page).unwrap();
+        outer += &format!(
+            "<iframe name=\"{id}\" src=\"{id}.html\" style=\"border:0;width:{width}px;height:900px;color-scheme:{scheme}\"></iframe>"
+        );
+    }
+    let path = folder.join("frames.html");
+    fs::write(&path, outer + "</body></html>").unwrap();
+    run(browser, folder, &["--dump-dom", "--window-size=1800,1000"], &path)?;
     let dom = fs::read_to_string(folder.join("dom")).map_err(|error| error.to_string())?;
     if !dom.contains("data-frame") {
         return Err("no page checked itself".into());
@@ -166,4 +172,27 @@ fn in_a_browser_nothing_overlaps_and_nothing_is_cut_off() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_report_whose_appendices_are_folded_prints_on_two_pages() {
+    let Some(browser) = chromium() else {
+        println!("not tested: no chromium on PATH (install the package `chromium`)");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (page, printed) = (folder.path().join("report.html"), folder.path().join("report.pdf"));
+    let html = report::html(&crate::synthetic::full(3)).unwrap();
+    for size in ["A4", "letter"] {
+        fs::write(&page, html.replacen("@page{", &format!("@page{{size:{size};"), 1)).unwrap();
+        let arguments = ["--no-pdf-header-footer", &format!("--print-to-pdf={}", printed.display())];
+        if let Err(why) = run(&browser, folder.path(), &arguments, &page) {
+            println!("not tested: {} does not run here: {why}", browser.display());
+            return;
+        }
+        let bytes = fs::read(&printed).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        let pages = text.matches("/Type /Page\n").count();
+        assert!((1..=2).contains(&pages), "{size}: {pages} pages");
+    }
 }
