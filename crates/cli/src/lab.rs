@@ -12,6 +12,7 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::run::{Launcher, RunOptions, RunOutcome};
+use nofault_lab::trace::Op;
 use nofault_lab::{compare, experiments, listing, machine, run, share, table, trace};
 
 use crate::input::Input;
@@ -54,9 +55,12 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
         Some(LabCommand::Record { of, out, command }) => {
             let (file, trace) = trace::record(&command, of.as_deref())?;
             trace.write_new(&out)?;
-            let (count, threads) = (trace.accesses.len(), trace.thread_count());
+            let [reads, writes, syncs] = [Op::Read, Op::Write, Op::Sync].map(|op| trace.count(op));
+            let threads = trace.threads.len();
             log(&format!(
-                "recorded: {count} accesses by {threads} threads to {}, in {}",
+                "recorded: {reads} reads, {writes} writes, {syncs} syncs by {threads} {} in {:.1} s to {}, in {}",
+                if threads == 1 { "thread" } else { "threads" },
+                trace.span().1,
                 file.display(),
                 out.display()
             ));
@@ -125,10 +129,10 @@ pub(crate) fn measure(
         }
     };
     print_summary(&result.records, results.json, results.verbose)?;
-    log(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
     let report = result.folder.join(run::REPORT_NAME);
-    if report.exists() {
-        log(&format!("report:  {}", report.display()));
+    match report.exists() {
+        true => log(&format!("report:  {}, with {} beside it", report.display(), run::RECORDS_NAME)),
+        false => log(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display())),
     }
     if about_maps {
         log(&format!("your own workload: nofault lab verdict {}", result.folder.display()));

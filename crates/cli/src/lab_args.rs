@@ -30,7 +30,7 @@ Examples:
   nofault lab doctor                   what this machine allows
   nofault lab --file my.db             random, scan and crossover over a file of yours, which is only read
   nofault lab record -- COMMAND        record the accesses of a program of yours, as trace.csv
-  nofault lab --trace trace.csv        replay them with each method: the same curve, about your workload
+  nofault lab --trace trace.csv        replay them with each method: curve and verdict, about your workload
   nofault lab share RESULT --out a.json    one file without names and paths, for others
   nofault lab gallery a.json b.json    the curves of several machines side by side
 
@@ -117,8 +117,8 @@ pub(crate) enum LabCommand {
         #[arg(long, requires = "out")]
         yes: bool,
     },
-    /// Record the reads and writes of a command as a file for --trace. Uses strace, so that accesses through a map and by an
-    /// io_uring are not seen.
+    /// Record the reads, writes and syncs of a command as a file for --trace, with their threads and times. Uses strace, so that
+    /// the command is slower meanwhile, and accesses through a map and by an io_uring are not seen.
     Record {
         /// The file whose accesses are recorded; by default the one of which the command moved most bytes.
         #[arg(long)]

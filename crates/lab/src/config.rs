@@ -56,6 +56,9 @@ pub struct Config {
     /// A file of the user's that is read in place of the lab's own data file: none, or one. It is opened for reading only.
     #[serde(default)]
     pub own_file: Vec<PathBuf>,
+    /// The recorded accesses of a program of the user's, which are replayed: no file, or one.
+    #[serde(default)]
+    pub trace: Vec<PathBuf>,
     /// Further folders or devices for the striped scan.
     pub stripe_over: Vec<PathBuf>,
     /// Whether fio runs as an outside baseline.

@@ -53,6 +53,8 @@ pub(crate) struct Description {
     /// Whether the experiment is part of a quick run that names no experiments. An experiment outside it still runs in
     /// its short form when a quick run names it.
     pub(crate) in_quick: bool,
+    /// Whether the experiment replays a trace of the user's. It is part of a run only where one is given.
+    pub(crate) needs_trace: bool,
     /// The methods that only this experiment has; methods shared by several are in [`crate::methods`].
     pub(crate) methods: &'static [Method],
     /// Adds the findings that follow from the experiment's figures.
@@ -95,6 +97,7 @@ impl Description {
             change: &[],
             rank: u32::MAX,
             in_quick: true,
+            needs_trace: false,
             methods: &[],
             findings: |_, _| {},
             claims: &[],

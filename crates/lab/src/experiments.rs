@@ -13,6 +13,7 @@ pub mod eviction;
 pub mod folios;
 pub mod load;
 pub mod random;
+pub mod replay;
 pub mod rss;
 pub mod safety;
 pub mod scan;
@@ -27,8 +28,9 @@ use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
 
 /// All experiments, in the order in which they run and are reported.
-pub(crate) static ALL: [&dyn Experiment; 17] = [
+pub(crate) static ALL: [&dyn Experiment; 18] = [
     &random::Random,
+    &replay::Replay,
     &scan::Scan,
     &async_hazard::AsyncHazard,
     &access::Access,
@@ -148,7 +150,7 @@ mod tests {
             assert_eq!(parse(id.name()), Ok(id));
             assert_eq!(find(ExperimentId::of(id.name())).map(|found| found.id()), Some(id));
         }
-        assert!(parse("telepathy").unwrap_err().contains("random, scan, async"));
+        assert!(parse("telepathy").unwrap_err().contains("random, replay, scan"));
     }
 
     #[test]
@@ -200,7 +202,9 @@ mod tests {
     #[test]
     fn every_experiment_has_published_figures_with_a_value_for_every_column() {
         for experiment in ALL {
-            assert!(!experiment.description().literature.is_empty(), "{}", experiment.id());
+            // A program of the user's has no published figures.
+            let description = experiment.description();
+            assert_eq!(description.literature.is_empty(), description.needs_trace, "{}", experiment.id());
             for table in experiment.description().literature {
                 for row in table.rows {
                     assert_eq!(row.values.len(), table.columns.len(), "{}: {}", table.title, row.label);

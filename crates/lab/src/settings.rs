@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use crate::config::check::{at_least, counts, larger};
 use crate::config::flags::{FILE, Flag, FlagValue, Reach, SHARED, Value};
-use crate::config::{Choice, Config, ExperimentId, GIB, MIB, MemoryChoice, Preset, Sections, WorkloadConfig};
+use crate::config::{Choice, Config, ExperimentId, GIB, MIB, MemoryChoice, Preset, Sections, WorkloadConfig, YesNo};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Experiment, LimitedTrials};
 use crate::experiments;
+use crate::trace::{Op, Trace};
 
 impl Default for Config {
     fn default() -> Self {
@@ -25,7 +26,10 @@ impl Config {
             sections.put(experiment.id().name(), experiment.description().params.preset(preset));
         }
         let chosen = |experiment: &&dyn Experiment| {
-            experiment.command().is_none() && (preset != Preset::Quick || experiment.description().in_quick)
+            let description = experiment.description();
+            experiment.command().is_none()
+                && !description.needs_trace
+                && (preset != Preset::Quick || description.in_quick)
         };
         let quick = Self {
             preset,
@@ -43,6 +47,7 @@ impl Config {
             devices: Vec::new(),
             unmarked_devices: false,
             own_file: Vec::new(),
+            trace: Vec::new(),
             stripe_over: Vec::new(),
             fio: Choice::Auto,
             pool: Choice::Auto,
@@ -104,6 +109,7 @@ impl Config {
             return Err("experiments: at least one is needed".to_owned());
         }
         self.check_own_file()?;
+        self.check_trace()?;
         counts("repeats", &[self.repeats], 1000)?;
         at_least("data_bytes", self.data_bytes, 64 * MIB)?;
         at_least("memory_bytes", self.memory_bytes, 32 * MIB)?;
@@ -135,6 +141,32 @@ impl Config {
                 Err(given.refused(&Self { experiments: vec![experiment.id()], ..self.clone() }).to_string())
             }
             None => Ok(()),
+        }
+    }
+
+    /// Checks that there is at most one trace, that it can be read, and that a chosen replay has one.
+    fn check_trace(&self) -> std::result::Result<(), String> {
+        match self.trace.as_slice() {
+            [] => {
+                let lacks = |experiment: &dyn Experiment| experiment.description().needs_trace;
+                let lacking = self.chosen().find(|experiment| lacks(*experiment));
+                lacking.map_or(Ok(()), |found| {
+                    Err(format!("{} replays a recorded program: name its trace with --trace FILE", found.id()))
+                })
+            }
+            [path] => Trace::read(path).map(|_| ()).map_err(|error| error.to_string()),
+            several => Err(format!("trace (--trace): {} files, and a run replays one", several.len())),
+        }
+    }
+
+    /// Answers the questions about the workload that a trace answers and the user left open: whether it writes, and its threads.
+    fn answer_from_trace(&mut self) {
+        let Some(Ok(trace)) = self.trace.first().map(|path| Trace::read(path)) else { return };
+        if self.workload.read_only == YesNo::Nothing {
+            self.workload.read_only = (trace.count(Op::Write) == 0).into();
+        }
+        if self.workload.threads == 0 {
+            self.workload.threads = u32::try_from(trace.threads.len()).unwrap_or(u32::MAX);
         }
     }
 
@@ -217,7 +249,8 @@ impl Config {
         for given in given {
             given.put(&mut config, &seen);
         }
-        let config = assigned(config)?;
+        let mut config = assigned(config)?;
+        config.answer_from_trace();
         let unused = |given: &&FlagValue| {
             let taken = || config.chosen().any(|experiment| experiment.description().params.takes(given, &config));
             given.value.asks() && given.flag.reach != Reach::Run && !taken()

@@ -70,6 +70,7 @@ fn argument(flag: &'static Flag, help: String) -> Arg {
         Kind::Choice => argument.value_parser(EnumValueParser::<ChoiceName>::new()),
         Kind::Memory => argument.value_parser(EnumValueParser::<MemoryName>::new()),
         Kind::Paths => argument.action(ArgAction::Append).value_parser(value_parser!(PathBuf)),
+        Kind::Switch => argument.action(ArgAction::SetTrue),
     }
 }
 
@@ -93,6 +94,7 @@ fn value(flag: &Flag, matches: &ArgMatches) -> Result<Option<Value>, Error> {
         Kind::Choice => one::<ChoiceName>(name, matches)?.map(|choice| Value::Choice(choice.into())),
         Kind::Memory => one::<MemoryName>(name, matches)?.map(|method| Value::Memory(method.into())),
         Kind::Paths => all(name, matches)?.map(Value::Paths),
+        Kind::Switch => one::<bool>(name, matches)?.filter(|given| *given).map(|_| Value::Switch),
     })
 }
 

@@ -119,7 +119,7 @@ fn a_flag_that_no_chosen_experiment_takes_is_refused_with_the_nearest_alternativ
         (&["async", "--device", "/dev/null"], &["async.open_questions=true"]),
         (
             &["errors", "--memory-method", "ballast"],
-            &["it is for random, scan, access, crossover, batch, load, rss, stalls, engines and engine"],
+            &["it is for random, replay, scan, access, crossover, batch, load, rss, stalls, engines and engine"],
         ),
         (&["access", "--stripe-over", "/tmp"], &["it is for scan"]),
         (&["access", "--fio", "require"], &["it is for random and scan"]),
@@ -165,7 +165,7 @@ fn the_help_names_the_experiments_that_a_run_without_arguments_leaves_out() {
 fn wrong_calls_are_refused_with_the_right_form() {
     let lab = Lab::new();
     let cases: [(&[&str], &str); 14] = [
-        (&["nothing"], "random, scan, async, access"),
+        (&["nothing"], "random, replay, scan, async, access"),
         (&["--preset", "slow"], "possible values: quick, standard, paper"),
         (&["--size", "ten"], "as in 512M or 4GiB"),
         (&["access", "--size", "64M", "--memory", "64M"], "at least twice"),

@@ -68,6 +68,8 @@ pub enum Kind {
     Memory,
     /// A path; the flag may be repeated.
     Paths,
+    /// No value: the flag is given or not.
+    Switch,
 }
 
 /// The experiments whose parameters a flag changes, and when the flag is refused.
@@ -103,6 +105,8 @@ pub enum Value {
     Memory(MemoryChoice),
     /// Values of a flag of [`Kind::Paths`].
     Paths(Vec<PathBuf>),
+    /// A flag of [`Kind::Switch`] was given.
+    Switch,
 }
 
 impl Value {
@@ -194,6 +198,14 @@ pub struct Use<P> {
     pub(super) nearest: Option<&'static str>,
     pub(super) note: &'static str,
 }
+
+impl<P> Clone for Use<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Use<P> {}
 
 impl<P> Use<P> {
     /// Declares that the flag sets parameters of the experiment.
@@ -343,6 +355,24 @@ pub static FILE: Flag = Flag {
     )
 };
 
+/// The flag for the recorded accesses of a program of the user's. Its help names the columns of [`crate::trace::COLUMNS`].
+pub static TRACE: Flag = Flag {
+    reach: Reach::Takers,
+    shared: Some(|config, value| value.put_paths(&mut config.trace)),
+    ..flag(
+        "trace",
+        "FILE",
+        Heading::What,
+        Kind::Paths,
+        "Replay the recorded accesses of a program of yours by each method, over data of the lab's own: their reads, with each number of requests in \
+         flight (random), and all of them, with the recorded threads, times, writes and syncs (replay). FILE is CSV, one access a line, as \
+         `nofault lab record` writes it: offset,length,op,thread,time: offset and length in bytes; op is read (r), write (w) or sync (s, without \
+         offset and length); thread is any name, and the accesses of one thread wait for each other; time is when the access began, in seconds from \
+         any start. The last three columns may be left out, the first line may name the columns, and lines that begin with # are remarks. The data \
+         has the size of the recorded file, up to the preset's, unless --size says otherwise",
+    )
+};
+
 /// The flag for fio as a baseline.
 pub static FIO: Flag = Flag {
     shared: Some(|config, value| value.put_choice(&mut config.fio)),
@@ -374,7 +404,7 @@ pub static READ_AHEAD: Flag = Flag {
 };
 
 /// The flags that several experiments have, in the order of the help.
-pub static SHARED: [&Flag; 14] = [
+pub static SHARED: [&Flag; 15] = [
     &REPEATS,
     &SECONDS,
     &SIZE,
@@ -386,6 +416,7 @@ pub static SHARED: [&Flag; 14] = [
     &RAM_SIZE,
     &DEVICE,
     &FILE,
+    &TRACE,
     &FIO,
     &POOL,
     &READ_AHEAD,

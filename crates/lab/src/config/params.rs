@@ -15,7 +15,10 @@ pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
     /// The experiment that has these parameters. Its name is the name of their section.
     const OF: ExperimentId;
 
-    /// What each flag of the command line means for the experiment.
+    /// The flags of values that all experiments share and that this one obeys, without more.
+    const SHARED: &'static [&'static Flag] = &[];
+
+    /// What each other flag of the command line means for the experiment.
     const FLAGS: &'static [Use<Self>];
 
     /// Returns the parameters of a preset.
@@ -91,8 +94,13 @@ impl<P> ParametersOf<P> {
     pub(crate) const NEW: Self = Self(PhantomData);
 }
 
-fn use_of<P: Params>(flag: &Flag) -> Option<&'static Use<P>> {
-    P::FLAGS.iter().find(|own| own.flag.name == flag.name)
+fn use_of<P: Params>(flag: &Flag) -> Option<Use<P>> {
+    uses::<P>().find(|own| own.flag.name == flag.name)
+}
+
+/// The uses of all flags of an experiment.
+fn uses<P: Params>() -> impl Iterator<Item = Use<P>> {
+    P::FLAGS.iter().copied().chain(P::SHARED.iter().copied().map(Use::shared))
 }
 
 fn unreadable<P: Params>(error: &toml::de::Error) -> String {
@@ -116,7 +124,7 @@ impl<P: Params> Parameters for ParametersOf<P> {
     }
 
     fn flags(&self) -> Vec<(&'static Flag, &'static str)> {
-        P::FLAGS.iter().map(|own| (own.flag, own.note)).collect()
+        uses::<P>().map(|own| (own.flag, own.note)).collect()
     }
 
     fn takes(&self, given: &FlagValue, config: &Config) -> bool {

@@ -8,7 +8,7 @@
 //! they are slow with every count.
 //!
 //! With `--trace` the blocks are those that a program of the user's read, in its order, on the file only; memory then settles by
-//! each method's own reads, as the program's favourite blocks decide what stays.
+//! each method's own reads, as the program's favourite blocks decide what stays. Its writes and syncs are left to `replay`.
 //!
 //! Two variants:
 //! - the plain one begins with full memory, so that every figure shows eviction, however slow the device is, and lasts
@@ -42,7 +42,7 @@ use crate::show::choice::most_telling;
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, time_series};
 use crate::summary::{Basis, Family, Group, Metric, Summary};
-use crate::trace::Trace;
+use crate::trace::{Op, Trace};
 use crate::workload::{self, PAGE_BYTES};
 
 /// Reason for skipping the pool when the configured block size is not 4096 bytes.
@@ -172,7 +172,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let random: params::Params = config.params();
     plan_target(config, available, &available.file, available.memory, &random.threads, random.cell_s, &mut plan);
     match available.ram.first() {
-        _ if !random.trace.is_empty() => {}
+        _ if !config.trace.is_empty() => {}
         Some(target) => {
             let (memory, threads) = (available.ram_memory, &random.ram_threads);
             plan_target(config, available, target, memory, threads, random.ram_cell_s, &mut plan);
@@ -182,7 +182,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
             plan.skips.push(Skip::new(ID, "ram", "", reason));
         }
     }
-    for device in available.devices.iter().filter(|_| random.trace.is_empty()) {
+    for device in available.devices.iter().filter(|_| config.trace.is_empty()) {
         plan_target(config, available, device, available.memory, &random.threads, random.cell_s, &mut plan);
     }
     plan
@@ -199,7 +199,7 @@ fn plan_target(
 ) {
     let random: params::Params = config.params();
     let in_ram = available.ram.iter().any(|ram| ram == target);
-    let trace = random.trace.first().and_then(|path| Some((path, Trace::read(path).ok()?)));
+    let trace = config.trace.first().and_then(|path| Some((path, Trace::read(path).ok()?)));
     let block_bytes = trace.as_ref().map_or(random.block_bytes, |(_, trace)| trace.block_bytes());
     let no_pool = Some(OTHER_BLOCKS).filter(|_| block_bytes != PAGE_BYTES as u64);
     let from = plan.trials.len();
@@ -260,13 +260,20 @@ fn replay(path: &Path, trace: &Trace, from: usize, plan: &mut Plan) {
         trial.params.extra.insert(TRACE.into(), whole.to_string_lossy().into_owned());
     }
     plan.skips.push(Skip::new(ID, "file", "fio-psync", "it cannot read the blocks of a trace"));
-    if trace.write_share() > 0.0 {
-        let share = crate::format::Unit::Percent.show(trace.write_share() * 100.0);
-        let reason = format!(
-            "{share} of the accesses are writes, which are read here: no data file is written while reads are measured"
-        );
-        plan.skips.push(Skip::new(ID, "file", "writes-of-the-trace", reason));
-    }
+    let (reads, others) = (trace.count(Op::Read), trace.count(Op::Write) + trace.count(Op::Sync));
+    let share = crate::format::Unit::Percent.show(100.0 * others as f64 / (reads + others) as f64);
+    let (method, reason) = match (reads, others) {
+        (0, _) => {
+            plan.trials.truncate(from);
+            ("", "the trace has no read; `replay` measures its writes and syncs".to_owned())
+        }
+        (_, 0) => return,
+        _ => {
+            let kinds = "writes and syncs, which are left out here: `replay` measures them";
+            ("writes-of-the-trace", format!("{share} of the accesses are {kinds}"))
+        }
+    };
+    plan.skips.push(Skip::new(ID, "file", method, reason));
 }
 
 /// The count that is nearest to [`USUAL`], as a factor.

@@ -1,4 +1,5 @@
-//! A file of the user's as the data of trials. It is opened for reading only, here and by every method, and never written.
+//! A file of the user's as the data of trials, and the sizes of the lab's own data in the place of a file that a recorded program of the user's
+//! accessed. The user's file is opened for reading only, here and by every method, and never written.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,6 +8,7 @@ use super::content::BLOCK_BYTES;
 use super::system::fail;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
+use crate::trace::Trace;
 
 /// Least size of a file that can be larger than the memory of a trial.
 const BYTES_MIN: u64 = 64 << 20;
@@ -28,6 +30,33 @@ pub(crate) fn note(data_bytes: u64) -> String {
          with --pool require, which makes a database of its size",
         crate::format::bytes(data_bytes)
     )
+}
+
+/// The bytes of the data and of the memory for the replay of a trace, and the sentence for the records about them. The data has the
+/// size of the recorded file where `may_shrink`, between 64 MiB and the configured size, and the memory shrinks with it.
+pub(crate) fn sizes_for_trace(
+    trace: &Trace,
+    data_bytes: u64,
+    wanted_memory_bytes: u64,
+    may_shrink: bool,
+) -> (u64, u64, String) {
+    let recorded_bytes = trace.data_bytes();
+    let (data_bytes, memory_bytes) = match may_shrink {
+        true => {
+            let data_bytes = recorded_bytes.clamp(BYTES_MIN, data_bytes.max(BYTES_MIN));
+            (data_bytes, memory_bytes(data_bytes, wanted_memory_bytes))
+        }
+        false => (data_bytes, wanted_memory_bytes),
+    };
+    let (recorded, data) = (crate::format::bytes(recorded_bytes), crate::format::bytes(data_bytes));
+    let mut note = format!("the recorded accesses reach to {recorded}; the data has {data}");
+    if recorded_bytes > data_bytes {
+        note.push_str(
+            ": an access beyond it is counted from the start again, so that blocks are met more often than by the program (--size sets the size of \
+             the data)",
+        );
+    }
+    (data_bytes, memory_bytes, note)
 }
 
 /// Looks at the file, and returns it as a target whose content is unknown. Its first block is left out, as that of every
@@ -60,6 +89,7 @@ pub(crate) fn target(path: &Path) -> Result<Target> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::{Access, Op};
 
     #[test]
     fn a_file_is_a_target_of_whole_blocks_without_its_first_and_with_unknown_content() {
@@ -70,6 +100,21 @@ mod tests {
         let target = target(&path).unwrap();
         assert_eq!((target.data_bytes, target.content_seed), (BYTES_MIN - 4096, None));
         assert!(Path::new(&target.paths[0]).is_absolute() && target.label == "file");
+    }
+
+    #[test]
+    fn the_data_of_a_replay_has_the_size_of_the_recorded_file_within_bounds() {
+        let trace = |bytes: u64| {
+            let access = Access { offset_bytes: bytes - 1, length_bytes: 1, op: Op::Read, thread: 0, at_s: 0.0 };
+            Trace { accesses: vec![access], ..Trace::default() }
+        };
+        let sizes = |recorded: u64, may_shrink| sizes_for_trace(&trace(recorded), 4 << 30, 256 << 20, may_shrink);
+        let (data, memory, note) = sizes(1 << 30, true);
+        assert!((data, memory) == (1 << 30, 128 << 20) && !note.contains("--size"), "{note}");
+        assert_eq!(sizes(4096, true).0, BYTES_MIN);
+        let (data, _, note) = sizes(1 << 40, true);
+        assert!(data == 4 << 30 && note.contains("--size"), "{note}");
+        assert_eq!(sizes(4096, false).0, 4 << 30);
     }
 
     #[test]

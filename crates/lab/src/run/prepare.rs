@@ -23,6 +23,7 @@ use crate::machine::workdir::WorkDir;
 use crate::machine::{self, device, memory, own_file, system};
 use crate::progress::Progress;
 use crate::record::{ExperimentId, MemoryLimit, Target};
+use crate::trace::Trace;
 
 /// Planned speed of making data files, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
@@ -190,24 +191,27 @@ impl RunResources {
         }
         let place = self.dirs[0].data_file("main");
         // A size that the user chose is kept; the preset's may grow with the machine.
-        let room = match config.data_bytes == Config::preset(config.preset).data_bytes {
-            true => data::room_bytes(&place)?,
-            false => 0,
-        };
+        let is_preset = config.data_bytes == Config::preset(config.preset).data_bytes;
+        let room = if is_preset { data::room_bytes(&place)? } else { 0 };
+        let (mut data_bytes, mut memory_bytes) = (config.data_bytes, config.memory_bytes);
+        if let Some(path) = config.trace.first() {
+            let note;
+            (data_bytes, memory_bytes, note) =
+                own_file::sizes_for_trace(&Trace::read(path)?, data_bytes, memory_bytes, is_preset);
+            self.notes.push(note);
+        }
         let required = Requirement {
             choice: config.memory_method,
             ballast_allowed: config.memory_ballast,
-            memory_bytes: config.memory_bytes,
-            data_bytes: config.data_bytes,
+            memory_bytes,
+            data_bytes,
             data_bytes_max: room,
         };
         let chosen = match config.limits_file() {
             true => memory::choose(&required),
             // No trial needs a limit, so the data may all be in memory, and the lack of a limit is no reason to leave
             // the file out.
-            false => {
-                Ok(memory::Plan { limit: MemoryLimit::default(), data_bytes: config.data_bytes, notes: Vec::new() })
-            }
+            false => Ok(memory::Plan { limit: MemoryLimit::default(), data_bytes, notes: Vec::new() }),
         };
         let limit = match chosen {
             Ok(limit) => limit,

@@ -1,15 +1,20 @@
-//! Records the accesses of a command by strace, and reads the lines that strace prints: reads and writes by system calls with their
-//! positions. Accesses through a map and by an io_uring make no such calls, and are not seen.
+//! Records the accesses of a command by strace, and reads the lines that strace prints: reads, writes and syncs by system calls, with
+//! their positions and the times at which they began. Accesses through a map and by an io_uring make no such calls, and are not
+//! seen; an `msync` is, as the sync of the file that is mapped there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Access, Trace};
+use super::{Access, Op, Trace};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// The calls that are traced. `openat` and `lseek` give the positions of reads and writes without one of their own.
-const CALLS: &str = "trace=read,write,pread64,pwrite64,preadv,pwritev,preadv2,pwritev2,openat,lseek";
+/// The calls that are traced. `openat` and `lseek` give the positions of reads and writes without one of their own, and `mmap` the
+/// file of an `msync`. A call with `?` is left out on machines without it.
+const CALLS: &str = "trace=read,write,readv,writev,pread64,pwrite64,preadv,pwritev,preadv2,pwritev2,fsync,fdatasync,msync,mmap,openat,?open,lseek";
+
+/// The accesses to the files of a command, by the path of the file. Threads are named as strace names them.
+type Files = BTreeMap<String, Vec<(String, Access)>>;
 
 /// Runs a command under strace, and returns its accesses to one file: `of`, or the one of which it moved most bytes. Also returns
 /// the path of that file. The command has the terminal; its own result is not looked at.
@@ -49,13 +54,14 @@ fn traced(command: &[String], output: &Path) -> Result<String> {
 }
 
 /// The accesses of one file among those of all.
-fn choose(mut files: BTreeMap<String, Vec<Access>>, of: Option<&Path>) -> Result<(PathBuf, Trace)> {
+fn choose(mut files: Files, of: Option<&Path>) -> Result<(PathBuf, Trace)> {
     let usage = |why: String| LabError::new(LabErrorKind::Usage, why);
-    let bytes = |accesses: &[Access]| accesses.iter().map(|access| access.length_bytes).sum::<u64>();
+    let bytes = |accesses: &[(String, Access)]| accesses.iter().map(|(_, access)| access.length_bytes).sum::<u64>();
     let path = match of {
         Some(of) => std::path::absolute(of).unwrap_or_else(|_| of.to_path_buf()).to_string_lossy().into_owned(),
         None => {
-            let most = files.iter().max_by_key(|(_, accesses)| bytes(accesses)).map(|(path, _)| path.clone());
+            let moved = files.iter().map(|(path, accesses)| (bytes(accesses), path)).filter(|(bytes, _)| *bytes > 0);
+            let most = moved.max().map(|(_, path)| path.clone());
             most.ok_or_else(|| {
                 usage(
                     "the command read and wrote no file by system calls; maps and io_uring are not seen by strace"
@@ -64,8 +70,14 @@ fn choose(mut files: BTreeMap<String, Vec<Access>>, of: Option<&Path>) -> Result
             })?
         }
     };
-    match files.remove(&path) {
-        Some(accesses) => Ok((PathBuf::from(path), Trace { accesses })),
+    match files.remove(&path).filter(|accesses| bytes(accesses) > 0) {
+        Some(mut accesses) => {
+            // strace prints a call when it returns.
+            accesses.sort_by(|(_, a), (_, b)| a.at_s.total_cmp(&b.at_s));
+            let (mut trace, mut names) = (Trace::default(), BTreeMap::new());
+            accesses.iter().for_each(|(thread, access)| trace.push(*access, thread, &mut names));
+            Ok((PathBuf::from(path), trace))
+        }
         None => {
             let known: Vec<String> = files.into_keys().take(10).collect();
             Err(usage(format!("no access to {path}; the command used {}", known.join(", "))))
@@ -74,7 +86,7 @@ fn choose(mut files: BTreeMap<String, Vec<Access>>, of: Option<&Path>) -> Result
 }
 
 /// Reads the output of strace: the accesses by file, in the order in which their calls returned.
-fn accesses(text: &str) -> BTreeMap<String, Vec<Access>> {
+fn accesses(text: &str) -> Files {
     let mut reader = Reader::default();
     text.lines().for_each(|line| reader.line(line));
     reader.files
@@ -83,11 +95,13 @@ fn accesses(text: &str) -> BTreeMap<String, Vec<Access>> {
 /// State while the output is read.
 #[derive(Default)]
 struct Reader {
-    files: BTreeMap<String, Vec<Access>>,
-    /// The beginnings of calls that another thread interrupted, by thread.
-    unfinished: BTreeMap<String, String>,
+    files: Files,
+    /// The beginnings of calls that another thread interrupted, by thread, with their times.
+    unfinished: BTreeMap<String, (String, f64)>,
     /// Positions of descriptors, by number and path, for calls without a position of their own.
     positions: BTreeMap<String, u64>,
+    /// The mapped files: for the first address of each map, the address behind it and the path.
+    maps: BTreeMap<u64, (u64, String)>,
     first_s: Option<f64>,
 }
 
@@ -98,28 +112,42 @@ impl Reader {
         let Some((thread, rest)) = line.trim_start().split_once(' ') else { return };
         let Some((time, call)) = rest.trim_start().split_once(' ') else { return };
         let Ok(at_s) = time.parse::<f64>() else { return };
+        let first_s = *self.first_s.get_or_insert(at_s);
         if let Some(beginning) = call.strip_suffix("<unfinished ...>") {
-            self.unfinished.insert(thread.to_owned(), beginning.to_owned());
+            self.unfinished.insert(thread.to_owned(), (beginning.to_owned(), at_s));
             return;
         }
-        let whole = match call.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
-            Some((_, end)) => self.unfinished.remove(thread).unwrap_or_default() + end,
-            None => call.to_owned(),
+        let (whole, at_s) = match call.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
+            Some((_, end)) => match self.unfinished.remove(thread) {
+                Some((beginning, began_s)) => (beginning + end, began_s),
+                None => return,
+            },
+            None => (call.to_owned(), at_s),
         };
-        let first_s = *self.first_s.get_or_insert(at_s);
         self.call(thread, at_s - first_s, &whole);
     }
 
     fn call(&mut self, thread: &str, at_s: f64, call: &str) {
         let Some((name, rest)) = call.split_once('(') else { return };
         let Some((arguments, result)) = rest.rsplit_once(") = ") else { return };
-        let number = |text: &str| text.split([' ', '<']).next().and_then(|text| text.parse::<u64>().ok());
-        if name == "openat" {
+        let result = result.trim();
+        match name {
             // A descriptor that is opened begins at the start of its file.
-            self.positions.insert(result.trim().to_owned(), 0);
-            return;
+            "openat" | "open" => drop(self.positions.insert(result.to_owned(), 0)),
+            "mmap" => self.map(arguments, result),
+            "msync" | "fsync" | "fdatasync" if result == "0" => {
+                let path = if name == "msync" { self.mapped_at(arguments) } else { file(arguments) };
+                if let Some(path) = path {
+                    self.push(path, thread, Access { offset_bytes: 0, length_bytes: 0, op: Op::Sync, thread: 0, at_s });
+                }
+            }
+            _ => self.moved(name, arguments, result, thread, at_s),
         }
-        let Some(count) = number(result.trim()) else { return };
+    }
+
+    /// Takes a call that reads or writes bytes, or changes a position.
+    fn moved(&mut self, name: &str, arguments: &str, result: &str, thread: &str, at_s: f64) {
+        let Some(count) = result.split([' ', '<']).next().and_then(|text| text.parse::<u64>().ok()) else { return };
         let Some((descriptor, path)) = descriptor(arguments) else { return };
         let last = |skip: usize| arguments.rsplit(", ").nth(skip).and_then(|text| text.trim().parse::<u64>().ok());
         let offset = match name {
@@ -129,21 +157,51 @@ impl Reader {
             }
             "pread64" | "pwrite64" | "preadv" | "pwritev" => last(0),
             "preadv2" | "pwritev2" => last(1),
-            "read" | "write" => {
+            "read" | "write" | "readv" | "writev" => {
                 let position = self.positions.entry(descriptor).or_insert(0);
                 let offset = *position;
-                *position += count;
+                *position = position.saturating_add(count);
                 Some(offset)
             }
             _ => None,
         };
-        let Some(offset_bytes) = offset.filter(|_| count > 0 && path.starts_with('/') && !is_special(&path)) else {
-            return;
-        };
-        let is_write = name.contains("write");
-        let access = Access { offset_bytes, length_bytes: count, is_write, thread: thread.to_owned(), at_s };
-        self.files.entry(path).or_default().push(access);
+        let Some(offset_bytes) = offset.filter(|_| count > 0) else { return };
+        let op = if name.contains("write") { Op::Write } else { Op::Read };
+        self.push(path, thread, Access { offset_bytes, length_bytes: count, op, thread: 0, at_s });
     }
+
+    /// Notes a mapped file: `mmap(NULL, 4096, PROT_READ, MAP_SHARED, 3</x/db>, 0) = 0x7f0000000000`.
+    fn map(&mut self, arguments: &str, result: &str) {
+        let mut parts = arguments.split(", ");
+        let length = parts.nth(1).and_then(|text| text.parse::<u64>().ok());
+        let path = parts.nth(2).and_then(file);
+        if let (Some(from), Some(length), Some(path)) = (address(result), length, path) {
+            self.maps.insert(from, (from.saturating_add(length), path));
+        }
+    }
+
+    /// The file that is mapped at the first argument of an `msync`.
+    fn mapped_at(&self, arguments: &str) -> Option<String> {
+        let at = address(arguments.split(", ").next()?)?;
+        let (_, (end, path)) = self.maps.range(..=at).next_back()?;
+        (at < *end).then(|| path.clone())
+    }
+
+    fn push(&mut self, path: String, thread: &str, access: Access) {
+        if path.starts_with('/') && !is_special(&path) {
+            self.files.entry(path).or_default().push((thread.to_owned(), access));
+        }
+    }
+}
+
+/// An address as strace writes it: `0x7f00`.
+fn address(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}
+
+/// The path of the descriptor with which the text begins.
+fn file(text: &str) -> Option<String> {
+    descriptor(text).map(|(_, path)| path)
 }
 
 /// The descriptor of a call with its path, as strace writes it: `3</a/b>`; and the path alone.
@@ -171,31 +229,42 @@ mod tests {
 11 100.350000 <... pread64 resumed>""..., 4096, 12288) = 4096
 10 100.400000 lseek(3</x/db>, 1000, SEEK_SET) = 1000
 10 100.500000 write(3</x/db>, ""..., 7) = 7
+10 100.550000 fdatasync(3</x/db>) = 0
+10 100.560000 fsync(3</x/db>) = -1 EIO (Input/output error)
 10 100.600000 preadv2(3</x/db>, [{iov_base=""..., iov_len=10}], 1, 20480, 0) = 10
+10 100.610000 mmap(NULL, 65536, PROT_READ|PROT_WRITE, MAP_SHARED, 3</x/db>, 0) = 0x7f0000010000
+10 100.620000 msync(0x7f0000011000, 4096, MS_SYNC) = 0
+10 100.630000 msync(0x7f0000090000, 4096, MS_SYNC) = 0
+12 100.640000 <... pread64 resumed>""..., 4096, 0) = 4096
 10 100.700000 pread64(3</x/db>, 0x7f, 4096, 8192) = -1 EIO (Input/output error)
 10 100.800000 write(1</dev/pts/0>, ""..., 9000) = 9000
 10 100.900000 read(4</x/small>, ""..., 10) = 10
+10 100.950000 fsync(5</x/only-synced>) = 0
 rubbish"#;
 
     #[test]
-    fn calls_with_and_without_positions_and_interrupted_ones_are_read_in_order() {
+    fn calls_with_and_without_positions_interrupted_ones_and_syncs_are_read_in_the_order_of_their_beginning() {
         let (path, trace) = choose(accesses(OUTPUT), None).unwrap();
         assert_eq!(path, Path::new("/x/db"));
-        let read: Vec<(u64, u64, bool, &str)> = trace
+        let read: Vec<(u64, u64, Op, &str, u64)> = trace
             .accesses
             .iter()
-            .map(|access| (access.offset_bytes, access.length_bytes, access.is_write, access.thread.as_str()))
+            .map(|access| {
+                let thread = trace.threads[access.thread as usize].as_str();
+                (access.offset_bytes, access.length_bytes, access.op, thread, (access.at_s * 1e3).round() as u64)
+            })
             .collect();
         let expected = [
-            (0, 100, false, "10"),
-            (8192, 4096, false, "10"),
-            (100, 50, false, "10"),
-            (12_288, 4096, false, "11"),
-            (1000, 7, true, "10"),
-            (20_480, 10, false, "10"),
+            (0, 100, Op::Read, "10", 100),
+            (8192, 4096, Op::Read, "10", 200),
+            (12_288, 4096, Op::Read, "11", 250),
+            (100, 50, Op::Read, "10", 300),
+            (1000, 7, Op::Write, "10", 500),
+            (0, 0, Op::Sync, "10", 550),
+            (20_480, 10, Op::Read, "10", 600),
+            (0, 0, Op::Sync, "10", 620),
         ];
         assert_eq!(read, expected);
-        assert!((trace.accesses[1].at_s - 0.2).abs() < 1e-6);
     }
 
     #[test]
@@ -203,7 +272,7 @@ rubbish"#;
         let (_, trace) = choose(accesses(OUTPUT), Some(Path::new("/x/small"))).unwrap();
         assert_eq!(trace.accesses.len(), 1);
         let error = choose(accesses(OUTPUT), Some(Path::new("/y"))).unwrap_err();
-        assert!(error.to_string().contains("/x/db, /x/small"), "{error}");
+        assert!(error.to_string().contains("/x/db, /x/only-synced, /x/small"), "{error}");
         assert!(choose(accesses(""), None).unwrap_err().to_string().contains("maps and io_uring"));
     }
 

@@ -25,16 +25,13 @@ pub(crate) struct Params {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] =
+        &[&flags::SIZE, &flags::MEMORY, &flags::MEMORY_METHOD, &flags::RAM_DEVICE, &flags::RAM_SIZE, &flags::DEVICE];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
-        Use::shared(&flags::SIZE),
-        Use::shared(&flags::MEMORY),
-        Use::shared(&flags::MEMORY_METHOD),
         Use::own(&flags::DEPTHS, |params: &mut Self, value| value.put_counts(&mut params.batches))
             .noted("; in access the sizes of their batches"),
-        Use::shared(&flags::RAM_DEVICE),
-        Use::shared(&flags::RAM_SIZE),
-        Use::shared(&flags::DEVICE),
     ];
 
     fn preset(preset: Preset) -> Self {

@@ -38,6 +38,8 @@ const ASKED: &str = "--set async.open_questions=true beside it";
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] = &[&flags::POOL, &flags::READ_AHEAD];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.runs)),
         Use::none(&flags::SECONDS, "--set async.touches=COUNT"),
@@ -46,8 +48,6 @@ impl config::Params for Params {
         Use::shared(&flags::RAM_DEVICE).only(|params, _| params.open_questions, ASKED),
         Use::shared(&flags::RAM_SIZE).only(|params, _| params.open_questions, ASKED),
         Use::shared(&flags::DEVICE).only(|params, _| params.open_questions, ASKED),
-        Use::shared(&flags::POOL),
-        Use::shared(&flags::READ_AHEAD),
     ];
 
     fn preset(preset: Preset) -> Self {

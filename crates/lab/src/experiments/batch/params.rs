@@ -21,16 +21,15 @@ pub(crate) struct Params {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] =
+        &[&flags::SIZE, &flags::MEMORY, &flags::MEMORY_METHOD, &flags::POOL];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
-        Use::shared(&flags::SIZE),
-        Use::shared(&flags::MEMORY),
-        Use::shared(&flags::MEMORY_METHOD),
         Use::own(&flags::DEPTHS, |params: &mut Self, value| value.put_counts(&mut params.pages))
             .noted("; in `batch` the numbers of pages of a request"),
         Use::own(&flags::THREADS, |params: &mut Self, value| value.put_count(&mut params.helpers))
             .only(|_, value| value.one().is_some(), "one count: --set batch.helpers=COUNT"),
-        Use::shared(&flags::POOL),
     ];
 
     fn preset(preset: Preset) -> Self {

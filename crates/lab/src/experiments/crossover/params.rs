@@ -25,20 +25,23 @@ pub(crate) struct Params {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] = &[
+        &flags::SIZE,
+        &flags::MEMORY,
+        &flags::MEMORY_METHOD,
+        &flags::RAM_DEVICE,
+        &flags::RAM_SIZE,
+        &flags::FILE,
+        &flags::POOL,
+    ];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.repeats)),
         Use::own(&flags::SECONDS, |params, value| {
             value.put_seconds(&mut params.cell_s);
             value.put_seconds(&mut params.hot_s);
         }),
-        Use::shared(&flags::SIZE),
-        Use::shared(&flags::MEMORY),
-        Use::shared(&flags::MEMORY_METHOD),
         Use::own(&flags::THREADS, |params, value| value.put_counts(&mut params.in_flight)),
-        Use::shared(&flags::RAM_DEVICE),
-        Use::shared(&flags::RAM_SIZE),
-        Use::shared(&flags::FILE),
-        Use::shared(&flags::POOL),
     ];
 
     fn preset(preset: Preset) -> Self {

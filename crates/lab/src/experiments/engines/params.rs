@@ -53,20 +53,20 @@ pub(crate) struct Params {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] = &[&flags::MEMORY_METHOD, &flags::READ_AHEAD];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.repeats)),
         Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
         Use::own(&flags::SIZE, |params: &mut Self, value| value.put_bytes(&mut params.data_bytes))
             .noted(", and of the databases of engines"),
         Use::own(&flags::MEMORY, |params, value| value.put_bytes(&mut params.memory_bytes)),
-        Use::shared(&flags::MEMORY_METHOD),
         Use::own(&flags::THREADS, |params: &mut Self, value| {
             value.put_count(&mut params.threads);
             value.put_count(&mut params.fit_threads);
         })
         .only(|_, value| value.one().is_some(), "a single count for engines, as in --threads 16")
         .noted("; engines takes a single count only"),
-        Use::shared(&flags::READ_AHEAD),
     ];
 
     fn preset(preset: Preset) -> Self {

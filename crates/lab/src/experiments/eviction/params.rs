@@ -76,9 +76,10 @@ impl Params {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] = &[&flags::SIZE, &flags::RAM_DEVICE, &flags::RAM_SIZE];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
-        Use::shared(&flags::SIZE),
         Use::shared(&flags::MEMORY).and_own(|params, value| {
             value.put_bytes(&mut params.cgroup_bytes);
             value.put_bytes(&mut params.kswapd_bytes);
@@ -87,8 +88,6 @@ impl config::Params for Params {
             value.put_counts(&mut params.threads);
             value.put_count(&mut params.scan_threads);
         }),
-        Use::shared(&flags::RAM_DEVICE),
-        Use::shared(&flags::RAM_SIZE),
     ];
 
     fn preset(preset: Preset) -> Self {

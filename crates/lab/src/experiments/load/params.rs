@@ -23,12 +23,11 @@ pub(crate) struct Params {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] = &[&flags::SIZE, &flags::MEMORY, &flags::MEMORY_METHOD];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.repeats)),
         Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
-        Use::shared(&flags::SIZE),
-        Use::shared(&flags::MEMORY),
-        Use::shared(&flags::MEMORY_METHOD),
     ];
 
     fn preset(preset: Preset) -> Self {

@@ -1,27 +1,11 @@
 //! Parameters of `random`, with their presets.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
 use super::ID;
 use crate::config::check::{block, counts, seconds};
-use crate::config::flags::{self, Flag, Heading, Kind, Reach, Use};
+use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, Preset};
-use crate::trace::Trace;
-
-/// The flag for the recorded accesses of a program of the user's.
-static TRACE: Flag = Flag {
-    name: "trace",
-    value_name: "FILE",
-    help: "Read the blocks that a program of yours read, in its order, by each method with each number of requests in flight. FILE is CSV, one \
-           access a line: offset,length,op,thread,time (bytes; op is read or write; seconds; the last three may be left out); `nofault lab \
-           record` writes one. Writes are read as well, and times are not kept",
-    heading: Heading::What,
-    kind: Kind::Paths,
-    reach: Reach::Takers,
-    shared: None,
-};
 
 /// Parameters of `random`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,34 +22,35 @@ pub(crate) struct Params {
     pub(crate) ram_threads: Vec<u32>,
     /// Bytes of one read.
     pub(crate) block_bytes: u64,
-    /// The recorded accesses of a program to read instead of random blocks: no file, or one.
-    pub(crate) trace: Vec<PathBuf>,
 }
 
 impl config::Params for Params {
     const OF: ExperimentId = ID;
+
+    const SHARED: &'static [&'static flags::Flag] = &[
+        &flags::TRACE,
+        &flags::SIZE,
+        &flags::MEMORY,
+        &flags::MEMORY_METHOD,
+        &flags::RAM_DEVICE,
+        &flags::RAM_SIZE,
+        &flags::DEVICE,
+        &flags::FILE,
+        &flags::FIO,
+        &flags::POOL,
+        &flags::READ_AHEAD,
+    ];
 
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::SECONDS, |params, value| {
             value.put_seconds(&mut params.cell_s);
             value.put_seconds(&mut params.ram_cell_s);
         }),
-        Use::own(&TRACE, |params, value| value.put_paths(&mut params.trace)),
-        Use::shared(&flags::SIZE),
-        Use::shared(&flags::MEMORY),
-        Use::shared(&flags::MEMORY_METHOD),
         Use::own(&flags::THREADS, |params, value| {
             value.put_counts(&mut params.threads);
             value.put_counts(&mut params.ram_threads);
         }),
         Use::own(&flags::DEPTHS, |params, value| value.put_counts(&mut params.depths)),
-        Use::shared(&flags::RAM_DEVICE),
-        Use::shared(&flags::RAM_SIZE),
-        Use::shared(&flags::DEVICE),
-        Use::shared(&flags::FILE),
-        Use::shared(&flags::FIO),
-        Use::shared(&flags::POOL),
-        Use::shared(&flags::READ_AHEAD),
     ];
 
     fn preset(preset: Preset) -> Self {
@@ -76,7 +61,6 @@ impl config::Params for Params {
             depths: vec![1, 4, 16, 64],
             ram_threads: vec![1, 4, 16],
             block_bytes: 4096,
-            trace: Vec::new(),
         };
         let standard = |quick| Self {
             cell_s: 1.0,
@@ -103,12 +87,6 @@ impl config::Params for Params {
         counts("random.threads", &self.threads, 4096)?;
         counts("random.ram_threads", &self.ram_threads, 4096)?;
         counts("random.depths", &self.depths, 4096)?;
-        if let [_, _, ..] = self.trace.as_slice() {
-            return Err("random.trace (--trace): one file is read at a time".into());
-        }
-        for path in &self.trace {
-            Trace::read(path).map_err(|error| error.to_string())?;
-        }
         block("random.block_bytes", self.block_bytes)
     }
 }

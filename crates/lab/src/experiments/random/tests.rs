@@ -218,12 +218,16 @@ fn a_trace_is_read_by_every_method_in_its_own_blocks_and_order() {
     let path = folder.path().join("trace.csv");
     std::fs::write(&path, "8192,4096,read\n0,4096,write\n8192,4096,read\n400000,8192,read\n").unwrap();
     let mut config = config();
-    config.change(|random: &mut params::Params| random.trace = vec![path.clone()]);
+    config.trace = vec![path.clone()];
     config.validate().unwrap();
     let available = Available { ram: vec![Target { label: "ram".into(), ..available.file.clone() }], ..available };
     let plan = plan(&config, &available);
     let told = |words: &str| plan.skips.iter().any(|skip| skip.reason.contains(words));
-    assert!(told("25.0 % of the accesses are writes") && told("cannot read the blocks of a trace"), "{:?}", plan.skips);
+    assert!(
+        told("25.0 % of the accesses are writes and syncs") && told("cannot read the blocks of a trace"),
+        "{:?}",
+        plan.skips
+    );
     for spec in &plan.trials {
         assert!(
             spec.target.label == "file" && spec.variant.is_empty() && !spec.method.starts_with("fio"),
@@ -235,6 +239,10 @@ fn a_trace_is_read_by_every_method_in_its_own_blocks_and_order() {
     }
     let methods: BTreeSet<&str> = plan.trials.iter().map(|spec| spec.method.as_str()).collect();
     assert!(["mmap-random", "pread-direct", "pool-tasks"].iter().all(|id| methods.contains(id)), "{methods:?}");
+    std::fs::write(&path, "0,4096,write\n").unwrap();
+    let only_writes = super::plan(&config, &available);
+    let told = only_writes.skips.iter().any(|skip| skip.reason.contains("no read"));
+    assert!(only_writes.trials.is_empty() && told, "{:?}", only_writes.skips);
     std::fs::write(&path, "nonsense").unwrap();
     assert!(config.validate().unwrap_err().to_string().contains("line 1"));
 }

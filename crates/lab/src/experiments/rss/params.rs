@@ -23,15 +23,14 @@ pub(crate) struct Params {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] =
+        &[&flags::SIZE, &flags::MEMORY, &flags::MEMORY_METHOD, &flags::POOL];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.repeats)),
         Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
         Use::own(&flags::THREADS, |params: &mut Self, value| value.put_count(&mut params.threads))
             .only(|_, value| value.one().is_some(), "one count: --set rss.threads=COUNT"),
-        Use::shared(&flags::SIZE),
-        Use::shared(&flags::MEMORY),
-        Use::shared(&flags::MEMORY_METHOD),
-        Use::shared(&flags::POOL),
     ];
 
     fn preset(preset: Preset) -> Self {

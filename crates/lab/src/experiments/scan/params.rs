@@ -40,21 +40,24 @@ static STRIPE_OVER: Flag = Flag {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] = &[
+        &flags::SIZE,
+        &flags::MEMORY,
+        &flags::MEMORY_METHOD,
+        &flags::RAM_DEVICE,
+        &flags::RAM_SIZE,
+        &flags::DEVICE,
+        &flags::FILE,
+        &STRIPE_OVER,
+        &flags::FIO,
+        &flags::POOL,
+        &flags::READ_AHEAD,
+    ];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
-        Use::shared(&flags::SIZE),
-        Use::shared(&flags::MEMORY),
-        Use::shared(&flags::MEMORY_METHOD),
         Use::own(&flags::THREADS, |params, value| value.put_counts(&mut params.map_threads)),
         Use::own(&flags::DEPTHS, |params, value| value.put_counts(&mut params.depths)),
-        Use::shared(&flags::RAM_DEVICE),
-        Use::shared(&flags::RAM_SIZE),
-        Use::shared(&flags::DEVICE),
-        Use::shared(&flags::FILE),
-        Use::shared(&STRIPE_OVER),
-        Use::shared(&flags::FIO),
-        Use::shared(&flags::POOL),
-        Use::shared(&flags::READ_AHEAD),
     ];
 
     fn preset(preset: Preset) -> Self {

@@ -23,14 +23,13 @@ pub(crate) struct Params {
 impl config::Params for Params {
     const OF: ExperimentId = ID;
 
+    const SHARED: &'static [&'static flags::Flag] =
+        &[&flags::SIZE, &flags::MEMORY, &flags::MEMORY_METHOD, &flags::POOL];
+
     const FLAGS: &'static [Use<Self>] = &[
         Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
-        Use::shared(&flags::SIZE),
-        Use::shared(&flags::MEMORY),
-        Use::shared(&flags::MEMORY_METHOD),
         Use::none(&flags::THREADS, "--set stalls.helpers=[COUNT]"),
         Use::none(&flags::DEPTHS, "--set stalls.ahead=COUNT"),
-        Use::shared(&flags::POOL),
     ];
 
     fn preset(preset: Preset) -> Self {

@@ -1,0 +1,249 @@
+//! Replays the recorded accesses of a program of the user's by each method: reads, writes and syncs, by as many threads as the
+//! program had. For the user's question whether *this* program would gain from a map.
+//!
+//! Two variants:
+//! - `recorded`: each access is due at its recorded time. The latency counts from then on, whether or not an earlier access of the
+//!   thread made it late, so that a stall counts for all accesses that it delays (no coordinated omission);
+//! - `fast`: without the recorded times, each thread makes its next access when the last has ended.
+//!
+//! All methods have the same number of requests in flight: one for each recorded thread. A ring has them all on one thread.
+//!
+//! The accesses go to the lab's own data, which has the size of the recorded file; the user's file is not opened. Kept true by: a
+//! target is written only after `write_check` has found the lab's marker, and only with its present content; after the clock
+//! has stopped, written blocks are read back past the page cache and compared byte by byte.
+
+mod figures;
+mod findings;
+mod methods;
+mod params;
+mod reasons;
+mod ring;
+mod steps;
+mod threads;
+mod words;
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::probe::Probe;
+
+use crate::config::Config;
+use crate::config::params::ParametersOf;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, TargetView};
+use crate::machine::content::{self, BLOCK_BYTES};
+use crate::machine::write_check;
+use crate::measure::{self, Measurement};
+use crate::read_loops;
+use crate::read_loops::overwrite::index_at;
+use crate::read_loops::sync::{Files, Means};
+use crate::record::{ExperimentId, Outcome, Params, Skip, TrialSpec, WarningKind};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Group, Metric};
+use crate::trace::Trace;
+use crate::workload::{Layout, first_word};
+
+use methods::Way;
+use steps::Steps;
+
+/// The variant in which each access is due at its recorded time.
+pub const RECORDED: &str = "recorded";
+/// The variant without the recorded times.
+pub const FAST: &str = "fast";
+/// Name of the parameter with the path of the trace.
+const TRACE: &str = "trace";
+/// Shortest time after the last access is due at which a trial is stopped, however late its accesses are; with a longer recorded time
+/// that time again.
+const LATE_MIN: Duration = Duration::from_secs(1);
+
+/// The experiment's name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("replay");
+
+/// The experiment `replay`, as the registry lists it.
+pub(crate) struct Replay;
+
+static DESCRIPTION: Description = Description {
+    plan,
+    execute,
+    question: words::QUESTION,
+    main_figure: words::MAIN_FIGURE,
+    procedure: words::METHOD,
+    change: words::CHANGE,
+    rank: 0,
+    in_quick: false,
+    needs_trace: true,
+    methods: methods::METHODS,
+    findings: findings::find,
+    evidence: reasons::EVIDENCE,
+    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+};
+
+impl Experiment for Replay {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs { file: true, limited: LimitedTrials::All, ..Needs::default() }
+    }
+
+    fn basis(&self, spec: &TrialSpec) -> Basis {
+        Basis::paging(metric_of(&spec.variant))
+    }
+
+    fn covers_warning(&self, _: &Group<'_>, warning: &crate::record::Warning) -> bool {
+        warning.kind == Some(WarningKind::RateNotKept)
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(&section.by_family(), &section.title, section.variant)
+    }
+
+    fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
+        place.variants.iter().map(|variant| figures::sheet(place.summary, place.target, variant)).collect()
+    }
+}
+
+/// The metric by which the trials of a variant are judged.
+fn metric_of(variant: &str) -> Metric {
+    if variant == FAST { Metric::OpsPerS } else { Metric::Latency("open_loop", 990) }
+}
+
+/// Plans one trial for each method.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let skip = |target: &str, method: &str, reason: String| Skip::new(ID, target, method, reason);
+    let Some((path, Ok(trace))) = config.trace.first().map(|path| (path, Trace::read(path))) else { return plan };
+    let replay: params::Params = config.params();
+    let target = &available.file;
+    let Some(file) = target.paths.first().map(Path::new) else { return plan };
+    let mut variant = if replay.think_time { RECORDED } else { FAST };
+    if variant == RECORDED && trace.span().1 <= 0.0 {
+        variant = FAST;
+        plan.skips.push(skip(
+            "file",
+            "recorded-times",
+            "the trace has no times, so it is replayed as fast as possible".into(),
+        ));
+    }
+    let steps = Steps::of(&trace, target.data_bytes, variant, replay.cell_s);
+    if trace.is_cut {
+        let reason = format!(
+            "the accesses behind the first {} of the trace: more would fill the memory of a trial",
+            trace.accesses.len()
+        );
+        plan.skips.push(skip("file", "end-of-the-trace", reason));
+    }
+    if variant == RECORDED && trace.span().1 > replay.cell_s {
+        let all = crate::format::Unit::Seconds.show(trace.span().1);
+        let reason = format!("the trace lasts {all}; the first {} s of it are replayed (--seconds)", replay.cell_s);
+        plan.skips.push(skip("file", "end-of-the-trace", reason));
+    }
+    // A file that does not exist yet is judged by its folder.
+    let probe = Probe::of(if file.exists() { file } else { file.parent().unwrap_or(Path::new(".")) });
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    for method in methods::all() {
+        if let Some(reason) = method.refusal(&probe) {
+            plan.skips.push(skip("file", method.id, reason));
+            continue;
+        }
+        let count = steps.threads.len() as u32;
+        let (threads, depth) = if method.way == Way::Ring { (1, count) } else { (count, 1) };
+        let mut params = Params { threads, depth, block_bytes: BLOCK_BYTES as u64, ..Params::default() };
+        params.extra.insert(TRACE.into(), whole.to_string_lossy().into_owned());
+        plan.trials.push(TrialSpec {
+            variant: variant.into(),
+            params,
+            duration_s: if variant == FAST { replay.cell_s } else { steps.span.as_secs_f64().max(0.001) },
+            memory: available.memory,
+            ..TrialSpec::of(ID, config.seed, target.clone(), method.id)
+        });
+    }
+    plan
+}
+
+/// Measures one trial.
+///
+/// # Errors
+/// `Usage` for an unknown method or variant, and for a target that may only be read; the error of reading the trace, and of
+/// opening, reading, writing or syncing the target.
+fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let usage = |what: String| LabError::new(LabErrorKind::Usage, format!("replay: {what}"));
+    let way = methods::way_of(&spec.method).ok_or_else(|| read_loops::unknown(spec))?;
+    if ![RECORDED, FAST].contains(&spec.variant.as_str()) {
+        return Err(usage(format!("unknown variant '{}'", spec.variant)));
+    }
+    let path = spec.params.extra.get(TRACE).ok_or_else(|| usage("a trial without a trace".into()))?;
+    let content_seed = write_check::check_writable(&spec.target)?;
+    let layout = Layout::new(&spec.target, BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
+    let steps = Steps::of(&Trace::read(Path::new(path))?, spec.target.data_bytes, &spec.variant, spec.duration_s);
+    let planned = spec.params.threads.saturating_mul(spec.params.depth) as usize;
+    if planned != steps.threads.len() {
+        return Err(usage(format!(
+            "{path} has changed: it has {} threads now, and had {planned}",
+            steps.threads.len()
+        )));
+    }
+    let written = Mutex::new(Vec::new());
+    let job = threads::Job { layout: &layout, steps: &steps, content_seed, written: &written };
+    let timed = context.timed(spec)?;
+    let late = if spec.variant == RECORDED { timed.duration.max(LATE_MIN) } else { Duration::ZERO };
+    let plan =
+        Measurement { memory_bytes: read_loops::memory_limit_of(spec), duration: timed.duration + late, ..timed };
+    let file = layout.paths.first().cloned().unwrap_or_default();
+    let mut outcome = match way {
+        Way::Ring => measure::run(&plan, vec![Box::new(|worker| ring::replay(worker, &job))], &mut *context.on_tick)?,
+        _ => {
+            let subject = threads::Subject::open(&layout, &file, way)?;
+            let outcome = measure::run(&plan, threads::works(&job, &subject), &mut *context.on_tick)?;
+            subject.sync()?;
+            outcome
+        }
+    };
+    judge_pace(&mut outcome);
+    let written = written.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    read_back(spec, &layout, content_seed, &written, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Takes the latencies from the due times away from a trial that did not start all accesses within its time: its slowest
+/// accesses have none.
+fn judge_pace(outcome: &mut Outcome) {
+    let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
+    let (due, started) = (figure("accesses_due"), figure("accesses_started"));
+    if started < due && !outcome.partial {
+        outcome.latency.remove("open_loop");
+        outcome.warnings.push(WarningKind::RateNotKept.warning(format!(
+            "the recorded pace could not be kept: {started:.0} of {due:.0} accesses were started in {:.1} s, so there is no latency from the time \
+             when each was due",
+            outcome.elapsed_s
+        )));
+    }
+}
+
+/// Compares written blocks with their expected content, as they are on the device, and sums the sample of blocks that all methods
+/// sum.
+fn read_back(spec: &TrialSpec, layout: &Layout, seed: u64, written: &[u64], outcome: &mut Outcome) -> Result<()> {
+    let files = match Files::open(layout, Means::Direct) {
+        // Only a file system in memory refuses direct I/O; there a buffered read shows the stored bytes.
+        Err(error) if error.kind() == LabErrorKind::Unsupported => Files::open(layout, Means::BufferedRandom)?,
+        other => other?,
+    };
+    let mut block = IoBuf::zeroed(BLOCK_BYTES, PageKind::Small)?;
+    for offset in written {
+        files.read(layout, 0, *offset, &mut block)?;
+        outcome.checks.verified += 1;
+        outcome.checks.wrong += u64::from(!content::check_block_fully(&block, seed, index_at(*offset)));
+    }
+    for place in Layout::sample(&spec.target, spec.seed) {
+        files.read(layout, place.file, place.offset_bytes, &mut block)?;
+        outcome.checks.checksum = outcome.checks.checksum.wrapping_add(first_word(&block));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
