@@ -54,7 +54,7 @@ impl Noise {
 }
 
 /// Most drifts that a sentence names.
-const DRIFTS_NAMED: usize = 3;
+const DRIFTS_NAMED: usize = 2;
 
 /// A change of one experiment's figures from the first repeat to the last, of all its methods together.
 pub(crate) struct Drift {
