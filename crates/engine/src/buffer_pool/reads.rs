@@ -142,7 +142,7 @@ impl Reads {
         let restorer = Arc::new(Restorer::new((versions, evictor), (&scheduler, &installer)));
         let standstill = Arc::new(Standstill::new((versions, writer), (&scheduler, &installer)));
         let below = (versions, evictor, signal);
-        let dispatcher = Arc::new(Dispatcher::new(below, (&scheduler, &scratch), (&installer, &standstill)));
+        let dispatcher = Arc::new(Dispatcher::new(below, &scheduler, (&installer, &standstill)));
         let direct = DirectReads::new(disk, below, (&scheduler, &dispatcher), (&installer, &restorer));
         let (versions, evictor, signal) = (Arc::clone(versions), Arc::clone(evictor), Arc::clone(signal));
         Ok(Self {

@@ -136,7 +136,7 @@ impl DirectReads {
                 }
                 Err(error) => (None, Some(named(error))),
             };
-            let completed = CompletedRead { read: read.into_state(ReadState::Completed), owned, error };
+            let completed = CompletedRead::in_frame(read.into_state(ReadState::Completed), owned, error);
             self.installer.prefetch(std::slice::from_ref(&completed));
             self.installer.finish(completed, &mut aftermath);
             next = aftermath.again.pop_if(|again| again.frame.is_some()).and_then(|mut again| {

@@ -7,7 +7,6 @@ use super::completed::CompletedRead;
 use super::in_flight::{ReadQueue, SendOutcome};
 use super::installer::Installer;
 use super::scheduler::Scheduler;
-use super::scratch::Scratch;
 use super::standstill::Standstill;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::versions::Versions;
@@ -29,7 +28,6 @@ pub(crate) struct Dispatcher {
     evictor: Arc<Evictor>,
     signal: Arc<WriterSignal>,
     scheduler: Arc<Scheduler>,
-    scratch: Arc<Scratch>,
     installer: Arc<Installer>,
     standstill: Arc<Standstill>,
 }
@@ -37,7 +35,7 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(super) fn new(
         (versions, evictor, signal): (&Arc<Versions>, &Arc<Evictor>, &Arc<WriterSignal>),
-        (scheduler, scratch): (&Arc<Scheduler>, &Arc<Scratch>),
+        scheduler: &Arc<Scheduler>,
         (installer, standstill): (&Arc<Installer>, &Arc<Standstill>),
     ) -> Self {
         Self {
@@ -45,7 +43,6 @@ impl Dispatcher {
             evictor: Arc::clone(evictor),
             signal: Arc::clone(signal),
             scheduler: Arc::clone(scheduler),
-            scratch: Arc::clone(scratch),
             installer: Arc::clone(installer),
             standstill: Arc::clone(standstill),
         }
@@ -147,11 +144,11 @@ impl Dispatcher {
         Ok(progress)
     }
 
-    /// Installs the pages of one completed run. Returns false when there is no completed run.
+    /// Installs the pages of one completed run, or of a piece of one. Returns false when there is no completed run.
     pub(super) fn unload_run(&self) -> bool {
         let _fails = self.installer.failure().guard();
         let Some(run) = self.scheduler.next_completed_run() else { return false };
-        let (completed, unused) = run.unload(&self.scratch, self.versions.frames().page_bytes());
+        let (completed, unused) = run.unload(self.versions.frames().page_bytes());
         self.installer.finish_all(completed);
         self.versions.frame_waits().return_frames(unused);
         true

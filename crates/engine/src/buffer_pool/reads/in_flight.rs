@@ -251,7 +251,7 @@ impl ReadQueue {
             return SendOutcome::Full;
         }
         let error = Error::from_io(format!("read page {} at {offset}", read.page()), refused.error);
-        completed.push(CompletedRead { read: read.into_state(ReadState::Completed), owned, error: Some(error) });
+        completed.push(CompletedRead::in_frame(read.into_state(ReadState::Completed), owned, Some(error)));
         SendOutcome::Refused
     }
 
@@ -379,7 +379,7 @@ impl ReadQueue {
             ReadOperation::One { read, frame } => {
                 let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page()), error));
                 let owned = done.into_buffer().map(|buffer| OwnedFrame { index: frame, buffer });
-                completed.push(CompletedRead { read: read.into_state(ReadState::Completed), owned, error });
+                completed.push(CompletedRead::in_frame(read.into_state(ReadState::Completed), owned, error));
             }
             ReadOperation::Direct { reads, first_block, first_frame } => {
                 self.direct -= 1;
@@ -389,12 +389,15 @@ impl ReadQueue {
                 runs.push(CompletedRun { reads, first_block, memory: RunMemory::Frames { run, is_read } });
             }
             ReadOperation::Run { reads, first_block, tail } => {
-                let (mut bytes, mut tail) = (done.into_buffer(), tail);
-                if error.is_some() {
-                    self.scratch.give_back(bytes.take(), tail.take());
-                }
                 let reads = in_state(reads, ReadState::Completed);
-                runs.push(CompletedRun { reads, first_block, memory: RunMemory::Scratch { bytes, tail } });
+                let bytes = match (done.into_buffer(), error) {
+                    (Some(bytes), None) => Some((bytes, tail)),
+                    (bytes, _) => {
+                        self.scratch.give_back(bytes, tail);
+                        None
+                    }
+                };
+                runs.extend(CompletedRun::pieces_of(reads, first_block, bytes, &self.scratch));
             }
         }
     }

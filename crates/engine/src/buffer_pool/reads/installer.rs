@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::completed::CompletedRead;
+use super::completed::{CompletedRead, RunBlock};
 use super::failure::Failure;
 use super::scheduler::Scheduler;
 use super::state::{Read, ReadState};
@@ -98,7 +98,7 @@ impl Installer {
 
     /// Installs the page of a completed read, or gives the read's error to the waiters.
     pub(super) fn finish(&self, completed: CompletedRead, aftermath: &mut Aftermath) {
-        let CompletedRead { mut read, owned, mut error } = completed;
+        let CompletedRead { mut read, owned, mut error, block } = completed;
         if read.alone && read.attempt == 0 {
             (read.attempt, read.frame) = (1, owned);
             aftermath.again.push(read);
@@ -108,7 +108,7 @@ impl Installer {
         if let Some(owned) = owned {
             let beside = if error.is_none() { self.frame_beside(&read) } else { None };
             let checked = match &error {
-                None => self.check(&read, owned, beside, aftermath),
+                None => self.check(&read, owned, (block, beside), aftermath),
                 Some(error) => Err((error.clone(), owned)),
             };
             match checked {
@@ -144,7 +144,9 @@ impl Installer {
         }
     }
 
-    /// Checks the page that `owned` holds, as it is or in its block, and restores it: in place, or in the frame `beside`.
+    /// Checks a page, as it is or in its block, and restores it. The block lies in `run`, or else in `owned`. The page is
+    /// restored into `owned`; or, when the block is to stay in memory, into one of `owned` and `beside`, and the block is
+    /// then in the other.
     ///
     /// # Errors
     /// `Corrupt`, with `owned`, when the block does not hold the page in the version that belongs there.
@@ -152,11 +154,14 @@ impl Installer {
         &self,
         read: &Read,
         mut owned: OwnedFrame,
-        beside: Option<OwnedFrame>,
+        (run, beside): (Option<RunBlock>, Option<OwnedFrame>),
         aftermath: &mut Aftermath,
     ) -> std::result::Result<CheckedPage, (Error, OwnedFrame)> {
         let (file, page, at) = (self.versions.file_codec(), read.page(), read.id.at);
         if let Some(index) = leaf_read_as(page) {
+            if let Some(run) = run {
+                owned.buffer.copy_from_slice(run.bytes());
+            }
             let node = NodeId { level: 0, index };
             return match decode_node(file.file_id, node, at, &owned.buffer) {
                 Ok(_) => Ok(CheckedPage { page: owned, block: None }),
@@ -164,15 +169,27 @@ impl Installer {
             };
         }
         let begun = at.is_compressed.then(Instant::now);
-        let checked = match beside {
-            None => match restore_in_place(file, page, at, &mut owned.buffer, &mut aftermath.spare) {
+        let checked = match (run, beside) {
+            (None, None) => match restore_in_place(file, page, at, &mut owned.buffer, &mut aftermath.spare) {
                 Ok(()) => Ok(CheckedPage { page: owned, block: None }),
                 Err(error) => Err((error, owned)),
             },
-            Some(mut beside) => match restore_page(file, page, at, &owned.buffer, &mut beside.buffer) {
+            (None, Some(mut beside)) => match restore_page(file, page, at, &owned.buffer, &mut beside.buffer) {
                 Ok(()) => Ok(CheckedPage { page: beside, block: Some(owned) }),
                 Err(error) => {
                     aftermath.frames.push(beside);
+                    Err((error, owned))
+                }
+            },
+            (Some(run), mut beside) => match restore_page(file, page, at, run.bytes(), &mut owned.buffer) {
+                Ok(()) => {
+                    if let Some(beside) = &mut beside {
+                        beside.buffer.copy_from_slice(run.bytes());
+                    }
+                    Ok(CheckedPage { page: owned, block: beside })
+                }
+                Err(error) => {
+                    aftermath.frames.extend(beside);
                     Err((error, owned))
                 }
             },
@@ -242,7 +259,10 @@ impl Installer {
     /// sent. `sent` are reads whose memory the queue still has: when they complete later, their frames are freed and
     /// nothing else happens (see `shard`).
     pub(super) fn give_up(&self, in_line: Vec<Read>, sent: Vec<ReadId>, error: &Error) {
-        let failed = |mut read: Read| CompletedRead { owned: read.frame.take(), read, error: Some(error.clone()) };
+        let failed = |mut read: Read| {
+            let owned = read.frame.take();
+            CompletedRead::in_frame(read, owned, Some(error.clone()))
+        };
         self.finish_all(in_line.into_iter().map(failed).collect());
         let mut wake = Vec::new();
         sent.into_iter().for_each(|id| self.versions.pages().abandon_read(id, error, &mut wake));
