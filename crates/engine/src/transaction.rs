@@ -390,6 +390,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         // No checkpoint can pass a commit that is never visible, so this is the only report to the callers that wait
         // for a checkpoint.
         self.log.refuse(error);
+        self.feed.end(error);
     }
 
     /// Fails when no commit is possible any more.

@@ -31,6 +31,7 @@
 mod background_writer;
 mod groups;
 mod growth;
+mod hooks;
 mod reader;
 mod segments;
 mod shrink;
@@ -43,13 +44,14 @@ mod tests;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::disk::{Disk, Queue, QueueOptions};
 
 pub(crate) use self::background_writer::WalWriter;
 use self::groups::Writer;
 use self::growth::{Growth, reserve_slots, slots_min};
+use self::hooks::Hooks;
 pub(crate) use self::reader::{RecordIter, RecoveredLog, create_log, read_damaged_log, read_log};
 use self::segments::Segments;
 use self::shrink::forget_copies;
@@ -75,12 +77,6 @@ pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
 const USUAL_BYTES_MIN: u64 = 64 << 20;
 /// Largest size of a segment. The preparation of a segment occasionally delays a commit, and this bounds the delay.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
-
-/// A function called with the newest durable commit, in commit order, before any waiter for that commit is woken.
-pub(crate) type DurableHook = Box<dyn Fn(CommitSeq) + Send + Sync>;
-
-/// A function called after the waiters of a write were woken.
-pub(crate) type Afterwards = Box<dyn Fn() + Send + Sync>;
 
 /// The options of a log.
 #[derive(Debug, Clone, Copy)]
@@ -121,8 +117,7 @@ struct LogCore {
     file: Option<Arc<dyn Disk>>,
     /// Notifies the WAL writer.
     notifier: Notifier,
-    hook: OnceLock<DurableHook>,
-    afterwards: OnceLock<Afterwards>,
+    hooks: Hooks,
     /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
     /// `state`, after the hook was called and after the satisfied waiters were taken off the list.
     durable: AtomicU64,
@@ -286,27 +281,13 @@ impl Log {
             grower: Mutex::new(grower),
             file,
             notifier: Notifier::new()?,
-            hook: OnceLock::new(),
-            afterwards: OnceLock::new(),
+            hooks: Hooks::default(),
             durable: AtomicU64::new(0),
             file_bytes,
             usual_bytes: AtomicU64::new(u64::MAX),
             pressure: Arc::new(Notifier::new()?),
             counts: Counts::default(),
         })))
-    }
-
-    /// Sets the hook that is called as commits become durable. Call it once, before the first commit.
-    pub(crate) fn set_hook(&self, hook: DurableHook) {
-        let set = self.0.hook.set(hook);
-        debug_assert!(set.is_ok(), "the log has one hook");
-    }
-
-    /// Sets the function that the writing thread calls after it has woken the waiters, for work that no waiter needs.
-    /// Call it once.
-    pub(crate) fn set_afterwards(&self, afterwards: Afterwards) {
-        let set = self.0.afterwards.set(afterwards);
-        debug_assert!(set.is_ok(), "the log has one call for afterwards");
     }
 
     /// Returns whether a thread is writing to the log.

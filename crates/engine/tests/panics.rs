@@ -70,6 +70,16 @@ async fn read(table: &db::Table, seed: u64, is_over: &AtomicBool) -> Result<()> 
     Ok(())
 }
 
+/// Reads what a watch reports until it ends. Returns the error.
+async fn watch(mut watch: db::Watch) -> nofault::error::Error {
+    loop {
+        match watch.next().await {
+            Ok(event) => assert!(event.is_some(), "a watch has ended without an error"),
+            Err(error) => return error,
+        }
+    }
+}
+
 /// Uses a database by tasks and threads, lets the thread of this name panic in a call to the disk, and returns once all
 /// have ended and the database was opened anew. With `ends_reads` the panic must end reads, too; otherwise they may go on.
 fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
@@ -101,6 +111,9 @@ fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
             runtime.spawn(async move { read(&table, reader.into(), &is_over).await })
         })
         .collect();
+    let watched = block_on(own_table.watch([0; 4])).unwrap();
+    let watcher = runtime.spawn(async move { watch(watched).await });
+    let watched = block_on(own_db.watch()).unwrap();
     is_armed.store(true, Ordering::SeqCst);
     let mut ended = BTreeMap::new();
     std::thread::scope(|scope| {
@@ -118,9 +131,12 @@ fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
                 db.drop_table("dropped")?;
             }
         });
+        let watcher = scope.spawn(|| block_on(watch(watched)));
         ended.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
         drops.join().unwrap().unwrap_err();
+        assert_eq!(watcher.join().unwrap().kind(), ErrorKind::Poisoned);
     });
+    assert_eq!(runtime.block_on(watcher).unwrap().kind(), ErrorKind::Poisoned);
     for (writer, task) in tasks.into_iter().enumerate() {
         ended.insert(writer as u32, runtime.block_on(task).unwrap());
     }

@@ -7,21 +7,30 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::tiny;
 use fastrand::Rng;
 use nofault::blocking::{Db, Snapshot, Table, Watch};
 use nofault::db::{Change, WatchEvent};
+use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, CommitSeq, Durability};
 use nofault_io::disk::Directory;
-use nofault_sim::{SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
+
+/// Time after which the test calls a wait one that never ends.
+const LIMIT: Duration = Duration::from_secs(60);
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn database(seed: u64) -> Db {
-    let directory: Arc<dyn Directory> = SimWorld::new(seed, SimOptions::default()).directory();
-    let settings = Settings { cache_bytes: 32 << 20, log_bytes: 16 << 20, background_threads: true, ..tiny() };
+    database_in(&SimWorld::new(seed, SimOptions::default()), true)
+}
+
+fn database_in(world: &SimWorld, background_threads: bool) -> Db {
+    let directory: Arc<dyn Directory> = world.directory();
+    let settings = Settings { cache_bytes: 32 << 20, log_bytes: 16 << 20, background_threads, ..tiny() };
     Db::create_in(&directory, &settings).unwrap()
 }
 
@@ -153,11 +162,7 @@ fn compare(seed: u64, prefix: &[u8], bytes_max: usize) -> u32 {
                     if over {
                         return copy;
                     }
-                    if slow {
-                        std::thread::sleep(std::time::Duration::from_millis(5))
-                    } else {
-                        std::thread::yield_now()
-                    }
+                    if slow { std::thread::sleep(Duration::from_millis(5)) } else { std::thread::yield_now() }
                 }
             }
         });
@@ -257,4 +262,54 @@ async fn a_dropped_future_of_a_watch_loses_no_event_and_a_waiting_task_is_woken(
         next += 1;
     }
     writer.await.unwrap();
+}
+
+/// Reads the commits that a watch reports until it ends. Returns how many there were before the error that ended it.
+fn commits_before_the_failure(mut watch: Watch) -> usize {
+    for commits in 0.. {
+        match watch.next().expect("a watch ends with an error") {
+            Ok(event) => assert!(matches!(event, WatchEvent::Commit { .. }), "{event:?}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+                assert!(watch.next().is_none() && watch.try_next().unwrap().is_none(), "the error is reported once");
+                return commits;
+            }
+        }
+    }
+    unreachable!("the loop ends by an error")
+}
+
+#[test]
+fn watches_that_wait_end_with_the_error_when_the_log_has_failed() {
+    for background_threads in [true, false] {
+        let world = SimWorld::new(4, SimOptions::default());
+        let db = database_in(&world, background_threads);
+        let (table, other) = (db.create_table("t").unwrap(), db.create_table("other").unwrap());
+        let (tell, told) = std::sync::mpsc::channel();
+        for watch in [table.watch("").unwrap(), other.watch("").unwrap(), db.watch().unwrap()] {
+            let tell = tell.clone();
+            std::thread::spawn(move || tell.send(commits_before_the_failure(watch)));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let mut of_task = runtime.block_on(db.asynchronous().watch()).unwrap();
+        runtime.spawn(async move {
+            let event = of_task.next().await.unwrap();
+            assert!(matches!(event, Some(WatchEvent::Commit { .. })), "{event:?}");
+            assert_eq!(of_task.next().await.unwrap_err().kind(), ErrorKind::Poisoned);
+            assert_eq!(of_task.next().await.unwrap(), None);
+            tell.send(1).unwrap();
+        });
+        let unread = table.watch("").unwrap();
+        table.put("a", "1").unwrap();
+        world.inject(Fault::new(Call::Write, Effect::Errno(libc::EIO)).on("log").times(u64::MAX));
+        assert_eq!(table.put("a", "2").unwrap_err().kind(), ErrorKind::Poisoned);
+        let mut found: Vec<_> = (0..4).map(|_| told.recv_timeout(LIMIT).expect("a watch waits for ever")).collect();
+        found.sort_unstable();
+        assert_eq!(found, [0, 1, 1, 1], "each watch reports the commit that is visible, and no other");
+        assert_eq!(commits_before_the_failure(unread), 1);
+        assert_eq!(table.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+        for refused in [table.watch("").map(drop), db.watch().map(drop)] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Poisoned);
+        }
+    }
 }

@@ -31,7 +31,8 @@ impl Table {
     }
 }
 
-/// The changes of commits from now on, in the order of the commits: an iterator whose `next` waits. See [`db::Watch`].
+/// The changes of commits from now on, in the order of the commits: an iterator whose `next` waits. After a failure of the log it
+/// returns the error and ends. See [`db::Watch`].
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();

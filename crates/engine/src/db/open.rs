@@ -193,6 +193,11 @@ fn put_together(
     pool.learn_of_log_writes(Box::new(move || writing.upgrade().is_some_and(|log| log.is_writing())));
     let recent_bytes_max = recovery::recent_commits_bytes(cache_bytes);
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
+    let (shown, feed) = (store.clone(), commits.feed().clone());
+    log.set_failure_hook(Box::new(move |error| {
+        feed.deliver(shown.visible());
+        feed.end_now(error);
+    }));
     let (cleared_up, feed) = (store.clone(), commits.feed().clone());
     log.set_afterwards(Box::new(move || {
         cleared_up.clear_up();

@@ -93,6 +93,9 @@ pub enum WatchEvent {
 /// all that wait are given up and reported as [`WatchEvent::Lost`]. While anyone watches, each commit copies its
 /// changes once.
 ///
+/// After a failure of the log, and of anything else after which commits fail until the database is opened anew, a watch reports the
+/// commits that are visible and ends with the error.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), nofault::error::Error> {
@@ -124,7 +127,7 @@ pub struct Watch {
     prefix: Vec<u8>,
     /// The record that is being decoded.
     reading: Option<Reading>,
-    /// Whether the watched table was dropped.
+    /// Whether nothing can follow: the watched table was dropped, or the database has failed.
     is_over: bool,
 }
 
@@ -165,6 +168,8 @@ impl Db {
 
 impl Watch {
     async fn begin(db: &Db, table: Option<TableId>, prefix: &[u8]) -> Result<Self> {
+        db.core.commits.check_poison()?;
+        db.core.log.check()?;
         let queue = db.core.commits.watch(table);
         let watch = Self { db: db.clone(), queue, table, prefix: prefix.to_vec(), reading: None, is_over: false };
         if let Some(position) = db.core.commits.held_up_by(watch.since()) {
@@ -188,7 +193,9 @@ impl Watch {
     /// Waits for the next event. `None` once the watched table was dropped. Dropping the future loses no event.
     ///
     /// # Errors
-    /// None that are foreseen: the signature leaves room for later versions.
+    /// `Poisoned`, once, after a failure of the log: no commits follow until the database is opened anew, and later calls
+    /// return `None`. A commit that became visible in the moment of the failure may not have been reported: a snapshot
+    /// shows it.
     pub async fn next(&mut self) -> Result<Option<WatchEvent>> {
         loop {
             let mut budget = Budget::new();
@@ -198,7 +205,7 @@ impl Watch {
                         return Ok(None);
                     }
                     let watched = poll_fn(|context| self.queue.poll_next(context.waker())).await;
-                    if let Some(lost) = self.begin_reading(watched) {
+                    if let Some(lost) = self.begin_reading(watched)? {
                         return Ok(Some(lost));
                     }
                 }
@@ -219,7 +226,7 @@ impl Watch {
         loop {
             if self.reading.is_none() {
                 let Some(watched) = self.queue.take().filter(|_| !self.is_over) else { return Ok(None) };
-                if let Some(lost) = self.begin_reading(watched) {
+                if let Some(lost) = self.begin_reading(watched)? {
                     return Ok(Some(lost));
                 }
             }
@@ -230,12 +237,19 @@ impl Watch {
     }
 
     /// Begins to decode a record, or returns the event of lost commits.
-    fn begin_reading(&mut self, watched: NextCommits) -> Option<WatchEvent> {
+    ///
+    /// # Errors
+    /// The error that ends the watch.
+    fn begin_reading(&mut self, watched: NextCommits) -> Result<Option<WatchEvent>> {
         match watched {
             NextCommits::Record(record) => self.reading = Some(Reading { record, offset: 0, changes: Vec::new() }),
-            NextCommits::Lost(LostCommits { first, last }) => return Some(WatchEvent::Lost { first, last }),
+            NextCommits::Lost(LostCommits { first, last }) => return Ok(Some(WatchEvent::Lost { first, last })),
+            NextCommits::End(error) => {
+                self.is_over = true;
+                return Err(error);
+            }
         }
-        None
+        Ok(None)
     }
 
     /// Decodes the record to its end, or until the budget is spent. Returns the event of the commit, if there is one.

@@ -19,6 +19,7 @@ use std::task::{Poll, Waker};
 
 use super::{Op, encode, record_bytes};
 use crate::budget::Budget;
+use crate::error::Error;
 use crate::format::{CommitSeq, TableId};
 use crate::sync::wakers::{poll_guarded, wake_all};
 
@@ -85,6 +86,8 @@ pub(crate) enum NextCommits {
     Record(Arc<CommitRecord>),
     /// Commits of which some may have changed it.
     Lost(LostCommits),
+    /// None, and none will follow, because of this error. Returned once.
+    End(Error),
 }
 
 /// Passes the changes of commits to watchers: see the module.
@@ -101,6 +104,8 @@ struct FeedState {
     pending: VecDeque<Item>,
     pending_bytes: usize,
     queues: Vec<Arc<WatchQueue>>,
+    /// The reason why no commits follow those that are pending.
+    end: Option<Error>,
 }
 
 impl ChangeFeed {
@@ -186,16 +191,46 @@ impl ChangeFeed {
             }
             dropped.push(item);
         }
+        state.end_queues(&mut wakers);
         drop(state);
         wake_all(wakers);
         budget.is_spent()
     }
 
+    /// Ends all watches with this error, once the commits that are pending have moved on: no commits are added from now
+    /// on. Called outside of every lock.
+    pub(super) fn end(&self, error: &Error) {
+        self.end_with(error, false);
+    }
+
+    /// Ends all watches with this error: no commit becomes visible from now on. Called outside of every lock.
+    pub(crate) fn end_now(&self, error: &Error) {
+        self.end_with(error, true);
+    }
+
+    fn end_with(&self, error: &Error, gives_up_pending: bool) {
+        let (mut wakers, mut given_up) = (Vec::new(), VecDeque::new());
+        let mut state = self.lock();
+        state.end.get_or_insert_with(|| error.clone());
+        if gives_up_pending {
+            given_up = std::mem::take(&mut state.pending);
+            state.pending_bytes = 0;
+        }
+        state.end_queues(&mut wakers);
+        drop(state);
+        drop(given_up);
+        wake_all(wakers);
+    }
+
     /// Registers a watcher of a table, or of all, from the commit after `since` on. Called in the commit section.
     pub(super) fn register(&self, table: Option<TableId>, since: CommitSeq) -> Arc<WatchQueue> {
-        let queue = WatchQueue { table, since, bytes_max: AtomicUsize::new(QUEUE_BYTES), state: Mutex::default() };
+        let mut state = self.lock();
+        // Commits that are pending are no younger than `since`.
+        let of_queue = QueueState { end: state.end.clone(), is_ended: state.end.is_some(), ..QueueState::default() };
+        let of_queue = Mutex::new(of_queue);
+        let queue = WatchQueue { table, since, bytes_max: AtomicUsize::new(QUEUE_BYTES), state: of_queue };
         let queue = Arc::new(queue);
-        self.lock().queues.push(Arc::clone(&queue));
+        state.queues.push(Arc::clone(&queue));
         self.watchers.fetch_add(1, Ordering::Relaxed);
         queue
     }
@@ -205,7 +240,10 @@ impl ChangeFeed {
         let mut state = self.lock();
         state.queues.retain(|other| !Arc::ptr_eq(other, queue));
         let left = self.watchers.fetch_sub(1, Ordering::Relaxed) - 1;
-        let unread = if left == 0 { std::mem::take(&mut *state) } else { FeedState::default() };
+        let (mut unread, end) = (FeedState::default(), state.end.clone());
+        if left == 0 {
+            unread = std::mem::replace(&mut *state, FeedState { end, ..FeedState::default() });
+        }
         drop(state);
         drop(unread);
     }
@@ -216,6 +254,13 @@ impl ChangeFeed {
 }
 
 impl FeedState {
+    /// Ends the queues, if no commits follow those that were delivered.
+    fn end_queues(&self, wakers: &mut Vec<Waker>) {
+        if let Some(error) = self.end.as_ref().filter(|_| self.pending.is_empty()) {
+            self.queues.iter().for_each(|queue| queue.end(error, wakers));
+        }
+    }
+
     /// Adds commits without their changes.
     fn lose(&mut self, lost: LostCommits, table: Option<TableId>) {
         if let Some(Item::Lost(before, of)) = self.pending.back_mut()
@@ -245,6 +290,9 @@ struct QueueState {
     lost: Option<LostCommits>,
     records: VecDeque<Arc<CommitRecord>>,
     bytes: usize,
+    /// The reason why no commits follow, until the watcher was told.
+    end: Option<Error>,
+    is_ended: bool,
     waker: Option<Waker>,
 }
 
@@ -289,6 +337,15 @@ impl WatchQueue {
         wakers.extend(state.waker.take());
     }
 
+    /// Notes that no commits follow.
+    fn end(&self, error: &Error, wakers: &mut Vec<Waker>) {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.is_ended, true) {
+            state.end = Some(error.clone());
+            wakers.extend(state.waker.take());
+        }
+    }
+
     /// Takes the next commits; registers the waker when there are none.
     pub(crate) fn poll_next(&self, waker: &Waker) -> Poll<NextCommits> {
         poll_guarded(waker, || self.lock(), QueueState::take, |state, waker| std::mem::swap(&mut state.waker, waker))
@@ -309,7 +366,7 @@ impl QueueState {
         if let Some(lost) = self.lost.take() {
             return Some(NextCommits::Lost(lost));
         }
-        let record = self.records.pop_front()?;
+        let Some(record) = self.records.pop_front() else { return self.end.take().map(NextCommits::End) };
         self.bytes -= record.memory_bytes();
         Some(NextCommits::Record(record))
     }
@@ -345,6 +402,7 @@ mod tests {
         let numbers = |watched| match watched {
             NextCommits::Record(record) => (record.seq.0, record.seq.0),
             NextCommits::Lost(LostCommits { first, last }) => (first.0, last.0),
+            NextCommits::End(error) => panic!("{error}"),
         };
         std::iter::from_fn(|| queue.take()).map(numbers).collect()
     }
@@ -397,5 +455,49 @@ mod tests {
         let found = taken(&queue);
         assert_eq!(found.first().map(|(first, _)| *first), Some(1));
         assert_eq!(found.last().map(|(_, last)| *last), Some(5_000));
+    }
+
+    /// Takes the commits of a queue and the error that ends it, if it has ended.
+    fn taken_to_the_end(queue: &WatchQueue) -> (Vec<u64>, bool) {
+        let (mut commits, mut ends) = (Vec::new(), 0);
+        while let Some(next) = queue.take() {
+            match next {
+                NextCommits::Record(record) => commits.push(record.seq.0),
+                NextCommits::Lost(lost) => panic!("{lost:?}"),
+                NextCommits::End(_) => ends += 1,
+            }
+        }
+        assert!(ends <= 1, "the end is told once");
+        (commits, ends > 0)
+    }
+
+    #[test]
+    fn watches_end_with_the_last_commit_that_can_become_visible() {
+        let error = Error::new(crate::error::ErrorKind::Poisoned, "the reason");
+        for at_once in [false, true] {
+            let feed = ChangeFeed::default();
+            let (one, all) = (feed.register(Some(TableId(7)), CommitSeq(1)), feed.register(None, CommitSeq(1)));
+            commit(&feed, 2, 7, 10);
+            commit(&feed, 3, 8, 10);
+            commit(&feed, 4, 8, 10);
+            feed.deliver(CommitSeq(2));
+            if at_once {
+                feed.end_now(&error)
+            } else {
+                feed.end(&error)
+            }
+            assert_eq!(taken_to_the_end(&one), (vec![2], at_once));
+            feed.deliver(CommitSeq(3));
+            assert_eq!(taken_to_the_end(&all), (if at_once { vec![2] } else { vec![2, 3] }, at_once));
+            let later = feed.register(None, CommitSeq(4));
+            assert_eq!(taken_to_the_end(&later), (vec![], true), "nothing follows commit 4");
+            feed.deliver(CommitSeq(4));
+            feed.end_now(&error);
+            assert_eq!(taken_to_the_end(&one), (vec![], !at_once));
+            assert_eq!(taken_to_the_end(&all), (if at_once { vec![] } else { vec![4] }, !at_once));
+            assert_eq!(taken_to_the_end(&later), (vec![], false));
+            [one, all, later].iter().for_each(|queue| feed.unregister(queue));
+            assert_eq!(taken_to_the_end(&feed.register(None, CommitSeq(4))), (vec![], true));
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nofault_sim::{SimOptions, SimWorld};
 
+use super::feed::NextCommits;
 use super::*;
 use crate::budget::{self, STEPS_MAX};
 use crate::codec::Compression;
@@ -76,10 +77,13 @@ fn no_commit_follows_a_panic_in_the_section() {
 #[test]
 fn a_large_commit_that_ends_between_its_record_and_its_last_page_is_the_last() {
     let commits = new_commits(|visible| MemoryLog::new(700, false, Box::new(move |seq| visible.durable(seq))));
+    let watched = commits.watch(None);
     let mut section = commits.occupy(block_on(commits.turn().acquire(1))).unwrap();
     assert!(section.append(b"all of it", Some(Durability::Sync)).is_ok());
     drop(section);
     assert_eq!(commits.check_poison().map_err(|error| error.kind()), Err(ErrorKind::Poisoned));
+    let next = watched.take();
+    assert!(matches!(next, Some(NextCommits::End(_))), "a watch waits for ever: {next:?}");
 }
 
 /// Records whether a task was woken.

@@ -219,7 +219,7 @@ impl LogCore {
 
     /// Calls the `Afterwards` function, for work after a write that no waiter needs.
     fn clear_up(&self) {
-        if let Some(afterwards) = self.afterwards.get() {
+        if let Some(afterwards) = self.hooks.afterwards.get() {
             afterwards();
         }
     }
@@ -302,7 +302,7 @@ impl LogCore {
         if let Some(commit) = newest {
             // Called under the writer's lock, so that hooks run in order; not under the state's lock, so that hooks
             // may append.
-            if let Some(hook) = self.hook.get() {
+            if let Some(hook) = self.hooks.durable.get() {
                 hook(commit);
             }
         }
@@ -319,7 +319,8 @@ impl LogCore {
         self.wants_more(&state, goal)
     }
 
-    /// Makes an event of the failure that has poisoned the log, once. The caller holds no lock of the log.
+    /// Makes an event of the failure that has poisoned the log, and calls the hook for it, once. The caller holds no lock of the
+    /// log.
     pub(super) fn tell_of_poison(&self) {
         let untold = {
             let mut state = self.lock();
@@ -327,6 +328,9 @@ impl LogCore {
         };
         if let Some(error) = untold {
             events::poisoned(&error);
+            if let Some(hook) = self.hooks.failure.get() {
+                hook(&error);
+            }
         }
     }
 
