@@ -84,28 +84,37 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         let (leaves, next) = self.attempt(tree, || tree.leaves(&self.store().latest(), start)).await?;
         let mut step = MergeStep { freed: 0, next };
         let at = self.structure.newest();
-        for run in leaves.chunks(LEAVES_AT_ONCE.min(self.reader.loader.window())) {
+        let (mut rest, mut at_once) = (&leaves[..], LEAVES_AT_ONCE.min(self.reader.loader.window()));
+        while !rest.is_empty() {
+            let run = &rest[..rest.len().min(at_once)];
             self.reader.loader.prefetch(run, at);
-            step.freed += match self.merge_run(tree, run).await {
-                Ok(freed) => freed,
+            match self.merge_run(tree, run).await {
+                Ok(Some(freed)) => step.freed += freed,
+                Ok(None) if run.len() > 1 => {
+                    at_once = run.len() / 2;
+                    continue;
+                }
+                Ok(None) => {}
                 // Another commit may have merged or split these leaves meanwhile. A damaged one stays as it is.
-                Err(error) if error.kind() == ErrorKind::Corrupt => 0,
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 Err(error) => return Err(error),
-            };
+            }
+            rest = &rest[run.len()..];
         }
         Ok(step)
     }
 
-    /// Merges a run of neighbouring leaves, if that frees enough of them. Returns the number of leaves freed.
-    async fn merge_run(&self, tree: Tree, run: &[PageId]) -> Result<u64> {
+    /// Merges a run of neighbouring leaves, if that frees enough of them. Returns the number of leaves freed; `None` when
+    /// the leaves and the nodes above them are too many to be in memory at once.
+    async fn merge_run(&self, tree: Tree, run: &[PageId]) -> Result<Option<u64>> {
         let (found, first) = self.attempt(tree, || tree.use_of(&self.store().latest(), run)).await?;
         if found.needed(self.store().page_bytes()) + run.len() / GAIN_SHARE >= run.len() {
-            return Ok(0);
+            return Ok(Some(0));
         }
         let merge = |copies: &mut S::Copies<'_>| tree.merge_leaves(copies, &first, run.len());
-        let merged = self.structure.commit(run.len() + OTHER_PAGES, merge).await;
-        let freed = merged.map_err(|error| self.explain(tree, error))? as u64;
-        self.freed.fetch_add(freed, Ordering::Relaxed);
+        let merged = self.structure.commit_if_small(run.len() + OTHER_PAGES, merge).await;
+        let freed = merged.map_err(|error| self.explain(tree, error))?.map(|freed| freed as u64);
+        self.freed.fetch_add(freed.unwrap_or(0), Ordering::Relaxed);
         Ok(freed)
     }
 

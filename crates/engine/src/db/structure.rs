@@ -10,7 +10,7 @@ use super::loader::Loader;
 use super::log_waits::LogWaits;
 use super::pins::PinBudget;
 use super::reservations::BlockReservations;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Attempt, CommitLog, Durability, ReservationKind, Store, Wait};
 use crate::transaction::Commits;
@@ -38,16 +38,39 @@ impl<S: Store, L: CommitLog> StructureCommits<S, L> {
         self.commits.last().seq
     }
 
-    /// Executes `change` on private copies and publishes them as one commit, which changes at most `pages` pages.
-    /// Attempts that miss a page are repeated. Returns when the commit is visible.
+    /// Executes `change` on private copies and publishes them as one commit, which changes at most `pages` pages. Attempts
+    /// that miss a page are repeated: the change needs few pages at once. Returns when the commit is visible.
     ///
     /// # Errors
     /// `NoSpace`; the errors of reading and of the log.
     pub(super) async fn commit<R>(
         &self,
         pages: usize,
-        mut change: impl FnMut(&mut S::Copies<'_>) -> Attempt<R>,
+        change: impl FnMut(&mut S::Copies<'_>) -> Attempt<R>,
     ) -> Result<R> {
+        let committed = self.commit_or_give_up(pages, change, |_| false).await?;
+        committed.ok_or_else(|| Error::new(ErrorKind::Bug, "a commit was given up that could not be"))
+    }
+
+    /// Executes and publishes a change as [`StructureCommits::commit`] does; `None`, with nothing changed, when the change needs
+    /// more pages at once than one operation can pin, and the pool evicts the others again. It must be made in smaller parts.
+    ///
+    /// # Errors
+    /// As [`StructureCommits::commit`].
+    pub(super) async fn commit_if_small<R>(
+        &self,
+        pages: usize,
+        change: impl FnMut(&mut S::Copies<'_>) -> Attempt<R>,
+    ) -> Result<Option<R>> {
+        self.commit_or_give_up(pages, change, PinBudget::is_exceeded).await
+    }
+
+    async fn commit_or_give_up<R>(
+        &self,
+        pages: usize,
+        mut change: impl FnMut(&mut S::Copies<'_>) -> Attempt<R>,
+        gives_up: impl Fn(&PinBudget<S::Ticket>) -> bool,
+    ) -> Result<Option<R>> {
         let mut pins = PinBudget::default();
         // Blocks of the data file. While it waits for others it reserves none, or it would take them from the commit
         // that is first.
@@ -74,7 +97,7 @@ impl<S: Store, L: CommitLog> StructureCommits<S, L> {
                     drop(section);
                     // Visible from then on, so the next step sees the tree that this one left.
                     self.waits.durable(position).await?;
-                    return Ok(result);
+                    return Ok(Some(result));
                 }
                 Err(Wait::LogFull { len_bytes }) => {
                     drop(section);
@@ -84,6 +107,9 @@ impl<S: Store, L: CommitLog> StructureCommits<S, L> {
                 Err(wait) => {
                     drop(section);
                     self.loader.load(&mut pins, &[wait]).await?;
+                    if gives_up(&pins) {
+                        return Ok(None);
+                    }
                 }
             }
         }

@@ -6,6 +6,7 @@ mod dropped;
 mod forged;
 mod given_up;
 mod large_table;
+mod merging;
 mod old_formats;
 mod reads;
 mod replaced;
