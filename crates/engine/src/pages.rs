@@ -129,6 +129,13 @@ pub(crate) trait PageCopies: Pages {
     /// Frees a page as of this commit. Older views still read it; the id is reused when no view can read it any more.
     fn free(&mut self, id: PageId);
 
+    /// As [`PageCopies::free`], for a page that no reader of commit `since` or a later one reaches: a page of a table that commit
+    /// `since` has dropped. Snapshots from then on do not keep it.
+    fn free_unread(&mut self, id: PageId, since: CommitSeq) {
+        let _ = since;
+        self.free(id);
+    }
+
     /// Runs work that may take long, or may need frames itself, without pinning the epoch of these copies: frames that were
     /// retired meanwhile can be reused.
     fn unpinned<R>(&mut self, work: impl FnOnce() -> R) -> R {

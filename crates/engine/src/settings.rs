@@ -41,7 +41,11 @@ pub struct Settings {
     /// much the setting is exceeded.
     pub cache_bytes: usize,
     /// Bytes of old page versions that snapshots, ranges and transactions may keep readable, in memory or in the data
-    /// file. Above this limit the oldest snapshots are invalidated: reads in them fail with `SnapshotTooOld`. Zero
+    /// file. Above this limit snapshots are invalidated: reads in them fail with `SnapshotTooOld`. Each version counts for the
+    /// newest snapshot that needs it, and of the snapshots for which some count the oldest goes first: invalidating others would
+    /// free nothing. So even a range that has just begun is invalidated, and an older snapshot is not, where the commits
+    /// since then, those of compaction included, have replaced more pages than this that the older snapshot does not show.
+    /// Pages of a table that was dropped count only for snapshots from before the drop. Zero
     /// stands for four times `cache_bytes`: listing that many versions takes up to an eighth of the cache. A
     /// checkpoint, a backup or a verification keeps at most one old version of each page in addition, for as long as it
     /// runs.

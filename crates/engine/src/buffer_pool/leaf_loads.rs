@@ -108,9 +108,9 @@ impl LeafLoads {
     /// The error of the disk: the pages that are left are freed by the next call.
     pub(crate) fn catch_up(&self) -> Result<()> {
         let pages = self.versions.metadata().take_cold_frees();
-        for (done, (page, seq)) in pages.iter().enumerate() {
-            match self.pin_all(std::iter::once(*page)) {
-                Ok(_pinned) => self.versions.free_late(*page, *seq),
+        for (done, freed) in pages.iter().enumerate() {
+            match self.pin_all(std::iter::once(freed.page)) {
+                Ok(_pinned) => self.versions.free_late(*freed),
                 // Nothing can be learnt of the pages of a damaged leaf any more: they stay in use.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 Err(error) => {

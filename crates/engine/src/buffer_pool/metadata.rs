@@ -48,6 +48,16 @@ const FREE_SHARE: u64 = 16;
 /// merges of nodes may.
 const MARGIN_BLOCKS: u64 = 32;
 
+/// The change of a page by a commit, which ends the version before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PageChange {
+    pub(super) page: PageId,
+    /// The commit.
+    pub(super) seq: CommitSeq,
+    /// No reader of this commit or a later one reaches the version before: `seq`, if no earlier commit is known.
+    pub(super) unread_from: CommitSeq,
+}
+
 /// The metadata of a pool, and its lock.
 pub(crate) struct Metadata {
     state: Mutex<MetadataState>,
@@ -66,8 +76,8 @@ pub(crate) struct MetadataState {
     /// then a lookup finds an earlier commit. The pages are ordered, so that a checkpoint can take one part at a time.
     pub(crate) changed: ChangedPages,
     pub(super) ids: PageIds,
-    /// Pages that were freed while the leaf with their entry was not in memory, each with the commit that freed it.
-    pub(super) cold_frees: Vec<(PageId, CommitSeq)>,
+    /// Pages that were freed while the leaf with their entry was not in memory.
+    pub(super) cold_frees: Vec<PageChange>,
     /// Number of blocks reserved for commits in progress.
     reserved: u64,
 }
@@ -115,11 +125,11 @@ impl Metadata {
     /// Removes and returns the pages that were freed while the leaf with their entry was not in memory, in order. A
     /// checkpoint frees them before it takes over what commits have changed: what is freed in memory only would stay in
     /// use for good.
-    pub(super) fn take_cold_frees(&self) -> Vec<(PageId, CommitSeq)> {
+    pub(super) fn take_cold_frees(&self) -> Vec<PageChange> {
         let mut pages = std::mem::take(&mut self.lock().cold_frees);
         pages.sort_unstable();
         // Only a damaged page can free a page twice. The second time could hit a new page of this id.
-        pages.dedup_by_key(|(page, _)| *page);
+        pages.dedup_by_key(|freed| freed.page);
         pages
     }
 
@@ -158,7 +168,7 @@ impl Metadata {
     pub(super) fn has_many_changed(&self, frames: &Frames) -> bool {
         let state = self.lock();
         let bytes_max = frames.memory_bytes() / CHANGED_SHARE;
-        let cold_bytes = (state.cold_frees.len() * size_of::<(PageId, CommitSeq)>()) as u64;
+        let cold_bytes = (state.cold_frees.len() * size_of::<PageChange>()) as u64;
         let leaves_held = self.leaves_held.load(Ordering::Relaxed);
         state.changed.has_outgrown(bytes_max) || cold_bytes > bytes_max || leaves_held > LEAVES_HELD_MAX
     }

@@ -17,7 +17,7 @@ use super::compressed_tier::{CompressedTier, Need};
 use super::frame_wait_queue::FrameWaitQueue;
 use super::frames::{Frame, FrameFacts, Frames, OwnedFrame};
 use super::leaves::{LeafClock, LeafEviction, LeafPlace, LockedLeaf};
-use super::metadata::Metadata;
+use super::metadata::{Metadata, PageChange};
 use super::registry::SupersededVersion;
 use super::shard::{Load, Place, ReadId, Shard, Version};
 use super::waiter::Waiter;
@@ -541,7 +541,8 @@ impl PageTable {
 
     /// Replaces the newest version of a page by a new one, or by none when the page is freed. The leaf with the entry of a
     /// page that gets a new version is in memory.
-    pub(super) fn replace(&self, page: PageId, new: Entry, base: Option<CommitSeq>, seq: CommitSeq) -> Replacement {
+    pub(super) fn replace(&self, change: PageChange, new: Entry, base: Option<CommitSeq>) -> Replacement {
+        let PageChange { page, seq, unread_from } = change;
         let mut shard = self.shard(page);
         // If the old version was evicted since it was copied, `base` gives its commit. Of a page freed without having
         // been edited only the block is known. Its commit is that of its last change, if that was after the last
@@ -550,12 +551,11 @@ impl PageTable {
         let began = |shard: &Shard| base.unwrap_or_else(|| shard.last_until(page).max(self.metadata.last_change(page)));
         let (place, from) = match self.entry(page) {
             Entry::Free if new == Entry::Free && self.cold_leaf(page).is_some() => {
-                self.metadata.lock().cold_frees.push((page, seq));
+                self.metadata.lock().cold_frees.push(change);
                 return Replacement::Later;
             }
             Entry::Free => {
-                // The freed page may never have existed: a damaged page can name any number, even one beyond the table, and the commit
-                // is in the log by now.
+                // A freed page may never have existed: a damaged page can name any number, and the commit is in the log by now.
                 if new == Entry::Free {
                     return Replacement::Absent;
                 }
@@ -569,7 +569,7 @@ impl PageTable {
         // The old version can be found before the new one hides it, so no view ever misses both.
         shard.add_version(page, Version { from, until: seq, place, frees_id: new == Entry::Free });
         self.words.store(page, new.to_word());
-        Replacement::Superseded(SupersededVersion { page, from, until: seq })
+        Replacement::Superseded(SupersededVersion { page, from, until: seq, unread_from })
     }
 
     /// Removes a version that no view can request any more. Returns its frame, if there is one to be recycled.

@@ -6,6 +6,7 @@ use crossbeam_epoch::Guard;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::frames::{FrameFacts, OwnedFrame};
+use super::metadata::PageChange;
 use super::page_table::{Lookup, Replacement};
 use super::versions::{NEWEST, Versions};
 use super::word_array::{Entry, PAGES_MAX, page_of_leaf};
@@ -21,8 +22,8 @@ const LEAVES_FOR_IDS_MAX: usize = 4;
 pub(crate) struct PrivateCopies<'a> {
     versions: &'a Versions,
     copies: FxHashMap<PageId, Copy>,
-    /// The pages that this commit frees, each with the commit of the version that the transaction saw, if it saw one.
-    freed: Vec<(PageId, Option<CommitSeq>)>,
+    /// The pages that this commit frees.
+    freed: Vec<FreedByCommit>,
     reserved: Vec<OwnedFrame>,
     /// Ids for new pages, in the order of their use. Their leaves are among `leaves`.
     reserved_ids: VecDeque<PageId>,
@@ -31,6 +32,15 @@ pub(crate) struct PrivateCopies<'a> {
     /// Number of `leaves` that are kept for ids of new pages.
     leaves_for_ids: usize,
     guard: Guard,
+}
+
+/// A page that a commit frees.
+struct FreedByCommit {
+    page: PageId,
+    /// The commit of the version that was copied, if it was.
+    base: Option<CommitSeq>,
+    /// No reader of this commit or a later one reaches the page, if that is known.
+    unread_from: Option<CommitSeq>,
 }
 
 struct Copy {
@@ -75,13 +85,15 @@ impl<'a> PrivateCopies<'a> {
             seal_page(self.versions.file_id(), page, seq, &mut copy.frame.buffer);
             let facts = FrameFacts { page, commit: seq, disk: None, near: copy.near, pins: 0, hot: true };
             let frame = frames.publish(copy.frame, facts);
-            if let Replacement::Superseded(old) = pages.replace(page, Entry::Resident(frame), copy.base, seq) {
+            let change = PageChange { page, seq, unread_from: seq };
+            if let Replacement::Superseded(old) = pages.replace(change, Entry::Resident(frame), copy.base) {
                 superseded.push(old);
             }
             changed.push(page);
         }
-        for (page, base) in self.freed.drain(..) {
-            match pages.replace(page, Entry::Free, base, seq) {
+        for FreedByCommit { page, base, unread_from } in self.freed.drain(..) {
+            let change = PageChange { page, seq, unread_from: unread_from.unwrap_or(seq) };
+            match pages.replace(change, Entry::Free, base) {
                 Replacement::Superseded(old) => superseded.push(old),
                 Replacement::Added | Replacement::Absent | Replacement::Later => continue,
             }
@@ -252,9 +264,16 @@ impl pages::PageCopies for PrivateCopies<'_> {
             }
             Some(Copy { frame, base, .. }) => {
                 self.reserved.push(frame);
-                self.freed.push((id, base));
+                self.freed.push(FreedByCommit { page: id, base, unread_from: None });
             }
-            None => self.freed.push((id, None)),
+            None => self.freed.push(FreedByCommit { page: id, base: None, unread_from: None }),
+        }
+    }
+
+    fn free_unread(&mut self, id: PageId, since: CommitSeq) {
+        self.free(id);
+        if let Some(freed) = self.freed.last_mut().filter(|freed| freed.page == id) {
+            freed.unread_from = Some(since);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Tracks which versions of pages can still be read: the visible commit, the snapshots, and the versions kept for them.
 //!
 //! A version `from..until` of a page is needed while the visible commit is below `until` (a view may be made there at
-//! any time) or a snapshot lies in the range. Each needed version is noted once, with the *newest* snapshot that needs
-//! it.
+//! any time) or a snapshot lies in the range. Of the pages of a dropped table, which are freed some time after the drop, it is
+//! known that no reader of a later commit reaches them: of the snapshots from that commit on only those of checkpoints, backups
+//! and verifications need them. Each needed version is noted once, with the *newest* snapshot that needs it.
 //!
 //! The versions that a commit has superseded, and the versions that were kept for a snapshot that ends, are checked
 //! later, a bounded number at a time ([`Registry::settle`]): the snapshots that need a version are looked up then, and
@@ -30,6 +31,8 @@ pub(crate) struct SupersededVersion {
     pub(crate) page: PageId,
     pub(crate) from: CommitSeq,
     pub(crate) until: CommitSeq,
+    /// No reader of this commit or a later one reaches the page: `until`, if no earlier commit is known.
+    pub(crate) unread_from: CommitSeq,
 }
 
 /// One snapshot, as `readers` reports it: shows which readers keep old versions, and so memory and disk blocks, in use.
@@ -75,6 +78,8 @@ pub(crate) struct Registry {
     snapshots: BTreeMap<CommitSeq, Group>,
     /// The commits of snapshots that keep versions and may be evicted.
     limitable: BTreeSet<CommitSeq>,
+    /// The commits of snapshots that are never evicted.
+    essential: BTreeSet<CommitSeq>,
     /// Superseded versions that new views may still request, as one list for each superseding commit (`until`), in the
     /// order of these commits.
     fresh: VecDeque<(CommitSeq, Vec<SupersededVersion>)>,
@@ -148,6 +153,9 @@ impl Registry {
         debug_assert!(group.kept.is_empty(), "a version that is still visible was taken for an old one");
         group.holders += 1;
         group.essential += usize::from(essential);
+        if essential {
+            self.essential.insert(self.visible);
+        }
         (self.visible, Arc::clone(&group.too_old))
     }
 
@@ -163,16 +171,21 @@ impl Registry {
         };
         group.holders -= 1;
         group.essential -= usize::from(essential);
-        if essential && group.essential == 0 {
+        let was_last_essential = essential && group.essential == 0;
+        if was_last_essential {
+            self.essential.remove(&commit);
             self.kept_essential -= group.kept.len();
-            if !group.kept.is_empty() {
-                self.limitable.insert(commit);
-            }
         }
-        if group.holders > 0 {
+        if group.holders == 0 {
+            self.end(commit);
+        } else if was_last_essential {
+            // The other holders may not need all of these versions.
+            let kept = std::mem::take(&mut group.kept);
+            self.kept_count -= kept.len();
+            self.unsettled.append(kept);
+        } else {
             return Vec::new();
         }
-        self.end(commit);
         self.settle()
     }
 
@@ -207,10 +220,13 @@ impl Registry {
         // A forged page may name a later commit than the commit that replaced it. No reader can have seen such a
         // version.
         let until = version.until.max(version.from);
-        match self.snapshots.range_mut(version.from..until).next_back() {
+        let read_until = version.unread_from.clamp(version.from, until);
+        let essential = self.essential.range(read_until..until).next_back().copied();
+        let newest = essential.or_else(|| Some(*self.snapshots.range(version.from..read_until).next_back()?.0));
+        match newest.and_then(|commit| Some((commit, self.snapshots.get_mut(&commit)?))) {
             Some((commit, group)) => {
                 if group.kept.is_empty() && group.essential == 0 {
-                    self.limitable.insert(*commit);
+                    self.limitable.insert(commit);
                 }
                 group.kept.push(version);
                 self.kept_count += 1;
@@ -244,7 +260,13 @@ mod tests {
     use crate::budget::{self, STEPS_MAX};
 
     fn version(from: u64, until: u64) -> SupersededVersion {
-        SupersededVersion { page: PageId(1), from: CommitSeq(from), until: CommitSeq(until) }
+        freed_late(from, until, until)
+    }
+
+    /// A version of a page that was freed by commit `until`, and that no reader reached since commit `unread_from`.
+    fn freed_late(from: u64, unread_from: u64, until: u64) -> SupersededVersion {
+        let (from, until, unread_from) = (CommitSeq(from), CommitSeq(until), CommitSeq(unread_from));
+        SupersededVersion { page: PageId(1), from, until, unread_from }
     }
 
     #[test]
@@ -327,6 +349,33 @@ mod tests {
         assert!(registry.limit(2).is_empty());
         assert_eq!(registry.limit(1), [version(1, 3), version(1, 3)]);
         assert!(old_flag.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn pages_that_are_freed_late_are_kept_for_readers_that_reach_them_and_for_checkpoints_only() {
+        let mut registry = Registry::new(CommitSeq(1));
+        let (old, old_flag) = registry.register(false);
+        // Commit 2 drops the table, commit 5 frees the page.
+        registry.advance(CommitSeq(2));
+        let (after_drop, after_drop_flag) = registry.register(false);
+        registry.advance(CommitSeq(3));
+        let (checkpoint, checkpoint_flag) = registry.register(true);
+        let (beside, beside_flag) = registry.register(false);
+        registry.supersede([freed_late(1, 2, 5)]);
+        assert!(registry.advance(CommitSeq(5)).is_empty());
+        assert!(registry.limit(0).is_empty(), "the checkpoint needs the page");
+        assert!(registry.unregister(checkpoint, &checkpoint_flag, true).is_empty(), "the oldest snapshot needs it");
+        assert_eq!(registry.kept_count(), 1);
+        assert_eq!(registry.limit(0), [freed_late(1, 2, 5)]);
+        assert!(old_flag.load(Ordering::Relaxed));
+        assert!(!after_drop_flag.load(Ordering::Relaxed) && !beside_flag.load(Ordering::Relaxed));
+        for (commit, flag) in [(old, old_flag), (after_drop, after_drop_flag), (beside, beside_flag)] {
+            assert!(registry.unregister(commit, &flag, false).is_empty());
+        }
+        // A page that was created after the drop was noted does not confuse anything.
+        registry.supersede([freed_late(6, 2, 7)]);
+        registry.register(false);
+        assert_eq!(registry.advance(CommitSeq(7)), [freed_late(6, 2, 7)]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crossbeam_epoch::Guard;
 use super::frame_wait_queue::FrameWaitQueue;
 use super::frames::Frames;
 use super::leaves::LeafEviction;
-use super::metadata::Metadata;
+use super::metadata::{Metadata, PageChange};
 use super::page_table::{PageTable, Replacement};
 use super::reclamation::{RETIRED_MAX, Reclamation};
 use super::registry::{ReaderInfo, Registry, SupersededVersion};
@@ -252,10 +252,10 @@ impl Versions {
         }
     }
 
-    /// Frees a page that commit `seq` has freed while the leaf with its entry was not in memory. It is now.
-    pub(super) fn free_late(&self, page: PageId, seq: CommitSeq) {
-        if let Replacement::Superseded(old) = self.pages.replace(page, Entry::Free, None, seq) {
-            self.note_published(seq, &[page], vec![old]);
+    /// Frees a page that a commit has freed while the leaf with its entry was not in memory. It is now.
+    pub(super) fn free_late(&self, freed: PageChange) {
+        if let Replacement::Superseded(old) = self.pages.replace(freed, Entry::Free, None) {
+            self.note_published(freed.seq, &[freed.page], vec![old]);
         }
     }
 

@@ -16,12 +16,15 @@
 //! 4. Damage does not stop the work. A node that cannot be read is freed, and the pages that only it refers to stay in
 //!    use for good, as they are unknown. A page of values that cannot be read stays in use as well, as later leaves may
 //!    refer to it. `Stats` counts each.
-//! 5. Damage does not spread to other tables: when a damaged node names a page that is whole but no part of the table,
+//! 5. No reader of the commit that dropped the tree, or of a later one, reaches its pages. So snapshots from then on do not keep
+//!    them ([`PageCopies::free_unread`]): otherwise a large table that is dropped would invalidate snapshots that never see it.
+//!    The page to which the root was moved was written by that commit.
+//! 6. Damage does not spread to other tables: when a damaged node names a page that is whole but no part of the table,
 //!    only the reference is removed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::overflow;
@@ -34,12 +37,12 @@ use crate::btree::overflow::{is_overflow, own_pages};
 use crate::btree::{Direction, FoundValue, KeyRange, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::PageId;
 use crate::format::catalog::{first_to_be_freed, is_note_of};
 use crate::format::cell::{Cell, OverflowRef};
 use crate::format::node::Node;
 use crate::format::node_mut::{self, NodeSpec};
-use crate::pages::{Attempt, CommitLog, PageCopies, Pages, Store};
+use crate::format::{CommitSeq, PageId};
+use crate::pages::{Attempt, CommitLog, PageCopies, Pages, Store, Versions as _};
 use crate::sync::notifier::Notifier;
 use crate::transaction::{CATALOG, Commits, table_of};
 
@@ -75,6 +78,8 @@ struct Step {
     shared: Vec<(PageId, u16)>,
     /// Number of pages that could not be read, or did not belong to the table.
     damaged: u64,
+    /// The commit since which no reader reaches the tree.
+    unread_since: CommitSeq,
 }
 
 /// The pages of values that a leaf refers to.
@@ -129,6 +134,8 @@ pub(crate) struct DroppedTables<S: Store, L: CommitLog> {
     structure: Arc<StructureCommits<S, L>>,
     /// Number of pages that could not be read when they were to be freed.
     damaged: AtomicU64,
+    /// The tree that is being freed, and the commit since which no reader reaches it.
+    in_progress: Mutex<Option<(Vec<u8>, Tree, CommitSeq)>>,
 }
 
 impl<S: Store, L: CommitLog> DroppedTables<S, L> {
@@ -137,7 +144,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         commits: Arc<Commits<S, L>>,
         structure: Arc<StructureCommits<S, L>>,
     ) -> Arc<Self> {
-        Arc::new(Self { reader, commits, structure, damaged: AtomicU64::new(0) })
+        Arc::new(Self { reader, commits, structure, damaged: AtomicU64::new(0), in_progress: Mutex::default() })
     }
 
     /// Returns the number of pages that could not be read when they were to be freed, since the database was opened.
@@ -160,7 +167,30 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         let changed = step.path.len() + step.shared.len() + CATALOG_PAGES;
         self.structure.commit(changed, |copies| step.apply(copies)).await?;
         self.damaged.fetch_add(step.damaged, Ordering::Relaxed);
+        if step.path.is_empty() {
+            *self.in_progress() = None;
+        }
         Ok(true)
+    }
+
+    fn in_progress(&self) -> MutexGuard<'_, Option<(Vec<u8>, Tree, CommitSeq)>> {
+        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the commit since which no reader reaches a tree, or a later one. Called before the first step, which may change
+    /// the root, and remembered for the others.
+    async fn unread_since(&self, note: &[u8], tree: Tree) -> CommitSeq {
+        if let Some((known, of, since)) = &*self.in_progress()
+            && (known.as_slice(), *of) == (note, tree)
+        {
+            return *since;
+        }
+        // The note was found, so the newest commit is no earlier than the drop.
+        let newest = self.structure.newest();
+        let look = || self.store().latest_published().written_in(tree.root);
+        let since = self.reader.loader.attempt(look).await.unwrap_or(newest);
+        *self.in_progress() = Some((note.to_vec(), tree, since));
+        since
     }
 
     async fn next_to_free(&self) -> Result<Option<(Vec<u8>, Tree)>> {
@@ -186,6 +216,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
     /// Reads the last leaves of a tree, and determines the pages that the next step frees.
     async fn next_step(&self, note: Vec<u8>, tree: Tree) -> Result<Step> {
         let mut damaged = 0;
+        let unread_since = self.unread_since(&note, tree).await;
         let look =
             || tree.last_leaves(&self.store().latest_published(), LEAVES_AT_ONCE.min(self.reader.loader.window()));
         let (path, mut last) = match self.reader.loader.attempt(look).await {
@@ -198,7 +229,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
                 let foreign = self.is_foreign(tree, page).await?.then_some(page);
                 // The damaged page is freed as if it were a leaf, without the pages below it.
                 let (leaves, pages, shared) = (vec![page], Vec::new(), Vec::new());
-                return Ok(Step { note, tree, path, leaves, foreign, pages, shared, damaged: 1 });
+                return Ok(Step { note, tree, path, leaves, foreign, pages, shared, damaged: 1, unread_since });
             }
         };
         let seq = self.commits.last().seq;
@@ -250,7 +281,7 @@ impl<S: Store, L: CommitLog> DroppedTables<S, L> {
         // The counts of the others do not matter then, as those pages stay.
         damaged += shared.len().saturating_sub(SHARED_MAX) as u64;
         shared.truncate(SHARED_MAX);
-        Ok(Step { note, tree, path, leaves, foreign, pages, shared, damaged })
+        Ok(Step { note, tree, path, leaves, foreign, pages, shared, damaged, unread_since })
     }
 
     /// Returns the pages of a long value, according to the newest pages of its index.
@@ -286,7 +317,7 @@ impl Step {
                 break;
             }
             if depth > 0 {
-                copies.free(page);
+                copies.free_unread(page, self.unread_since);
                 gone = 1;
             } else {
                 let spec = NodeSpec { level: 0, table: self.tree.table, lower: &[], upper: None, first_child: None };
@@ -297,7 +328,7 @@ impl Step {
             CATALOG.delete(copies, &self.note)?;
         }
         let leaves = self.leaves.iter().filter(|leaf| Some(**leaf) != self.foreign);
-        leaves.chain(&self.pages).for_each(|page| copies.free(*page));
+        leaves.chain(&self.pages).for_each(|page| copies.free_unread(*page, self.unread_since));
         Ok(())
     }
 }

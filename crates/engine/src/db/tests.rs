@@ -102,6 +102,11 @@ fn new_pool(hardship: Hardship) -> BufferPool {
 }
 
 fn new_pool_in(hardship: Hardship) -> (BufferPool, SimWorld) {
+    new_pool_keeping(hardship, u64::MAX)
+}
+
+/// Creates a pool as [`new_pool`] does, in which snapshots may keep so many bytes.
+fn new_pool_keeping(hardship: Hardship, snapshot_bytes_max: u64) -> (BufferPool, SimWorld) {
     let world = SimWorld::new(1, SimOptions::default());
     let directory: Arc<dyn Directory> = world.directory();
     let disk = directory.create("data").unwrap();
@@ -110,7 +115,7 @@ fn new_pool_in(hardship: Hardship) -> (BufferPool, SimWorld) {
         cache_bytes: (hardship.frames_max * (hardship.page_bytes + 256)) as u64,
         page_bytes: hardship.page_bytes,
         file_id: 77,
-        snapshot_bytes_max: u64::MAX,
+        snapshot_bytes_max,
         reads_in_flight_max: 128,
         evicts_table: false,
         tier: TierUse::Always,

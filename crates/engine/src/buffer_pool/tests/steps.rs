@@ -24,7 +24,8 @@ fn dead_versions_are_cleared_away_a_part_at_a_time() {
     for size in [1_000, 100_000] {
         let world = SimWorld::new(1, SimOptions::calm());
         let pool = pool(&world, 64);
-        let dead = SupersededVersion { page: PageId(3), from: CommitSeq(1), until: CommitSeq(2) };
+        let dead =
+            SupersededVersion { page: PageId(3), from: CommitSeq(1), until: CommitSeq(2), unread_from: CommitSeq(2) };
         pool.versions.drop_later(vec![dead; size]);
         pool.versions.help_epoch();
         assert_eq!(pool.versions.reclamation().version_count(), size);
