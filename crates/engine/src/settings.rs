@@ -38,7 +38,7 @@ pub struct Settings {
     /// Creating a database with less memory than an empty one needs is refused (`InvalidCall`, and the message says how
     /// much that is). Opening one never is: the smallest pool that works, and 20 to 55 MB for each TB of pages of 4 KiB,
     /// are taken even if they are more. [`Stats::memory_over_bytes`](crate::db::Stats::memory_over_bytes) says by how
-    /// much the setting is exceeded.
+    /// much the setting is exceeded, and lists what may exceed it while the database is open.
     pub cache_bytes: usize,
     /// Bytes of old page versions that snapshots, ranges and transactions may keep readable, in memory or in the data
     /// file. Above this limit snapshots are invalidated: reads in them fail with `SnapshotTooOld`. Each version counts for the

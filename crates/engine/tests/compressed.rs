@@ -90,6 +90,7 @@ fn size_after_a_load_and_checks(codec: Compression) -> u64 {
     assert!(used_bytes * 2 < user_bytes as u64, "{used_bytes} bytes of blocks for {user_bytes} bytes of data");
     for round in 0..3 {
         change(&db, &table, &mut rows, &mut rng, 40);
+        assert_memory_is_bounded(&db);
         db.checkpoint().unwrap();
         assert_eq!(content(&table), rows, "round {round}");
     }
@@ -197,6 +198,17 @@ fn version_of(number: u32, value: &[u8]) -> u32 {
     version
 }
 
+/// Checks the bound that `Stats::memory_over_bytes` documents, for a small file.
+fn assert_memory_is_bounded(db: &Db) {
+    const LEAF_BYTES: u64 = 8 << 10;
+    const LISTS_BYTES: u64 = 128 << 10;
+    let stats = db.stats();
+    let leaves = (stats.cache_bytes / 16 / LEAF_BYTES).max(16).max(stats.pool.frames / 8);
+    let most = leaves * LEAF_BYTES + stats.cache_bytes / 32 + LISTS_BYTES + stats.pool.memory_dictionaries_bytes;
+    println!("{} bytes of memory above {}, at most {most} expected", stats.memory_over_bytes, stats.cache_bytes);
+    assert!(stats.memory_over_bytes <= most, "{} of {most} bytes: {stats:?}", stats.memory_over_bytes);
+}
+
 #[test]
 fn threads_that_read_write_compact_and_checkpoint_a_table_of_blocks_in_memory_see_their_writes() {
     const KEYS: u32 = 3_000;
@@ -258,6 +270,7 @@ fn threads_that_read_write_compact_and_checkpoint_a_table_of_blocks_in_memory_se
         ended.into_iter().for_each(|ended| ended.unwrap());
     });
     let stats = db.stats();
+    assert_memory_is_bounded(&db);
     assert!(stats.pool.tier_hits > 100 && stats.pool.tier_evicted > 0, "{:?}", stats.pool);
     assert_eq!(stats.pool.checksum_retries, 0, "{stats:?}");
     assert!(db.verify().unwrap().is_clean());
@@ -342,5 +355,6 @@ fn an_idle_database_packs_its_pages_anew_when_their_blocks_have_become_loose() {
         let stats = db.stats().packing;
         assert!(loose < 200 || stats.blocks_saved > 0, "{codec:?}: {loose} blocks were loose, {stats:?}");
         assert!(content(&table) == rows && db.verify().unwrap().is_clean(), "{codec:?}");
+        assert_memory_is_bounded(&db);
     }
 }

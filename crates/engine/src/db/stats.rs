@@ -51,10 +51,20 @@ pub struct Stats {
     /// Memory that the database takes for itself now, in bytes: the pool with its page table, log buffers and the list
     /// of recent commits, the last two as when they are full.
     pub memory_bytes: u64,
-    /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. The part of the page table in
-    /// memory can grow by a sixteenth of the setting while the database is open, and by what is changed between two
-    /// checkpoints; and when a database is opened, the smallest pool that works is taken. A larger `cache_bytes` at the
-    /// next opening gives the pool its memory back.
+    /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. When a database is opened, the
+    /// smallest pool that works is taken. While it is open, the frames stay as many as they are, and these come on top:
+    /// - the page table as it grows: with pages of 4 KiB eight kilobytes for each of its leaves in memory, which are at most a
+    ///   sixteenth of the setting, but at least sixteen leaves, 128 KiB; or one for every eighth frame, a quarter of the setting, where
+    ///   pages are read at random from a table that has grown to many times the memory since the database was opened;
+    /// - a thirty-second for the list of pages changed since the last checkpoint, and the leaves of the page table that they change;
+    /// - lists of blocks: 128 KiB for a small file, and what [`Settings::cache_bytes`](crate::settings::Settings::cache_bytes)
+    ///   says of a large one;
+    /// - eight bytes for each page that was freed since the database was opened and whose number is not in use again;
+    /// - where tables are compressed with `Small`, the dictionaries and the working memory of the codec, which is kept for up
+    ///   to four threads: a megabyte or two ([`PoolStats::memory_dictionaries_bytes`]).
+    ///
+    /// The next opening makes room for all of this but 64 KiB of the lists and the working memory of the codec. With a larger
+    /// `cache_bytes` it gives the pool its memory back.
     pub memory_over_bytes: u64,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
