@@ -234,7 +234,7 @@ pub(super) fn execute(
         tick: read_loops::tick_of(spec),
         watch: context.watch,
         memory_bytes: read_loops::memory_limit_of(spec),
-        // Direct reads never fill memory, and the pool has its full memory from the start.
+        // Direct reads never fill memory, and the pool takes all its memory when it is opened.
         fill_first: !way.is_direct() && !matches!(way, Way::Pool(_)),
         cancel: context.cancel,
     };
@@ -272,12 +272,17 @@ pub(super) fn execute(
             if ring::pages_of(spec, pattern) == PageKind::Small {
                 without_huge_pages()?;
             }
-            let pool = Pool::open(spec)?;
-            if memory == Memory::Settled {
-                let reader = || -> Result<Reader<'_>> { Ok(Box::new(|blocks| pool.warm(blocks.iter().copied()))) };
-                let batches = (1, settle::IN_FLIGHT as usize);
-                settled &= settle::settle(spec, layout, pattern, batches, context.cancel, &reader)?;
+            let mut pool = Pool::open(spec)?;
+            match memory {
+                Memory::Empty => {}
+                Memory::Full => pool.fill(layout, context.cancel)?,
+                Memory::Settled => {
+                    let reader = || -> Result<Reader<'_>> { Ok(Box::new(|blocks| pool.warm(blocks.iter().copied()))) };
+                    let batches = (1, settle::IN_FLIGHT as usize);
+                    settled &= settle::settle(spec, layout, pattern, batches, context.cancel, &reader)?;
+                }
             }
+            pool.count_misses_from_now();
             let mut outcome = measure::run(&plan, pool::works(spec, layout, &pool, calls, pattern), on_tick)?;
             pool.record_in(&mut outcome);
             outcome

@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nofault::blocking::{Db, Table};
@@ -23,6 +23,8 @@ use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 
 /// Number of entries of a scan between two clock readings: one reading costs as much as an entry.
 const ENTRIES_PER_SAMPLE: u64 = 16 * ENTRIES_PER_BLOCK;
+/// No more leaves than every inner node of the database has below it, as it was loaded in order of its short keys.
+const LEAVES_BELOW_A_NODE: usize = 100;
 /// Interval at which a task on the executor adds the readers' finished operations to the worker's counts.
 const DRAIN: Duration = Duration::from_millis(5);
 
@@ -53,6 +55,7 @@ pub struct Pool {
     db: Db,
     table: Table,
     seed: Option<u64>,
+    cache_bytes: usize,
     misses_before: u64,
 }
 
@@ -68,7 +71,7 @@ impl Pool {
         let db = Db::open(pool::database_of(&spec.target)?, &pool::settings(cache_bytes))?;
         let table = db.table(pool::TABLE)?;
         let misses_before = db.stats().pool.misses;
-        Ok(Self { db, table, seed: spec.target.content_seed, misses_before })
+        Ok(Self { db, table, seed: spec.target.content_seed, cache_bytes, misses_before })
     }
 
     /// Returns a handle on the table, for tasks.
@@ -92,6 +95,35 @@ impl Pool {
         Ok(())
     }
 
+    /// Brings the pool into the state of a database that has been open for a while: its memory is full of other pages, the last of
+    /// the data, and the nodes above the leaves are in memory. A map needs no such reads, because the kernel knows where each page of a
+    /// file lies.
+    ///
+    /// # Errors
+    /// The engine's error; `Interrupted` when the user stops the run.
+    pub fn fill(&self, layout: &Layout, cancel: &AtomicBool) -> Result<()> {
+        let interrupted = || LabError::new(LabErrorKind::Interrupted, "interrupted while memory was filled");
+        let blocks = layout.block_count() * layout.block_bytes / PAGE_BYTES as u64;
+        let first = blocks.saturating_sub((self.cache_bytes / PAGE_BYTES) as u64);
+        let mut range = self.table.range(pool::key(first, 0)..);
+        let mut read = 0_u64;
+        while range.next_ref()?.is_some() {
+            read += 1;
+            if read.is_multiple_of(ENTRIES_PER_SAMPLE) && cancel.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+        }
+        drop(range);
+        let mut leaves = (0..blocks).step_by(LEAVES_BELOW_A_NODE).peekable();
+        while leaves.peek().is_some() {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+            self.warm(leaves.by_ref().take(1024))?;
+        }
+        Ok(())
+    }
+
     /// Reads blocks by one call of `get_many`; returns the number of wrong values.
     ///
     /// # Errors
@@ -101,6 +133,11 @@ impl Pool {
         let values = self.table.get_many(&keys)?;
         let wrong = values.iter().zip(blocks).filter(|(value, block)| !self.is_right(value.as_deref(), **block));
         Ok(wrong.count() as u64)
+    }
+
+    /// Leaves the misses until now out of [`Pool::record_in`].
+    pub fn count_misses_from_now(&mut self) {
+        self.misses_before = self.db.stats().pool.misses;
     }
 
     /// Adds the pool's misses and memory to a trial's figures.
