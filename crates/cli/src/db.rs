@@ -229,7 +229,7 @@ fn compact(db: &Db, shrink: bool, json: bool, quiet: bool, cancel: &AtomicBool) 
             "tables": found.tables, "pages": found.pages, "pages_moved": found.pages_moved,
             "pages_without_free_blocks": found.pages_without_free_blocks, "fragments_before": found.fragments_before,
             "fragments_after": found.fragments_after, "page_bytes": page_bytes,
-            "leaves_merged": found.leaves_merged, "pages_moved_from_end": found.pages_moved_from_end, "bytes_given_back": found.bytes_given_back,
+            "leaves_merged": found.leaves_merged, "leaves_without_free_blocks": found.leaves_without_free_blocks, "pages_moved_from_end": found.pages_moved_from_end, "bytes_given_back": found.bytes_given_back,
         });
         print(&serde_json::to_string_pretty(&answer)?)?;
     } else {

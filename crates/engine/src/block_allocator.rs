@@ -163,6 +163,11 @@ impl BlockAllocator {
         &self.pages
     }
 
+    /// Returns the number of pages that lie in a used block: old versions that a checkpoint or a reader needs count.
+    pub(crate) fn pages_in(&self, block: BlockId) -> usize {
+        usize::from(self.pages.of(block)).max(1)
+    }
+
     /// Returns the number of compressed pages, and of the blocks that they share.
     pub(crate) fn shared(&self) -> (u64, u64) {
         self.pages.totals()

@@ -577,7 +577,7 @@ impl Store for BufferPool {
     }
 
     fn spare_pages(&self) -> u64 {
-        self.metadata().spare_blocks(self.versions.frames())
+        self.metadata().spare_blocks(self.versions.frames(), ReservationKind::Reserve)
     }
 
     fn page_count(&self) -> u64 {

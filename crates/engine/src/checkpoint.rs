@@ -81,6 +81,9 @@ pub(crate) struct Checkpointer {
 impl Checkpointer {
     pub(crate) fn new(pool: BufferPool, log: Log, current: Superblock) -> Self {
         let (has_properties, has_expiry) = (current.has_properties.into(), current.has_expiry.into());
+        if current.needs_zstd {
+            pool.writer().codecs().note_zstd();
+        }
         Self {
             pool,
             log,

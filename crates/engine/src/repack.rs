@@ -8,11 +8,13 @@
 //! 2. The file does not grow for it. When no block is free, a checkpoint frees those that the pass has emptied so far;
 //!    if none is free then either, the pass ends.
 //! 3. A pass that gained nothing is not repeated before the blocks have changed.
+//!
+//! Work that frees blocks and finds none on a full disk packs pages as tightly as possible first ([`Repacker::squeeze`]).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::buffer_pool::{BufferPool, LooseMove, Relocator};
+use crate::buffer_pool::{BufferPool, LooseMove, LooseStep, Relocator};
 use crate::checkpoint::Checkpointer;
 use crate::error::Result;
 use crate::events;
@@ -50,6 +52,8 @@ pub(crate) struct Repacker {
     stats: Mutex<PackingStats>,
     /// The numbers of compressed pages and of their blocks after a pass without gain.
     fruitless: Mutex<Option<(u64, u64)>>,
+    /// The same numbers after a squeeze without gain.
+    squeezed: Mutex<Option<(u64, u64)>>,
 }
 
 impl Repacker {
@@ -120,6 +124,55 @@ impl Repacker {
         (outcome, ending, stats.pages_moved - moved)
     }
 
+    /// Packs compressed pages into as few blocks as possible, with the blocks that are kept for this, until `is_enough`
+    /// says so or all were looked at. Returns the number of blocks that are free now. To be called after a checkpoint,
+    /// when the disk is full. Reads every block with compressed pages at the most. Blocks.
+    ///
+    /// # Errors
+    /// As [`Relocator::defragment`] and [`Checkpointer::checkpoint`].
+    pub(crate) fn squeeze(
+        &self,
+        (pool, checkpointer): (&BufferPool, &Checkpointer),
+        relocator: &mut Relocator,
+        is_enough: &dyn Fn() -> bool,
+    ) -> Result<u64> {
+        let totals = || pool.metadata().lock().allocator.shared();
+        let mut squeezed = self.squeezed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *squeezed == Some(totals()) {
+            return Ok(0);
+        }
+        let (mut tight, mut saved, mut is_whole) = (LooseMove::tight(), 0, true);
+        while let Some(step) = checkpointer.move_loose(relocator, &mut tight)? {
+            self.note(&step);
+            saved += step.saved;
+            if !step.is_full {
+                continue;
+            }
+            let may_go_on = relocator.has_pending();
+            if may_go_on {
+                checkpointer.checkpoint()?;
+                relocator.checkpoint_made();
+            }
+            if !may_go_on || is_enough() {
+                is_whole = false;
+                break;
+            }
+        }
+        if relocator.has_pending() {
+            checkpointer.checkpoint()?;
+            relocator.checkpoint_made();
+        }
+        *squeezed = (is_whole && saved == 0).then(totals);
+        Ok(saved)
+    }
+
+    /// Counts the outcome of a step.
+    fn note(&self, step: &LooseStep) {
+        let mut stats = self.lock();
+        stats.pages_moved += step.moved;
+        stats.blocks_saved += step.saved;
+    }
+
     /// Returns false when the work was cancelled.
     fn pass(
         &self,
@@ -131,11 +184,7 @@ impl Repacker {
         let mut loose = LooseMove::new(if is_idle { LOOSE_IDLE } else { LOOSE_IN_USE });
         let mut since = Instant::now();
         while let Some(step) = checkpointer.move_loose(relocator, &mut loose)? {
-            {
-                let mut stats = self.lock();
-                stats.pages_moved += step.moved;
-                stats.blocks_saved += step.saved;
-            }
+            self.note(&step);
             if step.is_full && !relocator.has_pending() {
                 break;
             }

@@ -4,85 +4,26 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod common;
+#[path = "common/full_disk.rs"]
+mod helpers;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use common::tiny;
+use helpers::{BLOCK_BYTES, Model, check, delete, fill};
 use nofault::blocking::{Db, Table};
-use nofault::error::{ErrorKind, Result};
 use nofault::settings::{Compression, Settings};
-use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
-/// Unit in which the simulated disk accounts for space.
-const BLOCK_BYTES: u64 = 4096;
 /// Free space when a database is created: the smallest with which a test begins.
 const LEAST_BYTES: u64 = 3 << 20;
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn settings(cache_bytes: usize, background_threads: bool, compression: Compression) -> Settings {
-    Settings { cache_bytes, log_bytes: 128 << 10, background_threads, compression, seed: Some(1), ..tiny() }
-}
 
 /// Returns the compressions of which a test on several disks takes one after the other.
 fn compressions() -> impl Iterator<Item = Compression> {
     let small = if cfg!(feature = "zstd") { Compression::Small } else { Compression::Fast };
     [Compression::None, Compression::Fast, small].into_iter().cycle()
-}
-
-/// Returns true for success and false for `NoSpace`; fails on any other error.
-fn had_space(what: &str, result: Result<()>) -> bool {
-    match result {
-        Ok(()) => true,
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {error}");
-            false
-        }
-    }
-}
-
-fn check(what: &str, table: &Table, model: &Model) {
-    let found: Model = table.range::<&[u8]>(..).map(|entry| entry.unwrap()).collect();
-    assert!(found == *model, "{what}: {} rows, the model has {}", found.len(), model.len());
-}
-
-/// Puts rows of several sizes until four commits are refused. Of 256 commits about `alone` have one row, and the others
-/// 40.
-fn fill(what: &str, db: &Db, table: &Table, model: &mut Model, random: &mut fastrand::Rng, alone: u8) {
-    let mut refused = 0;
-    while refused < 4 {
-        let mut batch = Batch::new();
-        let mut rows = Vec::new();
-        for _ in 0..if random.u8(..) < alone || refused > 1 { 1 } else { 40 } {
-            let key = random.u32(0..20_000).to_be_bytes().to_vec();
-            let len = if random.u8(0..10) == 0 { random.usize(0..30_000) } else { random.usize(0..1000) };
-            // Half of it can be compressed.
-            let mut value = vec![random.u8(..); len];
-            random.fill(&mut value[len / 2..]);
-            batch.put(table, &key, &value);
-            rows.push((key, value));
-        }
-        let durability = if random.u8(0..3) == 0 { Durability::Deferred } else { Durability::Sync };
-        if had_space(what, db.write(batch, durability)) {
-            model.extend(rows);
-        } else {
-            refused += 1;
-        }
-    }
-}
-
-fn delete(what: &str, table: &Table, model: &mut Model, share: usize) {
-    let keys: Vec<_> = model.keys().step_by(share).cloned().collect();
-    for key in keys {
-        let deleted = table.delete(&key);
-        assert!(deleted.is_ok(), "{what}: a delete on a full disk: {}", deleted.unwrap_err());
-        model.remove(&key);
-    }
 }
 
 /// Deletes one in `shares[0]` rows, drops the table `doomed`, deletes one in `shares[1]` rows, and then writes a few
@@ -112,25 +53,25 @@ fn story(
     compression: Compression,
 ) -> SimWorld {
     let mut random = fastrand::Rng::with_seed(world.bytes_used());
-    let settings = settings(2 << 20, background_threads, compression);
+    let settings = helpers::settings(2 << 20, background_threads, compression);
     let db = Db::create_in(directory, &settings).unwrap();
     let (table, doomed) = (db.create_table("t").unwrap(), db.create_table("doomed").unwrap());
     for row in 0..60u32 {
         doomed.put(row.to_be_bytes(), [1; 900]).unwrap();
     }
     let mut model = Model::new();
-    fill(what, &db, &table, &mut model, &mut random, 220);
+    fill(what, (&db, &table), &mut model, &mut random, 220, 4);
     check(what, &table, &model);
     db.sync().unwrap();
     drop((table, doomed, db));
 
     // The disk is still full, and the database has less memory.
-    let small = self::settings(1 << 20, background_threads, compression);
+    let small = helpers::settings(1 << 20, background_threads, compression);
     let db = Db::open_in(directory, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
     let table = db.table("t").unwrap();
     check(what, &table, &model);
     free_space(what, &db, &table, &mut model, [3, 2]);
-    fill(what, &db, &table, &mut model, &mut random, 220);
+    fill(what, (&db, &table), &mut model, &mut random, 220, 4);
     db.compact(nofault::db::Pace::Full, |_| true).unwrap_or_else(|error| panic!("{what}: compaction: {error}"));
     check(what, &table, &model);
     db.sync().unwrap();
@@ -221,13 +162,13 @@ impl Drop for FileSystem {
 /// Runs the same sequence as on the simulated disk, with files of this machine.
 fn real_story(what: &str, folder: &Path, ballast: &Path, compression: Compression) {
     let mut random = fastrand::Rng::with_seed(5);
-    let settings = Settings { page_bytes: 4096, seed: None, ..settings(4 << 20, true, compression) };
+    let settings = Settings { page_bytes: 4096, seed: None, ..helpers::settings(4 << 20, true, compression) };
     let path = folder.join("db");
     let db = Db::create(&path, &settings).unwrap_or_else(|error| panic!("{what}: creating: {error}"));
     let (table, doomed) = (db.create_table("t").unwrap(), db.create_table("doomed").unwrap());
     doomed.bulk_load((0..1000u32).map(|row| (row.to_be_bytes(), [1; 900]))).unwrap();
     let mut model = Model::new();
-    fill(what, &db, &table, &mut model, &mut random, 20);
+    fill(what, (&db, &table), &mut model, &mut random, 20, 4);
     check(what, &table, &model);
     assert!(db.stats().commits_refused_for_space > 0);
     db.sync().unwrap();
@@ -238,7 +179,7 @@ fn real_story(what: &str, folder: &Path, ballast: &Path, compression: Compressio
     let table = db.table("t").unwrap();
     check(what, &table, &model);
     free_space(what, &db, &table, &mut model, [29, 29]);
-    fill(what, &db, &table, &mut model, &mut random, 20);
+    fill(what, (&db, &table), &mut model, &mut random, 20, 4);
     db.compact(nofault::db::Pace::Full, |_| true).unwrap_or_else(|error| panic!("{what}: compaction: {error}"));
     check(what, &table, &model);
     drop((table, db));

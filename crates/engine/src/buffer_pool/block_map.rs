@@ -59,12 +59,15 @@ impl BlockMap {
     /// Returns the location of a page; `None` when the page does not exist. Its leaf must be in memory, if there is one.
     pub(crate) fn get(&self, page: PageId) -> Option<Location> {
         let leaf = page.0 / self.per_leaf();
-        let Some(entries) = self.leaves.get(&leaf) else {
-            // The place of the page is not known, and `None` would set its block free.
-            assert!(self.leaf_place(leaf).is_none(), "the leaf of page {page} is not in memory");
-            return None;
-        };
-        Location::from_word(*entries.get((page.0 % self.per_leaf()) as usize)?)
+        // Otherwise the place of the page is not known, and `None` would set its block free.
+        let is_known = self.leaves.contains_key(&leaf) || self.leaf_place(leaf).is_none();
+        assert!(is_known, "the leaf of page {page} is not in memory");
+        self.in_memory(page)
+    }
+
+    /// Returns the location of a page, if its leaf is in memory.
+    pub(crate) fn in_memory(&self, page: PageId) -> Option<Location> {
+        Location::from_word(*self.leaf(page.0 / self.per_leaf())?.get((page.0 % self.per_leaf()) as usize)?)
     }
 
     /// Sets the location of a page, whose leaf must be in memory, if there is one. Returns the previous one.

@@ -12,6 +12,15 @@
 //! blocks that the one before named and this one does not; deletes and dropped tables never make the database larger,
 //! so with the reserve they can go on from checkpoint to checkpoint until blocks are free again.
 //!
+//! Of compressed pages the last sentence is true for these reasons, in this order:
+//! 1. While blocks of the reserve are in use ([`Metadata::is_short`]) and the file cannot grow, a page that lay compressed
+//!    is written compressed.
+//! 2. A page that changes leaves its block to the others that share it, so that more blocks are in use than pages need.
+//!    Work that finds no block has these blocks packed again
+//!    ([`Repacker::squeeze`](crate::repack::Repacker::squeeze)). A part of the reserve is kept for that alone
+//!    ([`PACKING_BLOCKS`]).
+//! 3. Pages are moved with blocks of the reserve only where they take no more blocks afterwards than they leave free.
+//!
 //! Invariant: the lock is held for a bounded part of the changed pages at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +56,9 @@ const FREE_SHARE: u64 = 16;
 /// Number of free blocks that no reservation may take: they serve commits that change more pages than they reserved, as
 /// merges of nodes may.
 const MARGIN_BLOCKS: u64 = 32;
+/// Blocks of the reserve that only packing compressed pages anew may use. It packs the pages of as many blocks at a time
+/// as are free, and frees at least one more: two would do, and with more of them fewer checkpoints are made.
+const PACKING_BLOCKS: u64 = 32;
 
 /// The change of a page by a commit, which ends the version before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,7 +233,7 @@ impl Metadata {
         kind: ReservationKind,
     ) -> Option<BlockReservation> {
         let mut state = self.lock();
-        let kept = if kind == ReservationKind::Ordinary { RESERVE_BLOCKS } else { MARGIN_BLOCKS };
+        let kept = blocks_kept(kind);
         // Dirty pages are counted before free blocks, so that a page being written is counted twice rather than not at
         // all.
         let promised = self.promised_blocks(frames, &state, pages) + pages + kept;
@@ -233,13 +245,24 @@ impl Metadata {
         Some(BlockReservation::of(Arc::clone(self) as Arc<dyn ReservationLedger>, pages))
     }
 
-    /// Returns the number of free blocks that no commit has reserved, including the blocks kept for deletes and
-    /// checkpoints.
-    pub(super) fn spare_blocks(&self, frames: &Frames) -> u64 {
+    /// Returns the number of free blocks that no commit has reserved and that work of this kind may take.
+    pub(super) fn spare_blocks(&self, frames: &Frames, kind: ReservationKind) -> u64 {
         let state = self.lock();
         // Includes the nodes for as many more pages as are moved at a time.
         let promised = self.promised_blocks(frames, &state, GROUP_BLOCKS);
-        state.allocator.free_blocks().saturating_sub(promised + MARGIN_BLOCKS)
+        state.allocator.free_blocks().saturating_sub(promised + blocks_kept(kind))
+    }
+
+    /// Returns whether blocks of the reserve are in use. Writing a page changes nothing of that, as the block of a dirty
+    /// page is promised: only commits that may use the reserve do.
+    pub(super) fn is_short(&self, frames: &Frames) -> bool {
+        let state = self.lock();
+        self.promised_blocks(frames, &state, 0) + RESERVE_BLOCKS > state.allocator.free_blocks()
+    }
+
+    /// Returns whether a page lies compressed in the state of the last checkpoint.
+    pub(super) fn lies_compressed(&self, page: PageId) -> bool {
+        self.lock().map.in_memory(page).is_some_and(|at| at.is_compressed)
     }
 
     /// Returns the end of the shortest file that compaction makes: with as many blocks as are in use, and free ones
@@ -254,6 +277,15 @@ impl Metadata {
     /// Returns the number of blocks kept free for deletes, dropped tables, compaction and the next checkpoints.
     pub(super) fn blocks_kept_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
         RESERVE_BLOCKS + 2 * self.nodes(frames, state, 0)
+    }
+}
+
+/// Returns how many free blocks work of this kind leaves, beside those that are promised.
+fn blocks_kept(kind: ReservationKind) -> u64 {
+    match kind {
+        ReservationKind::Ordinary => RESERVE_BLOCKS,
+        ReservationKind::Reserve => MARGIN_BLOCKS + PACKING_BLOCKS,
+        ReservationKind::Packing => MARGIN_BLOCKS,
     }
 }
 

@@ -4,6 +4,10 @@
 //! neighbours, a checkpoint and an eviction many pages sorted by their old places, and compaction the pages of a run.
 //! So mostly neighbours share a block, and a scan reads each block once.
 //!
+//! Once a full disk has led to the use of blocks of the reserve, pages are packed into as few blocks as possible instead
+//! ([`pack_tightly`]). Otherwise deletes would need room for good: a page that leaves a shared block does not free it,
+//! and a page of a table that is no longer compressed would take a whole block when it changes.
+//!
 //! Only leaves and pages of values are compressed. Inner nodes are a few in a hundred pages, and every lookup passes
 //! through them.
 
@@ -13,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use nofault_io::aligned::{IoBuf, PageKind};
 use rustc_hash::FxHashMap;
 
-use crate::codec::{Compression, Dictionary, RATIO_UNIT};
+use crate::codec::{Compression, Dictionary, HAS_ZSTD, RATIO_UNIT};
 use crate::format::compressed::{CompressedPage, FileCodec, PAGES_A_BLOCK_MAX, encode_block, room_bytes};
 use crate::format::node::table_of_data;
 use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, page_commit};
@@ -177,19 +181,54 @@ impl TableCodecs {
         found
     }
 
+    /// Returns whether any table is compressed.
+    pub(super) fn has_any(&self) -> bool {
+        self.has_any.load(Ordering::Acquire)
+    }
+
     /// Returns how to compress a page with these bytes; `None` for as it is.
     fn of_page(&self, bytes: &[u8]) -> Option<PageCodec> {
-        if !self.has_any.load(Ordering::Acquire) {
+        if !self.has_any() {
             return None;
         }
         let table = table_of_data(&bytes[HEADER_BYTES..])?;
         let tables = self.read();
         let codec = tables.get(&table).filter(|codec| codec.compression != Compression::None)?;
+        let dictionary = self.dictionary_for(codec, codec.compression, bytes);
+        Some(PageCodec { compression: codec.compression, dictionary, written: Arc::clone(&codec.written) })
+    }
+
+    /// Returns how to compress a page with these bytes as much as the file allows, whatever its table says; `None` for
+    /// pages that are never compressed.
+    fn smallest_of_page(&self, bytes: &[u8]) -> Option<PageCodec> {
+        let table = table_of_data(&bytes[HEADER_BYTES..])?;
+        // Zstandard only where the superblock names it already: a build without it may open other files.
+        let compression = if HAS_ZSTD && self.needs_zstd() { Compression::Small } else { Compression::Fast };
+        let tables = self.read();
+        let dictionary = tables.get(&table).and_then(|codec| self.dictionary_for(codec, compression, bytes));
+        // Not counted: it says nothing of the table's own codec.
+        Some(PageCodec { compression, dictionary, written: Arc::default() })
+    }
+
+    /// Returns the dictionary that a page of a table may name when it is compressed in this way.
+    fn dictionary_for(&self, codec: &TableCodec, compression: Compression, bytes: &[u8]) -> Option<Arc<Dictionary>> {
         let newest = self.durable.load(Ordering::Acquire).max(page_commit(bytes).0);
         let dictionary = codec.dictionary.as_ref().filter(|(_, since)| since.0 <= newest);
-        let dictionary = dictionary.filter(|_| codec.compression == Compression::Small);
-        let dictionary = dictionary.map(|(dictionary, _)| Arc::clone(dictionary));
-        Some(PageCodec { compression: codec.compression, dictionary, written: Arc::clone(&codec.written) })
+        let dictionary = dictionary.filter(|_| compression == Compression::Small);
+        dictionary.map(|(dictionary, _)| Arc::clone(dictionary))
+    }
+
+    /// Compresses a page for [`pack_tightly`]. Returns `None` for a page that is better written as it is.
+    fn compress_tightly(
+        &self,
+        file: FileCodec<'_>,
+        (page, bytes): (PageId, &[u8]),
+        was_compressed: bool,
+    ) -> Option<CompressedPage> {
+        let of_table = self.of_page(bytes).and_then(|codec| codec.compress(file, page, bytes));
+        let smallest = was_compressed.then(|| self.smallest_of_page(bytes)).flatten();
+        let smallest = smallest.and_then(|codec| codec.compress(file, page, bytes));
+        of_table.into_iter().chain(smallest).min_by_key(CompressedPage::len_bytes)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, FxHashMap<u32, TableCodec>> {
@@ -248,6 +287,12 @@ struct OpenBlock<T> {
 }
 
 impl<T> OpenBlock<T> {
+    /// Begins a block with one page.
+    fn of(item: T, page: CompressedPage, page_bytes: usize) -> Self {
+        let room = room_bytes(page_bytes) - page.len_bytes();
+        Self { pages: vec![(item, page)], room }
+    }
+
     /// Returns the room that is left with one more page; `None` when the page does not fit. Two versions of one page
     /// never share a block, as a block tells the versions of a page apart.
     fn left_with(&self, page: &CompressedPage) -> Option<usize> {
@@ -256,9 +301,10 @@ impl<T> OpenBlock<T> {
         self.room.checked_sub(page.len_bytes()).filter(|_| is_possible)
     }
 
-    /// Encodes the block. A page that is alone is better written as it is, and so are all when there is no memory.
-    fn close(self, page_bytes: usize) -> Vec<BlockContent<T>> {
-        let block = if self.pages.len() > 1 { IoBuf::zeroed(page_bytes, PageKind::Small).ok() } else { None };
+    /// Encodes the block, with at least `least` pages. Pages are written as they are where they are fewer, and when there
+    /// is no memory.
+    fn close(self, page_bytes: usize, least: usize) -> Vec<BlockContent<T>> {
+        let block = if self.pages.len() >= least { IoBuf::zeroed(page_bytes, PageKind::Small).ok() } else { None };
         let Some(mut block) = block else {
             return self.pages.into_iter().map(|(page, _)| BlockContent::Whole(page)).collect();
         };
@@ -284,20 +330,53 @@ pub(super) fn pack<T>(
             contents.push(BlockContent::Whole(item));
             continue;
         };
-        let fitting = open.iter_mut().filter_map(|block| Some((block.left_with(&compressed)?, block)));
-        if let Some((left, block)) = fitting.min_by_key(|(left, _)| *left) {
-            block.room = left;
-            block.pages.push((item, compressed));
-            continue;
-        }
+        let Some((item, compressed)) = into_fullest(&mut open, item, compressed) else { continue };
         if open.len() == OPEN_BLOCKS {
-            contents.extend(open.remove(0).close(page_bytes));
+            // A page that is alone is better written as it is.
+            contents.extend(open.remove(0).close(page_bytes, 2));
         }
-        let room = room_bytes(page_bytes) - compressed.len_bytes();
-        open.push(OpenBlock { pages: vec![(item, compressed)], room });
+        open.push(OpenBlock::of(item, compressed, page_bytes));
     }
-    contents.extend(open.into_iter().flat_map(|block| block.close(page_bytes)));
+    contents.extend(open.into_iter().flat_map(|block| block.close(page_bytes, 2)));
     contents
+}
+
+/// Packs sealed pages into as few blocks as possible, in any order. `was_compressed` returns whether a page lay compressed
+/// in the file before: it stays so, whatever its table says, and is compressed as much as the file allows.
+pub(super) fn pack_tightly<T>(
+    codecs: &TableCodecs,
+    (file, page_bytes): (FileCodec<'_>, usize),
+    pages: impl IntoIterator<Item = T>,
+    sealed: impl Fn(&T) -> (PageId, &[u8]),
+    was_compressed: impl Fn(&T) -> bool,
+) -> Vec<BlockContent<T>> {
+    let (mut contents, mut compressed) = (Vec::new(), Vec::new());
+    for item in pages {
+        match codecs.compress_tightly(file, sealed(&item), was_compressed(&item)) {
+            Some(page) => compressed.push((item, page)),
+            None => contents.push(BlockContent::Whole(item)),
+        }
+    }
+    // Best fit, the longest first: never more than eleven ninths of the fewest blocks, and one more.
+    compressed.sort_by_key(|(_, page)| std::cmp::Reverse(page.len_bytes()));
+    let mut open: Vec<OpenBlock<T>> = Vec::new();
+    for (item, page) in compressed {
+        if let Some((item, page)) = into_fullest(&mut open, item, page) {
+            open.push(OpenBlock::of(item, page, page_bytes));
+        }
+    }
+    // A page that is alone is compressed as well: so it is known to take a part of a block, and can be packed again.
+    contents.extend(open.into_iter().flat_map(|block| block.close(page_bytes, 1)));
+    contents
+}
+
+/// Adds a page to the fullest block with room for it; returns the page when there is none.
+fn into_fullest<T>(open: &mut [OpenBlock<T>], item: T, page: CompressedPage) -> Option<(T, CompressedPage)> {
+    let fitting = open.iter_mut().filter_map(|block| Some((block.left_with(&page)?, block)));
+    let Some((left, block)) = fitting.min_by_key(|(left, _)| *left) else { return Some((item, page)) };
+    block.room = left;
+    block.pages.push((item, page));
+    None
 }
 
 #[cfg(test)]

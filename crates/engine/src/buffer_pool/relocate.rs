@@ -17,23 +17,25 @@
 //!    writer that has changed the page, or a read that is loading it, wins: then the new block is given up.
 //! 3. In the same step the page is noted as changed, so that the next checkpoint records its new place and frees the
 //!    old one.
+//! 4. Blocks of the reserve are taken only for pages that take no more blocks afterwards than they leave free
+//!    ([`Relocator::kind_of_move`]): otherwise compaction would use up the reserve for good.
 
 mod held_blocks;
 mod loose;
+mod repacked;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 use rustc_hash::FxHashSet;
 
 pub(super) use self::held_blocks::HeldBlocks;
 pub(crate) use self::loose::{LooseMove, LooseStep};
+use self::repacked::{MovingPage, RepackedPages};
 use super::leaf_loads::LeafLoads;
-use super::packing::{BlockContent, pack};
+use super::packing::{pack, pack_tightly};
 use super::versions::Versions;
 use super::word_array::Entry;
 use super::write::Writer;
@@ -41,7 +43,7 @@ use crate::block_allocator::{GROUP_BLOCKS, GroupsToEmpty, NoFreeBlocks, ROW_BLOC
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
 use crate::budget::Budget;
 use crate::codec::Compression;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::compressed::{restore_page, written_pages};
 use crate::format::{BlockId, Location, NodeId, PageId, TableId, Tag};
 use crate::pages::ReservationKind;
@@ -100,6 +102,15 @@ pub(crate) struct Relocator {
     defragmented: FxHashSet<u64>,
     /// Number of pages moved since the last checkpoint: until the next one they occupy their old blocks as well.
     pending: u64,
+}
+
+/// How pages that move are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    /// In the given order, each as its table says.
+    InOrder,
+    /// Into as few blocks as possible, as [`pack_tightly`] does.
+    Tight,
 }
 
 /// Groups of blocks that are emptied so that contiguous runs become free: their pages are moved to single free blocks
@@ -207,20 +218,21 @@ impl Relocator {
             self.defragmented.extend(found.iter().map(|(_, at)| group_of(at.block)));
             return Ok(outcome);
         }
-        let mut repacked = self.repack(&found)?;
+        let mut repacked = self.repack(&found, Packing::InOrder)?;
         let is_smaller = repacked.contents.len() as u64 + blocks_before / SAVED_SHARE_MIN < blocks_before;
         // A table that is compressed no more is restored, although it takes more blocks then.
         if is_ordered && !is_smaller && (is_compressed || !has_compressed) {
             self.defragmented.extend(found.iter().map(|(_, at)| group_of(at.block)));
             return Ok(outcome);
         }
+        let kind = self.kind_of_move(&found, &repacked);
         let moved = loop {
             let left = repacked.contents.len();
             if left == 0 {
                 break Ok(());
             }
             // The new run must hold all remaining pages, or be at least as long as a fragment that is read fast enough.
-            let Some(row) = self.allocate_row(left as u64, left.min(enough) as u64) else {
+            let Some(row) = self.allocate_row(left as u64, left.min(enough) as u64, kind) else {
                 outcome.without_free_blocks = repacked.page_count();
                 break Ok(());
             };
@@ -274,8 +286,7 @@ impl Relocator {
         if evacuation.pages.is_empty() {
             return Ok(None);
         }
-        let at_once = BLOCKS_AT_A_TIME
-            .min(usize::try_from(self.versions.metadata().spare_blocks(self.versions.frames())).unwrap_or(usize::MAX));
+        let at_once = BLOCKS_AT_A_TIME.min(self.spare(ReservationKind::Reserve) as usize);
         if at_once == 0 {
             return Ok(None);
         }
@@ -283,7 +294,10 @@ impl Relocator {
         let _leaves = self.leaves.pin_all(now.iter().copied())?;
         let is_concerned = |at: Location| evacuation.groups.concerns(at.block);
         let (_held, mut places) = HeldBlocks::of_pages(&self.versions, now.into_iter(), is_concerned);
-        let mut repacked = self.repack(&places)?;
+        let mut repacked = self.repack(&places, self.packing_in_place())?;
+        if self.spare(self.kind_of_move(&places, &repacked)) < repacked.contents.len() as u64 {
+            return Ok(Some(0));
+        }
         let mut to = Vec::with_capacity(repacked.contents.len());
         {
             let mut metadata = self.versions.metadata().lock();
@@ -368,12 +382,13 @@ impl Relocator {
         let end = tail.end;
         let (_held, mut found) =
             HeldBlocks::of_pages(&self.versions, now.into_iter().rev(), |at: Location| at.block >= end);
-        let (mut moved, mut repacked) = (0, self.repack(&found)?);
+        let (mut moved, mut repacked) = (0, self.repack(&found, self.packing_in_place())?);
+        let kind = self.kind_of_move(&found, &repacked);
         let outcome = loop {
             if repacked.contents.is_empty() {
                 break Ok(Some(moved));
             }
-            let Some(row) = self.allocate_before(tail.end, repacked.contents.len() as u64) else {
+            let Some(row) = self.allocate_before(tail.end, repacked.contents.len() as u64, kind) else {
                 tail.pages.clear();
                 break Ok((moved > 0).then_some(moved));
             };
@@ -387,30 +402,54 @@ impl Relocator {
     }
 
     /// Allocates at most `want` blocks beside each other before block `end`; `None` when there is none.
-    fn allocate_before(&mut self, end: BlockId, want: u64) -> Option<Range<u64>> {
-        let want = want.min(self.versions.metadata().spare_blocks(self.versions.frames()));
-        if want == 0 {
-            return None;
-        }
-        let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, ReservationKind::Reserve)?;
-        let row = self.versions.metadata().lock().allocator.allocate_row(want, 1, self.after, 0).ok()?;
+    fn allocate_before(&mut self, end: BlockId, want: u64, kind: ReservationKind) -> Option<Range<u64>> {
+        let row = self.allocate_within(want, 1, kind)?;
         debug_assert!(row.end <= end.0, "blocks {row:?} lie behind the ceiling");
-        self.after = Some(BlockId(row.end - 1));
         Some(row)
     }
 
     /// Allocates at most `want` blocks beside each other within the present file, at least `least` of them if there
     /// are as many; `None` when none is free.
-    fn allocate_within(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
-        let want = want.min(ROW_BLOCKS_MAX).min(self.versions.metadata().spare_blocks(self.versions.frames()));
+    fn allocate_within(&mut self, want: u64, least: u64, kind: ReservationKind) -> Option<Range<u64>> {
+        let want = want.min(ROW_BLOCKS_MAX).min(self.spare(kind));
         if want == 0 {
             return None;
         }
-        let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, ReservationKind::Reserve)?;
+        let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, kind)?;
         let allocate = |least| self.versions.metadata().lock().allocator.allocate_row(want, least, self.after, 0);
         let row = allocate(least.min(want)).or_else(|_| allocate(1)).ok()?;
         self.after = Some(BlockId(row.end - 1));
         Some(row)
+    }
+
+    /// Returns the number of free blocks that no commit has reserved and that work of this kind may take.
+    fn spare(&self, kind: ReservationKind) -> u64 {
+        self.versions.metadata().spare_blocks(self.versions.frames(), kind)
+    }
+
+    /// Returns how to pack pages that move for the sake of their place alone.
+    fn packing_in_place(&self) -> Packing {
+        let is_roomy = self.spare(ReservationKind::Ordinary) >= GROUP_BLOCKS;
+        if is_roomy { Packing::InOrder } else { Packing::Tight }
+    }
+
+    /// Returns the kind of reservation for moving these pages as they are packed: only a move after which, with the next
+    /// checkpoint, as many blocks are free as before may use the reserve. A move of compressed pages that ends half-way
+    /// may have emptied none of their blocks, so all of it must fit.
+    fn kind_of_move(&self, places: &[(PageId, Location)], repacked: &RepackedPages) -> ReservationKind {
+        let needed = repacked.contents.len() as u64;
+        let is_whole = places.iter().all(|(_, at)| !at.is_compressed) || needed <= self.spare(ReservationKind::Reserve);
+        if is_whole && needed <= self.emptied_by(places) { ReservationKind::Reserve } else { ReservationKind::Ordinary }
+    }
+
+    /// Returns the number of blocks in which nothing is left once these pages have left them. Pages of which only old
+    /// versions lie there stay.
+    fn emptied_by(&self, places: &[(PageId, Location)]) -> u64 {
+        let mut blocks: Vec<BlockId> = places.iter().map(|(_, at)| at.block).collect();
+        blocks.sort_unstable();
+        let is_emptied =
+            |pages: &&[BlockId]| self.versions.metadata().lock().allocator.pages_in(pages[0]) <= pages.len();
+        blocks.chunk_by(|block, next| block == next).filter(is_emptied).count() as u64
     }
 
     /// Counts pages that were moved.
@@ -425,14 +464,13 @@ impl Relocator {
         metadata.allocator.used_blocks().saturating_sub(metadata.allocator.deferred_blocks() + self.pending)
     }
 
-    fn allocate_row(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
+    fn allocate_row(&mut self, want: u64, least: u64, kind: ReservationKind) -> Option<Range<u64>> {
         let live = self.live_blocks();
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
         let may_grow = || self.versions.metadata().lock().allocator.backed_end() + GROUP_BLOCKS <= end_max;
         let want = want.min(ROW_BLOCKS_MAX);
-        // Blocks that are promised to commits stay free. The reserve may be used, because the next checkpoint frees as
-        // many blocks again.
-        let spare = || self.versions.metadata().spare_blocks(self.versions.frames());
+        // Blocks that are promised to commits stay free.
+        let spare = || self.spare(kind);
         // Otherwise the last pages of a list would find no block each time that the list is moved.
         if spare() < least && may_grow() {
             // A full disk is no error here: the row is refused below.
@@ -442,7 +480,7 @@ impl Relocator {
         if want < least {
             return None;
         }
-        let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, ReservationKind::Reserve)?;
+        let _until_taken = self.versions.metadata().reserve(self.versions.frames(), want, kind)?;
         let allocate = |least| self.versions.metadata().lock().allocator.allocate_row(want, least, self.after, end_max);
         let row = allocate(least.max(want.div_ceil(2))).or_else(|_| {
             if may_grow() && matches!(self.writer.grow(), Ok(true)) {
@@ -501,14 +539,20 @@ impl Relocator {
         Ok(moved)
     }
 
-    /// Reads these pages, checks them, and packs them into blocks in the given order.
-    fn repack(&mut self, pages: &[(PageId, Location)]) -> Result<RepackedPages> {
+    /// Reads these pages, checks them, and packs them into blocks.
+    fn repack(&mut self, pages: &[(PageId, Location)], packing: Packing) -> Result<RepackedPages> {
         let mut moving = Vec::with_capacity(pages.len());
         for window in pages.chunks(BLOCKS_AT_A_TIME) {
             self.read(window, &mut moving)?;
         }
         let shape = (self.versions.file_codec(), self.versions.frames().page_bytes());
-        let contents = pack(self.writer.codecs(), shape, moving, |moving| (moving.page, &moving.bytes));
+        let codecs = self.writer.codecs();
+        let contents = match packing {
+            Packing::InOrder => pack(codecs, shape, moving, MovingPage::sealed),
+            Packing::Tight => {
+                pack_tightly(codecs, shape, moving, MovingPage::sealed, |moving| pages[moving.index].1.is_compressed)
+            }
+        };
         Ok(RepackedPages { contents: contents.into() })
     }
 
@@ -538,46 +582,6 @@ impl Relocator {
         }
         self.reader.recycle(blocks);
         Ok(())
-    }
-}
-
-/// A page that was read to be moved.
-struct MovingPage {
-    /// Its index in the list of pages to be moved.
-    index: usize,
-    page: PageId,
-    /// The page as it is in memory.
-    bytes: Vec<u8>,
-}
-
-/// Pages that were read to be moved, packed into blocks again: what is to be written next.
-struct RepackedPages {
-    contents: VecDeque<BlockContent<MovingPage>>,
-}
-
-impl RepackedPages {
-    fn page_count(&self) -> u64 {
-        self.contents.iter().map(|content| content.sharing().max(1) as u64).sum()
-    }
-
-    /// Returns the bytes of the next blocks, which are to be written to the blocks of `to`: a buffer for each run of
-    /// consecutive blocks, with the run's first block.
-    fn buffers(&self, to: &[BlockId], page_bytes: usize) -> Result<Vec<(BlockId, IoBuf)>> {
-        let mut contents = self.contents.iter();
-        let mut runs = Vec::new();
-        for run in to.chunk_by(|block, next| block.0 + 1 == next.0) {
-            let mut buffer = IoBuf::zeroed(run.len() * page_bytes, PageKind::Small)
-                .map_err(|error| Error::from_io("take memory for moving pages", error))?;
-            // The contents come second, because `zip` takes one only when there is a block for it.
-            for (target, content) in buffer.chunks_exact_mut(page_bytes).zip(contents.by_ref()) {
-                match content {
-                    BlockContent::Whole(moving) => target.copy_from_slice(&moving.bytes),
-                    BlockContent::Packed { block, .. } => target.copy_from_slice(block),
-                }
-            }
-            runs.push((run[0], buffer));
-        }
-        Ok(runs)
     }
 }
 

@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{OpKind, WriteData};
 
-use super::packing::{BlockContent, TableCodecs, pack};
+use super::packing::{BlockContent, TableCodecs, pack, pack_tightly};
 use super::page_table::DirtyPage;
 use super::versions::Versions;
 use super::write_queue::WriteQueue;
 use crate::block_allocator::GROUP_BLOCKS;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{BlockId, Tag};
+use crate::format::{BlockId, PageId, Tag};
 
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
@@ -62,6 +62,10 @@ impl Drop for PinnedFrame {
     fn drop(&mut self) {
         self.versions.unpin(self.item.page, self.item.frame);
     }
+}
+
+fn sealed(part: &Arc<PinnedFrame>) -> (PageId, &[u8]) {
+    (part.item.page, part.bytes())
 }
 
 /// What is written to one block of the file.
@@ -130,7 +134,13 @@ impl Writer {
         // Sorted by their old blocks, so that neighbours stay neighbours where they find room together.
         parts.sort_by_key(|part| (near(part).unwrap_or(u64::MAX), part.item.page));
         let shape = (self.versions.file_codec(), page_bytes);
-        let contents = pack(&self.codecs, shape, parts, |part| (part.item.page, part.bytes()));
+        let metadata = self.versions.metadata();
+        let has_compressed = self.codecs.has_any() || metadata.lock().allocator.shared().0 > 0;
+        let contents = if has_compressed && metadata.is_short(self.versions.frames()) && !self.grow_by(queue)? {
+            pack_tightly(&self.codecs, shape, parts, sealed, |part| metadata.lies_compressed(part.item.page))
+        } else {
+            pack(&self.codecs, shape, parts, sealed)
+        };
         let near = |content: &WrittenBlock| content.first().and_then(|part| near(part)).map(BlockId);
         let blocks = self.place(queue, contents.iter().map(near))?;
         let out_of_room = blocks.iter().any(Option::is_none);
@@ -380,7 +390,7 @@ mod tests {
     use super::*;
     use crate::buffer_pool::versions::NEWEST;
     use crate::clock::ClockSource;
-    use crate::format::{CommitSeq, PageId};
+    use crate::format::CommitSeq;
     use crate::pages::{PageCopies as _, Store as _};
     use crate::settings::TierUse;
 

@@ -237,7 +237,7 @@ impl CompactionWork {
             self.idle.is_over(self.parts.pool.visible());
             let Ok(step) = block_on(self.parts.leaves.merge_from(tree, &from)) else { break };
             self.idle.ignore(self.parts.pool.visible());
-            start = step.next;
+            start = step.next.filter(|_| step.without_free_blocks == 0);
             self.pacer.rest(began.elapsed());
         }
     }

@@ -112,8 +112,11 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
     trainer.remove_unused()?;
     run.each_table(&names, |run, name| {
         let tree = block_on(run.core().catalog.table(name.as_bytes()))?;
-        trainer.train_from_leaves(tree, &|| Ok(()))?;
-        Ok(true)
+        match trainer.train_from_leaves(tree, &|| Ok(())) {
+            // The disk is full: the table goes on with the dictionary that it has.
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(true),
+            trained => trained.map(|()| true),
+        }
     })?;
     // Pages that are new in memory get their places now, near the old ones, and pages of any age may use the
     // dictionaries from then on.
@@ -167,13 +170,17 @@ impl<'a> CompactionRun<'a> {
 
     /// Merges the sparse leaves of one table. Returns false when the compaction was cancelled.
     fn merge(&mut self, name: &str) -> Result<bool> {
+        if self.found.leaves_without_free_blocks > 0 {
+            return Ok(true);
+        }
         let tree = block_on(self.core().catalog.table(name.as_bytes()))?;
         let mut start = Some(Vec::new());
         while let Some(from) = start {
             let started = Instant::now();
             let step = block_on(self.core().sparse_leaves.merge_from(tree, &from))?;
             self.found.leaves_merged += step.freed;
-            start = step.next;
+            self.found.leaves_without_free_blocks += step.without_free_blocks;
+            start = step.next.filter(|_| step.without_free_blocks == 0);
             self.pace.rest(started.elapsed(), step.freed);
             if !(self.go_on)(&self.found) {
                 return Ok(false);

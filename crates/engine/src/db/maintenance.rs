@@ -86,11 +86,11 @@ impl Db {
     /// After each megabyte `go_on` gets the progress so far, on the thread that does the work; `false` ends the
     /// compaction there, and so does dropping the future. Checkpoints are made on the way, to reuse the blocks that
     /// pages have left. The file grows to no more than nine eighths of its used blocks plus 4,096 blocks; pages for
-    /// which that leaves no room stay where they are, and are counted.
+    /// which that leaves no room stay where they are, and are counted. So are leaves that a full disk has no room to merge.
     ///
     /// # Errors
     /// `Corrupt` when a page is damaged (the error names it); `Io`, `NoSpace` from the disk. Pages moved before the
-    /// error stay moved.
+    /// error stay moved. That the disk is full is no error by itself.
     pub async fn compact(
         &self,
         pace: Pace,

@@ -2,10 +2,10 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use nofault_io::disk::{Directory, FileLock};
+use nofault_io::disk::{Directory, Disk, FileLock};
 use nofault_io::folder::{Backend, EntryKind, Folder, make_folder};
 
 use super::Db;
@@ -18,8 +18,10 @@ use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
 use super::owner::{Memory, OpenLocks, Owner, OwnerHandle, Threads, Upkeep};
 use super::replay::Replay;
+use super::reservations::{FREED_AT_ONCE, FreeBlocks};
 use super::stripes::{self, ThisMachine};
-use crate::checkpoint::Background;
+use crate::buffer_pool::BufferPool;
+use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{self, Context};
@@ -204,8 +206,14 @@ fn put_together(
         feed.deliver(cleared_up.visible());
     }));
     let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(cache_bytes)));
-    let for_blocks = checkpointer.clone();
-    core.reservations.make_checkpoints_by(Box::new(move || for_blocks.checkpoint().map(drop)));
+    let repacker = Arc::new(Repacker::default());
+    let free_blocks = BlocksOnFullDisk {
+        pool: pool.clone(),
+        checkpointer: checkpointer.clone(),
+        repacker: Arc::clone(&repacker),
+        disk: Arc::downgrade(&disk),
+    };
+    core.reservations.free_blocks_by(Box::new(free_blocks));
     let catalog = block_on(core.catalog.read(&core.store.snapshot()))?;
     pool.writer().codecs().checkpoint_durable(base);
     dictionaries::learn_from(&core, &catalog, base)?;
@@ -223,7 +231,6 @@ fn put_together(
     let expiry = Arc::new(ExpiryRemover::new(core.clone()));
     let trainer = Arc::new(DictionaryTrainer::new(&core, &pool, &catalog, &replayed));
     let shrinker = Arc::new(Shrinker::new(checkpointer.clone(), pool.clone()));
-    let repacker = Arc::new(Repacker::default());
     let table_order = Arc::new(TableOrder::new(core.reader.clone(), checkpointer.clone()));
     repairs.iter().for_each(|repair| events::repaired(repair));
     events::opened(pool.visible(), replayed_commits, &disk.info(), begun);
@@ -279,4 +286,26 @@ fn put_together(
         core.committer.keep_open_with(guards);
     }
     Ok(Db { core, owner: OwnerHandle::new(owner), compression: settings.compression })
+}
+
+/// Frees blocks of the data file for commits that find none.
+struct BlocksOnFullDisk {
+    pool: BufferPool,
+    checkpointer: Arc<Checkpointer>,
+    repacker: Arc<Repacker>,
+    /// Weak: the lock on the files ends with the disk.
+    disk: Weak<dyn Disk>,
+}
+
+impl FreeBlocks for BlocksOnFullDisk {
+    fn checkpoint(&self) -> Result<()> {
+        self.checkpointer.checkpoint().map(drop)
+    }
+
+    fn squeeze(&self, pages: u64) -> Result<u64> {
+        let Some(disk) = self.disk.upgrade() else { return Ok(0) };
+        let mut relocator = self.pool.relocator(&*disk)?;
+        let is_enough = || self.pool.spare_pages() >= pages + FREED_AT_ONCE;
+        self.repacker.squeeze((&self.pool, &self.checkpointer), &mut relocator, &is_enough)
+    }
 }

@@ -58,6 +58,9 @@ pub struct Compaction {
     pub fragments_after: u64,
     /// Number of leaves that were freed because their entries were merged into neighbours.
     pub leaves_merged: u64,
+    /// Number of leaves that should have been merged and stayed, because the disk is full and no blocks were free for it.
+    /// Merging ended with them, and the rest of the compaction went on.
+    pub leaves_without_free_blocks: u64,
     /// Pages that were moved from the end of the data file to free blocks before it.
     pub pages_moved_from_end: u64,
     /// Bytes of the end of the data file that were given back to the file system.

@@ -17,8 +17,19 @@ const LARGE_EXTRA_PAGES: u64 = 64;
 /// first are free after the second.
 const CHECKPOINTS: usize = 2;
 
-/// A function that makes a checkpoint. Blocks.
-pub(super) type MakeCheckpoint = Box<dyn Fn() -> Result<()> + Send + Sync>;
+/// Blocks that are to be free for further work, beside those that were asked for, when packing pages anew ends: so the next
+/// commits do not pack pages again, one after the other.
+pub(super) const FREED_AT_ONCE: u64 = 64;
+
+/// The ways to free blocks of the data file. They block.
+pub(super) trait FreeBlocks: Send + Sync {
+    /// Makes a checkpoint.
+    fn checkpoint(&self) -> Result<()>;
+
+    /// Packs compressed pages into fewer blocks until blocks for `pages` pages and [`FREED_AT_ONCE`] are free, or all pages
+    /// were looked at. Returns how many blocks it has freed.
+    fn squeeze(&self, pages: u64) -> Result<u64>;
+}
 
 /// Returns the kind of reservation of a commit: `Reserve` when it makes no table larger.
 pub(super) fn reservation_kind(ops: &[Op]) -> ReservationKind {
@@ -35,8 +46,8 @@ pub(super) fn is_long(op: &Op, page_bytes: usize) -> bool {
 pub(crate) struct BlockReservations<S: Store, L: CommitLog> {
     store: Arc<S>,
     commits: Arc<Commits<S, L>>,
-    /// The function that makes a checkpoint, in databases that can.
-    make_checkpoint: OnceLock<MakeCheckpoint>,
+    /// Frees blocks, in databases that can.
+    free_blocks: OnceLock<Box<dyn FreeBlocks>>,
     /// A semaphore of one permit, held by the commit that frees blocks or grows the file.
     making: Arc<Semaphore>,
     /// Number of commits refused because too few blocks were free.
@@ -45,14 +56,13 @@ pub(crate) struct BlockReservations<S: Store, L: CommitLog> {
 
 impl<S: Store, L: CommitLog> BlockReservations<S, L> {
     pub(super) fn new(store: Arc<S>, commits: Arc<Commits<S, L>>) -> Arc<Self> {
-        let (make_checkpoint, making, refused) = (OnceLock::new(), Semaphore::new(1), AtomicU64::new(0));
-        Arc::new(Self { store, commits, make_checkpoint, making, refused })
+        let (free_blocks, making, refused) = (OnceLock::new(), Semaphore::new(1), AtomicU64::new(0));
+        Arc::new(Self { store, commits, free_blocks, making, refused })
     }
 
-    /// Sets the function that a commit calls when it finds too few free blocks. Called once, when the database is
-    /// opened.
-    pub(super) fn make_checkpoints_by(&self, make_checkpoint: MakeCheckpoint) {
-        let set = self.make_checkpoint.set(make_checkpoint);
+    /// Sets the ways to free blocks when a commit finds too few. Called once, when the database is opened.
+    pub(super) fn free_blocks_by(&self, free_blocks: Box<dyn FreeBlocks>) {
+        let set = self.free_blocks.set(free_blocks);
         debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
@@ -91,10 +101,11 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
         self.store.reserve_blocks(pages, kind)
     }
 
-    /// Reserves blocks for so many pages. Where too few are free, the file grows or a checkpoint frees some first.
+    /// Reserves blocks for so many pages. Where too few are free, the file grows or a checkpoint frees some first. Work that
+    /// may use the reserve has compressed pages packed anew before it is refused.
     ///
     /// # Errors
-    /// `NoSpace` when the disk is full and a checkpoint does not help; the error of a checkpoint.
+    /// `NoSpace` when the disk is full and none of this helps; the error of a checkpoint.
     pub(super) async fn reserve(self: &Arc<Self>, pages: usize, kind: ReservationKind) -> Result<BlockReservation> {
         if let Some(reservation) = self.try_reserve(pages, kind) {
             return Ok(reservation);
@@ -110,7 +121,7 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
 
     fn make(&self, pages: usize, kind: ReservationKind) -> Result<BlockReservation> {
         self.commits.check_poison()?;
-        let mut checkpoints = 0;
+        let (mut checkpoints, mut may_squeeze) = (0, kind != ReservationKind::Ordinary);
         loop {
             if let Some(reservation) = self.try_reserve(pages, kind) {
                 return Ok(reservation);
@@ -118,17 +129,22 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
             if self.store.grow()? {
                 continue;
             }
-            match self.make_checkpoint.get() {
-                Some(make_checkpoint) if checkpoints < CHECKPOINTS => make_checkpoint()?,
+            match self.free_blocks.get() {
+                Some(free_blocks) if checkpoints < CHECKPOINTS => {
+                    free_blocks.checkpoint()?;
+                    checkpoints += 1;
+                }
+                Some(free_blocks) if may_squeeze => may_squeeze = free_blocks.squeeze(pages as u64)? > 0,
                 _ => break,
             }
-            checkpoints += 1;
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
         let page_bytes = self.store.page_bytes();
         let help = match kind {
             ReservationKind::Ordinary => "or delete rows or drop tables, for which there is a reserve",
-            ReservationKind::Reserve => "end snapshots that keep old pages, or delete fewer rows at a time",
+            ReservationKind::Reserve | ReservationKind::Packing => {
+                "end snapshots that keep old pages, or delete fewer rows at a time"
+            }
         };
         let what = format!(
             "the data file has no free blocks for {pages} more pages of {page_bytes} bytes, and the disk has none for it to grow: free \

@@ -21,8 +21,11 @@ use crate::pages::{Attempt, CommitLog, Store};
 
 /// Most leaves that are merged by one commit.
 const LEAVES_AT_ONCE: usize = 16;
-/// Pages beside the leaves that merging a run may change: the way from the root, and neighbours of its nodes.
-const OTHER_PAGES: usize = 32;
+/// Fewest leaves that are merged by one commit where no blocks are free for more.
+const LEAVES_AT_ONCE_MIN: usize = 2;
+/// Pages beside the leaves that merging a run may change: their parent, and a node on each level above it, because a node
+/// that merges with its neighbour is freed or frees that.
+const OTHER_PAGES: usize = 16;
 /// A run of leaves is merged when more than one leaf of so many becomes free.
 const GAIN_SHARE: usize = 16;
 /// Number of leaves from which the use of a table's leaves is estimated.
@@ -33,6 +36,8 @@ const SAMPLE_LEAVES: u64 = 32;
 pub(super) struct MergeStep {
     /// Number of leaves freed.
     pub(super) freed: u64,
+    /// Number of sparse leaves that stayed, because no blocks were free to write them anew. The step ended with them.
+    pub(super) without_free_blocks: u64,
     /// The key at which the next step begins; `None` at the end of the table.
     pub(super) next: Option<Vec<u8>>,
 }
@@ -76,13 +81,14 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         Ok(found.share(self.store().page_bytes()))
     }
 
-    /// Merges the sparse leaves below the parent of the leaf in which `start` belongs.
+    /// Merges the sparse leaves below the parent of the leaf in which `start` belongs. Where the disk is full, it merges
+    /// fewer at a time, and ends when there is no room for two.
     ///
     /// # Errors
-    /// `NoSpace`; the errors of reading and of the log; `NotFound` when the table was dropped.
+    /// The errors of reading and of the log; `NotFound` when the table was dropped.
     pub(super) async fn merge_from(&self, tree: Tree, start: &[u8]) -> Result<MergeStep> {
         let (leaves, next) = self.attempt(tree, || tree.leaves(&self.store().latest(), start)).await?;
-        let mut step = MergeStep { freed: 0, next };
+        let mut step = MergeStep { freed: 0, without_free_blocks: 0, next };
         let at = self.structure.newest();
         let (mut rest, mut at_once) = (&leaves[..], LEAVES_AT_ONCE.min(self.reader.loader.window()));
         while !rest.is_empty() {
@@ -97,6 +103,15 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
                 Ok(None) => {}
                 // Another commit may have merged or split these leaves meanwhile. A damaged one stays as it is.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                // The disk is full: fewer leaves need fewer blocks.
+                Err(error) if error.kind() == ErrorKind::NoSpace && run.len() > LEAVES_AT_ONCE_MIN => {
+                    at_once = (run.len() / 2).max(LEAVES_AT_ONCE_MIN);
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    step.without_free_blocks = run.len() as u64;
+                    break;
+                }
                 Err(error) => return Err(error),
             }
             rest = &rest[run.len()..];

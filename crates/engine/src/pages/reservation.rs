@@ -7,9 +7,11 @@ use std::sync::Arc;
 pub(crate) enum ReservationKind {
     /// A commit that may make the database larger. It may not use the reserve.
     Ordinary,
-    /// Work that frees blocks, or that finishes commits from the log: deletes, dropped tables, replay. It may use the
-    /// reserve.
+    /// Work that frees blocks, or that finishes commits from the log: deletes, dropped tables, replay, and pages that are
+    /// moved and take no more blocks afterwards. It may use the reserve, but for the blocks of `Packing`.
     Reserve,
+    /// Packing compressed pages anew into fewer blocks, so that the other work finds some. It may use the whole reserve.
+    Packing,
 }
 
 /// Counts the blocks that are reserved.

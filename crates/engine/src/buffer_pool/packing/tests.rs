@@ -130,3 +130,31 @@ fn tables_are_looked_at_when_enough_was_written_and_pages_have_become_larger() {
         assert!(codecs.take_untrained(1, 1.15).is_empty(), "counted anew");
     }
 }
+
+/// Returns a leaf of the table with this many random bytes.
+fn leaf_of(page: u64, random_bytes: usize) -> Sealed {
+    let (page, mut bytes) = leaf(page, 1);
+    let mut random = fastrand::Rng::with_seed(page.0);
+    bytes[1000..1000 + random_bytes].iter_mut().for_each(|byte| *byte = random.u8(..));
+    seal_page(1, page, CommitSeq(1), &mut bytes);
+    (page, bytes)
+}
+
+#[test]
+fn packed_tightly_pages_stay_compressed_and_find_partners_wherever_they_are() {
+    let (codecs, dictionaries) = (TableCodecs::default(), Dictionaries::default());
+    // The first half takes more than half of a block each, the second half the rest of one.
+    let pages: Vec<Sealed> = (1..41).map(|page| leaf_of(page, if page <= 20 { 2300 } else { 1300 })).collect();
+    let pack_these = |pages: &[Sealed], were_compressed: bool| {
+        let shape = (FileCodec { file_id: 1, dictionaries: &dictionaries }, PAGE_BYTES);
+        pack_tightly(&codecs, shape, pages.to_vec(), |(page, bytes)| (*page, bytes), |_| were_compressed)
+    };
+    let tightly = |were_compressed| pack_these(&pages, were_compressed);
+    assert_eq!(tightly(false).len(), 40, "the table is not compressed, and was not");
+    let kept = tightly(true);
+    assert!(kept.len() == 20 && kept.iter().all(|content| content.sharing() == 2), "{} blocks", kept.len());
+    codecs.set(TABLE, Compression::Fast);
+    assert!(packed(&codecs, &dictionaries, &pages).len() > 25, "in order, they find fewer partners");
+    assert_eq!(tightly(false).len(), 20);
+    assert_eq!(pack_these(&pages[..1], false)[0].sharing(), 1, "it is known to share its block");
+}

@@ -1,0 +1,56 @@
+//! Pages that were read to be moved, packed into blocks again.
+
+use std::collections::VecDeque;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+
+use crate::buffer_pool::packing::BlockContent;
+use crate::error::{Error, Result};
+use crate::format::{BlockId, PageId};
+
+/// A page that was read to be moved.
+pub(super) struct MovingPage {
+    /// Its index in the list of pages to be moved.
+    pub(super) index: usize,
+    pub(super) page: PageId,
+    /// The page as it is in memory.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl MovingPage {
+    /// Returns the id and the bytes of the page.
+    pub(super) fn sealed(&self) -> (PageId, &[u8]) {
+        (self.page, &self.bytes)
+    }
+}
+
+/// Pages that were read to be moved, packed into blocks again: what is to be written next.
+pub(super) struct RepackedPages {
+    pub(super) contents: VecDeque<BlockContent<MovingPage>>,
+}
+
+impl RepackedPages {
+    pub(super) fn page_count(&self) -> u64 {
+        self.contents.iter().map(|content| content.sharing().max(1) as u64).sum()
+    }
+
+    /// Returns the bytes of the next blocks, which are to be written to the blocks of `to`: a buffer for each run of
+    /// consecutive blocks, with the run's first block.
+    pub(super) fn buffers(&self, to: &[BlockId], page_bytes: usize) -> Result<Vec<(BlockId, IoBuf)>> {
+        let mut contents = self.contents.iter();
+        let mut runs = Vec::new();
+        for run in to.chunk_by(|block, next| block.0 + 1 == next.0) {
+            let mut buffer = IoBuf::zeroed(run.len() * page_bytes, PageKind::Small)
+                .map_err(|error| Error::from_io("take memory for moving pages", error))?;
+            // The contents come second, because `zip` takes one only when there is a block for it.
+            for (target, content) in buffer.chunks_exact_mut(page_bytes).zip(contents.by_ref()) {
+                match content {
+                    BlockContent::Whole(moving) => target.copy_from_slice(&moving.bytes),
+                    BlockContent::Packed { block, .. } => target.copy_from_slice(block),
+                }
+            }
+            runs.push((run[0], buffer));
+        }
+        Ok(runs)
+    }
+}
