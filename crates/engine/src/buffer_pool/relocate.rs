@@ -23,6 +23,8 @@
 mod held_blocks;
 mod loose;
 mod repacked;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
