@@ -82,6 +82,7 @@ use std::sync::Arc;
 use nofault_io::disk::Directory;
 
 pub use self::batch::Batch;
+pub use self::bulk::BulkEntry;
 pub use self::catalog::TableList;
 pub use self::compact::{Compaction, Pace};
 pub(crate) use self::compact::{compact, shrink};

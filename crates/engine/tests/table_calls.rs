@@ -259,7 +259,7 @@ fn an_error_among_the_entries_of_a_load_is_returned_and_leaves_the_table_empty()
         assert!(table.is_empty().unwrap());
     }
     let unsorted = [Ok(("b", "1")), Ok(("a", "1"))];
-    assert_eq!(table.try_bulk_load::<_, _, Refusal>(unsorted), Err(Refusal::Store(ErrorKind::InvalidCall)));
+    assert_eq!(table.try_bulk_load::<_, Refusal>(unsorted), Err(Refusal::Store(ErrorKind::InvalidCall)));
     let entries = (0..2_000_u32).map(|number| Ok::<_, Refusal>((key_of(number), vec![1; 30])));
     assert_eq!(table.try_bulk_load(entries), Ok(2_000));
     assert_eq!(table.len().unwrap(), 2_000);

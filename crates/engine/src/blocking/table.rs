@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::Range;
 use super::views::Entry;
-use crate::db;
+use crate::db::{self, BulkEntry};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -479,15 +479,18 @@ impl Table {
     /// # let stock = db.create_table("stock")?;
     /// let entries = (0..10_000u32).map(|number| (number.to_be_bytes(), format!("item {number}")));
     /// assert_eq!(stock.bulk_load(entries)?, 10_000);
+    ///
+    /// // With the time at which an entry expires, if it does.
+    /// let today = Some(db.now() + std::time::Duration::from_secs(86_400));
+    /// db.create_table("prices")?.bulk_load([("apples", "12", today), ("bags", "1", None)])?;
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`db::Table::bulk_load`].
-    pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>
+    pub fn bulk_load<B>(&self, entries: impl IntoIterator<Item = B>) -> Result<u64>
     where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
+        B: BulkEntry<Key: AsRef<[u8]>, Value: AsRef<[u8]>>,
     {
         self.0.load(entries)
     }
@@ -509,13 +512,12 @@ impl Table {
     ///
     /// # Errors
     /// As [`db::Table::try_bulk_load`].
-    pub fn try_bulk_load<K, V, E: From<Error>>(
+    pub fn try_bulk_load<B, E: From<Error>>(
         &self,
-        entries: impl IntoIterator<Item = std::result::Result<(K, V), E>>,
+        entries: impl IntoIterator<Item = std::result::Result<B, E>>,
     ) -> std::result::Result<u64, E>
     where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
+        B: BulkEntry<Key: AsRef<[u8]>, Value: AsRef<[u8]>>,
     {
         self.0.try_load(entries)
     }

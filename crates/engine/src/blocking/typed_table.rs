@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 pub use self::views::{TypedRange, TypedSnapshot, TypedTransaction, TypedTransactionRange};
 use super::{Db, Snapshot, Table, Transaction};
-use crate::db::{self, Batch, TypedBatch, byte_bounds, entry_bytes, read_values};
+use crate::db::{self, Batch, BulkEntry, TypedBatch, byte_bounds, entry_bytes, read_values};
 use crate::driver::block_on;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::typed::{
     AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_value, value_bytes,
 };
@@ -311,13 +311,25 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         self.table.clear()
     }
 
-    /// Fills an empty table with entries in ascending order of their keys, past the log. See
-    /// [`db::TypedTable::bulk_load`].
+    /// Loads entries in ascending order of their keys, in one commit past the log. See [`db::TypedTable::bulk_load`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// let sessions = db.create_typed_table::<u64, String>("sessions")?;
+    /// let ends = Some(db.now() + std::time::Duration::from_secs(3600));
+    /// assert_eq!(sessions.bulk_load((0..100_u64).map(|number| (number, format!("user {number}"), ends)))?, 100);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`db::TypedTable::bulk_load`].
-    pub fn bulk_load<Q: AsKey<K>, W: AsValue<V>>(&self, entries: impl IntoIterator<Item = (Q, W)>) -> Result<u64> {
-        self.table.try_bulk_load::<_, _, Error>(entry_bytes::<K, V, _, _>(entries))
+    pub fn bulk_load<B>(&self, entries: impl IntoIterator<Item = B>) -> Result<u64>
+    where
+        B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>,
+    {
+        self.table.try_bulk_load(entry_bytes::<K, V, _>(entries))
     }
 
     /// The calls of the table in a transaction.

@@ -82,7 +82,7 @@ pub(super) struct CompactionParts {
     pub(super) changes: Arc<TableCounts>,
     pub(super) order: Arc<TableOrder>,
     pub(super) scanned: Arc<TableCounts>,
-    pub(super) expiry: Arc<ExpiryRemover<BufferPool, Log>>,
+    pub(super) expiry: Arc<ExpiryRemover>,
 }
 
 impl CompactionThread {

@@ -59,20 +59,13 @@ fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
         if let Some(types) = block_on(snapshot.types(&name))? {
             block_on(table_types::require(copy, to.tree, &name, &types))?;
         }
-        let (mut range, mut has_expiring) = (snapshot.range::<&[u8]>(&from, ..)?, false);
+        let mut range = snapshot.range::<&[u8]>(&from, ..)?;
         let entries = std::iter::from_fn(|| {
             let entry = block_on(range.next()).transpose()?;
             let expiry = range.expiry().map_or(Moment::NEVER, Moment::at_or_after);
-            has_expiring |= expiry != Moment::NEVER;
             Some(entry.map(|(key, value)| (key, value, expiry)))
         });
-        if snapshot.db.core.expiries.are_used() {
-            to.begin_expiry()?;
-        }
         to.try_load_until(entries)?;
-        if has_expiring {
-            to.index_expiry()?;
-        }
     }
     Ok(())
 }

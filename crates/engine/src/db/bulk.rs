@@ -11,11 +11,15 @@
 //! The caller's iterator runs while the section is held, so a call in the iterator that waits for the section would
 //! never return: such a call is refused (`loads`).
 //!
+//! Where entries of the load expire, the commit has a note in the catalog that they have no rows in the index of expiry yet
+//! (`expiry_removal`).
+//!
 //! A load that is stopped before that is taken back: its pages are freed in its own commit, which never becomes
 //! visible. Taking back reads and writes nothing and needs no frame, as a failed disk may be the reason.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::SystemTime;
 
 use super::core::Core;
 use super::deferred_free::CATALOG_PAGES;
@@ -24,9 +28,10 @@ use super::pins::PinBudget;
 use crate::btree::Tree;
 use crate::btree::build::Builder;
 use crate::btree::overflow::{LongRef, Writer, data_bytes, spread_at_once_max};
+use crate::codec::Compression;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::{encode_replaced, replaced_to_be_freed};
+use crate::format::catalog::{encode_replaced, encode_table, replaced_to_be_freed, without_rows};
 use crate::format::cell::{Cell, inline_value_bytes_max};
 use crate::format::node::Node;
 use crate::format::{CommitSeq, Moment, PageId};
@@ -94,11 +99,80 @@ impl Present {
         if self == Self::Remove { ReservationKind::Reserve } else { ReservationKind::Ordinary }
     }
 }
+
+/// An entry of a bulk load: a key and its value; or these two and the time at which the entry expires, if it does. A program
+/// may implement it for types of its own.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+///
+/// use nofault::db::BulkEntry;
+///
+/// struct Session {
+///     token: [u8; 16],
+///     user: String,
+///     ends: SystemTime,
+/// }
+///
+/// impl BulkEntry for Session {
+///     type Key = [u8; 16];
+///     type Value = String;
+///
+///     fn into_parts(self) -> ([u8; 16], String, Option<SystemTime>) {
+///         (self.token, self.user, Some(self.ends))
+///     }
+/// }
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// let sessions = db.create_table("sessions")?;
+/// let ends = db.now() + Duration::from_secs(3600);
+/// sessions.bulk_load((0..100).map(|number| Session { token: [number; 16], user: format!("user {number}"), ends }))?;
+/// assert_eq!(sessions.expiry([7; 16])?.map(|end| end >= ends), Some(true));
+/// # Ok::<(), nofault::Error>(())
+/// ```
+pub trait BulkEntry {
+    /// The type of the key.
+    type Key;
+    /// The type of the value.
+    type Value;
+
+    /// Returns the key, the value, and the time at which the entry expires, if it does.
+    fn into_parts(self) -> (Self::Key, Self::Value, Option<SystemTime>);
+}
+
+impl<K, V> BulkEntry for (K, V) {
+    type Key = K;
+    type Value = V;
+
+    fn into_parts(self) -> (K, V, Option<SystemTime>) {
+        (self.0, self.1, None)
+    }
+}
+
+impl<K, V> BulkEntry for (K, V, Option<SystemTime>) {
+    type Key = K;
+    type Value = V;
+
+    fn into_parts(self) -> Self {
+        self
+    }
+}
+
 /// An entry to be loaded: key, value, and the moment at which it expires.
-pub(super) type LoadEntry<K, V> = (K, V, Moment);
+pub(crate) type LoadEntry<K, V> = (K, V, Moment);
+
+/// The commit of a load that is filled, in its last step.
+pub(super) struct LoadCommit {
+    pub(super) commit: CommitSeq,
+    /// Whether entries of the load expire.
+    pub(super) expires: bool,
+}
 
 /// Fills `tree`, calls `checkpoint` to make this commit durable, and makes it visible. Returns the number of entries.
-/// The entries are asked for the first time when no other commit can change the table any more. Blocks.
+/// The entries are asked for the first time when no other commit can change the table any more. After the last of them `expires`
+/// tells whether any of them is new and expires. Blocks.
 ///
 /// # Errors
 /// The first error in `entries`; `InvalidCall` for a table with entries where they are refused, or keys that do not
@@ -110,7 +184,8 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     tree: Tree,
     present: Present,
     entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
-    checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
+    expires: &std::cell::Cell<bool>,
+    checkpoint: impl FnOnce(LoadCommit) -> Result<()>,
 ) -> Result<u64> {
     block_on(async {
         core.committer.loads.refuse_inside()?;
@@ -129,13 +204,17 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         let page_bytes = core.store.page_bytes();
         let builder = Builder::new(tree, page_bytes, spread_at_once_max(page_bytes, core.store.copy_frames_max()));
         let kind = present.reservation();
-        let mut load = BulkLoad { core, tree, kind, builder, long: PageRuns::default(), count: 0, before: None };
+        let mut load =
+            BulkLoad { core, tree, kind, builder, long: PageRuns::default(), count: 0, before: None, note: None };
         let is_empty = is_empty(core, tree).await?;
         if !is_empty && present == Present::Refuse {
             return Err(Error::new(ErrorKind::InvalidCall, "bulk load: another commit has just filled the table"));
         }
         let filled = match load.fill(&mut section, entries).await {
-            Ok(()) => load.finish(&mut section, is_empty).await.map_err(StopCause::Failed),
+            Ok(()) => {
+                load.note = expires.get().then(|| without_rows(tree.table, section.seq()));
+                load.finish(&mut section, is_empty).await.map_err(StopCause::Failed)
+            }
             stopped => stopped,
         };
         if let Err(stopped) = filled {
@@ -151,6 +230,9 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         load.make_durable(&mut section, checkpoint).await?;
         // The load is durable by now, so it becomes visible without another wait.
         section.take_effect(Durability::Deferred, position, Some(tree.table));
+        if load.note.is_some() {
+            core.expiries.set_without_rows();
+        }
         Ok(load.count)
     })
 }
@@ -180,6 +262,8 @@ struct BulkLoad<'c, S: Store, L: CommitLog> {
     count: u64,
     /// The tree with the content that the table had before; `None` where it had none, or has it still.
     before: Option<Tree>,
+    /// The key of the note in the catalog that entries of the load have no rows in the index of expiry yet, if any expires.
+    note: Option<Vec<u8>>,
 }
 
 impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
@@ -263,12 +347,17 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         let (core, tree) = (self.core, self.tree);
         let mut pins = PinBudget::default();
         loop {
-            let Self { builder, kind, .. } = &mut *self;
-            let pages = builder.frames_max() + if is_empty { 0 } else { CATALOG_PAGES };
+            let Self { builder, kind, note, .. } = &mut *self;
+            let notes = usize::from(!is_empty) + usize::from(note.is_some());
+            let pages = builder.frames_max() + notes * CATALOG_PAGES;
             let reservation = core.reservations.reserve(pages, *kind).await?;
             let by = section.seq();
             let written = section.edit(|copies, _| {
                 let before = if is_empty { None } else { Some(move_content(copies, tree, by)?) };
+                if let Some(note) = note {
+                    let value = encode_table(tree.table, tree.root, Compression::None);
+                    CATALOG.put(copies, note, Cell::Inline(&value))?;
+                }
                 // The last step that can meet a wait: after one the builder is as it was, and these copies are dropped.
                 builder.finish(copies).map(|()| before)
             });
@@ -290,11 +379,14 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
     async fn make_durable(
         &self,
         section: &mut Exclusive<S, L>,
-        checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
+        checkpoint: impl FnOnce(LoadCommit) -> Result<()>,
     ) -> Result<()> {
         let core = self.core;
         let as_before = || {
             let mut copies = core.store.copies();
+            if let Some(note) = &self.note {
+                CATALOG.delete(&mut copies, note)?;
+            }
             match self.before {
                 Some(before) => move_content_back(&mut copies, self.tree, before)?,
                 None => self.tree.empty(&mut copies)?,
@@ -309,7 +401,8 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             core.commits.poison(&error);
             error
         })?;
-        let made = as_before.unpinned(|| checkpoint(section.seq()));
+        let filled = LoadCommit { commit: section.seq(), expires: self.note.is_some() };
+        let made = as_before.unpinned(|| checkpoint(filled));
         if let Err(error) = &made {
             if error.kind() == ErrorKind::Poisoned {
                 core.commits.poison(error);

@@ -12,7 +12,7 @@ use crate::btree::{FoundValue, Tree};
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TableId;
-use crate::format::catalog::{dictionary_number, is_name};
+use crate::format::catalog::{dictionary_number, is_name, is_without_rows};
 use crate::pages::{Pages, Snapshot as _, Store};
 use crate::reread::READS;
 use crate::transaction::{CATALOG, table_and_compression, table_of};
@@ -50,6 +50,8 @@ pub(super) struct Entries {
     pub(super) compressed: Vec<(TableId, Compression)>,
     /// The numbers of the dictionaries.
     pub(super) dictionaries: Vec<u16>,
+    /// Whether a bulk load has left a note that its entries have no rows in the index of expiry yet.
+    pub(super) has_loads_without_rows: bool,
     /// One error for each page or entry that cannot be read.
     pub(super) damage: Vec<Error>,
 }
@@ -189,6 +191,10 @@ impl<S: Store> Catalog<S> {
             for (key, value) in found {
                 if let Some(number) = dictionary_number(&key) {
                     entries.dictionaries.push(number);
+                    continue;
+                }
+                if is_without_rows(&key) {
+                    entries.has_loads_without_rows = true;
                     continue;
                 }
                 match value {

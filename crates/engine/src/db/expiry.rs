@@ -3,7 +3,11 @@
 //! Each commit that puts an entry that expires puts a row into it as well (`expiry_rows`). The removal looks at the rows of
 //! each table in the order of their moments (`expiry_removal`). A row whose entry is gone, lasts, or was put again does no
 //! harm. So the commit path, the log and its replay know nothing of the index: its rows are entries of a table as any other.
+//!
+//! A bulk load makes no such commit. It leaves a note in the catalog, as a part of its own commit, and the removal puts the rows
+//! afterwards, a few at a time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::catalog::Catalog;
@@ -31,11 +35,14 @@ pub(crate) struct Expiries<S: Store, L: CommitLog> {
     /// The index, once there is one.
     index: OnceLock<Tree>,
     allow: Arc<OnceLock<Allow>>,
+    /// Whether the catalog may have notes of loads with entries that have no rows yet.
+    has_loads_without_rows: AtomicBool,
 }
 
 impl<S: Store, L: CommitLog> Expiries<S, L> {
     pub(super) fn new(catalog: Catalog<S>, committer: Arc<Committer<S, L>>) -> Self {
-        Self { catalog, committer, index: OnceLock::new(), allow: Arc::default() }
+        let has_loads_without_rows = AtomicBool::new(false);
+        Self { catalog, committer, index: OnceLock::new(), allow: Arc::default(), has_loads_without_rows }
     }
 
     /// Sets what makes the superblock name the feature. Called once, when the database is opened.
@@ -47,6 +54,17 @@ impl<S: Store, L: CommitLog> Expiries<S, L> {
     /// Notes the index that the catalog names.
     pub(super) fn learn(&self, index: Tree) {
         let _ = self.index.set(index);
+    }
+
+    /// Notes that the catalog has the note of a load with entries that have no rows yet.
+    pub(super) fn set_without_rows(&self) {
+        self.has_loads_without_rows.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the catalog may have such a note. Until the next such note, or [`Expiries::set_without_rows`], the answer
+    /// is no.
+    pub(super) fn take_without_rows(&self) -> bool {
+        self.has_loads_without_rows.swap(false, Ordering::AcqRel)
     }
 
     /// Returns the index, if there is one.
@@ -96,13 +114,21 @@ impl<S: Store, L: CommitLog> Expiries<S, L> {
     pub(super) async fn complete(&self, mut writes: WriteSet) -> Result<WriteSet> {
         let Some(longest) = writes.expiring_key_bytes() else { return Ok(writes) };
         let index = self.index().await?;
-        let key_max = key_bytes_max(self.catalog.page_bytes()) - ROW_HEADER_BYTES;
-        if longest > key_max {
-            let what =
-                format!("a key of {longest} bytes; {key_max} is the most at this page size for an entry that expires");
-            return Err(Error::new(ErrorKind::InvalidCall, what));
-        }
+        self.refuse_too_long(longest)?;
         writes.add_rows(index);
         Ok(writes)
+    }
+
+    /// Fails for the length of a key that is too long for an entry that expires.
+    ///
+    /// # Errors
+    /// `InvalidCall` for such a length.
+    pub(super) fn refuse_too_long(&self, key_bytes: usize) -> Result<()> {
+        let max = key_bytes_max(self.catalog.page_bytes()) - ROW_HEADER_BYTES;
+        if key_bytes <= max {
+            return Ok(());
+        }
+        let what = format!("a key of {key_bytes} bytes; {max} is the most at this page size for an entry that expires");
+        Err(Error::new(ErrorKind::InvalidCall, what))
     }
 }

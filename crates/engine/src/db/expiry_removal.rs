@@ -11,6 +11,8 @@
 //!    transaction that saw the entry began before it expired, and comes before the removal in the history. For one that did
 //!    not see it the removal changes nothing.
 //! 3. A snapshot without a removed entry has a moment at which the entry had expired (`pages::Snapshot::moment`).
+//! 4. Entries that were loaded past the log have no rows at first, and their load has left a note in the catalog. The note is
+//!    deleted together with, or after, the last of their rows. After a power cut between, some get rows twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,53 +24,29 @@ use super::expiry_rows::parts_of;
 use super::scan::Scan;
 use super::tables::is_damage;
 use super::write_set::WriteSet;
-use crate::btree::{Direction, KeyRange, Tree};
+use crate::btree::{Direction, FoundValue, KeyRange, Tree};
 use crate::buffer_pool::BufferPool;
 use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
-use crate::format::catalog::is_name;
+use crate::format::catalog::{bounds_without_rows, is_name};
 use crate::format::{Moment, TableId};
-use crate::pages::{CommitLog, Durability, Snapshot as _, Store};
-use crate::transaction::Commit;
+use crate::pages::{Durability, Snapshot as _, Store};
 use crate::transaction::reads::ReadSet;
+use crate::transaction::{CATALOG, Commit, table_of};
 use crate::wal::Log;
 
 /// Most rows that one commit of the removal is about.
 const ROWS_AT_ONCE: usize = 32;
 /// Frames that a commit may take for each row: those of two deletes.
 const FRAMES_A_ROW: usize = 6;
-/// Most rows that are put by one commit for a table that was filled.
+/// Most rows that one commit puts for a table that was loaded …
 const ROWS_PUT_AT_ONCE: usize = 256;
+/// … and most keys that it looks at for them.
+const KEYS_AT_ONCE: usize = 4096;
 /// Most tables that one step of the removal looks at.
 const TABLES_AT_ONCE: usize = 256;
 
-/// Puts a row into the index for each entry of a table that expires: after the table was filled by other ways than commits.
-///
-/// # Errors
-/// The errors of reading and of commits.
-pub(super) async fn index_table(core: &Core<BufferPool, Log>, tree: Tree) -> Result<()> {
-    // Also of entries that have expired meanwhile: they are still there.
-    let (snapshot, now) = (Arc::new(core.store.snapshot().with_expired()), core.store.clock().now());
-    let all = KeyRange { start: Vec::new(), end: None };
-    let mut scan = Scan::new(core.reader.clone(), snapshot, tree, all, Direction::Forward);
-    scan.set_keys_only();
-    let mut writes = WriteSet::default();
-    while let Some((key, _)) = scan.next().await? {
-        let expiry = scan.expiry();
-        if expiry != Moment::NEVER {
-            writes.add_row(tree, &key, expiry, now);
-        }
-        if writes.row_count() >= ROWS_PUT_AT_ONCE {
-            put_rows(core, std::mem::take(&mut writes), Durability::Deferred).await?;
-        }
-    }
-    put_rows(core, writes, Durability::Sync).await
-}
-
-async fn put_rows(core: &Core<BufferPool, Log>, rows: WriteSet, durability: Durability) -> Result<()> {
-    let rows = core.expiries.complete(rows).await?;
-    Ok(core.committer.commit_writes(rows, None, durability, None).await?)
-}
+type PoolSnapshot = <BufferPool as Store>::Snapshot;
 
 /// The progress of the removal.
 #[derive(Debug, Default)]
@@ -79,6 +57,10 @@ struct Progress {
     tables: FxHashMap<TableId, Option<Tree>>,
     /// Whether the last commit has lost to another: then the next one is about a single row.
     has_lost: bool,
+    /// The first note of a load that this pass looks at: those before it lead to damage.
+    notes_from: Vec<u8>,
+    /// The note of the load whose entries get rows at present, and the key at which the next step goes on.
+    loaded: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The outcome of a step of the removal.
@@ -97,15 +79,15 @@ struct DueRow {
 }
 
 /// Removes entries that have expired.
-pub(super) struct ExpiryRemover<S: Store, L: CommitLog> {
-    core: Arc<Core<S, L>>,
+pub(super) struct ExpiryRemover {
+    core: Arc<Core<BufferPool, Log>>,
     /// Locked for a step: there is one at a time.
     progress: Mutex<Progress>,
     removed: AtomicU64,
 }
 
-impl<S: Store, L: CommitLog> ExpiryRemover<S, L> {
-    pub(super) fn new(core: Arc<Core<S, L>>) -> Self {
+impl ExpiryRemover {
+    pub(super) fn new(core: Arc<Core<BufferPool, Log>>) -> Self {
         Self { core, progress: Mutex::default(), removed: AtomicU64::new(0) }
     }
 
@@ -139,13 +121,20 @@ impl<S: Store, L: CommitLog> ExpiryRemover<S, L> {
     /// # Errors
     /// `NoSpace`; the errors of reading and of the log.
     pub(super) fn step(&self) -> Result<RemovalStep> {
+        let mut progress = self.lock();
+        if self.put_rows(&mut progress)? {
+            return Ok(RemovalStep { removed: 0, is_last: false });
+        }
         let Some(index) = self.core.expiries.known() else {
+            progress.notes_from.clear();
             return Ok(RemovalStep { removed: 0, is_last: true });
         };
-        let mut progress = self.lock();
         let snapshot = Arc::new(self.core.store.snapshot());
         let found = block_on(self.find(index, &snapshot, &mut progress));
         let (due, is_last) = found.inspect_err(|_| progress.from.clear())?;
+        if is_last {
+            progress.notes_from.clear();
+        }
         let Some(first) = due.first() else { return Ok(RemovalStep { removed: 0, is_last }) };
         // Once the rows are gone, the next step begins at the same place.
         progress.from.clone_from(&first.row);
@@ -172,8 +161,79 @@ impl<S: Store, L: CommitLog> ExpiryRemover<S, L> {
         Ok(RemovalStep { removed, is_last: false })
     }
 
+    /// Puts some rows for entries that were loaded past the log. False when there is nothing to put, or when all that is left
+    /// cannot be read.
+    ///
+    /// # Errors
+    /// As [`ExpiryRemover::step`].
+    fn put_rows(&self, progress: &mut Progress) -> Result<bool> {
+        // Taken before the look: a load that ends meanwhile sets it again.
+        if !self.core.expiries.take_without_rows() {
+            return Ok(false);
+        }
+        let put = block_on(self.put_next_rows(progress));
+        if !matches!(put, Ok(false)) || !progress.notes_from.is_empty() {
+            self.core.expiries.set_without_rows();
+        }
+        match put {
+            Err(error) if is_damage(&error) => match progress.loaded.as_ref() {
+                // Entries of other tables are not kept from being removed.
+                Some((note, _)) => {
+                    progress.notes_from = [note, &[0][..]].concat();
+                    // Or the table was dropped after it was looked up: the next pass sees that.
+                    progress.tables.clear();
+                    Ok(true)
+                }
+                None => Err(error),
+            },
+            other => other,
+        }
+    }
+
+    /// Puts rows for some entries of the table to which the first note leads, and deletes the note with the last of them.
+    async fn put_next_rows(&self, progress: &mut Progress) -> Result<bool> {
+        let core = &*self.core;
+        // Also entries that have expired meanwhile get a row: they are still there.
+        let (snapshot, now) = (Arc::new(core.store.snapshot().with_expired()), core.store.clock().now());
+        let scan_of =
+            |tree, range| Scan::new(core.reader.clone(), Arc::clone(&snapshot), tree, range, Direction::Forward);
+        let [first, end] = bounds_without_rows();
+        let notes = KeyRange { start: first.max(progress.notes_from.clone()), end: Some(end) };
+        let Some((note, value)) = scan_of(CATALOG, notes).next().await? else { return Ok(false) };
+        let from = match progress.loaded.take() {
+            Some((of, from)) if of == note => from,
+            _ => Vec::new(),
+        };
+        progress.loaded = Some((note.clone(), from.clone()));
+        let table = table_of(&note, &FoundValue::Inline(value))?.table;
+        let tree = self.look_up(table, &snapshot, &mut progress.tables).await?;
+        let (mut writes, mut next) = (WriteSet::default(), None);
+        if let Some(tree) = tree {
+            let mut scan = scan_of(tree, KeyRange { start: from, end: None });
+            scan.set_keys_only();
+            let mut looked = 0;
+            while let Some((key, _)) = scan.next().await? {
+                if looked == KEYS_AT_ONCE || writes.row_count() == ROWS_PUT_AT_ONCE {
+                    next = Some(key);
+                    break;
+                }
+                looked += 1;
+                if scan.expiry() != Moment::NEVER {
+                    writes.add_row(tree, &key, scan.expiry(), now);
+                }
+            }
+        }
+        if next.is_none() {
+            writes.set(CATALOG, note.clone(), None);
+        }
+        let writes = core.expiries.complete(writes).await?;
+        core.committer.commit_writes(writes, None, Durability::Deferred, None).await?;
+        progress.loaded = next.map(|from| (note, from));
+        Ok(true)
+    }
+
     /// Removes the entries of rows that are due, and the rows. Returns the number of entries.
-    async fn remove(&self, index: Tree, snapshot: &S::Snapshot, due: &[DueRow]) -> Result<u64> {
+    async fn remove(&self, index: Tree, snapshot: &PoolSnapshot, due: &[DueRow]) -> Result<u64> {
         let core = &*self.core;
         let (mut writes, mut reads) = (WriteSet::default(), ReadSet::new(core.read_set_bytes_max));
         let mut removed = 0;
@@ -200,7 +260,7 @@ impl<S: Store, L: CommitLog> ExpiryRemover<S, L> {
     async fn look_up(
         &self,
         table: TableId,
-        snapshot: &S::Snapshot,
+        snapshot: &PoolSnapshot,
         known: &mut FxHashMap<TableId, Option<Tree>>,
     ) -> Result<Option<Tree>> {
         let found = self.core.catalog.read(snapshot).await?;
@@ -215,7 +275,7 @@ impl<S: Store, L: CommitLog> ExpiryRemover<S, L> {
     async fn find(
         &self,
         index: Tree,
-        snapshot: &Arc<S::Snapshot>,
+        snapshot: &Arc<PoolSnapshot>,
         progress: &mut Progress,
     ) -> Result<(Vec<DueRow>, bool)> {
         let fit = self.core.store.copy_frames_max() / FRAMES_A_ROW / 2;

@@ -28,7 +28,9 @@ struct Index<K, V: Value> {
 /// An index is a typed table, too: its keys are the indexed value followed by the key of the row. It is read like any
 /// other table, by `prefix` and `range`, in snapshots and transactions. It stays exact for as long as all changes of
 /// the rows go through an `IndexedTable` with the same indexes; a change through the [`TypedTable`] of the rows, or a
-/// bulk load, does not reach it. [`IndexedTable::rebuild`] makes it exact again.
+/// bulk load, does not reach it. [`IndexedTable::rebuild`] makes it exact again. A row that expires has entries that expire at
+/// the same time. When the clock was set back over a restart, rows and entries that had expired and were not removed are seen
+/// again until their time comes; a row that was put meanwhile may then have an entry of the one before beside its own.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-use super::bulk::{self, LoadEntry, Present};
+use super::bulk::{self, LoadCommit, LoadEntry, Present};
 use super::{Batch, Table};
 use crate::btree::KeyRange;
 use crate::driver::block_on;
@@ -28,10 +28,12 @@ const ALL: KeyRange = KeyRange { start: Vec::new(), end: None };
 #[cfg(test)]
 mod tests;
 
-/// Loads entries into a table that holds some, as [`Table::bulk_load`] documents. Blocks.
+/// Loads entries into a table that holds some, as [`Table::bulk_load`] documents. Once all were taken, `expires` tells whether
+/// any of them expires. Blocks.
 pub(super) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     table: &Table,
     mut entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
+    expires: &Cell<bool>,
 ) -> Result<u64> {
     let (core, owner) = (&table.db.core, &table.db.owner);
     let bytes_max = SHORT_RUN_BYTES.min(core.read_set_bytes_max / SHORT_RUN_SHARE);
@@ -42,20 +44,21 @@ pub(super) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         bytes += entry.0.as_ref().len() + entry.1.as_ref().len();
         first.push(entry);
     }
-    let loaded = write_anew(table, first.into_iter().map(Ok).chain(entries))?;
+    let loaded = write_anew(table, first.into_iter().map(Ok).chain(entries), expires)?;
     owner.free_dropped(&core.dropped);
     Ok(loaded)
 }
 
 /// Writes a table anew from its entries and those of a run, and leaves the content before to be freed. Returns the number
-/// of entries in the run.
+/// of entries in the run. `expires` as for [`load`].
 pub(crate) fn write_anew<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     table: &Table,
     run: impl Iterator<Item = Result<LoadEntry<K, V>>>,
+    expires: &Cell<bool>,
 ) -> Result<u64> {
     let loaded = Cell::new(0);
     let run = run.inspect(|_| loaded.set(loaded.get() + 1));
-    write(table, Present::Replace, merged(entries_of(table, ALL), run))?;
+    write(table, Present::Replace, merged(entries_of(table, ALL), run), expires)?;
     Ok(loaded.get())
 }
 
@@ -72,7 +75,8 @@ pub(super) fn write_without(table: &Table, removed: &KeyRange) -> Result<u64> {
     let counted = std::iter::once_with(|| block_on(table.scan(removed.clone()).count_entries()));
     let counted = counted.filter_map(|found| found.map(|found| count.set(found)).err().map(Err));
     let after = after.into_iter().flat_map(|range| entries_of(table, range));
-    write(table, present, entries_of(table, before).chain(counted).chain(after))?;
+    // The entries that stay have rows already.
+    write(table, present, entries_of(table, before).chain(counted).chain(after), &Cell::new(false))?;
     table.db.owner.free_dropped(&table.db.core.dropped);
     Ok(count.get())
 }
@@ -81,10 +85,22 @@ fn write<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     table: &Table,
     present: Present,
     entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
+    expires: &Cell<bool>,
 ) -> Result<u64> {
+    table.db.owner.allow(LateFeature::Properties)?;
+    bulk::load(&table.db.core, table.tree, present, entries, expires, |filled| make_durable(table, filled))
+}
+
+/// Makes a load durable. The superblock names the feature of entries that expire before it leads to any. Blocks.
+///
+/// # Errors
+/// As a checkpoint.
+pub(super) fn make_durable(table: &Table, filled: LoadCommit) -> Result<()> {
     let owner = &table.db.owner;
-    owner.allow(LateFeature::Properties)?;
-    bulk::load(&table.db.core, table.tree, present, entries, |commit| owner.checkpoint_at(commit))
+    if filled.expires {
+        owner.allow(LateFeature::Expiry)?;
+    }
+    owner.checkpoint_at(filled.commit)
 }
 
 /// Commits a short run.

@@ -226,6 +226,9 @@ fn put_together(
     if let Some((_, index)) = replayed.tables.iter().find(|(key, _)| key == EXPIRY_INDEX_KEY) {
         core.expiries.learn(*index);
     }
+    if replayed.has_loads_without_rows {
+        core.expiries.set_without_rows();
+    }
     let for_expiry = checkpointer.clone();
     core.expiries.allow_by(Box::new(move || for_expiry.allow(LateFeature::Expiry)));
     let expiry = Arc::new(ExpiryRemover::new(core.clone()));

@@ -47,7 +47,7 @@ pub(super) struct Owner {
     trainer: Arc<DictionaryTrainer>,
     repacker: Arc<Repacker>,
     table_order: Arc<TableOrder>,
-    expiry: Arc<ExpiryRemover<BufferPool, Log>>,
+    expiry: Arc<ExpiryRemover>,
     /// Descriptions of the damage that opening found and repaired.
     repairs: Vec<String>,
     pub(super) memory: Memory,
@@ -134,7 +134,7 @@ pub(super) struct Upkeep {
     pub(super) repacker: Arc<Repacker>,
     pub(super) trainer: Arc<DictionaryTrainer>,
     pub(super) table_order: Arc<TableOrder>,
-    pub(super) expiry: Arc<ExpiryRemover<BufferPool, Log>>,
+    pub(super) expiry: Arc<ExpiryRemover>,
 }
 
 /// The background threads of a database. See [`end_threads`] for the order in which they end.
@@ -303,7 +303,7 @@ impl Owner {
     }
 
     /// Returns the part that removes entries that have expired.
-    pub(super) fn expiry(&self) -> &Arc<ExpiryRemover<BufferPool, Log>> {
+    pub(super) fn expiry(&self) -> &Arc<ExpiryRemover> {
         &self.expiry
     }
 

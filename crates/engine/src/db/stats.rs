@@ -49,7 +49,8 @@ pub struct Stats {
     /// The value of the setting [`Settings::cache_bytes`](crate::settings::Settings::cache_bytes).
     pub cache_bytes: u64,
     /// Memory that the database takes for itself now, in bytes: the pool with its page table, log buffers and the list
-    /// of recent commits, the last two as when they are full.
+    /// of recent commits, the last two as when they are full. Histograms (2.4 KiB each), handles and what calls have in
+    /// their hands are not in it.
     pub memory_bytes: u64,
     /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. When a database is opened, the
     /// smallest pool that works is taken. While it is open, the frames stay as many as they are, and these come on top:

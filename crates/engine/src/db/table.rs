@@ -1,17 +1,18 @@
 //! Tables: the calls on one ordered map of a database.
 
+use std::cell::Cell;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::bounds::{range_of, range_of_prefix};
-use super::bulk::{LoadEntry, Present};
+use super::bulk::{BulkEntry, LoadEntry, Present};
 use super::many::get_many;
 use super::reader::GetResult;
 use super::tables::NEWEST;
 use super::views::Range;
 use super::wait::Call;
-use super::{Batch, Db, bulk, expiry_removal, merged_load, read_modify_write, thread};
+use super::{Batch, Db, bulk, merged_load, read_modify_write, thread};
 use crate::btree::{KeyRange, Tree};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
@@ -326,6 +327,10 @@ impl Table {
     ///
     /// The entries are taken one by one, so an iterator that counts them shows how far the load is.
     ///
+    /// An entry is a pair of key and value, or a triple with the time at which it expires, if it does: see [`BulkEntry`]. It
+    /// is invisible from that time on, as after [`Table::put_with_expiry`]. What removes expired entries finds those of a load by
+    /// looking at the keys of the table once more, a few at a time.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), nofault::error::Error> {
@@ -344,6 +349,11 @@ impl Table {
     /// });
     /// assert_eq!(stock.bulk_load(more).await?, 10_000);
     /// assert_eq!(stock.len().await?, 15_000);
+    ///
+    /// let today = Some(db.now() + std::time::Duration::from_secs(86_400));
+    /// let prices = db.create_table("prices").await?;
+    /// prices.bulk_load([("apples", "12", today), ("bags", "1", None)]).await?;
+    /// assert_eq!(prices.expiry("bags").await?, None);
     /// # Ok(())
     /// # }
     /// ```
@@ -353,14 +363,14 @@ impl Table {
     /// task, and waits for, is not recognised, and waits for ever.
     ///
     /// # Errors
-    /// `InvalidCall` when a key is not above the one before it, or another commit fills the empty table at the same moment; `Io` or
+    /// `InvalidCall` when a key is not above the one before it, or too long (16 bytes less than usual for an entry that
+    /// expires), or another commit fills the empty table at the same moment; `Io` or
     /// `NoSpace` as the disk says: then the table is as it was, and so it is when `entries` panics. `Poisoned` when it is not known
     /// whether the load is durable: reopen the database.
-    pub async fn bulk_load<K, V, I>(&self, entries: I) -> Result<u64>
+    pub async fn bulk_load<B, I>(&self, entries: I) -> Result<u64>
     where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-        I: IntoIterator<Item = (K, V)> + Send + 'static,
+        B: BulkEntry<Key: AsRef<[u8]>, Value: AsRef<[u8]>>,
+        I: IntoIterator<Item = B> + Send + 'static,
     {
         let table = self.clone();
         thread::run("nofault-load", move || table.load(entries)).await?
@@ -398,12 +408,11 @@ impl Table {
     ///
     /// # Errors
     /// The first `Err` of `entries`; or, converted into that type, as [`Table::bulk_load`].
-    pub async fn try_bulk_load<K, V, E, I>(&self, entries: I) -> std::result::Result<u64, E>
+    pub async fn try_bulk_load<B, E, I>(&self, entries: I) -> std::result::Result<u64, E>
     where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
+        B: BulkEntry<Key: AsRef<[u8]>, Value: AsRef<[u8]>>,
         E: From<Error> + Send + 'static,
-        I: IntoIterator<Item = std::result::Result<(K, V), E>> + Send + 'static,
+        I: IntoIterator<Item = std::result::Result<B, E>> + Send + 'static,
     {
         let table = self.clone();
         thread::run("nofault-load", move || table.try_load(entries)).await?
@@ -432,64 +441,63 @@ impl Table {
     }
 
     /// Loads entries, as [`Table::bulk_load`] documents. Blocks.
-    pub(crate) fn load<K, V, I>(&self, entries: I) -> Result<u64>
+    pub(crate) fn load<B>(&self, entries: impl IntoIterator<Item = B>) -> Result<u64>
     where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-        I: IntoIterator<Item = (K, V)>,
+        B: BulkEntry<Key: AsRef<[u8]>, Value: AsRef<[u8]>>,
     {
-        self.load_results(entries.into_iter().map(|(key, value)| Ok((key, value, Moment::NEVER))))
+        self.load_results(entries.into_iter().map(|entry| Ok(with_moment(entry))))
     }
 
     fn load_results<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
-        mut entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
+        entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
     ) -> Result<u64> {
-        let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
+        let expires = Cell::new(false);
+        let mut entries = entries.map(|entry| {
+            let entry = entry?;
+            if entry.2 != Moment::NEVER {
+                self.db.core.expiries.refuse_too_long(entry.0.as_ref().len())?;
+                expires.set(true);
+            }
+            Ok(entry)
+        });
+        let make_durable = |filled| merged_load::make_durable(self, filled);
         let (core, trainer) = (&self.db.core, self.db.owner.trainer());
         core.committer.loads.refuse_inside()?;
         if !block_on(bulk::is_empty(core, self.tree)).map_err(|error| core.tables.explain(self.tree, NEWEST, error))? {
-            return merged_load::load(self, entries);
+            return merged_load::load(self, entries, &expires);
         }
         if trainer.is_wanted(self.tree) {
             let mut failed = None;
             let sound = |entry: Result<_>| entry.map_err(|error| failed = Some(error)).ok();
             let first = trainer.train_from(self.tree, &mut entries.by_ref().map_while(sound))?;
             let first = first.into_iter().map(Ok).chain(failed.map(Err));
-            return bulk::load(core, self.tree, Present::Refuse, first.chain(entries), checkpoint);
+            return bulk::load(core, self.tree, Present::Refuse, first.chain(entries), &expires, make_durable);
         }
-        bulk::load(core, self.tree, Present::Refuse, entries, checkpoint)
-    }
-
-    /// Makes the database one in which entries may expire. Blocks.
-    pub(crate) fn begin_expiry(&self) -> Result<()> {
-        block_on(self.db.core.expiries.index()).map(drop)
-    }
-
-    /// Adds the entries that expire to the index of expiry, after they were loaded. Blocks.
-    pub(crate) fn index_expiry(&self) -> Result<()> {
-        block_on(expiry_removal::index_table(&self.db.core, self.tree))
+        bulk::load(core, self.tree, Present::Refuse, entries, &expires, make_durable)
     }
 
     /// Loads entries, as [`Table::try_bulk_load`] documents. Blocks.
-    pub(crate) fn try_load<K, V, E, I>(&self, entries: I) -> std::result::Result<u64, E>
+    pub(crate) fn try_load<B, E>(
+        &self,
+        entries: impl IntoIterator<Item = std::result::Result<B, E>>,
+    ) -> std::result::Result<u64, E>
     where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
+        B: BulkEntry<Key: AsRef<[u8]>, Value: AsRef<[u8]>>,
         E: From<Error>,
-        I: IntoIterator<Item = std::result::Result<(K, V), E>>,
     {
-        self.try_load_until(entries.into_iter().map(|entry| entry.map(|(key, value)| (key, value, Moment::NEVER))))
+        self.try_load_until(entries.into_iter().map(|entry| entry.map(with_moment)))
     }
 
-    /// Loads entries, some of which may expire, into an empty table, as [`Table::try_load`] does. [`Table::begin_expiry`] must
-    /// come before, and [`Table::index_expiry`] after it. Blocks.
-    pub(crate) fn try_load_until<K, V, E, I>(&self, entries: I) -> std::result::Result<u64, E>
+    /// Loads entries with the moments at which they expire, as [`Table::try_load`] does. Blocks.
+    pub(crate) fn try_load_until<K, V, E>(
+        &self,
+        entries: impl IntoIterator<Item = std::result::Result<LoadEntry<K, V>, E>>,
+    ) -> std::result::Result<u64, E>
     where
         K: AsRef<[u8]>,
         V: AsRef<[u8]>,
         E: From<Error>,
-        I: IntoIterator<Item = std::result::Result<LoadEntry<K, V>, E>>,
     {
         let mut failed = None;
         let mut note = |error| {
@@ -502,6 +510,11 @@ impl Table {
             None => Ok(loaded?),
         }
     }
+}
+
+fn with_moment<B: BulkEntry>(entry: B) -> LoadEntry<B::Key, B::Value> {
+    let (key, value, expiry) = entry.into_parts();
+    (key, value, expiry.map_or(Moment::NEVER, Moment::at_or_after))
 }
 
 impl AsRef<Self> for Table {

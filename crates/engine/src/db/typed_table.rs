@@ -9,8 +9,8 @@ use std::time::SystemTime;
 
 pub use self::views::{TypedBatch, TypedRange, TypedSnapshot, TypedTransaction, TypedTransactionRange};
 use super::table_types::{self, TableTypes};
-use super::{Batch, Db, Snapshot, Table, Transaction, read_modify_write};
-use crate::error::{Error, Result};
+use super::{Batch, BulkEntry, Db, Snapshot, Table, Transaction, read_modify_write};
+use crate::error::Result;
 use crate::pages::Durability;
 use crate::typed::{
     AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_value, value_bytes,
@@ -341,21 +341,20 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         self.table.clear().await
     }
 
-    /// Fills an empty table with entries in ascending order of their keys, past the log. See [`Table::bulk_load`].
+    /// Loads entries in ascending order of their keys, in one commit past the log. See [`Table::bulk_load`]: an entry is a pair,
+    /// or a triple with the time at which it expires, if it does.
     ///
     /// # Errors
     /// As [`Table::bulk_load`]; `InvalidCall` when a value cannot be encoded.
-    pub async fn bulk_load<Q, W, I>(&self, entries: I) -> Result<u64>
+    pub async fn bulk_load<B, I>(&self, entries: I) -> Result<u64>
     where
-        Q: AsKey<K>,
-        W: AsValue<V>,
-        I: IntoIterator<Item = (Q, W)> + Send + 'static,
+        B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>,
+        I: IntoIterator<Item = B> + Send + 'static,
         V: 'static,
         K: 'static,
     {
         let table = self.table.clone();
-        super::thread::run("nofault-load", move || table.try_load::<_, _, Error, _>(entry_bytes::<K, V, _, _>(entries)))
-            .await?
+        super::thread::run("nofault-load", move || table.try_load(entry_bytes::<K, V, _>(entries))).await?
     }
 
     /// The calls of the table in a transaction.
@@ -375,10 +374,13 @@ impl<K: Key, V: Value> TypedTable<K, V> {
 }
 
 /// Encodes entries for a bulk load.
-pub(crate) fn entry_bytes<K, V: Value, Q: AsKey<K>, W: AsValue<V>>(
-    entries: impl IntoIterator<Item = (Q, W)>,
-) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {
-    entries.into_iter().map(|(key, value)| Ok((key_bytes(&key), value_bytes(&value)?)))
+pub(crate) fn entry_bytes<K, V: Value, B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>>(
+    entries: impl IntoIterator<Item = B>,
+) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>, Option<SystemTime>)>> {
+    entries.into_iter().map(|entry| {
+        let (key, value, expiry) = entry.into_parts();
+        Ok((key_bytes(&key), value_bytes(&value)?, expiry))
+    })
 }
 
 /// Reads the values that many keys have.

@@ -20,7 +20,7 @@ use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, Tree, packed};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::{EXPIRY_INDEX_KEY, dictionary_number, is_name};
+use crate::format::catalog::{EXPIRY_INDEX_KEY, dictionary_number, is_name, is_without_rows};
 use crate::format::cell::{OverflowRef, PackedRef, VALUES_HEADER_BYTES};
 use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Store};
@@ -155,7 +155,7 @@ pub(super) async fn verify_tables<S: Store>(
     let (mut tables, mut named) = (Vec::new(), FxHashSet::from_iter([CATALOG.table]));
     verifier
         .tree(CATALOG_NAME, CATALOG, |name, value| {
-            if dictionary_number(&name).is_some() {
+            if dictionary_number(&name).is_some() || is_without_rows(&name) {
                 return;
             }
             let tree = table_of(&name, &value);

@@ -8,7 +8,9 @@
 //! root follows the id in the key, as the table may be dropped meanwhile, and property 3 of the value is the commit of
 //! the load (8 bytes).
 //!
-//! The index of expiry (`db::expiry`) is a table under the key 0xFD, with which no UTF-8 text begins.
+//! The index of expiry (`db::expiry`) is a table under the key 0xFD, with which no UTF-8 text begins. A bulk load with entries
+//! that expire leaves a note that these have no rows in the index yet: its key is the byte 0xFC, with which no UTF-8 text begins,
+//! the table's id and the commit of the load (8 bytes each, big-endian), its value that of the table without properties.
 //!
 //! A dictionary has an entry as well. Its key is the byte 0xFE, with which no UTF-8 text begins either, and its number
 //! (2 bytes, big-endian); its value is the id of its table (8 bytes), the number of the dictionary among those of the
@@ -24,6 +26,8 @@ const TO_BE_FREED: u8 = 0xFF;
 /// The catalog key of the index of expiry.
 pub(crate) const EXPIRY_INDEX_KEY: &[u8] = &[EXPIRY_INDEX];
 const EXPIRY_INDEX: u8 = 0xFD;
+/// First byte of the catalog keys of loads with entries that expire and have no rows in the index of expiry yet.
+const WITHOUT_ROWS: u8 = 0xFC;
 /// First byte of the catalog keys of dictionaries.
 const DICTIONARY: u8 = 0xFE;
 
@@ -54,7 +58,23 @@ pub(crate) fn first_to_be_freed() -> Vec<u8> {
 
 /// Returns whether a catalog key is the name of a table.
 pub(crate) fn is_name(key: &[u8]) -> bool {
-    !matches!(key.first(), Some(&(TO_BE_FREED | DICTIONARY | EXPIRY_INDEX)))
+    !matches!(key.first(), Some(&(TO_BE_FREED | DICTIONARY | EXPIRY_INDEX | WITHOUT_ROWS)))
+}
+
+/// Returns the catalog key of the note that the load of commit `by` has put entries that expire into a table, which have no
+/// rows in the index of expiry yet.
+pub(crate) fn without_rows(table: TableId, by: CommitSeq) -> Vec<u8> {
+    [&[WITHOUT_ROWS][..], &table.0.to_be_bytes(), &by.0.to_be_bytes()].concat()
+}
+
+/// Returns whether a catalog key is that of such a note.
+pub(crate) fn is_without_rows(key: &[u8]) -> bool {
+    key.first() == Some(&WITHOUT_ROWS)
+}
+
+/// Returns the bounds of the keys of such notes: the first, and the first key after them.
+pub(crate) fn bounds_without_rows() -> [Vec<u8>; 2] {
+    [vec![WITHOUT_ROWS], vec![WITHOUT_ROWS + 1]]
 }
 
 /// Returns the catalog key of the dictionary of this number.
@@ -201,6 +221,16 @@ mod tests {
         assert!(!is_name(&to_be_freed(TableId(7))) && dictionary_number(&to_be_freed(TableId(7))).is_none());
         assert!(!is_name(&dictionary_key(258)) && dictionary_number(&dictionary_key(258)) == Some(258));
         assert!(dictionary_key(u16::MAX) < first_to_be_freed());
+        let note = without_rows(TableId(u64::MAX), CommitSeq(u64::MAX));
+        let [first, end] = bounds_without_rows();
+        assert!(
+            !is_name(&note) && is_without_rows(&note) && first < note && note < end && &end[..] <= EXPIRY_INDEX_KEY
+        );
+        assert!(
+            !is_without_rows(EXPIRY_INDEX_KEY)
+                && !is_without_rows("ü".as_bytes())
+                && dictionary_number(&note).is_none()
+        );
         assert_eq!((dictionary_number(b"\xFE"), dictionary_number(b"\xFE\0\0\0")), (Some(0), Some(0)));
     }
 

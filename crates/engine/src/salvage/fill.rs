@@ -131,15 +131,7 @@ impl Filler<'_> {
             aside: Vec::new(),
             watch,
         };
-        let expires = leaves.iter().any(|leaf| leaf.expires);
-        let table = table.as_ref();
-        if expires {
-            table.begin_expiry()?;
-        }
-        table.try_load_until(std::iter::from_fn(|| walk.next().transpose()))?;
-        if expires {
-            table.index_expiry()?;
-        }
+        table.as_ref().try_load_until(std::iter::from_fn(|| walk.next().transpose()))?;
         let SureEntries { gaps, aside, lost: values, watch, .. } = walk;
         let ranges = gaps.into_iter().map(|(from, to)| lost_range(survey, id, from, to)).collect();
         if let Some(filled) = self.filled.get_mut(&id) {

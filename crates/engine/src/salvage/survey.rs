@@ -11,9 +11,9 @@ use super::values::{FoundPage, PageReader};
 use crate::btree::Tree;
 use crate::codec::{Compression, Dictionary};
 use crate::error::{Error, Result};
-use crate::format::catalog::{decode_dictionary, dictionary_number, is_name, replaced_by};
+use crate::format::catalog::{decode_dictionary, dictionary_number, is_name, is_without_rows, replaced_by};
 use crate::format::node::{KIND_NODE, Node};
-use crate::format::{CommitSeq, Moment, PageId, TableId};
+use crate::format::{CommitSeq, PageId, TableId};
 use crate::transaction::{CATALOG, table_of};
 
 /// A leaf of a table.
@@ -24,8 +24,6 @@ pub(super) struct Leaf {
     pub(super) page: PageId,
     pub(super) commit: CommitSeq,
     pub(super) is_sure: bool,
-    /// Whether some of its entries expire.
-    pub(super) expires: bool,
 }
 
 /// The leaves of all tables.
@@ -92,9 +90,7 @@ impl Survey {
         match node.level() {
             0 => {
                 let (lower, commit, is_sure) = (node.lower().to_vec(), found.commit, found.is_sure);
-                let expires = (0..node.count())
-                    .any(|index| matches!(node.entry(index), Ok((expiry, _)) if expiry != Moment::NEVER));
-                let leaf = Leaf { lower, page, commit, is_sure, expires };
+                let leaf = Leaf { lower, page, commit, is_sure };
                 self.leaves.entry(TableId(node.table())).or_default().push(leaf);
             }
             1 => self.parents.push(page),
@@ -188,6 +184,10 @@ impl Catalog {
             let dictionary =
                 decode_dictionary(&value).and_then(|(origin, bytes)| Dictionary::new(number, origin, bytes));
             reader.dictionaries.add(number, dictionary.map(std::sync::Arc::new));
+            return;
+        }
+        // The new database makes rows of its own.
+        if is_without_rows(key) {
             return;
         }
         let compression = crate::format::catalog::decode_table(key, &value).map(|(_, _, compression)| compression);

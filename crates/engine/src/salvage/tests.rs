@@ -92,7 +92,7 @@ impl Sample {
             let table = db.create_table(name).unwrap();
             table.bulk_load((0..rows).map(|number: u32| (number.to_be_bytes(), value(number)))).unwrap();
             let run = (100..400_u32).map(|number| Ok((number.to_be_bytes(), value(number + 1), Moment::NEVER)));
-            write_anew(table.as_ref(), run).unwrap();
+            write_anew(table.as_ref(), run, &Default::default()).unwrap();
             (0..400_u32).step_by(3).for_each(|number| table.delete(number.to_be_bytes()).unwrap());
         }
         db.checkpoint().unwrap();

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
+mod loads;
 mod model;
 mod removal;
 mod surroundings;
+mod threads;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

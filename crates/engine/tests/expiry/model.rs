@@ -88,7 +88,7 @@ impl History {
     }
 
     fn step(&mut self) -> Result<()> {
-        match self.rng.u32(..24) {
+        match self.rng.u32(..25) {
             0..3 => {
                 let (key, value) = (self.key(), self.value());
                 self.table.put(&key, &value)?;
@@ -181,8 +181,22 @@ impl History {
             20 if self.transactions.len() < 3 => self.transactions.push((self.db.begin(), self.model.clone())),
             21 => self.check_old()?,
             22 if self.rng.u8(..4) == 0 => self.reopen()?,
+            23 => self.load()?,
             _ => self.check()?,
         }
+        Ok(())
+    }
+
+    /// Loads a run past the log, or, where it is short, in an ordinary commit.
+    fn load(&mut self) -> Result<()> {
+        let mut run = Entries::new();
+        for _ in 0..self.rng.u32(..self.keys) {
+            let expiry = if self.rng.bool() { NEVER } else { self.expiry() };
+            run.insert(self.key(), (self.value(), expiry));
+        }
+        let entries = run.iter().map(|(key, (value, expiry))| (key, value, time_of(*expiry)));
+        assert_eq!(self.table.bulk_load(entries)?, run.len() as u64);
+        self.model.entries.append(&mut run);
         Ok(())
     }
 

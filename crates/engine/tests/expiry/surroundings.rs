@@ -60,6 +60,19 @@ fn the_bit_by_which_older_builds_refuse_a_database_is_set_by_the_first_entry_tha
 }
 
 #[test]
+fn the_bit_is_set_by_a_load_only_when_an_entry_of_it_expires() {
+    let (folder, (_, settings)) = (tempfile::tempdir().unwrap(), in_folder());
+    let path = folder.path().join("db");
+    let db = Db::create(&path, &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    let entries = |expiry| (0..100u32).map(move |number| (number.to_be_bytes(), "1", expiry));
+    table.bulk_load(entries(None)).unwrap();
+    assert_eq!(features(&path), [1, 1], "all of them last");
+    db.create_table("u").unwrap().bulk_load(entries(Some(time(100)))).unwrap();
+    assert_eq!(features(&path), [9, 9]);
+}
+
+#[test]
 fn values_of_every_length_expire_after_commits_of_every_size_and_a_replay() {
     for checkpoint in [false, true] {
         let (clock, settings) = tiny();

@@ -156,10 +156,10 @@ fn a_load_becomes_visible_only_when_no_power_cut_can_lose_it() {
     let empty = Empty::new();
     let (db, table, world) = (&empty.db, &empty.table, &empty.world);
     let before = db.stats().visible_commit;
-    let checkpoint = |commit| {
+    let checkpoint = |load: super::LoadCommit| {
         assert_eq!(rows_of(table), 0, "before it is durable");
         assert_eq!(rows_after_cut(world, 1), 0);
-        db.owner.checkpoint_at(commit)?;
+        db.owner.checkpoint_at(load.commit)?;
         assert_eq!(rows_of(table), 0, "it is durable and about to be seen");
         for seed in 2..6 {
             assert_eq!(rows_after_cut(world, seed), 500);
@@ -171,7 +171,10 @@ fn a_load_becomes_visible_only_when_no_power_cut_can_lose_it() {
         Ok(())
     };
     let entries = rows(500).map(|(key, value)| Ok((key, value, Moment::NEVER)));
-    assert_eq!(super::load(&db.core, table.tree, Present::Refuse, entries, checkpoint).unwrap(), 500);
+    assert_eq!(
+        super::load(&db.core, table.tree, Present::Refuse, entries, &Default::default(), checkpoint).unwrap(),
+        500
+    );
     assert_eq!(rows_of(table), 500);
     for round in 0..20u8 {
         put(&empty.other, &[round], b"v").unwrap();
@@ -192,9 +195,9 @@ fn a_load_whose_checkpoint_fails_is_taken_back_also_after_checkpoints_of_others(
             let empty = Empty::new();
             let (db, world) = (&empty.db, &empty.world);
             let what = format!("errno {errno}, write {after}");
-            let checkpoint = |commit| {
+            let checkpoint = |load: super::LoadCommit| {
                 world.inject(Fault::new(call, Effect::Errno(errno)).on("data").after(after));
-                let made = db.owner.checkpoint_at(commit);
+                let made = db.owner.checkpoint_at(load.commit);
                 if made.as_ref().is_err_and(|error| error.kind() != ErrorKind::Poisoned) {
                     assert_eq!(rows_of(&empty.table), 0, "{what}");
                     assert_eq!(rows_after_cut(world, after), 0, "{what}");
@@ -205,9 +208,9 @@ fn a_load_whose_checkpoint_fails_is_taken_back_also_after_checkpoints_of_others(
                 made
             };
             let entries = rows(500).map(|(key, value)| Ok((key, value, Moment::NEVER)));
-            let Err(error) = super::load(&db.core, empty.table.tree, Present::Refuse, entries, checkpoint) else {
-                break;
-            };
+            let loaded =
+                super::load(&db.core, empty.table.tree, Present::Refuse, entries, &Default::default(), checkpoint);
+            let Err(error) = loaded else { break };
             if error.kind() == ErrorKind::Poisoned {
                 // The write of a superblock failed: it is the last write of a checkpoint.
                 let refused = put(&empty.other, b"k", b"v").unwrap_err();

@@ -140,7 +140,7 @@ fn a_run_that_fails_leaves_the_table_as_it_was() {
     let blocks = filled.blocks_after_checkpoints();
     for len in [0, 5, 599] {
         let broken = long_run().into_iter().take(len).map(Ok).chain([Err(Error::new(ErrorKind::Io, "no more"))]);
-        let error = filled.table.try_load::<_, _, Error, _>(broken).unwrap_err();
+        let error = filled.table.try_load::<_, Error>(broken).unwrap_err();
         assert_eq!(error.to_string(), "no more", "after {len}");
         let wrong = long_run().into_iter().take(len + 1).chain([(vec![0; 3], vec![])]);
         assert_eq!(filled.table.load(wrong).unwrap_err().kind(), ErrorKind::InvalidCall, "after {len}");
@@ -167,12 +167,13 @@ fn a_load_whose_checkpoint_fails_is_taken_back() {
             filled.db.owner.allow(LateFeature::Properties).unwrap();
             let what = format!("errno {errno}, write {after}");
             let (db, merged) = (&filled.db, filled.merged_with(&long_run()));
-            let checkpoint = |commit| {
+            let checkpoint = |load: bulk::LoadCommit| {
                 filled.world.inject(Fault::new(Call::Write, Effect::Errno(errno)).on("data").after(after));
-                db.owner.checkpoint_at(commit)
+                db.owner.checkpoint_at(load.commit)
             };
             let entries = merged.clone().into_iter().map(|(key, value)| Ok((key, value, Moment::NEVER)));
-            let loaded = bulk::load(&db.core, filled.table.tree, Present::Replace, entries, checkpoint);
+            let loaded =
+                bulk::load(&db.core, filled.table.tree, Present::Replace, entries, &Default::default(), checkpoint);
             let Err(error) = loaded else {
                 assert!(filled.after_cut(after) == merged, "{what}");
                 break;
@@ -246,7 +247,7 @@ fn a_drop_while_the_old_content_is_being_freed_frees_both() {
     let blocks_left = |is_freed_before: bool| {
         let filled = FilledTable::new(before());
         let run = long_run().into_iter().map(|(key, value)| Ok((key, value, Moment::NEVER)));
-        write_anew(&filled.table, run).unwrap();
+        write_anew(&filled.table, run, &Default::default()).unwrap();
         if is_freed_before {
             filled.db.owner.free_dropped(&filled.db.core.dropped);
         }

@@ -28,6 +28,7 @@ fn loaded(hardship: Hardship, count: u16, len: impl Fn(u16) -> usize) -> (TestCo
             tree,
             bulk::Present::Refuse,
             content.iter().map(|(key, value)| Ok((key, value, Moment::NEVER))),
+            &Default::default(),
             |_| Ok(())
         )
         .unwrap(),
