@@ -62,8 +62,8 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
         DbCommand::Get { path, key, raw, json, table, open } => {
             entries::get(&open_db(&path, &open.settings(&path))?, &key, raw, json, &table)
         }
-        DbCommand::Put { path, key, value, create_table, table, open } => {
-            entries::put(&open_db(&path, &open.settings(&path))?, &key, value, create_table, &table, cancel)
+        DbCommand::Put { path, key, value, expires, create_table, table, open } => {
+            entries::put(&open_db(&path, &open.settings(&path))?, &key, value, expires, create_table, &table, cancel)
         }
         DbCommand::Delete { path, keys, table, open } => {
             entries::delete(&open_db(&path, &open.settings(&path))?, &keys, &table)

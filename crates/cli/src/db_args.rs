@@ -1,12 +1,14 @@
 //! The flags of `nofault db`.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand, ValueEnum};
 use nofault::db::data_bytes;
 use nofault::settings::{Compression, Settings};
 use nofault_lab::config::parse_bytes;
 
+use crate::expiry::parse_expiry;
 use crate::lab_args::ResultArguments;
 
 /// The arguments of `nofault db`: one of its commands.
@@ -80,7 +82,7 @@ pub(crate) enum DbCommand {
         /// Write only the value's bytes, without encoding and without a line break.
         #[arg(long, conflicts_with_all = ["value_encoding", "json"])]
         raw: bool,
-        /// Print a JSON object, as in a dump.
+        /// Print a JSON object, as in a dump, with the time at which the entry expires, if it does.
         #[arg(long)]
         json: bool,
         #[command(flatten)]
@@ -97,6 +99,10 @@ pub(crate) enum DbCommand {
         /// The value; if it is left out, all of standard input is the value, byte for byte.
         #[arg(allow_negative_numbers = true)]
         value: Option<String>,
+        /// When the entry expires: 90s, 15m, 24h or 7d from now on, or milliseconds since 1970, as --json prints them. An
+        /// entry that is put without it lasts, also where the one before expired.
+        #[arg(long, value_parser = parse_expiry, value_name = "TIME")]
+        expires: Option<SystemTime>,
         /// Create the table if need be.
         #[arg(long)]
         create_table: bool,
@@ -144,8 +150,8 @@ pub(crate) enum DbCommand {
         /// Form of the entries.
         #[arg(long, value_enum, default_value_t = Format::Ndjson)]
         format: Format,
-        /// Load past the log, several times faster. The input must be sorted by table and key, and its tables must be
-        /// empty.
+        /// Load past the log, several times faster. The input must be sorted by table and key; a table that holds entries
+        /// is written anew.
         #[arg(long)]
         sorted: bool,
         /// Number of entries in one durable commit.
@@ -370,7 +376,7 @@ pub(crate) struct ScanArguments {
     /// Print keys without values.
     #[arg(long)]
     pub(crate) keys_only: bool,
-    /// Print a JSON object a line, as in a dump; `db load` reads them.
+    /// Print a JSON object a line, as in a dump; `db load` reads them. Only this form has the time at which an entry expires.
     #[arg(long, conflicts_with_all = ["key_encoding", "value_encoding"])]
     pub(crate) json: bool,
 }

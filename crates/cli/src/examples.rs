@@ -45,6 +45,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "nofault db put shop apples 12 --table stock --create-table",
             "nofault db put shop 'a key with a tab\\t and a byte \\xff' value",
             "nofault db put shop picture < picture.png",
+            "nofault db put shop token ann --table sessions --expires 24h",
             "nofault db put shop -- -key -value",
         ],
     ),

@@ -4,6 +4,7 @@
 mod db;
 mod db_args;
 mod examples;
+mod expiry;
 mod input;
 mod lab;
 mod lab_args;

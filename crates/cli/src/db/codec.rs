@@ -2,6 +2,7 @@
 //! be decoded to the same bytes.
 
 use std::borrow::Cow;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,6 +10,7 @@ use nofault_lab::format::harmless;
 use serde::{Deserialize, Serialize};
 
 use crate::db_args::Encoding;
+use crate::expiry::time_of_ms;
 
 /// The result of decoding. The error is a sentence about the defect of the text, without its place.
 type Result<T> = std::result::Result<T, String>;
@@ -112,8 +114,8 @@ pub(crate) struct Line {
     pub(crate) table: Option<String>,
     /// Key and value; `None` where the line only names a table.
     pub(crate) entry: Option<(Vec<u8>, Vec<u8>)>,
-    /// The time at which the entry expires, in milliseconds since 1970, if it does.
-    pub(crate) expires_ms: Option<u64>,
+    /// The time at which the entry expires, if it does.
+    pub(crate) expiry: Option<SystemTime>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -133,18 +135,16 @@ struct Json<'a> {
     expires_ms: Option<u64>,
 }
 
-/// Formats an entry, a key, or for `None` the name of a table, as a JSON object in one line without control characters.
-pub(crate) fn to_json(table: &str, key: Option<&[u8]>, value: Option<&[u8]>) -> serde_json::Result<String> {
-    to_json_until(table, key, value, None)
-}
-
-/// Formats an entry as [`to_json`] does, with the time at which it expires, in milliseconds since 1970, if it does.
-pub(crate) fn to_json_until(
+/// Formats an entry with the time at which it expires, if it does; or a key; or for `None` the name of a table: as a JSON object
+/// in one line without control characters.
+pub(crate) fn to_json(
     table: &str,
     key: Option<&[u8]>,
     value: Option<&[u8]>,
-    expires_ms: Option<u64>,
+    expiry: Option<SystemTime>,
 ) -> serde_json::Result<String> {
+    let since = expiry.map(|expiry| expiry.duration_since(UNIX_EPOCH).unwrap_or_default());
+    let expires_ms = since.and_then(|since| u64::try_from(since.as_millis()).ok());
     let mut json = Json { table: Some(table.into()), expires_ms, ..Json::default() };
     if let Some(key) = key {
         (json.key, json.key_base64) = text_or_base64(key);
@@ -172,12 +172,12 @@ pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(format!("has both {what} and {what}_base64")),
     };
-    let (table, expires_ms) = (json.table.map(Cow::into_owned), json.expires_ms);
+    let (table, expiry) = (json.table.map(Cow::into_owned), json.expires_ms.and_then(time_of_ms));
     let key = bytes("key", json.key, json.key_base64)?;
     let value = bytes("value", json.value, json.value_base64)?;
     match (key, value) {
-        (Some(key), Some(value)) => Ok(Line { table, entry: Some((key, value)), expires_ms }),
-        (None, None) if table.is_some() => Ok(Line { table, entry: None, expires_ms: None }),
+        (Some(key), Some(value)) => Ok(Line { table, entry: Some((key, value)), expiry }),
+        (None, None) if table.is_some() => Ok(Line { table, entry: None, expiry: None }),
         (None, _) => Err("has no key".into()),
         (_, None) => Err("has no value".into()),
     }
@@ -187,11 +187,13 @@ pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
 pub(crate) fn from_plain(line: &[u8]) -> Result<Line> {
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or("has no tab between key and value")?;
     let entry = Some((unescape(&line[..tab])?, unescape(&line[tab + 1..])?));
-    Ok(Line { table: None, entry, expires_ms: None })
+    Ok(Line { table: None, entry, expiry: None })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Returns whether text of one line can be printed on any terminal.
@@ -205,15 +207,16 @@ mod tests {
             assert!(is_plain(&encoded), "{encoded:?}");
             assert_eq!(encoding.decode(&encoded).unwrap(), bytes);
         }
-        let line = to_json("t", Some(bytes), Some(bytes)).unwrap();
+        let line = to_json("t", Some(bytes), Some(bytes), None).unwrap();
         assert!(is_plain(&line.replace(['\u{2028}', '\u{2029}'], "")), "{line:?}");
         let entry = Some((bytes.to_vec(), bytes.to_vec()));
-        let parsed = Line { table: Some("t".into()), entry: entry.clone(), expires_ms: None };
+        let parsed = Line { table: Some("t".into()), entry: entry.clone(), expiry: None };
         assert_eq!(from_json(line.as_bytes()).unwrap(), parsed);
-        let line = to_json_until("t", Some(bytes), Some(bytes), Some(7)).unwrap();
-        assert_eq!(from_json(line.as_bytes()).unwrap(), Line { expires_ms: Some(7), ..parsed });
+        let expiry = UNIX_EPOCH + Duration::from_millis(7);
+        let line = to_json("t", Some(bytes), Some(bytes), Some(expiry)).unwrap();
+        assert_eq!(from_json(line.as_bytes()).unwrap(), Line { expiry: Some(expiry), ..parsed });
         let line = format!("{}\t{}", escape(bytes), escape(bytes));
-        assert_eq!(from_plain(line.as_bytes()).unwrap(), Line { table: None, entry, expires_ms: None });
+        assert_eq!(from_plain(line.as_bytes()).unwrap(), Line { table: None, entry, expiry: None });
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::io::{BufWriter, IsTerminal as _, Read as _, Write};
 use std::ops::Bound;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Range};
@@ -26,7 +27,9 @@ fn decode(encoding: Encoding, text: &str) -> Result<Vec<u8>> {
 pub(super) fn get(db: &Db, key: &str, raw: bool, json: bool, arguments: &TableArguments) -> Result<ExitCode> {
     let table = find_table(db, &arguments.table)?;
     let decoded = decode(arguments.of_keys(), key)?;
-    let Some(value) = table.get(&decoded)? else {
+    // A snapshot, so that value and time are of one moment.
+    let view = db.snapshot();
+    let Some(value) = view.get(&table, &decoded)? else {
         log(&format!("nofault: table {} has no key {key}", table.name()));
         return Ok(ExitCode::from(NOT_THERE));
     };
@@ -38,7 +41,7 @@ pub(super) fn get(db: &Db, key: &str, raw: bool, json: bool, arguments: &TableAr
     let written = if raw {
         out.write_all(&value).and_then(|()| out.flush())
     } else if json {
-        writeln!(out, "{}", codec::to_json(table.name(), Some(&decoded), Some(&value))?)
+        writeln!(out, "{}", codec::to_json(table.name(), Some(&decoded), Some(&value), view.expiry(&table, &decoded)?)?)
     } else {
         writeln!(out, "{}", arguments.of_values().encode(&value))
     };
@@ -54,6 +57,7 @@ pub(super) fn put(
     db: &Db,
     key: &str,
     value: Option<String>,
+    expiry: Option<SystemTime>,
     create_table: bool,
     arguments: &TableArguments,
     cancel: &AtomicBool,
@@ -76,7 +80,10 @@ pub(super) fn put(
         Some(table) => table,
         None => table_or_new(db, &arguments.table)?,
     };
-    table.put(key, value)?;
+    match expiry {
+        Some(expiry) => table.put_with_expiry(key, value, expiry)?,
+        None => table.put(key, value)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,7 +133,9 @@ fn print_entries(
             let Some((key, value)) = range.next_ref()? else { break };
             let value = (!scan.keys_only).then_some(value);
             if scan.json {
-                writeln!(out, "{}", codec::to_json(&arguments.table, Some(key), value)?)?;
+                let (key, value) = (key.to_vec(), value.map(<[u8]>::to_vec));
+                let expiry = range.expiry().filter(|_| value.is_some());
+                writeln!(out, "{}", codec::to_json(&arguments.table, Some(&key), value.as_deref(), expiry)?)?;
                 continue;
             }
             let key = arguments.of_keys().encode(key);

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Table};
@@ -81,11 +81,10 @@ impl<'a> Lines<'a> {
                 Format::Ndjson => codec::from_json(text),
                 Format::Lines => codec::from_plain(text),
             };
-            let Line { table, entry, expires_ms } = parsed.map_err(|why| {
+            let Line { table, entry, expiry } = parsed.map_err(|why| {
                 LabError::new(LabErrorKind::Usage, format!("{}, line {}: {why}", self.name, self.line))
             })?;
             let table = table.unwrap_or_else(|| self.table.to_owned());
-            let expiry = expires_ms.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
             let entry = entry.map(|(key, value)| Entry { table: table.clone(), key, value, expiry });
             return Ok(Some((table, entry)));
         }
@@ -199,18 +198,13 @@ fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> 
         let mut entry = Some(first);
         let entries = std::iter::from_fn(|| {
             let Entry { key, value, expiry, .. } = entry.take()?;
-            if expiry.is_some() {
-                let why = format!("table {name} has entries that expire: load it without --sorted");
-                failed = Some(LabError::new(LabErrorKind::Usage, why).into());
-                return None;
-            }
             meter.add(key.len() + value.len());
             match input.next() {
                 Ok(Some((_, Some(found)))) if found.table == name => entry = Some(found),
                 Ok(other) => next = other,
                 Err(error) => failed = Some(error),
             }
-            Some((key, value))
+            Some((key, value, expiry))
         });
         let loaded = table.bulk_load(entries);
         loaded.with_context(|| format!("table {name}: --sorted needs entries in ascending order"))?;
@@ -297,7 +291,7 @@ impl Dump<'_> {
         let snapshot = db.snapshot();
         for table in tables {
             if self.format == Format::Ndjson {
-                writeln!(out, "{}", codec::to_json(table.name(), None, None)?)?;
+                writeln!(out, "{}", codec::to_json(table.name(), None, None, None)?)?;
             }
             let mut range = snapshot.range::<&[u8]>(table, ..)?;
             while let Some((key, value)) = range.next().transpose()? {
@@ -306,10 +300,7 @@ impl Dump<'_> {
                 }
                 match (self.format, range.expiry()) {
                     (Format::Ndjson, expiry) => {
-                        let since = expiry.map(|expiry| expiry.duration_since(UNIX_EPOCH).unwrap_or_default());
-                        let expires_ms = since.and_then(|since| u64::try_from(since.as_millis()).ok());
-                        let entry = codec::to_json_until(table.name(), Some(&key), Some(&value), expires_ms)?;
-                        writeln!(out, "{entry}")?;
+                        writeln!(out, "{}", codec::to_json(table.name(), Some(&key), Some(&value), expiry)?)?;
                     }
                     (Format::Lines, None) => writeln!(out, "{}\t{}", codec::escape(&key), codec::escape(&value))?,
                     (Format::Lines, Some(_)) => {

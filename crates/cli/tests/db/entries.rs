@@ -93,3 +93,29 @@ fn a_binary_value_is_not_sent_raw_to_a_terminal() {
     assert!(code == Some(2) && said.contains("leave --raw out") && !said.contains("\x1b[2J"), "{said:?}");
     assert!(on_terminal("t").is_some_and(|(code, said)| code == Some(0) && said.contains("two")));
 }
+
+#[test]
+fn the_time_at_which_an_entry_expires_is_put_and_printed_and_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    said(&run(&["create", "d"]), 0);
+    said(&run(&["put", "d", "a", "1", "--expires", "4102444800123"]), 0);
+    said(&run(&["put", "d", "b", "2", "--expires", "7d"]), 0);
+    said(&run(&["put", "d", "c", "3"]), 0);
+    said(&run(&["put", "d", "gone", "4", "--expires", "1000"]), 0);
+    let expires = "{\"table\":\"main\",\"key\":\"a\",\"value\":\"1\",\"expires_ms\":4102444800123}\n";
+    assert_eq!(said(&run(&["get", "d", "a", "--json"]), 0), expires);
+    assert_eq!(said(&run(&["get", "d", "a"]), 0), "1\n");
+    said(&run(&["get", "d", "gone"]), 1);
+    let scanned = said(&run(&["scan", "d", "--json"]), 0);
+    let lines: Vec<&str> = scanned.lines().collect();
+    assert!(lines.len() == 3 && lines[0] == expires.trim_end(), "{scanned}");
+    assert!(lines[1].contains("\"expires_ms\":") && !lines[2].contains("expires_ms"), "{scanned}");
+    assert_eq!(said(&run(&["scan", "d"]), 0), "a\t1\nb\t2\nc\t3\n", "the text has no time");
+    // The lines are those of a dump, and a put without a time makes an entry last.
+    said(&db_with(folder.path(), &["load", "e", "--create"], scanned.as_bytes()), 0);
+    assert_eq!(said(&run(&["scan", "e", "--json"]), 0), scanned);
+    said(&run(&["put", "d", "a", "1"]), 0);
+    assert!(!said(&run(&["get", "d", "a", "--json"]), 0).contains("expires_ms"));
+    assert!(said(&run(&["put", "d", "a", "1", "--expires", "soon"]), 2).contains("15m"));
+}
