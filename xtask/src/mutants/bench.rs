@@ -85,7 +85,7 @@ impl Bench {
         for (package, _) in PACKAGES {
             let mut arguments = vec!["test", "--no-run", "-p", package];
             if package == "nofault" {
-                arguments.extend(["--features", "zstd"]);
+                arguments.extend(["--features", "zstd,tracing"]);
             }
             match tests {
                 Tests::All => arguments.extend(["--lib", "--tests"]),
