@@ -23,8 +23,6 @@
 mod held_blocks;
 mod loose;
 mod repacked;
-#[cfg(test)]
-mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
