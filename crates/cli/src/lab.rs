@@ -12,7 +12,7 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::run::{Launcher, RunOptions, RunOutcome};
-use nofault_lab::trace::Op;
+use nofault_lab::trace::{Op, Recording};
 use nofault_lab::{compare, experiments, listing, machine, run, share, table, trace};
 
 use crate::input::Input;
@@ -52,20 +52,12 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Share { result, out, yes }) => share_result(&result, out.as_deref(), yes, cancel),
-        Some(LabCommand::Record { of, out, command }) => {
-            let (file, trace) = trace::record(&command, of.as_deref())?;
-            trace.write_new(&out)?;
-            let [reads, writes, syncs] = [Op::Read, Op::Write, Op::Sync].map(|op| trace.count(op));
-            let threads = trace.threads.len();
-            log(&format!(
-                "recorded: {reads} reads, {writes} writes, {syncs} syncs by {threads} {} in {:.1} s to {}, in {}",
-                if threads == 1 { "thread" } else { "threads" },
-                trace.span().1,
-                file.display(),
-                out.display()
-            ));
-            log(&format!("replay them: nofault lab --trace {}", out.display()));
-            Ok(ExitCode::SUCCESS)
+        Some(LabCommand::Record { of, out, faults, every, command }) => {
+            let recorded = match faults {
+                true => trace::faults::record(&command, of.as_deref(), every)?,
+                false => trace::strace::record(&command, of.as_deref())?,
+            };
+            write_trace(&recorded, &out)
         }
         Some(LabCommand::Gallery { results, out }) => {
             let count = run::write_gallery(&results, &out)?;
@@ -178,6 +170,24 @@ fn share_result(result: &Path, out: Option<&Path>, yes: bool, cancel: &AtomicBoo
     }
     run::write_shared(&shared, out)?;
     log(&format!("shared: {}", out.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the trace of a command, and says what is in it.
+fn write_trace(recorded: &Recording, out: &Path) -> Result<ExitCode> {
+    let trace = &recorded.trace;
+    trace.write_new(out)?;
+    let [reads, writes, syncs] = [Op::Read, Op::Write, Op::Sync].map(|op| trace.count(op));
+    let threads = trace.threads.len();
+    log(&format!(
+        "recorded: {reads} reads, {writes} writes, {syncs} syncs by {threads} {} in {:.1} s to {}, in {}",
+        if threads == 1 { "thread" } else { "threads" },
+        trace.span().1,
+        recorded.file.display(),
+        out.display()
+    ));
+    recorded.notes.iter().for_each(|note| log(&format!("note: {note}")));
+    log(&format!("replay them: nofault lab --trace {}", out.display()));
     Ok(ExitCode::SUCCESS)
 }
 

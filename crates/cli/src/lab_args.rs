@@ -30,6 +30,7 @@ Examples:
   nofault lab doctor                   what this machine allows
   nofault lab --file my.db             random, scan and crossover over a file of yours, which is only read
   nofault lab record -- COMMAND        record the accesses of a program of yours, as trace.csv
+  nofault lab record --faults -- COMMAND    the same for a program that maps its file: its page faults
   nofault lab --trace trace.csv        replay them with each method: curve and verdict, about your workload
   nofault lab share RESULT --out a.json    one file without names and paths, for others
   nofault lab gallery a.json b.json    the curves of several machines side by side
@@ -118,9 +119,20 @@ pub(crate) enum LabCommand {
         yes: bool,
     },
     /// Record the reads, writes and syncs of a command as a file for --trace, with their threads and times. Uses strace, so that
-    /// the command is slower meanwhile, and accesses through a map and by an io_uring are not seen.
+    /// the command is slower meanwhile, and accesses through a map and by an io_uring are not seen; for a map see --faults.
     Record {
-        /// The file whose accesses are recorded; by default the one of which the command moved most bytes.
+        /// Record the page faults of the command in a mapped file, in place of its system calls. Uses perf, as root or with
+        /// kernel.perf_event_paranoid at 2 or less. A page faults when it is first touched and after it was evicted: the trace
+        /// has the misses of the map, not its hits. A page that is in the page cache makes a minor fault, which maps
+        /// the cached pages around it too (by default 64 KiB); one that comes from the device makes a major fault. Both are
+        /// recorded, as a read of one page each: whether the command read or wrote is not known.
+        #[arg(long)]
+        faults: bool,
+        /// With --faults, record one of so many faults, for commands with too many.
+        #[arg(long, value_name = "N", default_value_t = 1, requires = "faults", value_parser = clap::value_parser!(u32).range(1..))]
+        every: u32,
+        /// The file whose accesses are recorded; by default the one of which the command moved most bytes, or in which it faulted
+        /// most, other than programs and libraries.
         #[arg(long)]
         of: Option<PathBuf>,
         /// File to write.

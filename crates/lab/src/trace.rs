@@ -1,12 +1,14 @@
 //! The accesses of a program of the user's, as a plain CSV file: read for a replay, and written from the system calls that
-//! strace shows.
+//! strace shows, or the page faults that perf shows.
 //!
 //! One access a line: [`COLUMNS`]. The last three may be left out, and the first line may name the columns. Lines that begin
 //! with `#` are remarks. A file is read line by line and a line has a bound, so that a file that is no trace costs no memory.
 
+mod choice;
+pub mod faults;
 #[cfg(test)]
 pub(crate) mod made;
-mod strace;
+pub mod strace;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 
 use crate::error::{LabError, LabErrorKind, Result};
 
-pub use strace::record;
+pub use choice::Recording;
 
 /// The first line of a trace that the lab writes.
 const HEADER: &str = "offset,length,op,thread,time";

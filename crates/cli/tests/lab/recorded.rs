@@ -36,3 +36,28 @@ fn a_command_is_recorded_and_its_trace_is_planned_for_replay() {
     let wrong = outcome(lab.bare(&["--trace", out.to_str().unwrap()]).arg("--plan"));
     assert!(wrong.code == 2 && wrong.stderr.contains("line 2: offset 'five'"), "{}", wrong.stderr);
 }
+
+#[test]
+fn page_faults_are_asked_for_by_a_flag_and_a_command_without_a_map_has_none() {
+    let lab = Lab::new();
+    let out = lab.outer.path().join("faults.csv");
+    let record = |flags: &[&str]| {
+        let arguments = [&["record", "--out", out.to_str().unwrap()], flags, &["--", "true"]].concat();
+        outcome(&mut lab.command(&arguments))
+    };
+    for (flags, word) in [(&["--every", "5"][..], "--faults"), (&["--faults", "--every", "0"], "0 is not in")] {
+        let refused = record(flags);
+        assert!(refused.code == 2 && refused.stderr.contains(word), "{flags:?}: {}", refused.stderr);
+    }
+    let data = lab.outer.path().join("data");
+    fs::write(&data, "data").unwrap();
+    let none = record(&["--faults", "--of", data.to_str().unwrap()]);
+    if none.stderr.contains("perf is not")
+        || none.stderr.contains("perf may not")
+        || none.stderr.contains("perf does not")
+    {
+        return eprintln!("skipped: {}", none.stderr);
+    }
+    assert!(none.code == 2 && none.stderr.contains("no access to"), "{}", none.stderr);
+    assert!(!out.exists());
+}

@@ -3,32 +3,27 @@
 //! seen; an `msync` is, as the sync of the file that is mapped there.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use super::{Access, Op, Trace};
+use super::choice::{Files, Recording, choose, in_folder, is_special};
+use super::{Access, Op};
 use crate::error::{LabError, LabErrorKind, Result};
 
 /// The calls that are traced. `openat` and `lseek` give the positions of reads and writes without one of their own, and `mmap` the
 /// file of an `msync`. A call with `?` is left out on machines without it.
 const CALLS: &str = "trace=read,write,readv,writev,pread64,pwrite64,preadv,pwritev,preadv2,pwritev2,fsync,fdatasync,msync,mmap,openat,?open,lseek";
 
-/// The accesses to the files of a command, by the path of the file. Threads are named as strace names them.
-type Files = BTreeMap<String, Vec<(String, Access)>>;
+/// The error of a command that moved no bytes.
+const NOTHING: &str = "the command read and wrote no file by system calls; maps and io_uring are not seen by strace; for maps see --faults";
 
-/// Runs a command under strace, and returns its accesses to one file: `of`, or the one of which it moved most bytes. Also returns
-/// the path of that file. The command has the terminal; its own result is not looked at.
+/// Runs a command under strace, and returns its accesses to one file: `of`, or the one of which it moved most bytes. The command has
+/// the terminal; its own result is not looked at.
 ///
 /// # Errors
 /// `Unsupported` where strace is not installed or may not trace; `Usage` when the command made no such access.
-pub fn record(command: &[String], of: Option<&Path>) -> Result<(PathBuf, Trace)> {
-    let folder = std::env::temp_dir().join(format!("nofault-record-{}", std::process::id()));
-    std::fs::create_dir(&folder).map_err(|error| LabError::system(format!("create {}", folder.display()), &error))?;
-    let output = folder.join("strace.txt");
-    let result = traced(command, &output).and_then(|text| choose(accesses(&text), of));
-    // It is in the system's folder of temporary files; a part that stays harms nothing.
-    let _ = std::fs::remove_dir_all(&folder);
-    result
+pub fn record(command: &[String], of: Option<&Path>) -> Result<Recording> {
+    in_folder(|folder| choose(accesses(&traced(command, &folder.join("strace.txt"))?), of, NOTHING))
 }
 
 fn traced(command: &[String], output: &Path) -> Result<String> {
@@ -51,38 +46,6 @@ fn traced(command: &[String], output: &Path) -> Result<String> {
         LabError::new(LabErrorKind::Unsupported, message)
     })?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The accesses of one file among those of all.
-fn choose(mut files: Files, of: Option<&Path>) -> Result<(PathBuf, Trace)> {
-    let usage = |why: String| LabError::new(LabErrorKind::Usage, why);
-    let bytes = |accesses: &[(String, Access)]| accesses.iter().map(|(_, access)| access.length_bytes).sum::<u64>();
-    let path = match of {
-        Some(of) => std::path::absolute(of).unwrap_or_else(|_| of.to_path_buf()).to_string_lossy().into_owned(),
-        None => {
-            let moved = files.iter().map(|(path, accesses)| (bytes(accesses), path)).filter(|(bytes, _)| *bytes > 0);
-            let most = moved.max().map(|(_, path)| path.clone());
-            most.ok_or_else(|| {
-                usage(
-                    "the command read and wrote no file by system calls; maps and io_uring are not seen by strace"
-                        .into(),
-                )
-            })?
-        }
-    };
-    match files.remove(&path).filter(|accesses| bytes(accesses) > 0) {
-        Some(mut accesses) => {
-            // strace prints a call when it returns.
-            accesses.sort_by(|(_, a), (_, b)| a.at_s.total_cmp(&b.at_s));
-            let (mut trace, mut names) = (Trace::default(), BTreeMap::new());
-            accesses.iter().for_each(|(thread, access)| trace.push(*access, thread, &mut names));
-            Ok((PathBuf::from(path), trace))
-        }
-        None => {
-            let known: Vec<String> = files.into_keys().take(10).collect();
-            Err(usage(format!("no access to {path}; the command used {}", known.join(", "))))
-        }
-    }
 }
 
 /// Reads the output of strace: the accesses by file, in the order in which their calls returned.
@@ -212,11 +175,6 @@ fn descriptor(arguments: &str) -> Option<(String, String)> {
     Some((format!("{number}<{}>", &rest[..end]), rest[..end].to_owned()))
 }
 
-/// Whether a path is no file with data of its own: a terminal, a pipe, a file of the kernel.
-fn is_special(path: &str) -> bool {
-    ["/dev/", "/proc/", "/sys/"].iter().any(|start| path.starts_with(start))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,8 +202,8 @@ rubbish"#;
 
     #[test]
     fn calls_with_and_without_positions_interrupted_ones_and_syncs_are_read_in_the_order_of_their_beginning() {
-        let (path, trace) = choose(accesses(OUTPUT), None).unwrap();
-        assert_eq!(path, Path::new("/x/db"));
+        let Recording { file, trace, .. } = choose(accesses(OUTPUT), None, NOTHING).unwrap();
+        assert_eq!(file, Path::new("/x/db"));
         let read: Vec<(u64, u64, Op, &str, u64)> = trace
             .accesses
             .iter()
@@ -269,11 +227,11 @@ rubbish"#;
 
     #[test]
     fn a_file_may_be_named_and_one_that_was_not_used_is_refused_with_those_that_were() {
-        let (_, trace) = choose(accesses(OUTPUT), Some(Path::new("/x/small"))).unwrap();
-        assert_eq!(trace.accesses.len(), 1);
-        let error = choose(accesses(OUTPUT), Some(Path::new("/y"))).unwrap_err();
+        let small = choose(accesses(OUTPUT), Some(Path::new("/x/small")), NOTHING).unwrap();
+        assert_eq!(small.trace.accesses.len(), 1);
+        let error = choose(accesses(OUTPUT), Some(Path::new("/y")), NOTHING).unwrap_err();
         assert!(error.to_string().contains("/x/db, /x/only-synced, /x/small"), "{error}");
-        assert!(choose(accesses(""), None).unwrap_err().to_string().contains("maps and io_uring"));
+        assert!(choose(accesses(""), None, NOTHING).unwrap_err().to_string().contains("maps and io_uring"));
     }
 
     #[test]
@@ -283,7 +241,7 @@ rubbish"#;
         std::fs::write(&path, vec![7; 20_000]).unwrap();
         let command =
             ["dd", &format!("if={}", path.display()), "of=/dev/null", "bs=4096", "status=none"].map(str::to_owned);
-        let (file, trace) = match record(&command, Some(&path)) {
+        let Recording { file, trace, .. } = match record(&command, Some(&path)) {
             Err(error) if error.kind() == LabErrorKind::Unsupported => return eprintln!("skipped: {error}"),
             recorded => recorded.unwrap(),
         };

@@ -19,6 +19,7 @@ pub(super) const METHOD: &str = "The accesses of the trace on the lab's own data
 /// Conditions under which the answer of `replay` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "The recording: under strace each call takes longer, so the recorded pace is slower than the program's own.",
+    "A recording of page faults (record --faults) has the misses of the program's map alone, each as a read: accesses to pages that were mapped are not in it.",
     "Memory (--memory): with all data in memory, the page cache answers.",
     "A program that is rebuilt around a ring would have more requests in flight than it had threads: `random` measures its reads so, as a curve.",
     "A buffer pool: the methods past the page cache read a block again each time; `random` measures the reads through the engine's pool.",
