@@ -127,7 +127,10 @@ fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
         let drops = scope.spawn(|| -> Result<()> {
             loop {
                 let dropped = db.create_table("dropped")?;
-                dropped.bulk_load((0..500).map(|number| (key(0, number), value(number, 0))))?;
+                // A load makes a checkpoint on its own thread: loads one after the other leave none to the thread for it.
+                if thread != "nofault-ckpt" {
+                    dropped.bulk_load((0..500).map(|number| (key(0, number), value(number, 0))))?;
+                }
                 db.drop_table("dropped")?;
             }
         });
