@@ -164,6 +164,11 @@ impl Leadership<'_> {
             }
             let written = match groups.len() {
                 0 if writer.in_flight.is_empty() => break,
+                0 if writer.queue.in_flight() == 0 => {
+                    // A leader has panicked before these groups reached the device, and so the log has failed: none of them will end.
+                    writer.in_flight.clear();
+                    break;
+                }
                 // A single group, the common case, runs on this thread: see `Queue::run`.
                 1 if writer.in_flight.len() == 1 => {
                     groups.pop().map_or(Ok(()), |group| writer.queue.run(group, &mut done))
