@@ -1,7 +1,7 @@
 //! Records the page faults of a command in mapped files by perf: the accesses through a map that found no page there.
 //!
 //! The kernel counts a fault with its address, and perf also records each mapping, so that an address becomes a position in a file
-//! ([`reader`]). Loads and stores of a page that is mapped make no fault and are not seen. Whether the program loaded or
+//! (`reader`). Loads and stores of a page that is mapped make no fault and are not seen. Whether the program loaded or
 //! stored is not in the record: each fault is a read of one page. Its time is that of its end.
 
 mod maps;
