@@ -1,6 +1,6 @@
 //! A data file that a trial overwrites: through a shared map, or by write calls.
 //!
-//! Kept true by: only files that [`check_writable`](crate::machine::write_check::check_writable) has accepted are opened here,
+//! Kept true by: only files that `check_writable` (`machine::write_check`) has accepted are opened here,
 //! and bytes are only overwritten with the content that the lab's data has at their place, so that later readers find the file
 //! valid, also after a kill at any moment.
 
