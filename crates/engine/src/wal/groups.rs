@@ -232,7 +232,7 @@ impl LogCore {
     /// Builds the next group of pending fragments, if it is large enough and fewer than [`GROUPS_IN_FLIGHT`] groups are
     /// in flight. There is a segment for it, because no fragment is appended unless the segments can hold it
     /// (`growth`).
-    fn next_group(&self, writer: &mut Writer) -> Option<Op> {
+    pub(super) fn next_group(&self, writer: &mut Writer) -> Option<Op> {
         let mut state = self.lock();
         // While a group is in flight, a small second one would only take commits from a larger group that follows it.
         let worth_it = writer.in_flight.is_empty() || state.pending_bytes >= PIPELINE_BYTES;

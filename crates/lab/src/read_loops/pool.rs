@@ -348,3 +348,38 @@ fn sum_sample(worker: &mut Worker<'_>, spec: &TrialSpec, pool: &Pool) -> Result<
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::data::DataSpec;
+    use crate::machine::pool::PoolData;
+    use crate::record::ExperimentId;
+
+    #[test]
+    fn a_filled_pool_reads_one_page_for_a_get_at_most() {
+        const BLOCKS: u64 = 30_000;
+        const CACHE_BYTES: usize = 32 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let wanted = DataSpec { seed: 5, data_bytes: BLOCKS * PAGE_BYTES as u64 };
+        let _made = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
+        let target = pool::target(folder.path(), wanted);
+        let layout = Layout::new(&target, PAGE_BYTES as u64, 0).unwrap();
+        let mut spec = TrialSpec::of(ExperimentId::new("random"), 1, target, "pool");
+        spec.params.extra.insert("cache_bytes".into(), CACHE_BYTES.to_string());
+        let mut pool = Pool::open(&spec).unwrap();
+        let stopped = pool.fill(&layout, &AtomicBool::new(true)).unwrap_err();
+        assert_eq!(stopped.kind(), LabErrorKind::Interrupted);
+        pool.fill(&layout, &AtomicBool::new(false)).unwrap();
+        pool.count_misses_from_now();
+        let stats = pool.db.stats().pool;
+        assert!(stats.frames_free * 8 < stats.frames, "{} of {} frames are free", stats.frames_free, stats.frames);
+        let gets = 2000;
+        for number in 0..gets {
+            let block = number * 7919 % BLOCKS;
+            assert!(pool.is_right(pool.table.get(key_of(block)).unwrap().as_deref(), block));
+        }
+        let misses = pool.db.stats().pool.misses - pool.misses_before;
+        assert!(misses > gets / 2 && misses <= gets, "{misses} misses of {gets} gets");
+    }
+}

@@ -222,3 +222,25 @@ fn a_panic_of_the_thread_that_writes_poisons_the_log_and_ends_all_waits() {
     }
     assert!(append(&log, 3, b"three").is_err());
 }
+
+/// Regression: the next leader asked the queue without end for the completion of a group that the queue never had.
+#[test]
+fn a_leader_that_panics_before_its_group_reaches_the_device_holds_up_no_other() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let log = create(&world).unwrap().0;
+    append(&log, 1, b"one").unwrap();
+    let core = Arc::clone(&log.0);
+    let leader = std::thread::spawn(move || {
+        let _leadership = core.try_to_lead(&mut core.lock()).unwrap();
+        assert!(core.next_group(&mut core.lock_writer()).is_none(), "a fault that this test plants");
+    });
+    assert!(leader.join().is_err());
+    let (core, (tell, told)) = (Arc::clone(&log.0), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let leadership = core.try_to_lead(&mut core.lock()).unwrap();
+        leadership.lead(None);
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(std::time::Duration::from_secs(60)).expect("the next leader gives the group up");
+    assert!(append(&log, 2, b"two").is_err());
+}
