@@ -57,6 +57,10 @@ impl Measurement<'_> {
 /// Time beyond its planned end that a measurement may take before [`wait_for_end`] stops it.
 const END_GRACE: Duration = Duration::from_millis(500);
 
+/// Time beyond its planned end for which a measurement waits for its first operation: one of a busy machine or a slow device
+/// has a figure all the same, one whose device hangs ends.
+const FIRST_OPERATION: Duration = Duration::from_secs(20);
+
 /// A worker's handle on the measurement: says whether to continue, and takes the worker's counts, latencies and checks.
 pub struct Worker<'a> {
     stop: &'a AtomicBool,
@@ -230,7 +234,7 @@ pub fn run_then(
         // This thread is started before memory is short, and allocates nothing from then on.
         scope.spawn(|| {
             begun.wait();
-            wait_for_end(&stop, plan.duration_max());
+            wait_for_end(&stop, plan.duration_max(), &slots);
             at_end();
         });
         let first = (Snapshot::take(plan.watch), Instant::now());
@@ -297,9 +301,11 @@ fn watch_until_done(
     let mut done = false;
     while !done {
         let next_tick = last.1 + plan.tick;
-        let duration = plan.duration_with(outcome.full_at_s);
-        done = wait_for_tick(next_tick.min(started + duration), plan.cancel, workers_ended);
-        done |= stop.load(Ordering::Relaxed) || started.elapsed() >= duration;
+        let end = started + plan.duration_with(outcome.full_at_s);
+        // Past its end the measurement goes on, tick by tick, for its first operation.
+        let until = if last.1 < end { next_tick.min(end) } else { next_tick };
+        done = wait_for_tick(until, plan.cancel, workers_ended);
+        done |= stop.load(Ordering::Relaxed) || is_over(end, slots);
         let (ops, bytes) = total(slots);
         let (now, at) = (Snapshot::take(plan.watch), Instant::now());
         let delta = now.since(&last.0);
@@ -328,16 +334,22 @@ fn watch_until_done(
 
 /// Waits until the measurement has ended, and stops it when its time is over. The thread only sleeps, because a thread
 /// that needs memory from the kernel may not get it.
-fn wait_for_end(stop: &AtomicBool, most: Duration) {
+fn wait_for_end(stop: &AtomicBool, most: Duration, slots: &[Slot]) {
     let end = Instant::now() + most + END_GRACE;
     while !stop.load(Ordering::Relaxed) {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if is_over(end, slots) {
             stop.store(true, Ordering::Relaxed);
             return;
         }
-        std::thread::sleep(left.min(Duration::from_millis(20)));
+        let left = end.saturating_duration_since(Instant::now());
+        std::thread::sleep(left.clamp(Duration::from_millis(1), Duration::from_millis(20)));
     }
+}
+
+/// Whether a measurement that should end at `end` is over: then, or with its first operation if that comes later.
+fn is_over(end: Instant, slots: &[Slot]) -> bool {
+    let late = Instant::now().checked_duration_since(end);
+    late.is_some_and(|late| total(slots).0 > 0 || late >= FIRST_OPERATION)
 }
 
 /// Sleeps until `until`; returns true when the measurement must end now.
@@ -461,6 +473,7 @@ mod tests {
         let ended = AtomicBool::new(false);
         let work: Work<'_> = Box::new(|worker| {
             worker.start();
+            worker.done(1, 0);
             while !ended.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
@@ -472,11 +485,25 @@ mod tests {
     }
 
     #[test]
+    fn a_measurement_waits_for_its_first_operation() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let work: Work<'_> = Box::new(|worker| {
+            worker.start();
+            std::thread::sleep(Duration::from_secs(1));
+            worker.done(u64::from(worker.running()), 10);
+            Ok(())
+        });
+        let outcome = run(&plan(&watch, &cancel, 20), vec![work], &mut |_| {}).unwrap();
+        assert!(outcome.ops == 1 && outcome.elapsed_s >= 1.0, "{} {}", outcome.ops, outcome.elapsed_s);
+    }
+
+    #[test]
     fn a_run_ends_in_time_although_its_counters_cannot_be_read_before_its_end() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
         let ended = AtomicBool::new(false);
         let work: Work<'_> = Box::new(|worker| {
             worker.start();
+            worker.done(1, 0);
             while worker.running() {
                 std::thread::yield_now();
             }
