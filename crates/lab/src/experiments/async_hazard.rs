@@ -3,8 +3,8 @@
 //!
 //! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one
 //! thread} x {map, read calls}. Four more ways are added: the map with a yield after each touch (the most favourable
-//! form of "async mmap"), warm also a map whose pages this process has touched before (as warm as a pool), direct reads on a ring whose descriptor the executor itself polls, and the engine's own async
-//! reads. A trial is one run and gives one dot of the strip plot.
+//! form of "async mmap"), warm also a map whose pages this process has touched before (as warm as a pool), direct reads on a ring, and the engine's own async
+//! reads; the executor itself polls the descriptors of both. A trial is one run and gives one dot of the strip plot.
 //!
 //! Two variants of the work:
 //! - `random-touch`, the default: a seeded sequence of 4 KiB touches, the same in every file. Read-ahead cannot hide

@@ -79,6 +79,15 @@ impl Pool {
         AsRef::<nofault::Table>::as_ref(&self.table).clone()
     }
 
+    /// Lets the executor that runs the caller take the completions of reads, as a ring's reader takes its own: the set-up
+    /// that the engine recommends.
+    ///
+    /// # Errors
+    /// When the executor has no poller, or the system does not poll the descriptor.
+    pub fn complete_on_executor(&self) -> Result<()> {
+        Ok(self.db.asynchronous().complete_on_tokio()?)
+    }
+
     /// Whether a value is that of an entry in the given block.
     #[inline]
     pub fn is_right(&self, value: Option<&[u8]>, block: u64) -> bool {
@@ -256,6 +265,7 @@ fn tasks(worker: &mut Worker<'_>, orders: Vec<Order>, pool: &Pool) -> Result<()>
     let shared = Rc::new(Shared::default());
     let seed = pool.seed;
     LocalSet::new().block_on(&runtime, async {
+        pool.complete_on_executor()?;
         worker.start();
         let reader = |mut order: Order| {
             let (table, shared) = (pool.table(), Rc::clone(&shared));

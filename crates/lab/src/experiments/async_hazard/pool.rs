@@ -27,7 +27,10 @@ pub(super) fn open(spec: &TrialSpec, jobs: &[Job]) -> Result<Pool> {
 
 /// Runs all jobs as tasks over one database.
 pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, pool: &Pool) -> Result<()> {
-    on_executor(worker, move |notes| jobs.into_iter().map(move |job| touch(job, pool.table(), Rc::clone(&notes))))
+    on_executor(worker, move |notes| {
+        pool.complete_on_executor()?;
+        Ok(jobs.into_iter().map(move |job| touch(job, pool.table(), Rc::clone(&notes))))
+    })
 }
 
 async fn touch(mut job: Job, table: nofault::Table, notes: Rc<Notes>) -> Result<()> {

@@ -26,17 +26,19 @@ use crate::measure::Worker;
 /// Runs all jobs as tasks, with one ring for each file or device.
 pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>) -> Result<()> {
     on_executor(worker, move |notes| {
-        let mut reactors: HashMap<PathBuf, Result<Rc<Reactor>>> = HashMap::new();
+        let mut reactors: HashMap<PathBuf, Rc<Reactor>> = HashMap::new();
         for job in &jobs {
-            reactors.entry(job.path.clone()).or_insert_with(|| Reactor::open(&job.path));
+            if !reactors.contains_key(&job.path) {
+                reactors.insert(job.path.clone(), Reactor::open(&job.path)?);
+            }
         }
-        jobs.into_iter().map(move |job| {
+        Ok(jobs.into_iter().map(move |job| {
             let (notes, reactor) = (Rc::clone(&notes), reactors.get(&job.path).cloned());
             async move {
                 let missing = || LabError::new(LabErrorKind::System, "no ring for the file");
-                read_all(job, &notes, &*reactor.ok_or_else(missing)??).await
+                read_all(job, &notes, &*reactor.ok_or_else(missing)?).await
             }
-        })
+        }))
     })
 }
 

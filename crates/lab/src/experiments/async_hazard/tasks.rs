@@ -18,7 +18,7 @@ use crate::ticker::Ticker;
 /// Runs all jobs as tasks; returns when the last task is done.
 pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields: bool) -> Result<()> {
     on_executor(worker, move |notes| {
-        jobs.into_iter().map(move |job| {
+        Ok(jobs.into_iter().map(move |job| {
             let notes = Rc::clone(&notes);
             async move {
                 match (means, &job.order) {
@@ -27,7 +27,7 @@ pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields:
                     (Means::Read, Order::Sequential { .. }) => read_stream(job, &notes).await,
                 }
             }
-        })
+        }))
     })
 }
 
@@ -55,7 +55,7 @@ impl Notes {
 /// the last task's end.
 pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<Item = T>>(
     worker: &mut Worker<'_>,
-    make: impl FnOnce(Rc<Notes>) -> I,
+    make: impl FnOnce(Rc<Notes>) -> Result<I>,
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -65,7 +65,7 @@ pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<
     let local = LocalSet::new();
     let ticker = local.block_on(&runtime, async {
         let ticker = Rc::new(Ticker::prepare()?);
-        let tasks: Vec<_> = make(Rc::clone(&notes)).collect();
+        let tasks: Vec<_> = make(Rc::clone(&notes))?.collect();
         worker.start();
         ticker.start()?;
         let ticking = tokio::task::spawn_local({
