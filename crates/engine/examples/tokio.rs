@@ -1,6 +1,6 @@
 //! A database used from tasks on a runtime with a single thread: a read from disk never delays the other tasks.
 //!
-//! Run with `cargo run -p nofault --features tokio --example tokio`.
+//! Run with `cargo run -p nofault --example tokio`.
 
 use nofault::error::Result;
 use nofault::settings::Settings;
