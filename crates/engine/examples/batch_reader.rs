@@ -61,7 +61,7 @@ fn run(records: u64) -> Result<()> {
     assert_eq!(found, wanted.len() as u64);
 
     let (begun, before) = (Instant::now(), db.stats().pool.misses);
-    let (mut range, mut next) = (table.range::<&[u8]>(..), 0);
+    let (mut range, mut next) = (table.iter(), 0);
     loop {
         let batch = range.next_batch(BATCH)?;
         if batch.is_empty() {

@@ -119,7 +119,7 @@ fn measure(
     let gets = GETS as f64 / begun.elapsed().as_secs_f64();
     let get_cpu_us = (thread_cpu_ns() - cpu_ns) / 1e3 / GETS as f64;
     let begun = Instant::now();
-    let (mut range, mut scanned) = (table.range::<&[u8]>(..), 0);
+    let (mut range, mut scanned) = (table.iter(), 0);
     while let Some((key, value)) = range.next_ref()? {
         scanned += key.len() + value.len();
     }

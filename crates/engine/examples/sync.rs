@@ -31,11 +31,7 @@ fn main() -> Result<()> {
     // A snapshot does not see what comes after it.
     let before = db.snapshot();
     accounts.delete(7u32.to_be_bytes())?;
-    println!(
-        "{} accounts, {} before",
-        accounts.range::<&[u8]>(..).count(),
-        before.range::<&[u8]>(&accounts, ..)?.count()
-    );
+    println!("{} accounts, {} before", accounts.iter().count(), before.range::<&[u8]>(&accounts, ..)?.count());
 
     let found = db.verify()?;
     println!("{} pages and {} blocks checked, {} problems", found.pages, found.blocks, found.problems.len());

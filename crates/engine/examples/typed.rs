@@ -35,7 +35,7 @@ impl Weather {
             let number = match places.get(place)? {
                 Some(number) => number,
                 None => {
-                    let number = places.range::<&str>(..)?.count() as u32;
+                    let number = places.iter()?.count() as u32;
                     places.put(place, &number)?;
                     number
                 }

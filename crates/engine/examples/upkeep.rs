@@ -184,7 +184,7 @@ fn update(db: &Db, table: &Table, live: &[u64], stop: &AtomicBool) -> Result<Vec
 /// Returns the speed of a scan in entries per second.
 fn scan(table: &Table) -> Result<f64> {
     let (began, mut entries) = (Instant::now(), 0_u64);
-    let mut range = table.range::<&[u8]>(..);
+    let mut range = table.iter();
     while range.next_ref()?.is_some() {
         entries += 1;
     }

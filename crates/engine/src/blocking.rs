@@ -18,7 +18,7 @@
 //!     change.put(&stock, "plums", pears.unwrap_or_default())?;
 //!     change.delete(&stock, "pears")
 //! })?;
-//! let names: Vec<_> = stock.range::<&str>(..).map(|entry| entry.map(|(name, _)| name)).collect::<Result<_, _>>()?;
+//! let names: Vec<_> = stock.iter().map(|entry| entry.map(|(name, _)| name)).collect::<Result<_, _>>()?;
 //! assert_eq!(names, [b"apples".to_vec(), b"plums".to_vec()]);
 //! # Ok(())
 //! # }
@@ -120,7 +120,7 @@ impl Db {
     /// ```
     /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
     /// use nofault::blocking::Db;
-    /// use nofault_io::disk::Directory;
+    /// use nofault::io::disk::Directory;
     /// use nofault_sim::{SimOptions, SimWorld};
     ///
     /// // A disk in memory, for tests.
@@ -140,7 +140,7 @@ impl Db {
     /// ```
     /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
     /// # use nofault::blocking::Db;
-    /// use nofault_io::disk::Directory;
+    /// use nofault::io::disk::Directory;
     /// use nofault_sim::{SimOptions, SimWorld};
     ///
     /// let world = SimWorld::new(1, SimOptions::default());

@@ -433,3 +433,68 @@ fn a_call_for_many_keys_in_memory_lets_other_tasks_run_between_a_bounded_number_
         }
     });
 }
+
+#[test]
+fn a_page_in_a_transaction_counts_as_read_and_nothing_before_or_behind_it() {
+    let (db, table) = database(&tiny());
+    let key = |number: u32| number.to_be_bytes();
+    (0..60).for_each(|number| table.put(key(number), "1").unwrap());
+    for is_reversed in [false, true] {
+        for changed in [0, 19, 20, 21, 25, 26, 27, 59] {
+            let change = db.begin();
+            change.put(&table, "own", "1").unwrap();
+            let range = change.range::<&[u8]>(&table, ..).unwrap();
+            let range = if is_reversed { range.rev().after(key(26)) } else { range.after(key(20)) };
+            let mut found: Vec<_> = range.limit(5).map(|entry| entry.unwrap().0).collect();
+            found.sort();
+            assert!(found.into_iter().eq((21..=25).map(|number| key(number).to_vec())));
+            table.put(key(changed), "2").unwrap();
+            let committed = change.commit(Durability::Sync);
+            let conflicts = committed.is_err_and(|error| error.kind() == ErrorKind::Conflict);
+            assert_eq!(conflicts, (21..=25).contains(&changed), "{changed} changed, reversed: {is_reversed}");
+        }
+    }
+}
+
+#[test]
+fn pages_of_a_transaction_agree_with_a_model_of_the_table_and_its_own_writes() {
+    let (db, table) = database(&tiny());
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut model = std::collections::BTreeMap::new();
+    let key = |number: u16| number.to_be_bytes().to_vec();
+    for number in (0..400).filter(|_| rng.bool()) {
+        table.put(key(number), "table").unwrap();
+        model.insert(key(number), b"table".to_vec());
+    }
+    let change = db.begin();
+    for _ in 0..300 {
+        let number = key(rng.u16(..400));
+        if rng.bool() {
+            change.put(&table, &number, "own").unwrap();
+            model.insert(number, b"own".to_vec());
+        } else {
+            change.delete(&table, &number).unwrap();
+            model.remove(&number);
+        }
+        let (prefix, after, limit) = ([rng.u8(..3)], key(rng.u16(..600)), rng.u64(..6));
+        let of_prefix = model.iter().filter(|(key, _)| key.starts_with(&prefix));
+        let mut expected: Vec<_> = of_prefix.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let range = change.prefix(&table, prefix).unwrap();
+        let range = if rng.bool() {
+            expected.reverse();
+            expected.retain(|(key, _)| *key < after);
+            range.rev()
+        } else {
+            expected.retain(|(key, _)| *key > after);
+            range
+        };
+        expected.truncate(limit as usize);
+        let found: Vec<_> = range.after(&after).limit(limit).map(Result::unwrap).collect();
+        assert_eq!(found, expected, "{prefix:?} after {after:?}, {limit} at most");
+    }
+    let range = change.range::<&[u8]>(&table, ..).unwrap();
+    change.commit(Durability::Sync).unwrap();
+    let mut range = range.after("a");
+    assert_eq!(range.next().unwrap().unwrap_err().kind(), ErrorKind::InvalidCall, "the transaction has ended");
+    assert!(range.next().is_none());
+}

@@ -3,8 +3,8 @@
 use std::ops::RangeBounds;
 use std::time::SystemTime;
 
-use super::Range;
 use super::views::Entry;
+use super::{Db, Range};
 use crate::db::{self, BulkEntry};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,6 +48,20 @@ impl Table {
     /// ```
     pub fn name(&self) -> &str {
         self.0.name()
+    }
+
+    /// A handle of the database that the table belongs to.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// assert_eq!(stock.db().table_names()?, ["stock"]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    pub fn db(&self) -> Db {
+        Db(self.0.db().clone())
     }
 
     /// The visible value of a key. See [`db::Table::get`].
@@ -212,6 +226,25 @@ impl Table {
     /// As [`db::Db::write`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         block_on(self.0.delete(key))
+    }
+
+    /// Walks all keys, as they are now.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// for entry in stock.iter() {
+    ///     let (name, count) = entry?;
+    ///     println!("{}: {}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&count));
+    /// }
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    pub fn iter(&self) -> Range {
+        self.range::<&[u8]>(..)
     }
 
     /// Walks the keys in `range`, as they are now.

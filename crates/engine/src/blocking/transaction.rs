@@ -3,8 +3,8 @@
 use std::ops::RangeBounds;
 use std::time::SystemTime;
 
-use super::Table;
 use super::views::Entry;
+use super::{Db, Table};
 use crate::db;
 use crate::driver::block_on;
 use crate::error::Result;
@@ -37,6 +37,24 @@ impl Transaction {
     /// The transaction with async calls.
     pub(super) fn asynchronous(&self) -> &db::Transaction {
         &self.0
+    }
+
+    /// A handle of the database of the transaction.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let offers = db.create_table("offers")?;
+    /// // By the clock of the database, in a function that gets the transaction only.
+    /// db.transact(nofault::Durability::Sync, |change| {
+    ///     let tomorrow = change.db().now() + std::time::Duration::from_secs(86_400);
+    ///     change.put_with_expiry(&offers, "pears", "2", tomorrow)
+    /// })?;
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    pub fn db(&self) -> Db {
+        Db(self.0.db().clone())
     }
 
     /// The value of a key, which then counts as read.
@@ -229,6 +247,27 @@ impl Transaction {
         self.0.delete(table.as_ref(), key)
     }
 
+    /// Scans all keys of a table, which then count as read. See [`db::Transaction::iter`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let change = db.begin();
+    /// change.delete(&stock, "pears")?;
+    /// assert_eq!(change.iter(&stock)?.count(), 1);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Transaction::range`].
+    pub fn iter(&self, table: &Table) -> Result<TransactionRange> {
+        self.range::<&[u8]>(table, ..)
+    }
+
     /// Scans the keys in `range`. The part that was scanned counts as read.
     ///
     /// ```
@@ -242,7 +281,7 @@ impl Transaction {
     /// change.put(&stock, "plums", "7")?;
     /// change.delete(&stock, "pears")?;
     /// let names: Vec<_> =
-    ///     change.range::<&str>(&stock, ..)?.map(|entry| entry.map(|(name, _)| name)).collect::<Result<_, _>>()?;
+    ///     change.iter(&stock)?.map(|entry| entry.map(|(name, _)| name)).collect::<Result<_, _>>()?;
     /// assert_eq!(names, [b"apples".to_vec(), b"plums".to_vec()]);
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
@@ -341,7 +380,7 @@ impl TransactionRange {
     /// # stock.put("apples", "12")?;
     /// # stock.put("pears", "3")?;
     /// let change = db.begin();
-    /// let last = change.range::<&str>(&stock, ..)?.rev().next().transpose()?;
+    /// let last = change.iter(&stock)?.rev().next().transpose()?;
     /// assert_eq!(last, Some((b"pears".to_vec(), b"3".to_vec())));
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
@@ -367,6 +406,48 @@ impl TransactionRange {
     #[must_use]
     pub fn read_ahead_max(self, leaves: usize) -> Self {
         Self(self.0.read_ahead_max(leaves))
+    }
+
+    /// Begins behind `key`, which need not exist; the keys before do not count as read. See [`db::TransactionRange::after`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let change = db.begin();
+    /// let mut page = change.prefix(&stock, "")?.after("apples").limit(20);
+    /// assert_eq!(page.next().transpose()?, Some((b"pears".to_vec(), b"3".to_vec())));
+    /// change.put(&stock, "plums", "7")?;
+    /// // Another commit changes a key that the page does not hold.
+    /// stock.put("apples", "11")?;
+    /// change.commit(nofault::Durability::Sync)?;
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn after(self, key: impl AsRef<[u8]>) -> Self {
+        Self(self.0.after(key))
+    }
+
+    /// Ends the scan after `entries` more entries. See [`db::TransactionRange::limit`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let change = db.begin();
+    /// change.put(&stock, "nuts", "500")?;
+    /// assert_eq!(change.iter(&stock)?.limit(2).count(), 2);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn limit(self, entries: u64) -> Self {
+        Self(self.0.limit(entries))
     }
 
     /// Returns the time at which the entry expires that was returned last; `None` if it does not.
@@ -400,7 +481,7 @@ impl TransactionRange {
     /// # stock.put("pears", "3")?;
     /// let change = db.begin();
     /// change.put(&stock, "plums", "7")?;
-    /// let (mut range, mut names) = (change.range::<&str>(&stock, ..)?, 0);
+    /// let (mut range, mut names) = (change.iter(&stock)?, 0);
     /// while let Some((name, _)) = range.next_ref()? {
     ///     names += name.len();
     /// }

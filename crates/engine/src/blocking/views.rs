@@ -229,6 +229,27 @@ impl Snapshot {
         block_on(self.0.len(table.as_ref()))
     }
 
+    /// Walks all keys of a table as of this snapshot.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.clear()?;
+    /// assert_eq!(before.iter(&stock)?.count(), 2);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn iter(&self, table: &Table) -> Result<Range> {
+        self.range::<&[u8]>(table, ..)
+    }
+
     /// Walks the keys in `range` as of this snapshot.
     ///
     /// ```
@@ -281,7 +302,7 @@ impl Snapshot {
 /// # let stock = db.create_table("stock")?;
 /// # stock.put("apples", "12")?;
 /// # stock.put("pears", "3")?;
-/// for entry in stock.range::<&str>(..).rev() {
+/// for entry in stock.iter().rev() {
 ///     let (name, count) = entry?;
 ///     println!("{}: {}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&count));
 /// }
@@ -297,7 +318,7 @@ impl Snapshot {
 /// # let stock = db.create_table("stock")?;
 /// # stock.put("apples", "12")?;
 /// # stock.put("pears", "3")?;
-/// let mut range = stock.range::<&str>(..);
+/// let mut range = stock.iter();
 /// assert_eq!(range.next_back().transpose()?.map(|(name, _)| name), Some(b"pears".to_vec()));
 /// assert_eq!(range.next().transpose()?.map(|(name, _)| name), Some(b"apples".to_vec()));
 /// assert!(range.next().is_none() && range.next_back().is_none());
@@ -364,7 +385,7 @@ impl Range {
     /// # let stock = db.create_table("stock")?;
     /// # stock.put("apples", "12")?;
     /// # stock.put("pears", "3")?;
-    /// let last = stock.range::<&str>(..).rev().next().transpose()?;
+    /// let last = stock.iter().rev().next().transpose()?;
     /// assert_eq!(last, Some((b"pears".to_vec(), b"3".to_vec())));
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
@@ -403,7 +424,7 @@ impl Range {
     /// # stock.put("pears", "3")?;
     /// let mut page = stock.prefix("").after("apples").limit(20);
     /// assert_eq!(page.next().transpose()?, Some((b"pears".to_vec(), b"3".to_vec())));
-    /// assert!(stock.range::<&str>(..).rev().after("apples").next().is_none());
+    /// assert!(stock.iter().rev().after("apples").next().is_none());
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
     #[must_use]
@@ -420,7 +441,7 @@ impl Range {
     /// # let stock = db.create_table("stock")?;
     /// # stock.put("apples", "12")?;
     /// # stock.put("pears", "3")?;
-    /// assert_eq!(stock.range::<&str>(..).limit(1).count(), 1);
+    /// assert_eq!(stock.iter().limit(1).count(), 1);
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
     #[must_use]
@@ -437,7 +458,7 @@ impl Range {
     /// # let stock = db.create_table("stock")?;
     /// # stock.put("apples", "12")?;
     /// # stock.put("pears", "3")?;
-    /// let mut range = stock.range::<&str>(..);
+    /// let mut range = stock.iter();
     /// assert_eq!((range.next_batch(1)?.len(), range.next_batch(1000)?.len(), range.next_batch(1000)?.len()), (1, 1, 0));
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
@@ -464,7 +485,7 @@ impl Range {
     /// let tomorrow = db.now() + Duration::from_secs(86_400);
     /// offers.put_with_expiry("pears", "2", tomorrow)?;
     /// offers.put("plums", "5")?;
-    /// let mut range = offers.range::<&str>(..);
+    /// let mut range = offers.iter();
     /// assert!(range.next().is_some() && range.expiry() == Some(tomorrow));
     /// assert!(range.next().is_some() && range.expiry().is_none());
     /// # Ok::<(), nofault::Error>(())
@@ -482,7 +503,7 @@ impl Range {
     /// # let stock = db.create_table("stock")?;
     /// # stock.put("apples", "12")?;
     /// # stock.put("pears", "3")?;
-    /// let (mut range, mut bytes) = (stock.range::<&str>(..), 0);
+    /// let (mut range, mut bytes) = (stock.iter(), 0);
     /// while let Some((name, count)) = range.next_ref()? {
     ///     bytes += name.len() + count.len();
     /// }

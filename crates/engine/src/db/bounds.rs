@@ -3,7 +3,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use crate::btree::KeyRange;
+use crate::btree::{Direction, KeyRange};
 
 /// The range of keys that `bounds` describes.
 pub(crate) fn range_of<K: AsRef<[u8]>>(bounds: &impl RangeBounds<K>) -> KeyRange {
@@ -30,6 +30,15 @@ pub(crate) fn range_of_prefix(prefix: &[u8]) -> KeyRange {
         }
     }
     KeyRange { start: prefix.to_vec(), end: None }
+}
+
+/// Leaves out of a range the keys up to and including `key`, in the direction of a scan.
+pub(super) fn skip_to_after(range: &mut KeyRange, key: &[u8], direction: Direction) {
+    match direction {
+        Direction::Forward => range.start = range.start.as_slice().max(&after(key)).to_vec(),
+        Direction::Reverse if range.end.as_deref().is_none_or(|end| key < end) => range.end = Some(key.to_vec()),
+        Direction::Reverse => {}
+    }
 }
 
 /// The smallest key above `key`.

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::bounds::skip_to_after;
 use super::overflow;
 use super::pins::PinBudget;
 use super::reader::{Reader, is_younger};
@@ -233,11 +234,8 @@ impl<S: Store> Scan<S> {
 
     /// Leaves out the keys up to and including `key`, in the direction of the scan, which has not begun.
     pub(crate) fn skip_to_after(&mut self, key: &[u8]) {
-        let Some(rest) = &mut self.rest else { return };
-        match self.direction {
-            Direction::Forward => rest.start = rest.start.as_slice().max(&[key, &[0]].concat()).to_vec(),
-            Direction::Reverse if rest.end.as_deref().is_none_or(|end| key < end) => rest.end = Some(key.to_vec()),
-            Direction::Reverse => {}
+        if let Some(rest) = &mut self.rest {
+            skip_to_after(rest, key, self.direction);
         }
     }
 

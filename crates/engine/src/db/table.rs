@@ -40,7 +40,7 @@ use crate::transaction::Op;
 /// let mut range = stock.range("b"..);
 /// assert_eq!(range.next().await?, Some((b"plums".to_vec(), b"7".to_vec())));
 /// assert!(range.next().await?.is_none());
-/// assert!(stock.prefix("app").next().await?.is_some());
+/// assert!(stock.prefix("app").next().await?.is_some() && stock.iter().next().await?.is_some());
 ///
 /// // Read and written in one transaction.
 /// let one_more = |count: Option<&[u8]>| Some([count.unwrap_or_default(), b"0"].concat());
@@ -184,7 +184,12 @@ impl Table {
         self.db.core.committer.commit_op(Op::Delete { tree: self.tree, key: key.as_ref().to_vec() }).await
     }
 
-    /// Walks the keys in `range`, as they are now: later changes are not seen. `table.range::<&[u8]>(..)` is everything.
+    /// Walks all keys, as they are now: later changes are not seen.
+    pub fn iter(&self) -> Range {
+        self.range::<&[u8]>(..)
+    }
+
+    /// Walks the keys in `range`, as they are now: later changes are not seen.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         self.scan(range_of(&range))
     }

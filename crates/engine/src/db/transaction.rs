@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::bounds::skip_to_after;
 use super::commit_error::CommitError;
 use super::core::Core;
 use super::many::get_many_at;
@@ -219,6 +220,8 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
             tree,
             base,
             is_noted: false,
+            failed: None,
+            left: u64::MAX,
             is_over: false,
             own: None,
             own_as_of: None,
@@ -286,6 +289,10 @@ pub(crate) struct TransactionScan<S: Store, L: CommitLog> {
     base: Scan<S>,
     /// Whether the part of the range up to the entry that `base` has ready, or to its end, was added to the read set.
     is_noted: bool,
+    /// The error of a call before the first entry was asked for.
+    failed: Option<Error>,
+    /// Number of entries that the scan may still return.
+    left: u64,
     /// Whether the scan has returned an error or the end: it stays over, also when the transaction writes more.
     is_over: bool,
     /// The transaction's next own write in `own_rest`, as of so many changes; `None` in `own_as_of` when it has yet to
@@ -329,6 +336,28 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
         self.base.set_read_ahead_max(leaves);
     }
 
+    /// Leaves out the keys up to and including `key`, in the direction of the scan, which has not begun. They do not count as
+    /// read.
+    pub(crate) fn skip_to_after(&mut self, key: &[u8]) {
+        skip_to_after(&mut self.range, key, self.direction);
+        self.own_rest.clone_from(&self.range);
+        self.base.skip_to_after(key);
+        let Self { transaction, id, tree, range, .. } = self;
+        let begun = transaction.with_sets(|sets| {
+            sets.reads.end_scan(*id);
+            sets.reads.begin_scan(tree.table, range)
+        });
+        match begun {
+            Ok(begun) => *id = begun,
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// Sets how many entries the scan may still return.
+    pub(crate) fn set_limit(&mut self, entries: u64) {
+        self.left = entries;
+    }
+
     /// Returns the moment at which the entry that was returned last expires.
     pub(crate) fn expiry(&self) -> Moment {
         self.own_expiry.unwrap_or_else(|| self.base.expiry())
@@ -357,11 +386,17 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
 
     /// Finds the next entry, as [`Self::look`] does, or returns an error once.
     async fn find(&mut self) -> Result<Next> {
-        if self.is_over {
+        if self.is_over || self.left == 0 {
             return Ok(Next::End);
         }
-        let next = self.look().await;
-        self.is_over = matches!(next, Err(_) | Ok(Next::End));
+        let next = match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.look().await,
+        };
+        match next {
+            Ok(Next::Base | Next::Own(_)) => self.left -= 1,
+            Ok(Next::End) | Err(_) => self.is_over = true,
+        }
         next
     }
 

@@ -40,7 +40,7 @@ use crate::wal::Log;
 /// change.delete(&stock, "apples")?;
 /// assert_eq!(change.get_many(&stock, &["apples", "pears"]).await?, [None, Some(b"3".to_vec())]);
 /// assert_eq!(change.get_with(&stock, "plums", |count| count.map(<[u8]>::len)).await?, Some(2));
-/// assert_eq!(change.range::<&str>(&stock, ..)?.rev().next().await?, Some((b"plums".to_vec(), b"12".to_vec())));
+/// assert_eq!(change.iter(&stock)?.rev().next().await?, Some((b"plums".to_vec(), b"12".to_vec())));
 /// assert!(change.prefix(&stock, "app")?.next().await?.is_none());
 ///
 /// // Another commit changes data that it read: it must run again, which `Db::transact` does by itself.
@@ -160,6 +160,14 @@ impl Transaction {
         self.inner.set(self.db.tree_of(table)?, key.as_ref(), None)
     }
 
+    /// Scans all keys of a table, as [`Transaction::range`] does.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn iter(&self, table: &Table) -> Result<TransactionRange> {
+        self.range::<&[u8]>(table, ..)
+    }
+
     /// Scans the keys in `range`. The part that was scanned counts as read, the absence of keys included; it is
     /// remembered as one range, and ranges that touch as one. The scan shows the transaction's own writes as they are
     /// when it reaches their keys: those that are made meanwhile behind its position are not seen, those before it are.
@@ -256,6 +264,10 @@ pub struct Savepoint(SavepointId);
 /// // The transaction may write while it scans.
 /// change.put(&stock, "plums", "8")?;
 /// assert_eq!(range.next_ref().await?, Some((&b"plums"[..], &b"8"[..])));
+/// // A page: only what it holds counts as read.
+/// let mut page = change.prefix(&stock, "")?.after("apples").limit(1);
+/// assert_eq!(page.next().await?, Some((b"pears".to_vec(), b"3".to_vec())));
+/// assert!(page.next().await?.is_none());
 /// # Ok(())
 /// # }
 /// ```
@@ -278,6 +290,21 @@ impl TransactionRange {
     #[must_use]
     pub fn read_ahead_max(mut self, leaves: usize) -> Self {
         self.scan.set_read_ahead_max(leaves);
+        self
+    }
+
+    /// Begins behind `key`, which need not exist. The keys before do not count as read. Call it before the first `next`, and after
+    /// [`TransactionRange::rev`]. See [`Range::after`](super::Range::after).
+    #[must_use]
+    pub fn after(mut self, key: impl AsRef<[u8]>) -> Self {
+        self.scan.skip_to_after(key.as_ref());
+        self
+    }
+
+    /// Ends the scan after `entries` more entries. Of what lies behind them the next entry, at most, counts as read.
+    #[must_use]
+    pub fn limit(mut self, entries: u64) -> Self {
+        self.scan.set_limit(entries);
         self
     }
 

@@ -39,7 +39,7 @@ use crate::transaction::{CATALOG, table_and_compression, table_of};
 /// assert_eq!(before.get_many(&stock, &["plums", "pears"]).await?, [None, Some(b"3".to_vec())]);
 /// assert!(before.prefix(&stock, "p")?.next().await?.is_some());
 /// let names = before.table("stock").await?;
-/// let mut range = before.range::<&str>(&names, ..)?.rev();
+/// let mut range = before.iter(&names)?.rev();
 /// assert_eq!(range.next().await?, Some((b"pears".to_vec(), b"3".to_vec())));
 /// # Ok(())
 /// # }
@@ -118,6 +118,14 @@ impl Snapshot {
         self.db.core.reader.get_with_at(&self.pages, self.db.tree_of(table)?, key.as_ref(), look).await
     }
 
+    /// Walks all keys of a table as of this snapshot.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn iter(&self, table: &Table) -> Result<Range> {
+        self.range::<&[u8]>(table, ..)
+    }
+
     /// Walks the keys in `range` as of this snapshot.
     ///
     /// # Errors
@@ -190,7 +198,7 @@ impl Snapshot {
 /// # stock.put("apples", "12").await?;
 /// # stock.put("pears", "3").await?;
 /// // From the last to the first, shown where they lie.
-/// let (mut range, mut bytes) = (stock.range::<&str>(..).rev(), 0);
+/// let (mut range, mut bytes) = (stock.iter().rev(), 0);
 /// while let Some((name, count)) = range.next_ref().await? {
 ///     bytes += name.len() + count.len();
 /// }
