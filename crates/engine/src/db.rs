@@ -96,7 +96,7 @@ pub use self::retry::TransactOptions;
 pub(crate) use self::retry::transact;
 pub use self::stats::{CompactionStats, Histograms, OrderStats, PackingStats, ShrinkEnding, Stats, TransactionStats};
 #[cfg(feature = "stream")]
-pub use self::stream::RangeStream;
+pub use self::stream::ItemStream;
 pub use self::stripes::data_bytes;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;
@@ -104,10 +104,10 @@ pub use self::table::Table;
 pub use self::table_types::TableTypes;
 use self::tables::in_catalog;
 pub use self::transaction_handle::{Savepoint, Transaction, TransactionRange};
+pub(crate) use self::typed_table::{EntryReader, byte_bounds, entry_bytes, read_values, try_entry_bytes};
 pub use self::typed_table::{
     TypedBatch, TypedRange, TypedSnapshot, TypedTable, TypedTransaction, TypedTransactionRange,
 };
-pub(crate) use self::typed_table::{byte_bounds, entry_bytes, read_values};
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot};
 pub use self::watch::{Change, Watch, WatchEvent};

@@ -34,7 +34,7 @@
 //! a database, [`error::ErrorKind`] the reactions to its errors, [`db::Stats`] its counters.
 //!
 //! Features: `mmap` adds the same tree over a memory-mapped file, made safe in the ways that other databases do it, for
-//! comparison; `stream` makes streams of ranges; `serde`, `uuid` and `zerocopy` add types of keys and values ([`typed`]);
+//! comparison; `stream` makes streams of ranges and watches; `serde`, `uuid` and `zerocopy` add types of keys and values ([`typed`]);
 //! `zstd` compresses tables with Zstandard; `tokio` lets a runtime take completions by itself ([`Db::complete_on_tokio`]); `tracing`
 //! makes events and spans ([`events`]). Encryption does not exist; bytes are reserved for it.
 

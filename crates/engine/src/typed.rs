@@ -102,7 +102,7 @@ pub trait Key: AsKey<Self> + Sized {
 }
 
 /// A value that stands for a key of type `K` in a call: `str` for `String`, `(&str, u64)` for `(String, u64)`, and each
-/// key for itself. Its bytes are those of the key.
+/// key, and each reference to one, for itself. Its bytes are those of the key.
 #[diagnostic::on_unimplemented(message = "`{Self}` is no key of a table with keys of type `{K}`")]
 pub trait AsKey<K> {
     /// Appends the bytes of a whole key, or of its last part.
@@ -114,12 +114,28 @@ pub trait AsKey<K> {
     }
 }
 
+impl<K, Q: AsKey<K> + ?Sized> AsKey<K> for &Q {
+    fn encode(&self, into: &mut Vec<u8>) {
+        (**self).encode(into);
+    }
+
+    fn encode_part(&self, into: &mut Vec<u8>) {
+        (**self).encode_part(into);
+    }
+}
+
 /// The beginning of keys of type `K`: the first parts of a tuple, itself a tuple (`(&str,)` for `(String, u64)`), or the
 /// first bytes of a string or of bytes.
 #[diagnostic::on_unimplemented(message = "`{Self}` is no beginning of keys of type `{K}`")]
 pub trait AsPrefix<K> {
     /// Appends the bytes with which the bytes of all these keys begin.
     fn encode_prefix(&self, into: &mut Vec<u8>);
+}
+
+impl<K, P: AsPrefix<K> + ?Sized> AsPrefix<K> for &P {
+    fn encode_prefix(&self, into: &mut Vec<u8>) {
+        (**self).encode_prefix(into);
+    }
 }
 
 /// A type of values.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use common::tiny;
 use fastrand::Rng;
 use nofault::blocking::{Db, TypedTable};
-use nofault::error::ErrorKind;
+use nofault::db::{Change, WatchEvent};
+use nofault::error::{Error, ErrorKind};
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
@@ -96,10 +97,79 @@ fn a_table_without_types_gets_them_when_it_is_opened_and_foreign_entries_are_err
     typed.delete(&7).unwrap();
     wrong(typed.pop_first().unwrap_err(), "no u64");
     assert_eq!(raw.len().unwrap(), 2, "nothing was removed");
+}
+
+/// Entries 1, 2 and 4 of a table of numbers; 3 is of another type.
+fn with_a_foreign_entry() -> (Db, TypedTable<u32, u64>) {
+    let db = database(&SimWorld::new(9, SimOptions::calm()));
+    let typed = db.create_typed_table::<u32, u64>("t").unwrap();
+    [1, 2, 4].iter().for_each(|key| typed.put(key, &7).unwrap());
+    typed.raw().put(3_u32.to_be_bytes(), "three").unwrap();
+    (db, typed)
+}
+
+/// Takes all that a scan returns, and what it returns after its end.
+fn all_of<T>(entries: impl Iterator<Item = Result<T, Error>>, key: impl Fn(T) -> u32) -> Vec<Option<u32>> {
+    let mut entries =
+        entries.map(|entry| entry.map(&key).inspect_err(|e| assert_eq!(e.kind(), ErrorKind::WrongType)).ok());
+    let mut all: Vec<_> = entries.by_ref().collect();
+    all.extend(entries.by_ref());
+    all
+}
+
+#[test]
+fn a_scan_that_meets_an_entry_of_another_type_returns_the_error_once_and_ends() {
+    let (db, typed) = with_a_foreign_entry();
+    let key = |(key, _): (u32, u64)| key;
+    assert_eq!(all_of(typed.iter(), key), [Some(1), Some(2), None]);
+    assert_eq!(all_of(typed.iter().rev(), key), [Some(4), None]);
+    assert_eq!(all_of(Iterator::rev(typed.range(2_u32..)), key), [Some(4), None]);
+    let change = db.begin();
+    typed.in_transaction(&change).put(&0, &7).unwrap();
+    assert_eq!(all_of(typed.in_transaction(&change).range(..4_u32).unwrap(), key), [Some(0), Some(1), Some(2), None]);
+    assert_eq!(all_of(typed.in_snapshot(&db.snapshot()).iter().unwrap(), key), [Some(1), Some(2), None]);
+
+    // From both ends: the error of one ends the other.
     let mut range = typed.iter();
-    wrong(range.next().unwrap().unwrap_err(), "no u64");
-    wrong(range.next().unwrap().unwrap_err(), "no u32");
-    assert!(range.next().is_none());
+    assert_eq!(range.next().unwrap().unwrap(), (1, 7));
+    assert_eq!(range.next_back().unwrap().unwrap(), (4, 7));
+    assert_eq!(range.next_back().unwrap().unwrap_err().kind(), ErrorKind::WrongType);
+    assert!(range.next().is_none() && range.next_back().is_none() && range.next_batch(9).unwrap().is_empty());
+
+    // A batch loses none of the entries before.
+    let mut range = typed.iter();
+    assert_eq!(range.next_batch(9).unwrap(), [(1, 7), (2, 7)]);
+    assert_eq!(range.next_batch(9).unwrap_err().kind(), ErrorKind::WrongType);
+    assert!(range.next_batch(9).unwrap().is_empty() && range.next().is_none());
+    assert_eq!(typed.range(3_u32..).next_batch(9).unwrap_err().kind(), ErrorKind::WrongType);
+
+    // Behind the entry, in the table of bytes.
+    assert_eq!(typed.iter().after(&3).map(|entry| entry.unwrap().0).collect::<Vec<_>>(), [4]);
+}
+
+#[tokio::test]
+async fn an_async_scan_that_meets_an_entry_of_another_type_returns_the_error_once_and_ends() {
+    let directory: Arc<dyn Directory> = SimWorld::new(9, SimOptions::calm()).directory();
+    let settings = Settings { cache_bytes: 32 << 20, background_threads: true, ..tiny() };
+    let db = nofault::Db::create_in(&directory, &settings).unwrap();
+    let typed = db.create_typed_table::<u32, u64>("t").await.unwrap();
+    typed.put(&1, &7).await.unwrap();
+    typed.raw().put(2_u32.to_be_bytes(), "two").await.unwrap();
+    typed.put(&3, &7).await.unwrap();
+    let is_wrong = |error: Error| assert_eq!(error.kind(), ErrorKind::WrongType);
+    let mut range = typed.iter();
+    assert_eq!(range.next().await.unwrap(), Some((1, 7)));
+    is_wrong(range.next().await.unwrap_err());
+    assert_eq!(range.next().await.unwrap(), None);
+    let mut range = typed.iter();
+    assert_eq!(range.next_batch(9).await.unwrap(), [(1, 7)]);
+    is_wrong(range.next_batch(9).await.unwrap_err());
+    assert_eq!((range.next_batch(9).await.unwrap(), range.next().await.unwrap()), (Vec::new(), None));
+    let change = db.begin();
+    let mut range = typed.in_transaction(&change).iter().unwrap();
+    assert_eq!(range.next().await.unwrap(), Some((1, 7)));
+    is_wrong(range.next().await.unwrap_err());
+    assert_eq!(range.next().await.unwrap(), None);
 }
 
 #[test]
@@ -278,4 +348,64 @@ fn every_call_of_a_typed_table_agrees_with_a_map() {
     let loaded: Vec<_> = model.clone().into_iter().collect();
     assert_eq!(table.bulk_load(loaded).unwrap(), model.len() as u64);
     assert_eq!(collected(&mut table.iter()), of(&mut model.iter()));
+}
+
+#[test]
+fn a_typed_load_that_fails_leaves_the_table_as_it_was() {
+    let db = database(&SimWorld::new(11, SimOptions::calm()));
+    let typed = db.create_typed_table::<(String, u32), u64>("t").unwrap();
+    typed.put(&("b", 1), &1).unwrap();
+    let entries = |fails: bool| {
+        let good = (0..500_u32).map(|number| Ok((("a", number), u64::from(number))));
+        good.chain(fails.then_some(Err(String::from("no number"))))
+    };
+    #[derive(Debug, PartialEq)]
+    enum Failed {
+        Line(String),
+        Database(ErrorKind),
+    }
+    impl From<Error> for Failed {
+        fn from(error: Error) -> Self {
+            Self::Database(error.kind())
+        }
+    }
+    let load = |fails| typed.try_bulk_load(entries(fails).map(|entry| entry.map_err(Failed::Line)));
+    assert_eq!(load(true), Err(Failed::Line("no number".into())));
+    assert_eq!(typed.len().unwrap(), 1);
+    let unsorted = [("b", 2_u32), ("a", 1)].map(|key| Ok::<_, Failed>((key, 1_u64)));
+    assert_eq!(typed.try_bulk_load(unsorted), Err(Failed::Database(ErrorKind::InvalidCall)));
+    assert_eq!(load(false), Ok(500));
+    assert_eq!((typed.len().unwrap(), typed.get(&(&String::from("a"), 7)).unwrap()), (501, Some(7)));
+    let estimate = typed.approximate_len(("a", 100)..("a", 300)).unwrap();
+    assert!((100..=400).contains(&estimate), "{estimate}");
+    assert!(typed.approximate_bytes::<(&str, u32)>(..).unwrap() >= 501 * 12);
+}
+
+#[test]
+fn the_changes_of_a_typed_watch_are_read_by_its_table() {
+    let db = database(&SimWorld::new(12, SimOptions::calm()));
+    let typed = db.create_typed_table::<(String, u32), u64>("t").unwrap();
+    let (mut all, mut of_prefix) = (typed.watch().unwrap(), typed.watch_prefix(&("a",)).unwrap());
+    typed.put(&("a", 1), &10).unwrap();
+    typed.put(&("a\0b", 2), &20).unwrap();
+    typed.delete(&("a", 1)).unwrap();
+    typed.raw().put("no key of the type", "x").unwrap();
+    let changes = |watch: &mut nofault::blocking::Watch| {
+        let mut changes = Vec::new();
+        while let Some(WatchEvent::Commit { changes: more, .. }) = watch.try_next().unwrap() {
+            changes.extend(more.into_iter().map(|change| match change {
+                Change::Put { key, value, .. } => Ok((typed.read_key(&key)?, Some(typed.read_value(&value)?))),
+                Change::Delete { key, .. } => Ok((typed.read_key(&key)?, None)),
+                other => panic!("{other:?}"),
+            }));
+        }
+        changes
+    };
+    let [put, deleted] = [Some(10), None].map(|value| (("a".to_owned(), 1), value));
+    let other = (("a\0b".to_owned(), 2), Some(20));
+    let read: Result<Vec<_>, Error> = changes(&mut of_prefix).into_iter().collect();
+    assert_eq!(read.unwrap(), [put.clone(), deleted.clone()]);
+    let mut read = changes(&mut all);
+    assert_eq!(read.pop().unwrap().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(read.into_iter().collect::<Result<Vec<_>, Error>>().unwrap(), [put, other, deleted]);
 }

@@ -6,10 +6,10 @@ use std::ops::RangeBounds;
 use std::time::SystemTime;
 
 pub use self::views::{TypedRange, TypedSnapshot, TypedTransaction, TypedTransactionRange};
-use super::{Db, Snapshot, Table, Transaction};
-use crate::db::{self, Batch, BulkEntry, TypedBatch, byte_bounds, entry_bytes, read_values};
+use super::{Db, Snapshot, Table, Transaction, Watch};
+use crate::db::{self, Batch, BulkEntry, TypedBatch, byte_bounds, entry_bytes, read_values, try_entry_bytes};
 use crate::driver::block_on;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::typed::{
     AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_value, value_bytes,
 };
@@ -222,7 +222,7 @@ impl<K: Key, V: Value> TypedTable<K, V> {
 
     /// Walks all keys, as they are now.
     pub fn iter(&self) -> TypedRange<K, V> {
-        TypedRange::new(self, self.table.range::<&[u8]>(..))
+        TypedRange::new(self, self.table.iter())
     }
 
     /// Walks the keys that begin with `prefix`, as they are now. See [`db::TypedTable::prefix`].
@@ -330,6 +330,102 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>,
     {
         self.table.try_bulk_load(entry_bytes::<K, V, _>(entries))
+    }
+
+    /// Loads entries as [`TypedTable::bulk_load`] does, where reading or making them can fail. See
+    /// [`db::TypedTable::try_bulk_load`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// let words = db.create_typed_table::<u64, String>("words")?;
+    /// let lines = ["apples", "pears", "7 plums"].into_iter().zip(0_u64..);
+    /// let checked = lines.map(|(line, number)| match line.contains(' ') {
+    ///     false => Ok((number, line)),
+    ///     true => Err(Box::<dyn std::error::Error>::from(format!("line {number}: {line:?} is no word"))),
+    /// });
+    /// assert_eq!(words.try_bulk_load(checked).unwrap_err().to_string(), "line 2: \"7 plums\" is no word");
+    /// assert!(words.is_empty()?);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::try_bulk_load`].
+    pub fn try_bulk_load<B, E>(
+        &self,
+        entries: impl IntoIterator<Item = std::result::Result<B, E>>,
+    ) -> std::result::Result<u64, E>
+    where
+        B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>,
+        E: From<Error>,
+    {
+        self.table.try_bulk_load(try_entry_bytes::<K, V, _, _>(entries))
+    }
+
+    /// Estimates the number of entries in `range`. See [`db::TypedTable::approximate_len`].
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::approximate_len`].
+    pub fn approximate_len<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
+        self.table.approximate_len(byte_bounds(&range))
+    }
+
+    /// Estimates the bytes of the leaves that hold `range`. See [`db::TypedTable::approximate_bytes`].
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::approximate_bytes`].
+    pub fn approximate_bytes<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
+        self.table.approximate_bytes(byte_bounds(&range))
+    }
+
+    /// Watches all keys. See [`db::TypedTable::watch`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// use nofault::db::{Change, WatchEvent};
+    ///
+    /// let stock = db.create_typed_table::<(String, u32), i64>("stock")?;
+    /// let mut apples = stock.watch_prefix(&("apples",))?;
+    /// stock.put(&("pears", 7), &3)?;
+    /// stock.put(&("apples", 7), &12)?;
+    /// let Some(WatchEvent::Commit { changes, .. }) = apples.next().transpose()? else { panic!("a commit") };
+    /// let [Change::Put { key, value, .. }] = &changes[..] else { panic!("one change") };
+    /// assert_eq!((stock.read_key(key)?, stock.read_value(value)?), (("apples".to_string(), 7), 12));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::watch`].
+    pub fn watch(&self) -> Result<Watch> {
+        self.table.watch("")
+    }
+
+    /// Watches the keys that begin with `prefix`. See [`db::TypedTable::watch_prefix`], and [`TypedTable::watch`] for an
+    /// example.
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::watch_prefix`].
+    pub fn watch_prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> Result<Watch> {
+        self.table.watch(prefix_bytes(prefix))
+    }
+
+    /// Reads the bytes of a key. See [`db::TypedTable::read_key`].
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::read_key`].
+    pub fn read_key(&self, key: &[u8]) -> Result<K> {
+        self.typed.read_key(key)
+    }
+
+    /// Reads the bytes of a value. See [`db::TypedTable::read_value`].
+    ///
+    /// # Errors
+    /// As [`db::TypedTable::read_value`].
+    pub fn read_value(&self, value: &[u8]) -> Result<V::Item> {
+        self.typed.read_value(value)
     }
 
     /// The calls of the table in a transaction.

@@ -1,20 +1,35 @@
-//! A range as a stream of the `futures` crates (feature `stream`).
+//! Ranges and watches as streams of the `futures` crates (feature `stream`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use super::Range;
+use super::{Range, TransactionRange, TypedRange, TypedTransactionRange, Watch, WatchEvent};
 use crate::error::Result;
+use crate::typed::{Key, Value};
 
 /// A key and its value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// The next entry, and the range that has given it.
-type NextEntry = Pin<Box<dyn Future<Output = (Box<Range>, Result<Option<Entry>>)> + Send>>;
+/// The types of this crate that an [`ItemStream`] is made of.
+pub trait StreamSource: Send + 'static {
+    /// An item of the stream.
+    type Item;
 
-/// The entries of a [`Range`] as a stream. After an error it ends. Each wait for the disk allocates once.
+    /// Returns the next item if that takes no wait.
+    fn take_ready(&mut self) -> Option<Self::Item> {
+        None
+    }
+
+    /// Waits for the next item; `None` at the end.
+    fn next_item(&mut self) -> impl Future<Output = Result<Option<Self::Item>>> + Send;
+}
+
+/// A wait for the next item: returns that, and the source it comes from.
+type NextItem<S> = Pin<Box<dyn Future<Output = (Box<S>, Result<Option<<S as StreamSource>::Item>>)> + Send>>;
+
+/// The items of a range, or the events of a watch, as a [`Stream`]. After an error it ends. Each wait allocates once.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -22,54 +37,66 @@ type NextEntry = Pin<Box<dyn Future<Output = (Box<Range>, Result<Option<Entry>>)
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
 /// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
-/// # let stock = db.create_table("stock").await?;
-/// # stock.put("apples", "12").await?;
-/// # stock.put("pears", "3").await?;
 /// use futures_core::Stream;
 /// use std::pin::Pin;
 ///
-/// let mut entries = stock.range::<&str>(..).into_stream();
-/// // `StreamExt::next` of the crate `futures` does the same.
-/// let mut names = Vec::new();
-/// while let Some(entry) = std::future::poll_fn(|context| Pin::new(&mut entries).poll_next(context)).await {
-///     names.push(entry?.0);
+/// /// `StreamExt::next` of the crate `futures`.
+/// async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
+///     std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 /// }
-/// assert_eq!(names, [b"apples".to_vec(), b"pears".to_vec()]);
+///
+/// let stock = db.create_typed_table::<String, u32>("stock").await?;
+/// let mut events = stock.watch().await?.into_stream();
+/// stock.put("apples", &12).await?;
+/// stock.put("pears", &3).await?;
+/// let mut entries = stock.iter().into_stream();
+/// let mut found = Vec::new();
+/// while let Some(entry) = next(&mut entries).await {
+///     found.push(entry?);
+/// }
+/// assert_eq!(found, [("apples".to_string(), 12), ("pears".to_string(), 3)]);
+///
+/// db.drop_table("stock").await?;
+/// let mut commits = 0;
+/// while let Some(event) = next(&mut events).await {
+///     event?;
+///     commits += 1;
+/// }
+/// assert_eq!(commits, 3);
 /// # Ok(())
 /// # }
 /// ```
-pub struct RangeStream {
-    state: State,
+pub struct ItemStream<S: StreamSource> {
+    state: State<S>,
 }
 
-enum State {
-    Idle(Box<Range>),
-    Waiting(NextEntry),
+enum State<S: StreamSource> {
+    Idle(Box<S>),
+    Waiting(NextItem<S>),
     Over,
 }
 
-impl Range {
-    /// Returns the entries to come as a [`Stream`].
-    pub fn into_stream(self) -> RangeStream {
-        RangeStream { state: State::Idle(Box::new(self)) }
+impl<S: StreamSource> ItemStream<S> {
+    fn new(source: S) -> Self {
+        Self { state: State::Idle(Box::new(source)) }
     }
 }
 
-impl Stream for RangeStream {
-    type Item = Result<Entry>;
+impl<S: StreamSource> Stream for ItemStream<S> {
+    type Item = Result<S::Item>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut next = match std::mem::replace(&mut self.state, State::Over) {
+        let mut next: NextItem<S> = match std::mem::replace(&mut self.state, State::Over) {
             State::Over => return Poll::Ready(None),
             State::Waiting(next) => next,
-            State::Idle(mut range) => {
-                if let Some(entry) = range.take() {
-                    self.state = State::Idle(range);
-                    return Poll::Ready(Some(Ok(entry)));
+            State::Idle(mut source) => {
+                if let Some(item) = source.take_ready() {
+                    self.state = State::Idle(source);
+                    return Poll::Ready(Some(Ok(item)));
                 }
                 Box::pin(async move {
-                    let next = range.next().await;
-                    (range, next)
+                    let next = source.next_item().await;
+                    (source, next)
                 })
             }
         };
@@ -78,9 +105,9 @@ impl Stream for RangeStream {
                 self.state = State::Waiting(next);
                 Poll::Pending
             }
-            Poll::Ready((range, next)) => {
+            Poll::Ready((source, next)) => {
                 if let Ok(Some(_)) = next {
-                    self.state = State::Idle(range);
+                    self.state = State::Idle(source);
                 }
                 Poll::Ready(next.transpose())
             }
@@ -88,8 +115,87 @@ impl Stream for RangeStream {
     }
 }
 
-impl std::fmt::Debug for RangeStream {
+impl<S: StreamSource> std::fmt::Debug for ItemStream<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RangeStream").finish_non_exhaustive()
+        f.debug_struct("ItemStream").finish_non_exhaustive()
+    }
+}
+
+impl StreamSource for Range {
+    type Item = Entry;
+
+    fn take_ready(&mut self) -> Option<Entry> {
+        self.take()
+    }
+
+    fn next_item(&mut self) -> impl Future<Output = Result<Option<Entry>>> + Send {
+        self.next()
+    }
+}
+
+impl Range {
+    /// Returns the entries to come as a [`Stream`].
+    pub fn into_stream(self) -> ItemStream<Self> {
+        ItemStream::new(self)
+    }
+}
+
+impl StreamSource for TransactionRange {
+    type Item = Entry;
+
+    fn next_item(&mut self) -> impl Future<Output = Result<Option<Entry>>> + Send {
+        self.next()
+    }
+}
+
+impl TransactionRange {
+    /// Returns the entries to come as a [`Stream`].
+    pub fn into_stream(self) -> ItemStream<Self> {
+        ItemStream::new(self)
+    }
+}
+
+impl<K: Key + 'static, V: Value + 'static> StreamSource for TypedRange<K, V> {
+    type Item = (K, V::Item);
+
+    fn next_item(&mut self) -> impl Future<Output = Result<Option<Self::Item>>> + Send {
+        self.next()
+    }
+}
+
+impl<K: Key + 'static, V: Value + 'static> TypedRange<K, V> {
+    /// Returns the entries to come as a [`Stream`].
+    pub fn into_stream(self) -> ItemStream<Self> {
+        ItemStream::new(self)
+    }
+}
+
+impl<K: Key + 'static, V: Value + 'static> StreamSource for TypedTransactionRange<K, V> {
+    type Item = (K, V::Item);
+
+    fn next_item(&mut self) -> impl Future<Output = Result<Option<Self::Item>>> + Send {
+        self.next()
+    }
+}
+
+impl<K: Key + 'static, V: Value + 'static> TypedTransactionRange<K, V> {
+    /// Returns the entries to come as a [`Stream`].
+    pub fn into_stream(self) -> ItemStream<Self> {
+        ItemStream::new(self)
+    }
+}
+
+impl StreamSource for Watch {
+    type Item = WatchEvent;
+
+    fn next_item(&mut self) -> impl Future<Output = Result<Option<WatchEvent>>> + Send {
+        self.next()
+    }
+}
+
+impl Watch {
+    /// Returns the events to come as a [`Stream`].
+    pub fn into_stream(self) -> ItemStream<Self> {
+        ItemStream::new(self)
     }
 }

@@ -1,19 +1,21 @@
 //! Tables of typed keys and values, over [`Table`]s of bytes: each call encodes its arguments, calls the table, and
 //! decodes the answer. [`crate::typed`] has the encodings, `table_types` the comparison of types when a table is opened.
 
+mod entry_reader;
 mod views;
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::time::SystemTime;
 
+pub(crate) use self::entry_reader::EntryReader;
 pub use self::views::{TypedBatch, TypedRange, TypedSnapshot, TypedTransaction, TypedTransactionRange};
 use super::table_types::{self, TableTypes};
-use super::{Batch, BulkEntry, Db, Snapshot, Table, Transaction, read_modify_write};
-use crate::error::Result;
+use super::{Batch, BulkEntry, Db, Snapshot, Table, Transaction, Watch, read_modify_write};
+use crate::error::{Error, Result};
 use crate::pages::Durability;
 use crate::typed::{
-    AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_value, value_bytes,
+    AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_key, read_value, value_bytes,
 };
 
 impl Db {
@@ -226,7 +228,7 @@ impl<K: Key, V: Value> TypedTable<K, V> {
 
     /// Walks all keys, as they are now.
     pub fn iter(&self) -> TypedRange<K, V> {
-        TypedRange::new(self, self.table.range::<&[u8]>(..))
+        TypedRange::new(self, self.table.iter())
     }
 
     /// Walks the keys that begin with `prefix`, as they are now: `&("apples",)` of keys of type `(String, u32)`, or
@@ -357,6 +359,92 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         super::thread::run("nofault-load", move || table.try_load(entry_bytes::<K, V, _>(entries))).await?
     }
 
+    /// Loads entries as [`TypedTable::bulk_load`] does, where reading or making them can fail: the first `Err` ends the load and
+    /// is returned, and the table is as it was. See [`Table::try_bulk_load`].
+    ///
+    /// # Errors
+    /// The first `Err` of `entries`; or, converted into that type, as [`TypedTable::bulk_load`].
+    pub async fn try_bulk_load<B, E, I>(&self, entries: I) -> std::result::Result<u64, E>
+    where
+        B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>,
+        E: From<Error> + Send + 'static,
+        I: IntoIterator<Item = std::result::Result<B, E>> + Send + 'static,
+        V: 'static,
+        K: 'static,
+    {
+        let table = self.table.clone();
+        super::thread::run("nofault-load", move || table.try_load(try_entry_bytes::<K, V, _, _>(entries))).await?
+    }
+
+    /// Estimates the number of entries in `range`. See [`Table::approximate_len`].
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn approximate_len<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
+        let range = byte_bounds(&range);
+        self.table.approximate_len(range).await
+    }
+
+    /// Estimates the bytes of the leaves that hold `range`. See [`Table::approximate_bytes`].
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn approximate_bytes<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
+        let range = byte_bounds(&range);
+        self.table.approximate_bytes(range).await
+    }
+
+    /// Watches all keys: reports the commits from now on. The changes have the bytes of keys and values, which
+    /// [`TypedTable::read_key`] and [`TypedTable::read_value`] read. See [`Table::watch`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+    /// use nofault::db::{Change, WatchEvent};
+    ///
+    /// let stock = db.create_typed_table::<u64, String>("stock").await?;
+    /// let mut watch = stock.watch().await?;
+    /// stock.put(&7, "apples").await?;
+    /// let Some(WatchEvent::Commit { changes, .. }) = watch.next().await? else { panic!("a commit") };
+    /// let [Change::Put { key, value, .. }] = &changes[..] else { panic!("one change") };
+    /// assert_eq!((stock.read_key(key)?, stock.read_value(value)?), (7, "apples".to_string()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::watch`].
+    pub async fn watch(&self) -> Result<Watch> {
+        self.table.watch("").await
+    }
+
+    /// Watches the keys that begin with `prefix`, as [`TypedTable::watch`] does. See [`TypedTable::prefix`].
+    ///
+    /// # Errors
+    /// As [`Table::watch`].
+    pub async fn watch_prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> Result<Watch> {
+        self.table.watch(prefix_bytes(prefix)).await
+    }
+
+    /// Reads the bytes of a key, as the table of bytes, its ranges and its watches have them.
+    ///
+    /// # Errors
+    /// `WrongType` when the bytes are no key of the type `K`.
+    pub fn read_key(&self, key: &[u8]) -> Result<K> {
+        read_key::<K>(self.name(), key)
+    }
+
+    /// Reads the bytes of a value, as the table of bytes, its ranges and its watches have them.
+    ///
+    /// # Errors
+    /// `WrongType` when the bytes are no value of the type `V`.
+    pub fn read_value(&self, value: &[u8]) -> Result<V::Item> {
+        read_value::<V>(self.name(), value)
+    }
+
     /// The calls of the table in a transaction.
     pub fn in_transaction<'t>(&'t self, transaction: &'t Transaction) -> TypedTransaction<'t, K, V> {
         TypedTransaction { typed: self, transaction }
@@ -376,9 +464,19 @@ impl<K: Key, V: Value> TypedTable<K, V> {
 /// Encodes entries for a bulk load.
 pub(crate) fn entry_bytes<K, V: Value, B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>>(
     entries: impl IntoIterator<Item = B>,
-) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>, Option<SystemTime>)>> {
+) -> impl Iterator<Item = Result<LoadedBytes>> {
+    try_entry_bytes::<K, V, B, Error>(entries.into_iter().map(Ok))
+}
+
+/// An entry of a bulk load of bytes.
+type LoadedBytes = (Vec<u8>, Vec<u8>, Option<SystemTime>);
+
+/// Encodes entries for a bulk load, where there is no error in their place.
+pub(crate) fn try_entry_bytes<K, V: Value, B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>, E: From<Error>>(
+    entries: impl IntoIterator<Item = std::result::Result<B, E>>,
+) -> impl Iterator<Item = std::result::Result<LoadedBytes, E>> {
     entries.into_iter().map(|entry| {
-        let (key, value, expiry) = entry.into_parts();
+        let (key, value, expiry) = entry?.into_parts();
         Ok((key_bytes(&key), value_bytes(&value)?, expiry))
     })
 }

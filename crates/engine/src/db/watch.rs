@@ -252,12 +252,20 @@ impl Watch {
         Ok(None)
     }
 
-    /// Decodes the record to its end, or until the budget is spent. Returns the event of the commit, if there is one.
+    /// Decodes the record to its end, or until the budget is spent. Returns the event of the commit, if there is one. The watch
+    /// is over after an error.
     fn read(&mut self, budget: &mut Budget) -> Result<Option<WatchEvent>> {
         let Some(Reading { record, offset, changes }) = &mut self.reading else { return Ok(None) };
         let mut rest = &record.bytes[*offset..];
         while !budget.is_spent() {
-            let Some(change) = record::Change::decode(&mut rest)? else {
+            let decoded = match record::Change::decode(&mut rest) {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    (self.reading, self.is_over) = (None, true);
+                    return Err(error);
+                }
+            };
+            let Some(change) = decoded else {
                 let (commit, changes) = (record.seq, std::mem::take(changes));
                 self.reading = None;
                 return Ok((!changes.is_empty()).then_some(WatchEvent::Commit { commit, changes }));

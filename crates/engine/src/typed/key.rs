@@ -182,8 +182,8 @@ macro_rules! text_or_bytes {
     };
 }
 
-text_or_bytes!(String, "string", |bytes| String::from_utf8(bytes).ok(); String, str, &str);
-text_or_bytes!(Vec<u8>, "bytes", Some; Vec<u8>, [u8], &[u8]);
+text_or_bytes!(String, "string", |bytes| String::from_utf8(bytes).ok(); String, str);
+text_or_bytes!(Vec<u8>, "bytes", Some; Vec<u8>, [u8]);
 
 impl AsKey<Duration> for Duration {
     fn encode(&self, into: &mut Vec<u8>) {

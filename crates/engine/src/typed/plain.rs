@@ -56,6 +56,12 @@ impl<T: FromBytes + IntoBytes + Immutable + TypeName> AsValue<Plain<T>> for T {
     }
 }
 
+impl<T: FromBytes + IntoBytes + Immutable + TypeName> AsValue<Plain<T>> for &T {
+    fn encode(&self, into: &mut Vec<u8>) -> Result<()> {
+        AsValue::<Plain<T>>::encode(*self, into)
+    }
+}
+
 impl<T> std::fmt::Debug for Plain<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Plain")

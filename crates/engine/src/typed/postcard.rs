@@ -56,6 +56,12 @@ impl<T: Serialize + DeserializeOwned + TypeName> AsValue<Postcard<T>> for T {
     }
 }
 
+impl<T: Serialize + DeserializeOwned + TypeName> AsValue<Postcard<T>> for &T {
+    fn encode(&self, into: &mut Vec<u8>) -> Result<()> {
+        AsValue::<Postcard<T>>::encode(*self, into)
+    }
+}
+
 impl<T> std::fmt::Debug for Postcard<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Postcard")

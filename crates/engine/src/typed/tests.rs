@@ -168,6 +168,7 @@ fn numbers_of_a_duration_beyond_its_range_are_none() {
 
 fn takes_a_key<K, Q: AsKey<K> + ?Sized>(_: &Q) {}
 fn takes_a_prefix<K, P: AsPrefix<K> + ?Sized>(_: &P) {}
+fn takes_a_value<V: Value, W: AsValue<V> + ?Sized>(_: &W) {}
 
 #[test]
 fn keys_may_be_given_in_any_form_that_has_their_bytes() {
@@ -179,4 +180,13 @@ fn keys_may_be_given_in_any_form_that_has_their_bytes() {
     takes_a_key::<Option<(String, i8)>, _>(&Some(("text", -5)));
     takes_a_prefix::<(String, u64, bool), _>(&("text", 5));
     takes_a_prefix::<Vec<u8>, _>(&b"by"[..]);
+    // References, as an iterator over keys has them.
+    let (text, number) = (String::from("a\0b"), 5_u64);
+    takes_a_key::<u64, _>(&&number);
+    takes_a_key::<Option<(String, u64)>, _>(&Some((&text, &number)));
+    takes_a_prefix::<(String, u64), _>(&(&text,));
+    takes_a_prefix::<(String, u64, bool), _>(&&(&text, &number));
+    takes_a_value::<String, _>(&&text);
+    let by_reference = key_bytes::<(String, u64), _>(&&(&text, &number));
+    assert_eq!(by_reference, key_bytes::<(String, u64), _>(&(text.as_str(), number)));
 }

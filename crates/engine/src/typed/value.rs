@@ -116,7 +116,8 @@ macro_rules! bytes {
     )*};
 }
 
-bytes!(String, String; String, str; String, &str; Vec<u8>, Vec<u8>; Vec<u8>, [u8]; Vec<u8>, &[u8]);
+bytes!(String, String; String, str; String, &str; String, &String);
+bytes!(Vec<u8>, Vec<u8>; Vec<u8>, [u8]; Vec<u8>, &[u8]; Vec<u8>, &Vec<u8>);
 
 impl<const N: usize> AsValue<Vec<u8>> for [u8; N] {
     fn encode(&self, into: &mut Vec<u8>) -> Result<()> {

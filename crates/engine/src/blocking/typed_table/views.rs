@@ -1,37 +1,38 @@
 //! The calls of a [`TypedTable`] on a transaction or a snapshot, and its ranges, for threads.
 
-use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::time::SystemTime;
 
 use super::TypedTable;
 use crate::blocking::views::Entry;
 use crate::blocking::{Range, Snapshot, Transaction, TransactionRange};
-use crate::db::{byte_bounds, read_values};
+use crate::db::{EntryReader, byte_bounds, read_values};
 use crate::error::Result;
-use crate::typed::{
-    AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_value, value_bytes,
-};
+use crate::typed::{AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_value, value_bytes};
 
-/// A scan of the entries of a [`TypedTable`]: an iterator from both ends. See [`Range`].
+/// A scan of the entries of a [`TypedTable`]: an iterator from both ends. It returns an error once, also that of an entry
+/// which is not of these types, and then `None`. See [`Range`].
 pub struct TypedRange<K, V> {
     range: Range,
-    /// The name of the table.
-    table: Box<str>,
-    types: PhantomData<fn() -> (K, V)>,
+    reader: EntryReader<K, V>,
 }
 
 impl<K: Key, V: Value> TypedRange<K, V> {
     pub(super) fn new(table: &TypedTable<K, V>, range: Range) -> Self {
-        Self { range, table: table.raw().name().into(), types: PhantomData }
+        Self { range, reader: EntryReader::new(table.raw().name()) }
     }
 
     fn with(self, change: impl FnOnce(Range) -> Range) -> Self {
         Self { range: change(self.range), ..self }
     }
 
-    fn read(&self, entry: Result<Entry>) -> Result<(K, V::Item)> {
-        read_entry::<K, V>(&self.table, &entry?)
+    /// Reads the entry that `next` takes from the range.
+    fn read(&mut self, next: impl FnOnce(&mut Range) -> Option<Result<Entry>>) -> Option<Result<(K, V::Item)>> {
+        match self.reader.is_over() {
+            Err(error) => Some(Err(error)),
+            Ok(true) => None,
+            Ok(false) => next(&mut self.range).map(|entry| self.reader.read(&entry?)),
+        }
     }
 
     /// Reverses the scan. Call it before the first `next`. See [`Range::rev`].
@@ -67,10 +68,13 @@ impl<K: Key, V: Value> TypedRange<K, V> {
     /// [`Range::next_batch`].
     ///
     /// # Errors
-    /// As [`Range::next_batch`]; after `WrongType` the other entries of the batch are lost.
+    /// As [`Range::next_batch`]; `WrongType` for an entry that is not of these types: those before it are returned first.
     pub fn next_batch(&mut self, entries_max: usize) -> Result<Vec<(K, V::Item)>> {
+        if self.reader.is_over()? {
+            return Ok(Vec::new());
+        }
         let entries = self.range.next_batch(entries_max)?;
-        entries.iter().map(|entry| read_entry::<K, V>(&self.table, entry)).collect()
+        self.reader.read_batch(&entries)
     }
 }
 
@@ -78,21 +82,19 @@ impl<K: Key, V: Value> Iterator for TypedRange<K, V> {
     type Item = Result<(K, V::Item)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry = self.range.next()?;
-        Some(self.read(entry))
+        self.read(Range::next)
     }
 }
 
 impl<K: Key, V: Value> DoubleEndedIterator for TypedRange<K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let entry = self.range.next_back()?;
-        Some(self.read(entry))
+        self.read(Range::next_back)
     }
 }
 
 impl<K, V> std::fmt::Debug for TypedRange<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TypedRange({:?})", self.table)
+        write!(f, "TypedRange({:?})", self.reader.table())
     }
 }
 
@@ -167,6 +169,14 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
         self.transaction.delete(self.typed.raw(), key_bytes(key))
     }
 
+    /// Scans all keys, which then count as read. See [`Transaction::iter`].
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn iter(&self) -> Result<TypedTransactionRange<K, V>> {
+        self.scan(self.transaction.iter(self.typed.raw())?)
+    }
+
     /// Scans the keys in `range`, which then counts as read. See [`Transaction::range`].
     ///
     /// # Errors
@@ -184,16 +194,15 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     }
 
     fn scan(&self, range: TransactionRange) -> Result<TypedTransactionRange<K, V>> {
-        Ok(TypedTransactionRange { range, table: self.typed.raw().name().into(), types: PhantomData })
+        Ok(TypedTransactionRange { range, reader: EntryReader::new(self.typed.raw().name()) })
     }
 }
 
-/// A scan of the entries of a [`TypedTable`] as a transaction sees them: an iterator. See [`TransactionRange`].
+/// A scan of the entries of a [`TypedTable`] as a transaction sees them: an iterator, which returns an error once and then
+/// `None`. See [`TransactionRange`].
 pub struct TypedTransactionRange<K, V> {
     range: TransactionRange,
-    /// The name of the table.
-    table: Box<str>,
-    types: PhantomData<fn() -> (K, V)>,
+    reader: EntryReader<K, V>,
 }
 
 impl<K: Key, V: Value> TypedTransactionRange<K, V> {
@@ -208,20 +217,40 @@ impl<K: Key, V: Value> TypedTransactionRange<K, V> {
     pub fn read_ahead_max(self, leaves: usize) -> Self {
         Self { range: self.range.read_ahead_max(leaves), ..self }
     }
+
+    /// Begins behind `key`, which need not exist. See [`TransactionRange::after`].
+    #[must_use]
+    pub fn after<Q: AsKey<K> + ?Sized>(self, key: &Q) -> Self {
+        Self { range: self.range.after(key_bytes(key)), ..self }
+    }
+
+    /// Ends the scan after `entries` more entries. See [`TransactionRange::limit`].
+    #[must_use]
+    pub fn limit(self, entries: u64) -> Self {
+        Self { range: self.range.limit(entries), ..self }
+    }
+
+    /// Returns the time at which the entry expires that was returned last; `None` if it does not.
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.range.expiry()
+    }
 }
 
 impl<K: Key, V: Value> Iterator for TypedTransactionRange<K, V> {
     type Item = Result<(K, V::Item)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry = self.range.next()?;
-        Some(entry.and_then(|entry| read_entry::<K, V>(&self.table, &entry)))
+        match self.reader.is_over() {
+            Err(error) => Some(Err(error)),
+            Ok(true) => None,
+            Ok(false) => self.range.next().map(|entry| self.reader.read(&entry?)),
+        }
     }
 }
 
 impl<K, V> std::fmt::Debug for TypedTransactionRange<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TypedTransactionRange({:?})", self.table)
+        write!(f, "TypedTransactionRange({:?})", self.reader.table())
     }
 }
 

@@ -1,28 +1,23 @@
 //! The calls of a [`TypedTable`] on a transaction, a snapshot or a batch, and its ranges.
 
-use std::marker::PhantomData;
 use std::ops::RangeBounds;
-use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::entry_reader::EntryReader;
 use super::{TypedTable, byte_bounds, read_values};
 use crate::db::{Batch, Range, Snapshot, Transaction, TransactionRange};
 use crate::error::Result;
-use crate::typed::{
-    AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_entry, read_value, value_bytes,
-};
+use crate::typed::{AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_value, value_bytes};
 
 /// A scan of the entries of a [`TypedTable`]. See [`Range`].
 pub struct TypedRange<K, V> {
     range: Range,
-    /// The name of the table.
-    table: Arc<str>,
-    types: PhantomData<fn() -> (K, V)>,
+    reader: EntryReader<K, V>,
 }
 
 impl<K: Key, V: Value> TypedRange<K, V> {
     pub(super) fn new(table: &TypedTable<K, V>, range: Range) -> Self {
-        Self { range, table: table.raw().name.clone(), types: PhantomData }
+        Self { range, reader: EntryReader::new(table.raw().name.clone()) }
     }
 
     fn with(self, change: impl FnOnce(Range) -> Range) -> Self {
@@ -61,26 +56,33 @@ impl<K: Key, V: Value> TypedRange<K, V> {
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors
-    /// As [`Range::next`]; `WrongType` for an entry that is not of these types: the scan goes on behind it.
+    /// As [`Range::next`]; `WrongType` for an entry that is not of these types. A range returns an error once, and then
+    /// `None`.
     pub async fn next(&mut self) -> Result<Option<(K, V::Item)>> {
+        if self.reader.is_over()? {
+            return Ok(None);
+        }
         let entry = self.range.next_ref().await?;
-        entry.map(|entry| read_entry::<K, V>(&self.table, &entry)).transpose()
+        entry.map(|entry| self.reader.read(&entry)).transpose()
     }
 
     /// Returns the next entries that are at hand, `entries_max` at the most; none at the end. See
     /// [`Range::next_batch`].
     ///
     /// # Errors
-    /// As [`TypedRange::next`]; after `WrongType` the other entries of the batch are lost.
+    /// As [`TypedRange::next`]. The entries before one that is not of these types are returned first.
     pub async fn next_batch(&mut self, entries_max: usize) -> Result<Vec<(K, V::Item)>> {
+        if self.reader.is_over()? {
+            return Ok(Vec::new());
+        }
         let entries = self.range.next_batch(entries_max).await?;
-        entries.iter().map(|entry| read_entry::<K, V>(&self.table, entry)).collect()
+        self.reader.read_batch(&entries)
     }
 }
 
 impl<K, V> std::fmt::Debug for TypedRange<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TypedRange({:?})", self.table)
+        write!(f, "TypedRange({:?})", self.reader.table())
     }
 }
 
@@ -155,6 +157,14 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
         self.transaction.delete(self.typed.raw(), key_bytes(key))
     }
 
+    /// Scans all keys, which then count as read. See [`Transaction::iter`].
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn iter(&self) -> Result<TypedTransactionRange<K, V>> {
+        self.scan(self.transaction.iter(self.typed.raw())?)
+    }
+
     /// Scans the keys in `range`, which then counts as read. See [`Transaction::range`].
     ///
     /// # Errors
@@ -172,16 +182,14 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     }
 
     fn scan(&self, range: TransactionRange) -> Result<TypedTransactionRange<K, V>> {
-        Ok(TypedTransactionRange { range, table: self.typed.raw().name.clone(), types: PhantomData })
+        Ok(TypedTransactionRange { range, reader: EntryReader::new(self.typed.raw().name.clone()) })
     }
 }
 
 /// A scan of the entries of a [`TypedTable`] as a transaction sees them. See [`TransactionRange`].
 pub struct TypedTransactionRange<K, V> {
     range: TransactionRange,
-    /// The name of the table.
-    table: Arc<str>,
-    types: PhantomData<fn() -> (K, V)>,
+    reader: EntryReader<K, V>,
 }
 
 impl<K: Key, V: Value> TypedTransactionRange<K, V> {
@@ -197,19 +205,40 @@ impl<K: Key, V: Value> TypedTransactionRange<K, V> {
         Self { range: self.range.read_ahead_max(leaves), ..self }
     }
 
+    /// Begins behind `key`, which need not exist. See [`TransactionRange::after`].
+    #[must_use]
+    pub fn after<Q: AsKey<K> + ?Sized>(self, key: &Q) -> Self {
+        Self { range: self.range.after(key_bytes(key)), ..self }
+    }
+
+    /// Ends the scan after `entries` more entries. See [`TransactionRange::limit`].
+    #[must_use]
+    pub fn limit(self, entries: u64) -> Self {
+        Self { range: self.range.limit(entries), ..self }
+    }
+
+    /// Returns the time at which the entry expires that was returned last; `None` if it does not.
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.range.expiry()
+    }
+
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors
-    /// As [`TransactionRange::next`]; `WrongType` for an entry that is not of these types.
+    /// As [`TransactionRange::next`]; `WrongType` for an entry that is not of these types. A range returns an error once,
+    /// and then `None`.
     pub async fn next(&mut self) -> Result<Option<(K, V::Item)>> {
+        if self.reader.is_over()? {
+            return Ok(None);
+        }
         let entry = self.range.next_ref().await?;
-        entry.map(|entry| read_entry::<K, V>(&self.table, &entry)).transpose()
+        entry.map(|entry| self.reader.read(&entry)).transpose()
     }
 }
 
 impl<K, V> std::fmt::Debug for TypedTransactionRange<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TypedTransactionRange({:?})", self.table)
+        write!(f, "TypedTransactionRange({:?})", self.reader.table())
     }
 }
 
