@@ -436,12 +436,22 @@ impl Story {
         let mut numbers: Vec<u32> = (0..count).map(|_| self.rng.u32(..self.style.keys)).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let rows: Rows = numbers.iter().map(|number| (key_of(*number), self.value().unwrap_or_default())).collect();
         let mut after = self.book.newest().clone();
-        let mut merged = Rows::clone(&after[&name]);
-        merged.extend(rows.clone());
-        after.insert(name, Arc::new(merged));
-        self.commit(after, Durability::Sync, |_| table.bulk_load(rows).map(drop))
+        let mut rows = Rows::clone(&after[&name]);
+        let mut entries = Vec::new();
+        for key in numbers.into_iter().map(key_of) {
+            let value = self.value();
+            // Where a batch would delete the key, the entry is an empty one, or has expired already.
+            let (loaded, expiry) = self.put_of(&key, value.as_ref()).unwrap_or_default();
+            if value.is_none() && expiry.is_some() {
+                rows.remove(&key);
+            } else {
+                rows.insert(key.clone(), loaded.clone());
+            }
+            entries.push((key, loaded, expiry));
+        }
+        after.insert(name, Arc::new(rows));
+        self.commit(after, Durability::Sync, |_| table.bulk_load(entries).map(drop))
     }
 
     fn checkpoint(&mut self) -> Result<()> {
