@@ -11,8 +11,8 @@ mod hooks;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use nofault::blocking::Db;
@@ -243,6 +243,54 @@ fn waits_and_openings(take: &mut impl FnMut() -> Vec<Told>) {
     take();
 }
 
+/// Makes a commit wait longer than the bound, for `what`: the threads of these names, without which it cannot go on, make no calls
+/// to the disk meanwhile.
+fn held_up(what: &str, threads: &'static [&'static str], settings: &Settings, take: &mut impl FnMut() -> Vec<Told>) {
+    let gate = Arc::new(RwLock::new(()));
+    let behind = Arc::clone(&gate);
+    let hooks = Hooks::new(u64::MAX, move |_| {
+        if std::thread::current().name().is_some_and(|name| threads.contains(&name)) {
+            drop(behind.read().unwrap_or_else(PoisonError::into_inner));
+        }
+    });
+    let disks = SimWorld::new(3, SimOptions::calm()).directory();
+    let directory: Arc<dyn Directory> = Arc::new(HookedDirectory(disks, hooks));
+    let db = Db::create_in(&directory, settings).unwrap();
+    let table = db.create_table("table").unwrap();
+    let is_stall = |told: &Told| told.name == "stall" && told.fields["wait"] == what;
+    // Once, as a rule: again where the machine itself stood still, so that the commit had not begun to wait.
+    while !take().iter().any(is_stall) {
+        let closed = gate.write().unwrap_or_else(PoisonError::into_inner);
+        let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // A hundred kilobytes; of all rows twice the cache.
+                    let number = done.load(Ordering::Relaxed) as u32;
+                    let mut batch = Batch::new();
+                    (0..25).for_each(|row| {
+                        batch.put(&table, ((number * 25 + row) % 2000).to_be_bytes(), vec![number as u8; 4000]);
+                    });
+                    db.write(batch, Durability::Deferred).unwrap();
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let (mut before, mut now) = (None, Some(0));
+            while before != now {
+                std::thread::sleep(STALL + Duration::from_millis(100));
+                (before, now) = (now, Some(done.load(Ordering::Relaxed)));
+            }
+            println!("{what}: {now:?} commits before one waited");
+            is_over.store(true, Ordering::Relaxed);
+            drop(closed);
+            writer.join().unwrap();
+        });
+    }
+    drop(table);
+    db.close().unwrap();
+    take();
+}
+
 #[test]
 fn a_subscriber_gets_what_the_documentation_says() {
     let collector = Arc::new(Collector::default());
@@ -340,6 +388,9 @@ fn a_subscriber_gets_what_the_documentation_says() {
     take();
 
     waits_and_openings(&mut take);
+    held_up("log_space", &["nofault-ckpt"], &Settings { log_bytes: 1 << 20, ..settings() }, &mut take);
+    let long_log = Settings { log_bytes: 256 << 20, ..settings() };
+    held_up("frames", &["nofault-ckpt", "nofault-writer"], &long_log, &mut take);
 
     let documented = documented();
     assert!(documented.len() >= 15, "{documented:?}");
