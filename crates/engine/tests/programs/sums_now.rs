@@ -40,7 +40,7 @@ impl Records {
                 page = page.after(last);
             }
             let mut sum = 0;
-            let before = after.clone();
+            let before = after;
             for entry in page {
                 let (key, amount) = entry?;
                 sum += amount;
