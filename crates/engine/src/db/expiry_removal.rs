@@ -176,12 +176,15 @@ impl ExpiryRemover {
             self.core.expiries.set_without_rows();
         }
         match put {
+            // The table was dropped after it was looked up: the next step sees that.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                progress.tables.clear();
+                Ok(true)
+            }
             Err(error) if is_damage(&error) => match progress.loaded.as_ref() {
                 // Entries of other tables are not kept from being removed.
                 Some((note, _)) => {
                     progress.notes_from = [note, &[0][..]].concat();
-                    // Or the table was dropped after it was looked up: the next pass sees that.
-                    progress.tables.clear();
                     Ok(true)
                 }
                 None => Err(error),
@@ -267,6 +270,8 @@ impl ExpiryRemover {
         // A table that is hidden by damage is not known to be gone.
         found.damage.into_iter().next().map_or(Ok(()), Err)?;
         let named = found.tables.into_iter().filter(|(key, _)| is_name(key));
+        // It may have been dropped since it was noted.
+        known.remove(&table);
         known.extend(named.map(|(_, tree)| (tree.table, Some(tree))));
         Ok(*known.entry(table).or_insert(None))
     }
@@ -362,5 +367,23 @@ mod tests {
         let (snapshot, due) = look();
         assert_eq!(block_on(remover.remove(index, &snapshot, &due)).unwrap(), 0, "a row without its entry");
         assert!(look().1.is_empty());
+    }
+
+    /// Regression: the removal knew the table that it had begun with, and met its pages, which were free, for ever.
+    #[test]
+    fn a_table_that_is_dropped_between_two_steps_keeps_no_other_from_losing_its_expired_entries() {
+        let clock = ManualClock::at(UNIX_EPOCH + Duration::from_secs(1000));
+        let directory: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
+        let settings = Settings { clock: clock.clone().into(), ..Settings::tiny(1) };
+        let db = Db::create_in(&directory, &settings).unwrap();
+        let (expired, remover) = (db.now(), db.owner.expiry());
+        for name in ["goes", "stays"] {
+            let table = block_on(db.create_table(name)).unwrap();
+            let rows = (0..2 * KEYS_AT_ONCE as u32).map(move |key| (key.to_be_bytes(), "v", Some(expired)));
+            block_on(table.bulk_load(rows)).unwrap();
+        }
+        remover.step().unwrap();
+        block_on(db.drop_table("goes")).unwrap();
+        assert_eq!(remover.remove_all().unwrap(), 2 * KEYS_AT_ONCE as u64);
     }
 }
