@@ -27,6 +27,8 @@ use crate::pages::{Missing, Snapshot, Store, Wait};
 #[cfg(test)]
 mod tests;
 
+/// Most pages on the way from the root to a leaf, about.
+const WAY_PAGES: usize = 8;
 /// Bytes that read-ahead requests together as one large read, once it reads at least twice as far ahead.
 const ASKED_AT_ONCE_BYTES: usize = 256 << 10;
 /// The part of the distance that is requested together (one eighth), if that is more than `ASKED_AT_ONCE_BYTES`.
@@ -419,7 +421,8 @@ impl<S: Store> Scan<S> {
         // wait.
         let in_memory = !self.inside_leaf && read_ahead.pass_leaf();
         let mut names_ahead = !self.inside_leaf && read_ahead.idle_leaves == 0;
-        chunk.own_max = (*values_at_once).min(window);
+        // The way to the leaf must be in memory at the same time, and the reserve of pins may be no larger than the window.
+        chunk.own_max = (*values_at_once).min(window.saturating_sub(WAY_PAGES)).max(1);
         let mut pins = PinBudget::default();
         let rest = loop {
             let ahead_max = if names_ahead { (*distance * 2).max(2).min(*leaves_max) } else { 0 };
