@@ -219,6 +219,14 @@ mod tests {
     }
 
     #[test]
+    fn dirty_pages_take_the_frames_of_blocks() {
+        let share = TierShare::new(FRAMES, FRAMES / 16, TierUse::Always);
+        let most = share.blocks_wanted(0);
+        let wanted = [1, most - 1, most, FRAMES].map(|changed| share.blocks_wanted(changed));
+        assert_eq!(wanted, [most - 1, 1, 0, 0]);
+    }
+
+    #[test]
     fn reads_of_blocks_that_would_be_in_memory_switch_the_tier_on() {
         for (blocks, is_on) in [(300, true), (10_000, false)] {
             let share = share();
