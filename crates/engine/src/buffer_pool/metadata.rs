@@ -269,9 +269,14 @@ impl Metadata {
     /// between them or behind them for pages that change near their places, deletes and checkpoints.
     pub(super) fn shortest_end(&self, frames: &Frames, state: &MetadataState) -> u64 {
         let live = state.allocator.used_blocks() - state.allocator.deferred_blocks();
-        let free =
-            (live / FREE_SHARE).max(self.blocks_kept_free(frames, state) + self.promised_blocks(frames, state, 0));
-        (live + free).next_multiple_of(GROUP_BLOCKS) + GROUP_BLOCKS
+        let free = (live / FREE_SHARE).max(self.blocks_needed_free(frames, state));
+        (live + free).next_multiple_of(GROUP_BLOCKS)
+    }
+
+    /// Returns the number of blocks that are free in the shortest file: with them every page in memory can be written, two
+    /// checkpoints can be made, and the reserve is whole.
+    pub(super) fn blocks_needed_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
+        RESERVE_BLOCKS + self.promised_blocks(frames, state, 0)
     }
 
     /// Returns the number of blocks kept free for deletes, dropped tables, compaction and the next checkpoints.

@@ -291,9 +291,8 @@ impl Writer {
         let from = queue.file_bytes();
         let to = {
             let mut metadata = self.versions.metadata().lock();
-            let kept = self.versions.metadata().blocks_kept_free(self.versions.frames(), &metadata)
-                + self.versions.metadata().promised_blocks(self.versions.frames(), &metadata, 0);
-            let needed = (metadata.allocator.used_blocks() + kept).next_multiple_of(GROUP_BLOCKS);
+            let free = self.versions.metadata().blocks_needed_free(self.versions.frames(), &metadata);
+            let needed = (metadata.allocator.used_blocks() + free).next_multiple_of(GROUP_BLOCKS);
             let end = needed.max(metadata.allocator.end_block());
             if end * page_bytes >= from {
                 return Ok(0);
