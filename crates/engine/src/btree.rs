@@ -12,6 +12,7 @@ pub(crate) mod estimate;
 mod leaves;
 pub(crate) mod many;
 pub(crate) mod merge;
+pub(crate) mod merge_values;
 pub(crate) mod overflow;
 pub(crate) mod packed;
 pub(crate) mod sample;

@@ -6,16 +6,11 @@
 
 use super::{Tree, packed, write};
 use crate::error::{Error, ErrorKind};
-use crate::format::cell::{
-    Cell, SpreadRef, VALUES_HEADER_BYTES, decode_child, inline_value_bytes_max, spread_pages_max, values_page_bytes,
-};
+use crate::format::cell::{Cell, SpreadRef, decode_child, inline_value_bytes_max, spread_pages_max, values_page_bytes};
 use crate::format::node_mut::{Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, Moment, PageId};
 use crate::ids::PageRuns;
 use crate::pages::{Attempt, PageCopies};
-
-/// The first part of a value that is spread over pages has at least this fraction of a page: one of so many.
-const SHORTEST_PART: usize = 32;
 
 /// Builds the content of an empty tree. Keys must come in ascending order.
 ///
@@ -207,13 +202,9 @@ impl Builder {
     /// Appends a value to the page of values being filled, or to a new one when the page is full. The caller has
     /// reserved a frame for a new page.
     fn pack<E: PageCopies>(&mut self, copies: &mut E, value: &[u8]) -> Attempt<Cell<'static>> {
-        let capacity = values_page_bytes(copies.page_bytes());
-        let (page, used) = match self.values {
-            Some((page, used)) if used + value.len() <= capacity => (page, used),
-            _ => (self.values_page(copies)?, 0),
-        };
-        let at = packed::append(page, copies.edit(page)?, used, value)?;
-        self.values = Some((page, used + value.len()));
+        let mut filled = self.values;
+        let at = packed::pack(&mut filled, copies, value, |copies| self.values_page(copies))?;
+        self.values = filled;
         Ok(Cell::Packed(at))
     }
 
@@ -228,25 +219,10 @@ impl Builder {
     /// Appends a value to the page of values being filled and to as many new ones as it needs. The caller has reserved
     /// frames for them.
     fn spread<E: PageCopies>(&mut self, copies: &mut E, value: &[u8]) -> Attempt<SpreadRef> {
-        let capacity = values_page_bytes(copies.page_bytes());
-        // A part that is very short would cost its readers a page for little.
-        let is_open = |used: usize| value.len().min(capacity / SHORTEST_PART) <= capacity - used;
-        let (mut page, mut used) = match self.values {
-            Some((page, used)) if is_open(used) => (page, used),
-            _ => (self.values_page(copies)?, 0),
-        };
-        let (first_used, mut pages, mut rest) = (used, Vec::new(), value);
-        loop {
-            let (now, later) = rest.split_at(rest.len().min(capacity - used));
-            packed::append(page, copies.edit(page)?, used, now)?;
-            pages.push(page);
-            (used, rest) = (used + now.len(), later);
-            if rest.is_empty() {
-                self.values = Some((page, used));
-                return Ok(SpreadRef::new(value.len() as u32, (VALUES_HEADER_BYTES + first_used) as u16, &pages));
-            }
-            (page, used) = (self.values_page(copies)?, 0);
-        }
+        let mut filled = self.values;
+        let at = packed::spread(&mut filled, copies, value, |copies| self.values_page(copies))?;
+        self.values = filled;
+        Ok(at)
     }
 
     /// Writes the first `count` cells of `level` as a node; the other cells begin the next node.

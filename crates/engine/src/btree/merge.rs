@@ -1,7 +1,7 @@
 //! Merges neighbouring leaves into fewer, for compaction: deletes and random inserts leave leaves half empty.
 //!
-//! [`Tree::merge_leaves`] takes a run of leaves below one parent, spreads their entries over as few of them as hold
-//! them at fifteen sixteenths of their bodies, and frees the others. No entry changes, so nothing is logged for it.
+//! [`Tree::merge_leaves`] takes a run of leaves below one parent, spreads their entries over the first of them, as few as
+//! hold them at 31 of 32 parts of their bodies, and frees the others. No entry changes, so nothing is logged for it.
 //! Like every change it works on private copies: a caller that gets a `Wait` drops them all.
 
 use std::ops::Range;
@@ -9,15 +9,14 @@ use std::ops::Range;
 use super::Tree;
 use super::write::Step;
 use crate::error::{Error, ErrorKind};
-use crate::format::cell::CHILD_BYTES;
+use crate::format::cell::{CHILD_BYTES, Cell};
 use crate::format::node::{HEAD_BYTES, Node, SLOT_BYTES};
 use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
 use crate::pages::{Attempt, PageCopies, Pages};
 
-/// How full merged leaves become: so many sixteenths of their bodies. A little space stays, so that the next insert
-/// does not split the leaf at once.
-const FILL_SIXTEENTHS: usize = 15;
+/// One of so many parts of the body of a merged leaf stays free, so that the next insert does not split the leaf at once.
+const FREE_SHARE: usize = 32;
 
 /// The bytes in use in some leaves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,6 +25,8 @@ pub(crate) struct LeafUse {
     pub(crate) leaves: usize,
     /// Bytes that their headers, entries and fences take.
     pub(crate) used_bytes: usize,
+    /// Whether they refer to values in pages of values.
+    pub(crate) has_values: bool,
 }
 
 impl LeafUse {
@@ -33,6 +34,7 @@ impl LeafUse {
     pub(crate) fn add(&mut self, other: Self) {
         self.leaves += other.leaves;
         self.used_bytes += other.used_bytes;
+        self.has_values |= other.has_values;
     }
 
     /// Returns the number of leaves that would hold the entries, about.
@@ -47,7 +49,7 @@ impl LeafUse {
 }
 
 const fn fill_bytes(body_bytes: usize) -> usize {
-    body_bytes / 16 * FILL_SIXTEENTHS
+    body_bytes - body_bytes / FREE_SHARE
 }
 
 impl Tree {
@@ -60,7 +62,9 @@ impl Tree {
             if found.leaves == 0 {
                 lower = node.lower().to_vec();
             }
-            found.add(LeafUse { leaves: 1, used_bytes: node.used_bytes() });
+            let has_values =
+                (0..node.count()).any(|index| matches!(node.cell(index), Ok(Cell::Packed(_) | Cell::Spread(_))));
+            found.add(LeafUse { leaves: 1, used_bytes: node.used_bytes(), has_values });
         }
         Ok((found, lower))
     }

@@ -22,13 +22,17 @@
 //! Invariant: each value has exactly one reference, in some leaf, and counts once in each of its pages. Removing a
 //! reference decrements the counts of its pages, and the last removal frees the page. A value is overwritten in place
 //! (in private copies) by one of the same length, so rewriting does not undo the packing; a value of any other length
-//! takes its place in the leaf, or pages of its own.
+//! takes its place in the leaf, or pages of its own. Compaction merges pages of which little is in use ([`super::merge_values`]).
 
 use crate::error::Error;
 use crate::format::cell::{PackedRef, SpreadCell, SpreadRef, VALUES_HEADER_BYTES, values_page_bytes};
 use crate::format::node::{KIND_PACKED, set_table};
 use crate::format::{HEADER_BYTES, PageId, TableId};
 use crate::pages::{Attempt, PageCopies, Pages};
+
+/// The first part of a value that is spread over pages has at least this fraction of a page, one of so many: a part that is
+/// very short would cost its readers a page for little.
+const SHORTEST_PART: usize = 32;
 
 /// Returns whether packing saves space for a value of this size: a page of values holds at least one more of them than
 /// a leaf does.
@@ -52,6 +56,56 @@ pub(super) fn append(page: PageId, body: &mut [u8], used: usize, value: &[u8]) -
     body[offset..offset + value.len()].copy_from_slice(value);
     set_live(body, live + 1);
     Ok(PackedRef { page, offset: offset as u16, len_bytes: value.len() as u16 })
+}
+
+/// Returns whether a value goes on in a page of values of which `used` bytes are in use, or begins the next one.
+pub(super) fn has_room(capacity: usize, used: usize, value_bytes: usize, is_spread: bool) -> bool {
+    let least = if is_spread { value_bytes.min(capacity / SHORTEST_PART) } else { value_bytes };
+    used + least <= capacity
+}
+
+/// Appends a value to the page that is being filled (and the number of its bytes in use), or to a new one, which `next`
+/// makes, when it has no room.
+pub(super) fn pack<E: PageCopies>(
+    filled: &mut Option<(PageId, usize)>,
+    copies: &mut E,
+    value: &[u8],
+    next: impl FnOnce(&mut E) -> Attempt<PageId>,
+) -> Attempt<PackedRef> {
+    let capacity = values_page_bytes(copies.page_bytes());
+    let (page, used) = match *filled {
+        Some((page, used)) if has_room(capacity, used, value.len(), false) => (page, used),
+        _ => (next(copies)?, 0),
+    };
+    let at = append(page, copies.edit(page)?, used, value)?;
+    *filled = Some((page, used + value.len()));
+    Ok(at)
+}
+
+/// Appends a value to the page that is being filled and to as many new ones, which `next` makes, as it needs.
+pub(super) fn spread<E: PageCopies>(
+    filled: &mut Option<(PageId, usize)>,
+    copies: &mut E,
+    value: &[u8],
+    mut next: impl FnMut(&mut E) -> Attempt<PageId>,
+) -> Attempt<SpreadRef> {
+    let capacity = values_page_bytes(copies.page_bytes());
+    let (mut page, mut used) = match *filled {
+        Some((page, used)) if has_room(capacity, used, value.len(), true) => (page, used),
+        _ => (next(copies)?, 0),
+    };
+    let (first_used, mut pages, mut rest) = (used, Vec::new(), value);
+    loop {
+        let (now, later) = rest.split_at(rest.len().min(capacity - used));
+        append(page, copies.edit(page)?, used, now)?;
+        pages.push(page);
+        (used, rest) = (used + now.len(), later);
+        if rest.is_empty() {
+            *filled = Some((page, used));
+            return Ok(SpreadRef::new(value.len() as u32, (VALUES_HEADER_BYTES + first_used) as u16, &pages));
+        }
+        (page, used) = (next(copies)?, 0);
+    }
 }
 
 /// Returns a packed value, to which a leaf refers by `at`.

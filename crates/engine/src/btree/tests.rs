@@ -176,6 +176,24 @@ fn follows_the_model(page_bytes: usize, steps: Vec<Step>, residency: Residency) 
     follows_the_model_from(BTreeMap::new(), page_bytes, steps, residency);
 }
 
+/// Builds the content of an empty tree, with values that it packs and spreads over pages.
+fn build(store: &MemoryStore, seq: &mut CommitSeq, tree: Tree, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let page_bytes = store.page_bytes();
+    let mut builder = Builder::new(tree, page_bytes, spread_value_bytes_max(page_bytes));
+    // Portions must fit into the frames of the store.
+    let most = if model.values().any(|value| value.len() > page_bytes) { 1 } else { 9 };
+    for portion in model.iter().collect::<Vec<_>>().chunks(most) {
+        commit(store, seq, |copies| {
+            builder.begin_portion(copies)?;
+            portion.iter().try_for_each(|(key, value)| builder.push(copies, key, Cell::Inline(value)))?;
+            builder.end_portion(copies);
+            Ok(())
+        })
+        .unwrap();
+    }
+    commit(store, seq, |copies| builder.finish(copies)).unwrap();
+}
+
 /// Checks that a tree behaves like a map: builds it from `model`, then applies `steps` to both and compares them.
 fn follows_the_model_from(
     mut model: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -184,19 +202,7 @@ fn follows_the_model_from(
     residency: Residency,
 ) {
     let (store, mut seq, tree) = new_tree(page_bytes, residency);
-    let mut builder = Builder::new(tree, page_bytes, spread_value_bytes_max(page_bytes));
-    // Portions must fit into the frames of the store.
-    let most = if model.values().any(|value| value.len() > page_bytes) { 1 } else { 9 };
-    for portion in model.iter().collect::<Vec<_>>().chunks(most) {
-        commit(&store, &mut seq, |copies| {
-            builder.begin_portion(copies)?;
-            portion.iter().try_for_each(|(key, value)| builder.push(copies, key, Cell::Inline(value)))?;
-            builder.end_portion(copies);
-            Ok(())
-        })
-        .unwrap();
-    }
-    commit(&store, &mut seq, |copies| builder.finish(copies)).unwrap();
+    build(&store, &mut seq, tree, &model);
     for step in steps {
         match step {
             Step::Put(key, value) => {
@@ -212,6 +218,7 @@ fn follows_the_model_from(
                 let before = store.live_pages().len();
                 let freed = commit(&store, &mut seq, |copies| tree.merge_leaves(copies, &key, most)).unwrap();
                 assert!(store.live_pages().len() <= before - freed, "{freed} leaves were freed, it says");
+                merging::merge_values(&store, &mut seq, tree, &key, most);
             }
             Step::Scan(range, reverse) => {
                 let wanted = model.iter().filter(|(key, _)| range.contains(key));

@@ -1,4 +1,4 @@
-//! The thread that keeps the data file as large as its content: it merges sparse leaves, packs compressed pages anew,
+//! The thread that keeps the data file as large as its content: it merges sparse leaves and pages of values, packs compressed pages anew,
 //! and gives the free end of the file back. It also removes entries that have expired, trains the dictionaries of
 //! compressed tables, and puts tables in order that are scanned.
 //!
@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use super::dictionaries::DictionaryTrainer;
 use super::expiry_removal::ExpiryRemover;
 use super::order::{Compaction, TableOrder, TablePart};
-use super::sparse_leaves::SparseLeaves;
+use super::sparse_leaves::{MergePlace, SparseLeaves};
 use super::table_counts::TableCounts;
 use crate::background::{NotifiedThread, Signal};
 use crate::btree::Tree;
@@ -228,7 +228,7 @@ impl CompactionWork {
     }
 
     fn merge_table(&mut self, tree: Tree) {
-        let mut start = Some(Vec::new());
+        let mut start = Some(MergePlace::default());
         while let Some(from) = start
             && !self.pacer.signal.is_stopped()
         {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 pub use super::order::Compaction;
 use super::order::{OrderEnding, TablePart};
+use super::sparse_leaves::MergePlace;
 use super::{Db, TheCore, thread};
 use crate::buffer_pool::Relocator;
 use crate::driver::block_on;
@@ -168,13 +169,13 @@ impl<'a> CompactionRun<'a> {
         Ok(true)
     }
 
-    /// Merges the sparse leaves of one table. Returns false when the compaction was cancelled.
+    /// Merges the sparse leaves and pages of values of one table. Returns false when the compaction was cancelled.
     fn merge(&mut self, name: &str) -> Result<bool> {
         if self.found.leaves_without_free_blocks > 0 {
             return Ok(true);
         }
         let tree = block_on(self.core().catalog.table(name.as_bytes()))?;
-        let mut start = Some(Vec::new());
+        let mut start = Some(MergePlace::default());
         while let Some(from) = start {
             let started = Instant::now();
             let step = block_on(self.core().sparse_leaves.merge_from(tree, &from))?;

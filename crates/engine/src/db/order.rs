@@ -56,9 +56,9 @@ pub struct Compaction {
     pub fragments_before: u64,
     /// Number of fragments in which the examined pages lie afterwards.
     pub fragments_after: u64,
-    /// Number of leaves that were freed because their entries were merged into neighbours.
+    /// Number of leaves, and of pages of values beside them, that were freed because their content was merged into others.
     pub leaves_merged: u64,
-    /// Number of leaves that should have been merged and stayed, because the disk is full and no blocks were free for it.
+    /// Number of such pages that should have been merged and stayed, because the disk is full and no blocks were free for it.
     /// Merging ended with them, and the rest of the compaction went on.
     pub leaves_without_free_blocks: u64,
     /// Pages that were moved from the end of the data file to free blocks before it.

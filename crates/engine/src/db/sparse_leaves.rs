@@ -1,8 +1,9 @@
-//! Finds tables whose leaves are sparse, and merges these leaves.
+//! Finds tables whose leaves are sparse, and merges these leaves, and then the sparse pages of values to which they refer.
 //!
 //! Deletes merge leaves only when they are nearly empty, and random inserts leave leaves about two thirds full. Here
 //! runs of neighbouring leaves are merged where that saves an eighth of them ([`Tree::merge_leaves`]), each run by
-//! a commit of its own, so other commits wait for one run at most.
+//! a commit of its own, so other commits wait for one run at most. The last leaf that stays of a run is the first one of
+//! the next run, so only the last leaf below a parent is left with more room than others.
 //!
 //! Whether that is worth while for a table is estimated from some leaves chosen at random, and only when enough of its
 //! keys were changed since the last look (`table_counts`).
@@ -23,30 +24,44 @@ use crate::pages::{Attempt, CommitLog, Store};
 const LEAVES_AT_ONCE: usize = 16;
 /// Fewest leaves that are merged by one commit where no blocks are free for more.
 const LEAVES_AT_ONCE_MIN: usize = 2;
+/// Number of pages of values from which on no more of them are merged by one commit.
+const VALUES_AT_ONCE: usize = 32;
 /// Pages beside the leaves that merging a run may change: their parent, and a node on each level above it, because a node
-/// that merges with its neighbour is freed or frees that.
+/// that merges with its neighbour is freed or frees that. More than enough beside pages of values: their leaf, and those that
+/// other leaves refer to as well.
 const OTHER_PAGES: usize = 16;
 /// A run of leaves is merged when more than one leaf of so many becomes free.
 const GAIN_SHARE: usize = 16;
 /// Number of leaves from which the use of a table's leaves is estimated.
 const SAMPLE_LEAVES: u64 = 32;
 
-/// A step of merging the leaves of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A place in a table at which merging goes on: the default is its beginning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct MergePlace {
+    /// The key at which the next leaves begin.
+    start: Vec<u8>,
+    /// Whether some leaf so far refers to pages of values.
+    has_values: bool,
+    /// Whether all leaves are merged, and pages of values are next.
+    is_in_values: bool,
+}
+
+/// A step of merging the leaves of a table, or its pages of values.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MergeStep {
-    /// Number of leaves freed.
+    /// Number of pages freed.
     pub(super) freed: u64,
-    /// Number of sparse leaves that stayed, because no blocks were free to write them anew. The step ended with them.
+    /// Number of sparse pages that stayed, because no blocks were free to write them anew. The step ended with them.
     pub(super) without_free_blocks: u64,
-    /// The key at which the next step begins; `None` at the end of the table.
-    pub(super) next: Option<Vec<u8>>,
+    /// Where the next step begins; `None` at the end of the table.
+    pub(super) next: Option<MergePlace>,
 }
 
 /// Merges the sparse leaves of tables.
 pub(super) struct SparseLeaves<S: Store, L: CommitLog> {
     reader: Reader<S>,
     structure: Arc<StructureCommits<S, L>>,
-    /// Number of leaves freed.
+    /// Number of pages freed.
     freed: AtomicU64,
 }
 
@@ -55,7 +70,7 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         Self { reader, structure, freed: AtomicU64::new(0) }
     }
 
-    /// Returns the number of leaves freed since the database was opened.
+    /// Returns the number of pages freed since the database was opened.
     pub(super) fn freed(&self) -> u64 {
         self.freed.load(Ordering::Relaxed)
     }
@@ -81,28 +96,45 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         Ok(found.share(self.store().page_bytes()))
     }
 
-    /// Merges the sparse leaves below the parent of the leaf in which `start` belongs. Where the disk is full, it merges
-    /// fewer at a time, and ends when there is no room for two.
+    /// Merges the sparse leaves below the parent of the leaf at `from`, or the sparse pages of values to which the leaf there
+    /// refers. Where the disk is full, it merges fewer at a time, and ends when there is no room for two.
     ///
     /// # Errors
     /// The errors of reading and of the log; `NotFound` when the table was dropped.
-    pub(super) async fn merge_from(&self, tree: Tree, start: &[u8]) -> Result<MergeStep> {
-        let (leaves, next) = self.attempt(tree, || tree.leaves(&self.store().latest(), start)).await?;
-        let mut step = MergeStep { freed: 0, without_free_blocks: 0, next };
+    pub(super) async fn merge_from(&self, tree: Tree, from: &MergePlace) -> Result<MergeStep> {
+        if from.is_in_values { self.merge_values(tree, &from.start).await } else { self.merge_leaves(tree, from).await }
+    }
+
+    async fn merge_leaves(&self, tree: Tree, from: &MergePlace) -> Result<MergeStep> {
+        let (leaves, next) = self.attempt(tree, || tree.leaves(&self.store().latest(), &from.start)).await?;
+        let (mut step, mut has_values) = (MergeStep::default(), from.has_values);
         let at = self.structure.newest();
         let (mut rest, mut at_once) = (&leaves[..], LEAVES_AT_ONCE.min(self.reader.loader.window()));
+        // The last leaf that stays of the run before: it may have room.
+        let mut kept = None;
         while !rest.is_empty() {
-            let run = &rest[..rest.len().min(at_once)];
-            self.reader.loader.prefetch(run, at);
-            match self.merge_run(tree, run).await {
-                Ok(Some(freed)) => step.freed += freed,
+            let first = kept.filter(|_| at_once > 1);
+            let more = rest.len().min(at_once - usize::from(first.is_some()));
+            let run: Vec<PageId> = first.iter().chain(&rest[..more]).copied().collect();
+            self.reader.loader.prefetch(&run, at);
+            match self.merge_run(tree, &run, &mut has_values).await {
+                Ok(Some(freed)) => {
+                    step.freed += freed as u64;
+                    kept = run[..run.len() - freed].last().copied();
+                }
                 Ok(None) if run.len() > 1 => {
                     at_once = run.len() / 2;
                     continue;
                 }
-                Ok(None) => {}
-                // Another commit may have merged or split these leaves meanwhile. A damaged one stays as it is.
-                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                Ok(None) => kept = None,
+                // Another commit may have merged or split these leaves meanwhile, the kept one too. A damaged one stays as
+                // it is.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    kept = None;
+                    if first.is_some() {
+                        continue;
+                    }
+                }
                 // The disk is full: fewer leaves need fewer blocks.
                 Err(error) if error.kind() == ErrorKind::NoSpace && run.len() > LEAVES_AT_ONCE_MIN => {
                     at_once = (run.len() / 2).max(LEAVES_AT_ONCE_MIN);
@@ -114,22 +146,64 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
                 }
                 Err(error) => return Err(error),
             }
-            rest = &rest[run.len()..];
+            rest = &rest[more..];
         }
+        let is_in_values = next.is_none();
+        let place = MergePlace { start: next.unwrap_or_default(), has_values, is_in_values };
+        step.next = (has_values || !is_in_values).then_some(place);
         Ok(step)
     }
 
     /// Merges a run of neighbouring leaves, if that frees enough of them. Returns the number of leaves freed; `None` when
     /// the leaves and the nodes above them are too many to be in memory at once.
-    async fn merge_run(&self, tree: Tree, run: &[PageId]) -> Result<Option<u64>> {
+    async fn merge_run(&self, tree: Tree, run: &[PageId], has_values: &mut bool) -> Result<Option<usize>> {
         let (found, first) = self.attempt(tree, || tree.use_of(&self.store().latest(), run)).await?;
+        *has_values |= found.has_values;
         if found.needed(self.store().page_bytes()) + run.len() / GAIN_SHARE >= run.len() {
             return Ok(Some(0));
         }
-        let merge = |copies: &mut S::Copies<'_>| tree.merge_leaves(copies, &first, run.len());
-        let merged = self.structure.commit_if_small(run.len() + OTHER_PAGES, merge).await;
-        let freed = merged.map_err(|error| self.explain(tree, error))?.map(|freed| freed as u64);
-        self.freed.fetch_add(freed.unwrap_or(0), Ordering::Relaxed);
+        self.commit(tree, run.len() + OTHER_PAGES, |copies| tree.merge_leaves(copies, &first, run.len())).await
+    }
+
+    /// Merges the sparse pages of values to which the leaf with key `start` refers.
+    async fn merge_values(&self, tree: Tree, start: &[u8]) -> Result<MergeStep> {
+        let at_once = VALUES_AT_ONCE.min(self.reader.loader.window());
+        let found = match self.attempt(tree, || tree.sparse_values(&self.store().latest(), start, at_once)).await {
+            // The leaves behind a damaged one are not known. Reading its rows reports that.
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(MergeStep::default()),
+            found => found?,
+        };
+        let next = found.next.map(|start| MergePlace { start, has_values: true, is_in_values: true });
+        let mut step = MergeStep { next, ..MergeStep::default() };
+        let at = self.structure.newest();
+        let frames_max = self.store().copy_frames_max();
+        let groups = found.groups.iter().filter(|group| group.pages.len() > 1);
+        for group in groups.filter(|group| group.pages.len() + OTHER_PAGES <= frames_max) {
+            self.reader.loader.prefetch(&group.pages, at);
+            let merge = |copies: &mut S::Copies<'_>| tree.merge_values(copies, start, &group.sparse);
+            match self.commit(tree, group.pages.len() + OTHER_PAGES, merge).await {
+                Ok(freed) => step.freed += freed.unwrap_or(0) as u64,
+                // As for leaves.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    step.without_free_blocks = group.pages.len() as u64;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(step)
+    }
+
+    /// Commits a change that frees pages, and counts them; `None` when it needs too many pages in memory at once.
+    async fn commit(
+        &self,
+        tree: Tree,
+        pages: usize,
+        change: impl FnMut(&mut S::Copies<'_>) -> Attempt<usize>,
+    ) -> Result<Option<usize>> {
+        let freed = self.structure.commit_if_small(pages, change).await.map_err(|error| self.explain(tree, error))?;
+        self.freed.fetch_add(freed.unwrap_or(0) as u64, Ordering::Relaxed);
         Ok(freed)
     }
 

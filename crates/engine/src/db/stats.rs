@@ -81,7 +81,8 @@ pub struct Stats {
     pub packing: PackingStats,
     /// Tables that were put in order by the database itself: see [`OrderStats`].
     pub ordering: OrderStats,
-    /// Number of leaves freed because their entries were merged into neighbours, since the database was opened.
+    /// Number of leaves, and of pages of values beside them, freed because their content was merged into others, since the
+    /// database was opened.
     pub leaves_merged: u64,
     /// Number of entries that had expired and were removed, since the database was opened.
     pub expired_removed: u64,

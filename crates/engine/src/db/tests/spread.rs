@@ -1,6 +1,7 @@
 //! Values that are spread over pages of values: shared ones after a bulk load, their own after a put.
 
 use super::dropped::intact;
+use super::merging::merge_all;
 use super::*;
 use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, packed};
@@ -13,12 +14,16 @@ use crate::format::cell::{Cell, SpreadRef, VALUES_HEADER_BYTES};
 /// Lengths that a commit gives to values: in the leaf, packed, and spread over two to twenty pages of 512 bytes.
 const LENGTHS: [usize; 6] = [10, 100, 500, 700, 2000, 9000];
 
-fn value_of(number: u16, stamp: u8, len: usize) -> Vec<u8> {
+pub(super) fn value_of(number: u16, stamp: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 3) as u8 ^ stamp ^ number as u8).collect()
 }
 
 /// Creates a table with `count` values of a bulk load, with the length that `len` gives to each.
-fn loaded(hardship: Hardship, count: u16, len: impl Fn(u16) -> usize) -> (TestCore<MemoryStore>, Tree, Model) {
+pub(super) fn loaded(
+    hardship: Hardship,
+    count: u16,
+    len: impl Fn(u16) -> usize,
+) -> (TestCore<MemoryStore>, Tree, Model) {
     let core = new_core(hardship);
     let tree = new_table(&core, Mode::Blocking, "t");
     let content: Model = (0..count).map(|number| (key_of(number), value_of(number, 0, len(number)))).collect();
@@ -92,6 +97,9 @@ fn commits_of_any_size_after_a_load_do_what_a_map_does_and_lose_no_page() {
             }
             let ops: Vec<_> = writes.into_ops().collect();
             commit(&core, Mode::Blocking, ops, Durability::Sync).unwrap_or_else(|error| panic!("{error}, seed {seed}"));
+            if random.u8(..4) == 0 {
+                merge_all(&core, Mode::Blocking, tree);
+            }
         }
         assert!(intact(&core, tree, &format!("seed {seed}")) == content, "seed {seed}");
         let keys: Vec<_> = (0..90).map(key_of).collect();
