@@ -246,8 +246,8 @@ fn waits_and_openings(take: &mut impl FnMut() -> Vec<Told>) {
 /// Makes a commit wait longer than the bound, for `what`: the threads of these names, without which it cannot go on, make no calls
 /// to the disk meanwhile.
 fn held_up(what: &str, threads: &'static [&'static str], settings: &Settings, take: &mut impl FnMut() -> Vec<Told>) {
-    let gate = Arc::new(RwLock::new(()));
-    let behind = Arc::clone(&gate);
+    let calls = Arc::new(RwLock::new(()));
+    let behind = Arc::clone(&calls);
     let hooks = Hooks::new(u64::MAX, move |_| {
         if std::thread::current().name().is_some_and(|name| threads.contains(&name)) {
             drop(behind.read().unwrap_or_else(PoisonError::into_inner));
@@ -260,7 +260,7 @@ fn held_up(what: &str, threads: &'static [&'static str], settings: &Settings, ta
     let is_stall = |told: &Told| told.name == "stall" && told.fields["wait"] == what;
     // Once, as a rule: again where the machine itself stood still, so that the commit had not begun to wait.
     while !take().iter().any(is_stall) {
-        let closed = gate.write().unwrap_or_else(PoisonError::into_inner);
+        let closed = calls.write().unwrap_or_else(PoisonError::into_inner);
         let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

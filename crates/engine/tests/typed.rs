@@ -360,20 +360,20 @@ fn a_typed_load_that_fails_leaves_the_table_as_it_was() {
         good.chain(fails.then_some(Err(String::from("no number"))))
     };
     #[derive(Debug, PartialEq)]
-    enum Failed {
+    enum LoadError {
         Line(String),
         Database(ErrorKind),
     }
-    impl From<Error> for Failed {
+    impl From<Error> for LoadError {
         fn from(error: Error) -> Self {
             Self::Database(error.kind())
         }
     }
-    let load = |fails| typed.try_bulk_load(entries(fails).map(|entry| entry.map_err(Failed::Line)));
-    assert_eq!(load(true), Err(Failed::Line("no number".into())));
+    let load = |fails| typed.try_bulk_load(entries(fails).map(|entry| entry.map_err(LoadError::Line)));
+    assert_eq!(load(true), Err(LoadError::Line("no number".into())));
     assert_eq!(typed.len().unwrap(), 1);
-    let unsorted = [("b", 2_u32), ("a", 1)].map(|key| Ok::<_, Failed>((key, 1_u64)));
-    assert_eq!(typed.try_bulk_load(unsorted), Err(Failed::Database(ErrorKind::InvalidCall)));
+    let unsorted = [("b", 2_u32), ("a", 1)].map(|key| Ok::<_, LoadError>((key, 1_u64)));
+    assert_eq!(typed.try_bulk_load(unsorted), Err(LoadError::Database(ErrorKind::InvalidCall)));
     assert_eq!(load(false), Ok(500));
     assert_eq!((typed.len().unwrap(), typed.get(&(&String::from("a"), 7)).unwrap()), (501, Some(7)));
     let estimate = typed.approximate_len(("a", 100)..("a", 300)).unwrap();
