@@ -26,6 +26,8 @@ const LEAVES_AT_ONCE: usize = 16;
 const LEAVES_AT_ONCE_MIN: usize = 2;
 /// Number of pages of values from which on no more of them are merged by one commit.
 const VALUES_AT_ONCE: usize = 32;
+/// The same where more are too many to be in memory at once.
+const VALUES_AT_ONCE_MIN: usize = 2;
 /// Pages beside the leaves that merging a run may change: their parent, and a node on each level above it, because a node
 /// that merges with its neighbour is freed or frees that. More than enough beside pages of values: their leaf, and those that
 /// other leaves refer to as well.
@@ -165,24 +167,49 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         self.commit(tree, run.len() + OTHER_PAGES, |copies| tree.merge_leaves(copies, &first, run.len())).await
     }
 
-    /// Merges the sparse pages of values to which the leaf with key `start` refers.
+    /// Merges the sparse pages of values to which the leaf with key `start` refers, fewer at a time where they are too many to be
+    /// in memory at once.
     async fn merge_values(&self, tree: Tree, start: &[u8]) -> Result<MergeStep> {
-        let at_once = VALUES_AT_ONCE.min(self.reader.loader.window());
+        let (mut freed, mut at_once) = (0, VALUES_AT_ONCE.min(self.reader.loader.window()));
+        loop {
+            match self.merge_values_by(tree, start, at_once, &mut freed).await? {
+                Some(step) => return Ok(MergeStep { freed, ..step }),
+                None => at_once /= 2,
+            }
+        }
+    }
+
+    /// Merges such pages in groups of about `at_once`, and adds to `freed` how many were freed. Returns `None` where a group was
+    /// too large and can be smaller.
+    async fn merge_values_by(
+        &self,
+        tree: Tree,
+        start: &[u8],
+        at_once: usize,
+        freed: &mut u64,
+    ) -> Result<Option<MergeStep>> {
         let found = match self.attempt(tree, || tree.sparse_values(&self.store().latest(), start, at_once)).await {
             // The leaves behind a damaged one are not known. Reading its rows reports that.
-            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(MergeStep::default()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Some(MergeStep::default())),
             found => found?,
         };
         let next = found.next.map(|start| MergePlace { start, has_values: true, is_in_values: true });
         let mut step = MergeStep { next, ..MergeStep::default() };
-        let at = self.structure.newest();
-        let frames_max = self.store().copy_frames_max();
-        let groups = found.groups.iter().filter(|group| group.pages.len() > 1);
-        for group in groups.filter(|group| group.pages.len() + OTHER_PAGES <= frames_max) {
+        let (at, frames_max) = (self.structure.newest(), self.store().copy_frames_max());
+        for group in found.groups.iter().filter(|group| group.pages.len() > 1) {
+            let pages = group.pages.len() + OTHER_PAGES;
+            if pages > frames_max {
+                if at_once > VALUES_AT_ONCE_MIN {
+                    return Ok(None);
+                }
+                continue;
+            }
             self.reader.loader.prefetch(&group.pages, at);
             let merge = |copies: &mut S::Copies<'_>| tree.merge_values(copies, start, &group.sparse);
-            match self.commit(tree, group.pages.len() + OTHER_PAGES, merge).await {
-                Ok(freed) => step.freed += freed.unwrap_or(0) as u64,
+            match self.commit(tree, pages, merge).await {
+                Ok(Some(count)) => *freed += count as u64,
+                Ok(None) if at_once > VALUES_AT_ONCE_MIN => return Ok(None),
+                Ok(None) => {}
                 // As for leaves.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -192,7 +219,7 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(step)
+        Ok(Some(step))
     }
 
     /// Commits a change that frees pages, and counts them; `None` when it needs too many pages in memory at once.
