@@ -46,7 +46,7 @@ fn a_flag_reaches_every_chosen_experiment_that_has_such_a_parameter() {
             &[
                 ("engines.memory_bytes", "1073741824"),
                 ("engines.data_bytes", "4294967296"),
-                ("data_bytes", "4294967296"),
+                ("data_bytes", "2147483648"),
             ],
         ),
         (
@@ -54,7 +54,7 @@ fn a_flag_reaches_every_chosen_experiment_that_has_such_a_parameter() {
             &[
                 ("engines.memory_bytes", "1073741824"),
                 ("engines.data_bytes", "5368709120"),
-                ("data_bytes", "4294967296"),
+                ("data_bytes", "2147483648"),
             ],
         ),
         (
