@@ -296,7 +296,7 @@ fn the_page_has_question_machine_sources_and_figures() {
         "SQPOLL needs CAP_SYS_NICE here",
         "load average was 1.9",
         "What would change the answer",
-        "data_bytes = 4294967296",
+        "data_bytes = 2147483648",
         "prefers-color-scheme:dark",
         "@media print",
     ] {
