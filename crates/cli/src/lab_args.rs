@@ -20,7 +20,7 @@ use crate::verdict::{VerdictArguments, WorkloadFlags};
     after_help = format!("\
 Examples:
   nofault lab  all but {}
-                                       in less than three minutes
+                                       in about three minutes
   nofault lab --preset standard        all but {}, with sweeps and repeats, in 45 to 50 minutes
   nofault lab random scan --preset standard
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
@@ -216,7 +216,7 @@ pub(crate) struct RunArguments {
     /// The experiments to run.
     #[arg(value_name = "EXPERIMENT", help = which_experiments())]
     experiments: Vec<String>,
-    /// Thoroughness: quick (under three minutes), standard (sweeps and repeats: 45 to 50 minutes), paper (the sizes and
+    /// Thoroughness: quick (about three minutes), standard (sweeps and repeats: 45 to 50 minutes), paper (the sizes and
     /// durations of the CIDR 2022 paper on mmap: hours).
     #[arg(long, value_enum, help_heading = "What to measure", value_name = "PRESET")]
     preset: Option<PresetName>,

@@ -80,7 +80,7 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
-    /// A first honest answer in less than three minutes.
+    /// A first honest answer in about three minutes.
     #[default]
     Quick,
     /// Sweeps, longer trials, more repeats: about 45 minutes on two CPUs.

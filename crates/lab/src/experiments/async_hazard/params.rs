@@ -52,7 +52,7 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         let quick =
-            Self { files: 8, file_bytes: 64 * MIB, touches: 512, runs: 3, sequential: true, open_questions: false };
+            Self { files: 8, file_bytes: 32 * MIB, touches: 256, runs: 3, sequential: true, open_questions: false };
         let standard =
             |quick| Self { file_bytes: 256 * MIB, touches: 2048, sequential: true, open_questions: true, ..quick };
         match preset {

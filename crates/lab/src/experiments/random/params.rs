@@ -55,7 +55,7 @@ impl config::Params for Params {
 
     fn preset(preset: Preset) -> Self {
         let quick = Self {
-            cell_s: 0.55,
+            cell_s: 0.5,
             ram_cell_s: 0.3,
             threads: vec![1, 4, 16, 64],
             depths: vec![1, 4, 16, 64],
