@@ -11,7 +11,7 @@
 //! curl localhost:3000/metrics                       # for Prometheus
 //! ```
 //!
-//! A test (`tests/axum_example.rs`) runs the same service over loopback.
+//! A test (`tests/integration/axum_example.rs`) runs the same service over loopback.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -224,12 +224,12 @@ mod checks {
     #[test]
     fn test_programs_are_found_in_the_words_of_cargo() {
         let printed = "   Compiling nofault v0.1.0\n  Executable unittests src/lib.rs (/b/nofault-1)\n  \
-                       Executable tests/folders.rs (/b/folders-2)\n  Executable tests/torture/main.rs (/b/torture-3)\n";
+                       Executable tests/panics.rs (/b/panics-2)\n  Executable tests/torture/main.rs (/b/torture-3)\n";
         let found: Vec<_> = executables(printed).collect();
         let target = |name: &str| Some(name.to_owned());
         assert_eq!(
             found,
-            [(None, "/b/nofault-1"), (target("folders"), "/b/folders-2"), (target("torture"), "/b/torture-3")]
+            [(None, "/b/nofault-1"), (target("panics"), "/b/panics-2"), (target("torture"), "/b/torture-3")]
         );
     }
 }

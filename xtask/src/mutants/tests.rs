@@ -11,7 +11,7 @@ pub(super) const PACKAGES: [(&str, &str); 3] =
     [("nofault-io", "crates/io"), ("nofault-sim", "crates/sim"), ("nofault", "crates/engine")];
 
 /// A test, named by its program and its path there: `nofault wal::tests::ends::some_test` for a unit test,
-/// `nofault/folders some_test` for one in `tests/folders.rs`.
+/// `nofault/panics some_test` for one in `tests/panics.rs`.
 #[derive(Debug, Clone, Hash, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(try_from = "String")]
 pub(super) struct Test {

@@ -9,9 +9,7 @@ use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
-mod common;
-
-use common::tiny;
+use crate::common::tiny;
 
 /// Length of the longest group of the log.
 const LOG_GROUP_BYTES_MAX: u64 = 128 << 10;

@@ -2,13 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::tiny;
+use crate::common::tiny;
 use nofault::blocking::{Db, Table};
 use nofault::error::{Error, ErrorKind, Result};
 use nofault::settings::Settings;

@@ -3,11 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-
 use std::sync::Arc;
 
-use common::tiny;
+use crate::common::tiny;
 use nofault::blocking::Db;
 use nofault::db::Pace;
 use nofault::error::ErrorKind;

@@ -11,7 +11,7 @@ use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Durability, Error};
 
-use crate::time;
+use super::time;
 
 const LOADED: u32 = 3000;
 const LOADS: u8 = 8;

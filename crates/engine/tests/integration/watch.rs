@@ -2,14 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::tiny;
+use crate::common::tiny;
 use fastrand::Rng;
 use nofault::blocking::{Db, Snapshot, Table, Watch};
 use nofault::db::{Change, WatchEvent};

@@ -13,7 +13,7 @@ use nofault::salvage::{SalvageOptions, salvage};
 use nofault::settings::{CompactionMode, Settings};
 use nofault::{Batch, Durability};
 
-use crate::{disk, time, tiny};
+use super::{disk, time, tiny};
 
 /// Settings for a database in a folder, in which nothing is removed by itself.
 fn in_folder() -> (ManualClock, Settings) {

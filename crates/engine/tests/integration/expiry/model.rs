@@ -13,7 +13,7 @@ use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 
-use crate::{disk, time, tiny};
+use super::{disk, time, tiny};
 
 /// The time at which an entry expires that does not.
 const NEVER: i64 = i64::MAX;

@@ -1,14 +1,11 @@
 //! Salvages databases that earlier builds wrote, sound and damaged.
 
-#[path = "common/old_databases.rs"]
-mod old_databases;
-
 use std::collections::BTreeMap;
 
+use crate::old_databases::{FIXTURES, files_in, put_into, unpacked};
 use nofault::blocking::Db;
 use nofault::salvage::{SalvageOptions, salvage};
 use nofault::settings::Settings;
-use old_databases::{FIXTURES, files_in, put_into, unpacked};
 
 type Content = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 

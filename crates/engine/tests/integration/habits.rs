@@ -3,14 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::tiny;
+use crate::common::tiny;
 use nofault::blocking::{Db, IndexedTable, Table, TypedTable};
 use nofault::clock::ManualClock;
 use nofault::db::{Change, WatchEvent};

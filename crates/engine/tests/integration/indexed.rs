@@ -2,12 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::tiny;
+use crate::common::tiny;
 use fastrand::Rng;
 use nofault::Durability;
 use nofault::blocking::{Db, IndexedTable, TypedTable};

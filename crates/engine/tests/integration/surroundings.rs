@@ -1,11 +1,9 @@
 //! The surroundings of a database: file systems without direct I/O, writers beside a backup, and its statistics.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::tiny;
+use crate::common::tiny;
 use nofault::blocking::Db;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};

@@ -2,12 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::tiny;
+use crate::common::tiny;
 use nofault::blocking::Db;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;

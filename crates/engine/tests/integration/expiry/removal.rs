@@ -12,7 +12,7 @@ use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
-use crate::{disk, time, tiny};
+use super::{disk, time, tiny};
 
 fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()

@@ -1,12 +1,12 @@
 //! The examples that need nothing but a folder: each checks its own results.
 
-#[path = "../examples/batch_reader.rs"]
+#[path = "../../examples/batch_reader.rs"]
 mod batch_reader;
-#[path = "../examples/secondary_index.rs"]
+#[path = "../../examples/secondary_index.rs"]
 mod secondary_index;
-#[path = "../examples/typed.rs"]
+#[path = "../../examples/typed.rs"]
 mod typed;
-#[path = "../examples/watch.rs"]
+#[path = "../../examples/watch.rs"]
 mod watch;
 
 #[test]

@@ -3,13 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use common::tiny;
+use crate::common::tiny;
 use fastrand::Rng;
 use nofault::blocking::{Db, Table};
 use nofault::error::ErrorKind;

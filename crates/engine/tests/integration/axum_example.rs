@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-#[path = "../examples/axum.rs"]
+#[path = "../../examples/axum.rs"]
 #[expect(dead_code, reason = "the example's main function is not run")]
 mod service;
 

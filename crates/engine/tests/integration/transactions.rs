@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
@@ -12,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use common::tiny;
+use crate::common::tiny;
 use nofault::blocking::{Db, Table};
 use nofault::db::TransactOptions;
 use nofault::error::{Error, ErrorKind};

@@ -214,9 +214,9 @@ fn the_documentation_has_the_lines_of_each_form() {
     let (_, table) = documented.split_once("\n## Three programs").unwrap();
     let inbox_now = include_str!("../../examples/axum.rs");
     let forms = [
-        ("inbox", include_str!("inbox_before.rs"), inbox_now),
-        ("people", include_str!("people_before.rs"), include_str!("people_now.rs")),
-        ("sums", include_str!("sums_before.rs"), include_str!("sums_now.rs")),
+        ("inbox", include_str!("programs/inbox_before.rs"), inbox_now),
+        ("people", include_str!("programs/people_before.rs"), include_str!("programs/people_now.rs")),
+        ("sums", include_str!("programs/sums_before.rs"), include_str!("programs/sums_now.rs")),
     ];
     for (name, before, now) in forms {
         let row = table.lines().find(|line| line.starts_with(&format!("| {name}"))).unwrap();

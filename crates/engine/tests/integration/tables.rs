@@ -2,14 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-#[path = "common/blocks.rs"]
-mod blocks;
-mod common;
-
 use std::sync::Arc;
 
-use blocks::{damage, largest_table};
-use common::tiny;
+use crate::blocks::{damage, largest_table};
+use crate::common::tiny;
 use nofault::blocking::Db;
 use nofault::error::ErrorKind;
 use nofault::settings::{Compression, Settings};

@@ -10,7 +10,7 @@ use nofault::settings::{CompactionMode, Settings};
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
-use crate::{disk, time, tiny};
+use super::{disk, time, tiny};
 
 fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()

@@ -6,14 +6,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
-#[path = "common/full_disk.rs"]
-mod helpers;
-
 use std::sync::Arc;
 
+use crate::full_disk::{BLOCK_BYTES, Model, check, delete, fill, had_space, settings};
 use fastrand::Rng;
-use helpers::{BLOCK_BYTES, Model, check, delete, fill, had_space, settings};
 use nofault::blocking::{Db, Table};
 use nofault::db::Pace;
 use nofault::settings::{Compression, Settings};

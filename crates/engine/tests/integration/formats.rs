@@ -1,16 +1,13 @@
 //! Tests with databases from `fixtures/`, which earlier builds wrote: this build opens them with all of their content and continues to
 //! write them. A database with a part of a version that this build does not know stays unchanged.
 
-#[path = "common/old_databases.rs"]
-mod old_databases;
-
 use std::collections::BTreeMap;
 
+use crate::old_databases::{FIXTURES, files_in, put_into, unpacked};
 use crc_fast::{CrcAlgorithm, Digest};
 use nofault::blocking::Db;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
-use old_databases::{FIXTURES, files_in, put_into, unpacked};
 
 const SLOTS: [usize; 2] = [0, 65_536];
 
