@@ -1,5 +1,6 @@
 //! The checks of this repository in one command, `cargo xtask check`, the same locally and in CI.
 
+mod check;
 mod miri;
 mod mutants;
 mod tidy;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// The times after which a running step is reported, and stopped. The longest step, the tests, takes a quarter of the
+/// The times after which a running step is reported, and stopped. The longest step, a build or a test program, takes a quarter of the
 /// first time on two idle cores, and more than all of it beside two busy loops: a slow machine is not a hang.
 const STEP_LIMITS: Limits = Limits { report: Duration::from_secs(20 * 60), stop: Duration::from_secs(80 * 60) };
 
@@ -45,7 +46,7 @@ cargo xtask <command>
 fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
     let result = match command.as_str() {
-        "check" => check(),
+        "check" => check::run(),
         "tidy" => tidy::run(&root()),
         "models" => models(),
         "sim" => sim(),
@@ -69,22 +70,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Runs all checks: format first, as it is the quickest to mend; tests before docs, as they find more.
-fn check() -> Result<()> {
-    cargo(&["fmt", "--all", "--check"], &[])?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
-    step("tidy", || tidy::run(&root()))?;
-    // The fuzz targets are not in the workspace; they are compiled without building the fuzzer.
-    let targets = ["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--no-default-features"];
-    cargo(&[&targets[..], &["--target-dir", "target"]].concat(), &[])?;
-    // Without features, too: tests turn them on.
-    cargo(&["clippy", "-p", "nofault", "--quiet", "--", "-D", "warnings"], &[])?;
-    cargo(&["test"], &[])?;
-    cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
-    println!("xtask: all checks passed");
-    Ok(())
 }
 
 /// Runs the tests under the model checker. They build in a folder of their own, because their flags differ and
@@ -133,18 +118,20 @@ fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
 
 fn cargo_within(limits: Option<Limits>, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     step(&format!("cargo {}", arguments.join(" ")), || {
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let child = Command::new(program)
-            .args(arguments)
-            .envs(environment.iter().copied())
-            .current_dir(root())
-            .spawn()
-            .context("cargo could not be started")?;
+        let child =
+            cargo_command(arguments).envs(environment.iter().copied()).spawn().context("cargo could not be started")?;
         if !wait(child, limits)?.success() {
             bail!("cargo {} failed", arguments.join(" "));
         }
         Ok(())
     })
+}
+
+/// The command that runs this cargo in the repository.
+fn cargo_command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
 }
 
 /// Waits for a child process. A child that runs too long is killed with all its descendants, and their command lines
