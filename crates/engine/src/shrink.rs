@@ -31,9 +31,10 @@ use crate::sync::notifier::Notifier;
 /// The file is made shorter when one part in so many of it would be given back, of a database in use and of an idle one
 /// …
 const EXCESS_SHARE: u64 = 8;
-const EXCESS_SHARE_IDLE: u64 = 16;
+const EXCESS_SHARE_IDLE: u64 = 64;
 /// … and at least so many blocks.
 const EXCESS_BLOCKS: u64 = 512;
+const EXCESS_BLOCKS_IDLE: u64 = 128;
 /// Most checkpoints of one pass. A page that is changed while it should move is written elsewhere by the first or the
 /// second one, and its old block is free after the one that follows, unless a view of it lives longer.
 const ROUNDS_MAX: usize = 5;
@@ -244,8 +245,11 @@ impl Shrinker {
     /// (not `is_idle`), blocks that wait for a checkpoint to be free count as used: others will wait soon.
     pub(crate) fn is_due(&self, is_idle: bool) -> bool {
         let excess = self.pool.excess_blocks();
-        let (blocks, share) = if is_idle { (excess.idle, EXCESS_SHARE_IDLE) } else { (excess.in_use, EXCESS_SHARE) };
-        blocks >= EXCESS_BLOCKS.max(excess.file / share)
+        let (blocks, least, share) = match is_idle {
+            true => (excess.idle, EXCESS_BLOCKS_IDLE, EXCESS_SHARE_IDLE),
+            false => (excess.in_use, EXCESS_BLOCKS, EXCESS_SHARE),
+        };
+        blocks >= least.max(excess.file / share)
     }
 
     /// Makes a checkpoint, which makes the blocks free that pages have left. Blocks.

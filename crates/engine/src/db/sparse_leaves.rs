@@ -1,7 +1,7 @@
 //! Finds tables whose leaves are sparse, and merges these leaves, and then the sparse pages of values to which they refer.
 //!
 //! Deletes merge leaves only when they are nearly empty, and random inserts leave leaves about two thirds full. Here
-//! runs of neighbouring leaves are merged where that saves an eighth of them ([`Tree::merge_leaves`]), each run by
+//! runs of sixteen neighbouring leaves are merged where that frees one of them ([`Tree::merge_leaves`]), each run by
 //! a commit of its own, so other commits wait for one run at most. The last leaf that stays of a run is the first one of
 //! the next run, so only the last leaf below a parent is left with more room than others.
 //!
@@ -32,8 +32,6 @@ const VALUES_AT_ONCE_MIN: usize = 2;
 /// that merges with its neighbour is freed or frees that. More than enough beside pages of values: their leaf, and those that
 /// other leaves refer to as well.
 const OTHER_PAGES: usize = 16;
-/// A run of leaves is merged when more than one leaf of so many becomes free.
-const GAIN_SHARE: usize = 16;
 /// Number of leaves from which the use of a table's leaves is estimated.
 const SAMPLE_LEAVES: u64 = 32;
 
@@ -156,12 +154,12 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         Ok(step)
     }
 
-    /// Merges a run of neighbouring leaves, if that frees enough of them. Returns the number of leaves freed; `None` when
+    /// Merges a run of neighbouring leaves, if that frees one of them. Returns the number of leaves freed; `None` when
     /// the leaves and the nodes above them are too many to be in memory at once.
     async fn merge_run(&self, tree: Tree, run: &[PageId], has_values: &mut bool) -> Result<Option<usize>> {
         let (found, first) = self.attempt(tree, || tree.use_of(&self.store().latest(), run)).await?;
         *has_values |= found.has_values;
-        if found.needed(self.store().page_bytes()) + run.len() / GAIN_SHARE >= run.len() {
+        if found.needed(self.store().page_bytes()) >= run.len() {
             return Ok(Some(0));
         }
         self.commit(tree, run.len() + OTHER_PAGES, |copies| tree.merge_leaves(copies, &first, run.len())).await
