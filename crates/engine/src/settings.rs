@@ -61,7 +61,8 @@ pub struct Settings {
     /// Number of reads that may be in flight at the device at a time, at least 1.
     pub reads_in_flight_max: usize,
     /// Whether background threads may be started. Without them the callers that wait do all work on their own threads:
-    /// that suffices for the blocking calls and makes tests repeatable. The async calls need the threads.
+    /// that suffices for the blocking calls and makes tests repeatable. The async calls need the threads. Dropping the
+    /// last handle then writes the log, so that deferred commits are durable, and makes no checkpoint.
     pub background_threads: bool,
     /// Whether the database gives space of the data file back by itself.
     pub compaction: CompactionMode,

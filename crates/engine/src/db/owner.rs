@@ -339,7 +339,12 @@ impl Drop for Owner {
             return;
         }
         self.closed.happen();
-        let Some(threads) = threads else { return };
+        let Some(threads) = threads else {
+            // No thread of the database's writes what the log has in memory. A caller who runs without them expects its
+            // calls to wait for the disk, and so does this drop.
+            let _ = self.log.flush_acknowledged();
+            return;
+        };
         let is_own_thread = background::is_here();
         if *self.last_may_wait.get_mut() && !is_own_thread {
             let _ = end_threads(threads, &self.checkpointer);

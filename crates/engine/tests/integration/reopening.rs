@@ -144,3 +144,21 @@ fn a_power_cut_at_any_event_of_closing_loses_nothing_that_was_acknowledged() {
     }
     assert!(cuts > 40, "only {cuts} cuts");
 }
+
+#[test]
+fn dropping_the_last_handle_makes_deferred_commits_durable_with_and_without_threads() {
+    for background_threads in [true, false] {
+        let settings = Settings { background_threads, ..tiny() };
+        let world = SimWorld::new(1, SimOptions::adversarial());
+        let db = Db::create_in(&directory(&world), &settings).unwrap();
+        let table = db.create_table("t").unwrap();
+        let mut deferred = Batch::new();
+        deferred.put(&table, "deferred", "1");
+        db.write(deferred, Durability::Deferred).unwrap();
+        drop((table, db));
+        let after = world.restart(1);
+        let db = Db::open_in(&directory(&after), &settings).unwrap();
+        let value = db.table("t").unwrap().get("deferred").unwrap();
+        assert_eq!(value.as_deref(), Some(&b"1"[..]), "background threads: {background_threads}, {after}");
+    }
+}
