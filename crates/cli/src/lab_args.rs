@@ -21,7 +21,7 @@ use crate::verdict::{VerdictArguments, WorkloadFlags};
 Examples:
   nofault lab  all but {}
                                        in about three minutes
-  nofault lab --preset standard        all but {}, with sweeps and repeats, in 45 to 50 minutes
+  nofault lab --preset standard        all but {}, with sweeps and repeats, in about 40 minutes
   nofault lab random scan --preset standard
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
   nofault lab --plan                   print the trials, the time and the space of a run, and stop
@@ -216,7 +216,7 @@ pub(crate) struct RunArguments {
     /// The experiments to run.
     #[arg(value_name = "EXPERIMENT", help = which_experiments())]
     experiments: Vec<String>,
-    /// Thoroughness: quick (about three minutes), standard (sweeps and repeats: 45 to 50 minutes), paper (the sizes and
+    /// Thoroughness: quick (about three minutes), standard (sweeps and repeats: about 40 minutes), paper (the sizes and
     /// durations of the CIDR 2022 paper on mmap: hours).
     #[arg(long, value_enum, help_heading = "What to measure", value_name = "PRESET")]
     preset: Option<PresetName>,

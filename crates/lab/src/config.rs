@@ -83,7 +83,7 @@ pub enum Preset {
     /// A first honest answer in about three minutes.
     #[default]
     Quick,
-    /// Sweeps, longer trials, more repeats: about 45 minutes on two CPUs.
+    /// Sweeps, longer trials, more repeats: about 40 minutes on two CPUs.
     Standard,
     /// The sizes and durations of the paper: hours, and space to match.
     Paper,
