@@ -4,7 +4,7 @@
 
 #[path = "../../examples/axum.rs"]
 #[expect(dead_code, reason = "the example's main function is not run")]
-mod service;
+pub(crate) mod service;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -3,10 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-#[path = "../../examples/axum.rs"]
-#[expect(dead_code, reason = "the example's main function is not run")]
-mod inbox_now;
-
 mod inbox_before;
 mod people_before;
 mod people_now;
@@ -16,6 +12,7 @@ mod sums_now;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::axum_example::service as inbox_now;
 use fastrand::Rng;
 use nofault::blocking::Db;
 use nofault::clock::ManualClock;

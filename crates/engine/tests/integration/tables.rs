@@ -1,7 +1,5 @@
 //! Tables that come and go, while others commit and while the power fails.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
-
 use std::sync::Arc;
 
 use crate::blocks::{damage, largest_table};
