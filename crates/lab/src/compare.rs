@@ -4,8 +4,8 @@
 //! than the threshold is "same"; anything else is "inconclusive". A single run has no noise that is known, so it can be
 //! "same" or "inconclusive", never better or worse.
 //!
-//! Chance is judged for all trials together (`judge::statistics`): their logarithms share a variance
-//! (Smyth's moderated t), because two repeats alone say little about the noise; changes from run to run that all trials
+//! Chance is judged for all trials together (`judge::statistics`): the variances of their logarithms are
+//! moderated by one another's, because two repeats alone say little about the noise; changes from run to run that all trials
 //! show beyond that variance widen it; and the p-values are corrected by Benjamini and Hochberg's method. Two runs of one
 //! build so end without a difference in at least nineteen of twenty pairs.
 //!
@@ -319,4 +319,4 @@ fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -10,15 +10,17 @@
 pub(crate) mod bound;
 pub(crate) mod claim;
 pub(crate) mod curve;
+mod distributions;
 pub(crate) mod noise;
 pub(crate) mod paging;
 pub(crate) mod pool;
 pub(crate) mod reason;
+mod shared_variance;
 pub(crate) mod statistics;
 
 use serde::Serialize;
 
-use self::statistics::{ALPHA, LogRatio};
+use self::statistics::{ALPHA, LogRatio, Sample};
 use crate::format::{Unit, digits};
 use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Property, Spread};
@@ -192,23 +194,28 @@ pub(crate) fn ratio_at(
     about: &[Property],
     alpha: f64,
 ) -> Result<Spread, Refusal> {
-    let (x, y) = (a.values(metric), b.values(metric));
-    if x.is_empty() || y.is_empty() {
+    if a.spread(metric).is_none() || b.spread(metric).is_none() {
         return Err(Refusal::NoFigure);
     }
     check_equal(a, b, about)?;
-    divide(&x, &y, alpha).map(|(ratio, _)| ratio).ok_or(Refusal::NoFigure)
+    divide(&sample(a, metric), &sample(b, metric), alpha).map(|(ratio, _)| ratio).ok_or(Refusal::NoFigure)
 }
 
-/// The ratio of two samples with the ends of its interval, and the probability of such a difference by chance. `None`
-/// where the divisor is zero or negative.
-fn divide(x: &[f64], y: &[f64], alpha: f64) -> Option<(Spread, Option<f64>)> {
+/// The repeats of a group, with the noise of the groups beside it.
+fn sample(group: &Group<'_>, metric: Metric) -> Sample {
+    Sample::beside(group.values(metric), group.values_beside(metric))
+}
+
+/// The ratio of two samples with the ends of its interval, and its logarithm where all values have one. `None` where the
+/// divisor is zero or negative.
+fn divide(x: &Sample, y: &Sample, alpha: f64) -> Option<(Spread, Option<LogRatio>)> {
     if let Some(log) = LogRatio::of(x, y) {
         let (min, max) = log.interval(alpha).unwrap_or((log.ratio(), log.ratio()));
-        return Some((Spread { median: log.ratio(), min, max, count: x.len().min(y.len()) }, log.p()));
+        let count = x.values().len().min(y.values().len());
+        return Some((Spread { median: log.ratio(), min, max, count }, Some(log)));
     }
     // Zeroes have no logarithm: the ratio of the medians, with the smallest and the largest that the repeats allow.
-    let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
+    let (a, b) = (Spread::of(x.values().iter().copied())?, Spread::of(y.values().iter().copied())?);
     Some((range_ratio(&a, &b)?, None))
 }
 
@@ -227,7 +234,8 @@ pub(crate) fn ratio_of_ratios(a: &Spread, b: &Spread) -> Option<Spread> {
 }
 
 /// Compares two groups of equal conditions. A difference is conclusive where chance alone would give such a ratio in less
-/// than one comparison of twenty, by Welch's t on the logarithms of the repeats ([`statistics`]).
+/// than one comparison of twenty, by Welch's t on the logarithms of the repeats, with variances moderated by those of the groups beside
+/// them ([`statistics`]).
 ///
 /// # Errors
 /// As [`ratio`].
@@ -270,23 +278,19 @@ fn compare_values<'g>(
     b_metric: Metric,
 ) -> Option<Comparison<'g>> {
     let (experiment, keys) = (a.spec.experiment, [a.key.as_str(), b.key.as_str()]);
-    let (x, y) = (a.values(a_metric), b.values(b_metric));
-    let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
-    let (ratio, p) = divide(&x, &y, ALPHA)?;
+    let (x, y) = (sample(a, a_metric), sample(b, b_metric));
+    let (a, b) = (a.spread(a_metric)?, b.spread(b_metric)?);
+    let (ratio, log) = divide(&x, &y, ALPHA)?;
+    let p = log.and_then(|log| log.p());
     let kind = if p.is_some_and(|p| p < ALPHA) { Kind::Difference } else { Kind::Inconclusive };
-    Some(Comparison { experiment, keys, a, b, ratio, p, kind, repeats: repeats_needed(&x, &y) })
+    let repeats = log.filter(|_| p.is_some()).and_then(|log| repeats_needed(&log, ratio.count));
+    Some(Comparison { experiment, keys, a, b, ratio, p, kind, repeats })
 }
 
-/// Number of repeats at which a difference of this size is found in four of five cases: about 16 / d², with d the difference of the means in standard deviations.
-fn repeats_needed(x: &[f64], y: &[f64]) -> Option<usize> {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let squares = |values: &[f64]| values.iter().map(|value| (value - mean(values)).powi(2)).sum::<f64>();
-    if x.len() < 2 || y.len() < 2 {
-        return None;
-    }
-    let variance = (squares(x) + squares(y)) / (x.len() + y.len() - 2) as f64;
-    let needed = (16.0 * variance / (mean(x) - mean(y)).powi(2)).ceil();
-    (needed <= REPEATS_MAX as f64).then(|| (needed as usize).max(REPEATS_MIN).max(x.len().min(y.len()) + 1))
+/// Number of repeats that would separate two groups with so many each; `None` above [`REPEATS_MAX`].
+fn repeats_needed(log: &LogRatio, repeats: usize) -> Option<usize> {
+    let needed = log.repeats_needed(repeats);
+    (needed <= REPEATS_MAX as f64).then(|| (needed as usize).max(REPEATS_MIN).max(repeats + 1))
 }
 
 impl Comparison<'_> {
@@ -325,6 +329,7 @@ impl Comparison<'_> {
             (Kind::Inconclusive, _) if self.a.count < 2 || self.b.count < 2 => {
                 "inconclusive: one run is no spread – ".into()
             }
+            (Kind::Inconclusive, _) if self.p.is_none() => "inconclusive: a repeat is zero – ".into(),
             (Kind::Inconclusive, Some(repeats)) => {
                 format!("inconclusive: the repeats do not tell them apart, about {repeats} would – ")
             }
@@ -405,3 +410,6 @@ pub(crate) fn on(target: &str) -> String {
 pub(crate) fn shown(spread: Spread, unit: Unit) -> String {
     unit.show(spread.median)
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ mod conditions;
 mod titles;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 
@@ -247,6 +248,9 @@ pub struct Group<'a> {
     pub worthless: Vec<(u32, String)>,
     /// Number of trials that were cut short, whether they count or not.
     pub partial: usize,
+    /// The trials that count of each group that stands beside this one, this one included: of the same experiment, variant, target and
+    /// cache, judged by the same metric, and with full memory where they need it. Their noise is of one kind.
+    beside: Rc<[Vec<&'a Trial>]>,
 }
 
 impl<'a> Group<'a> {
@@ -257,7 +261,12 @@ impl<'a> Group<'a> {
 
     /// The values of a metric in the repeats that count, in order.
     pub fn values(&self, metric: Metric) -> Vec<f64> {
-        self.good.iter().filter_map(|trial| metric.of(&trial.outcome)).collect()
+        values(&self.good, metric)
+    }
+
+    /// The values of a metric in each group that stands beside this one, this one included.
+    pub fn values_beside(&self, metric: Metric) -> impl Iterator<Item = Vec<f64>> {
+        self.beside.iter().map(move |trials| values(trials, metric))
     }
 
     /// The spread of the metric by which the group's experiment is judged.
@@ -377,7 +386,10 @@ impl<'a> Summary<'a> {
             });
             all[index].1.push(trial);
         }
-        Self { groups: all.into_iter().map(|(key, trials)| group(key, &trials, known(&trials[0].spec))).collect() }
+        let mut groups: Vec<_> =
+            all.into_iter().map(|(key, trials)| group(key, &trials, known(&trials[0].spec))).collect();
+        stand_beside(&mut groups);
+        Self { groups }
     }
 
     /// The groups of one experiment.
@@ -418,7 +430,30 @@ fn group<'a>(key: String, trials: &[&'a Trial], (basis, method): (Basis, Option<
     }
     let partial = trials.iter().filter(|trial| trial.outcome.partial).count();
     let good = if whole.is_empty() { cut } else { whole };
-    Group { key, spec: &trials[0].spec, basis, method, good, worthless, partial }
+    Group { key, spec: &trials[0].spec, basis, method, good, worthless, partial, beside: Rc::default() }
+}
+
+fn values(trials: &[&Trial], metric: Metric) -> Vec<f64> {
+    trials.iter().filter_map(|trial| metric.of(&trial.outcome)).collect()
+}
+
+/// Gives each group the trials of those that it stands beside.
+fn stand_beside<'a>(groups: &mut [Group<'a>]) {
+    let place = |group: &Group<'a>| {
+        let spec = group.spec;
+        (spec.experiment, spec.variant.as_str(), spec.target.label.as_str(), spec.cache, group.basis.metric)
+    };
+    let mut places: Vec<(_, Rc<[Vec<&'a Trial>]>)> = Vec::new();
+    for at in 0..groups.len() {
+        let own = place(&groups[at]);
+        let known = places.iter().find(|(other, _)| *other == own).map(|(_, beside)| Rc::clone(beside));
+        groups[at].beside = known.unwrap_or_else(|| {
+            let there = groups.iter().filter(|group| place(group) == own && !group.never_filled());
+            let beside: Rc<[_]> = there.map(|group| group.good.clone()).collect();
+            places.push((own, Rc::clone(&beside)));
+            beside
+        });
+    }
 }
 
 /// The reason why a trial has no figure; `None` for a trial that counts.
@@ -452,5 +487,24 @@ mod tests {
         assert_eq!(Spread::of([4.0, 6.0]).unwrap().median, 5.0);
         assert_eq!(a.times(2.0), Spread { median: 4.0, min: 2.0, max: 6.0, count: 3 });
         assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_group_stands_beside_those_of_its_place_that_show_one_kind_of_figure() {
+        let rates = [("mmap-random", 1e4), ("pread-direct", 2e4), ("uring-direct", 3e4)];
+        let mut file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+        let far = crate::verdict::tests::file(crate::experiments::random::ID, "elsewhere", &rates[..1]);
+        file.trials.extend(far.trials);
+        file.trials.extend(crate::verdict::tests::file(crate::experiments::scan::ID, "", &rates[..1]).trials);
+        let by = |spec: &TrialSpec| match spec.method.as_str() {
+            "uring-direct" => (Basis::by(Metric::Latency("op", 990)), None),
+            _ => (Basis::by(Metric::OpsPerS), None),
+        };
+        let summary = Summary::judged(&file, by);
+        let beside: Vec<usize> =
+            summary.groups.iter().map(|group| group.values_beside(Metric::OpsPerS).count()).collect();
+        assert_eq!(beside, [2, 2, 1, 1, 1]);
+        let values: Vec<_> = summary.groups[0].values_beside(Metric::OpsPerS).collect();
+        assert_eq!(values, [summary.groups[0].values(Metric::OpsPerS), summary.groups[1].values(Metric::OpsPerS)]);
     }
 }

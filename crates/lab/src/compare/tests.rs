@@ -78,7 +78,7 @@ const NOISE: &str = include_str!("noise.txt");
 const PAIRS: u32 = 100;
 
 /// The standard deviation of each trial of the real run, as a logarithm.
-fn real_noise() -> Vec<f64> {
+pub(crate) fn real_noise() -> Vec<f64> {
     let of_line = |line: &str| {
         let logs: Vec<f64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
         (logs.iter().map(|log| log * log).sum::<f64>() / (logs.len() as f64 - 1.0)).sqrt().max(1e-4)
@@ -95,7 +95,12 @@ fn scatter(random: &mut fastrand::Rng) -> f64 {
 
 /// Makes a run with these deviations of its trials. `between` scatters each trial of the run as a whole, in units of its
 /// own noise, and `factor` changes the first three trials.
-fn run(noise: &[f64], repeats: u32, (between, factor): (f64, f64), random: &mut fastrand::Rng) -> RecordFile {
+pub(crate) fn run(
+    noise: &[f64],
+    repeats: u32,
+    (between, factor): (f64, f64),
+    random: &mut fastrand::Rng,
+) -> RecordFile {
     let mut file = crate::verdict::tests::file(crate::experiments::random::ID, "", &[]);
     let made = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("pread-direct", 1e6)]);
     for (at, deviation) in noise.iter().enumerate() {

@@ -7,7 +7,7 @@
 //! left out on both, and nothing stands in for it.
 
 use super::statistics::{ALPHA, LogRatio};
-use super::{Kind, Refusal, are_equal, best, check_equal, keys};
+use super::{Kind, Refusal, are_equal, best, check_equal, keys, sample};
 use crate::format::digits;
 use crate::summary::{Group, Metric, Spread};
 
@@ -130,9 +130,9 @@ fn spread_of(log: &LogRatio, alpha: f64, count: usize) -> Spread {
 /// The logarithm of the geometric mean of the ratios of several pairs, and the least number of repeats. `None` where a pair
 /// has no figure, and without any pair.
 fn mean_ratio(pairs: &[(&Group<'_>, &Group<'_>)], metric: Metric) -> Option<(LogRatio, usize)> {
-    let samples: Vec<_> = pairs.iter().map(|(a, b)| (a.values(metric), b.values(metric))).collect();
+    let samples: Vec<_> = pairs.iter().map(|(a, b)| (sample(a, metric), sample(b, metric))).collect();
     let logs: Option<Vec<LogRatio>> = samples.iter().map(|(x, y)| LogRatio::of(x, y)).collect();
-    let count = samples.iter().map(|(x, y)| x.len().min(y.len())).min()?;
+    let count = samples.iter().map(|(x, y)| x.values().len().min(y.values().len())).min()?;
     Some((LogRatio::mean_of(&logs?)?, count))
 }
 

@@ -46,8 +46,8 @@ pub(crate) fn mapped_against_explicit(
     all.push(Finding {
         rule: "mapped-against-explicit",
         rule_text: "median rate of the fastest mapped method over that of the fastest of the lab's own O_DIRECT \
-            methods, on the same target and under equal conditions: requests in flight, page size, batching; conclusive when the ranges of their \
-            repeats are apart (of fewer than four: by more than either is wide), or by a rank test from five repeats on",
+            methods, on the same target and under equal conditions: requests in flight, page size, batching; conclusive where chance alone \
+            would give such a ratio in less than one comparison of twenty",
         text: format!(
             "{}{}mmap ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
             on(target),

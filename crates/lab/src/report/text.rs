@@ -72,7 +72,7 @@ pub(crate) fn terms(file: &RecordFile, summary: &Summary<'_>, about_maps: bool) 
         );
     }
     terms.push(
-        "Figures are medians over the repeats, in brackets the smallest and largest ratio that single repeats allow; undecided \
+        "Figures are medians over the repeats, in brackets the interval of a ratio, which misses the true one in one of twenty; undecided \
          means that the repeats do not tell the two apart."
             .into(),
     );
