@@ -17,7 +17,8 @@
 //! 2. A commit is appended to the log before it is published. The exceptions are log replay, and a bulk load, which
 //!    its own checkpoint makes durable before it is visible.
 //! 3. `window` notes a commit in the section in which it is published, so no transaction misses it, unless no reader can
-//!    see the commit.
+//!    see the commit. It notes that the commit took place, and no keys, where no transaction can be checked against them
+//!    (`open_transactions`).
 //! 4. The section's lock is held for a bounded number of steps (`Budget`), for commits and read sets of any size:
 //!    larger ones occupy the section, and take the lock for a part of their keys at a time.
 
@@ -26,6 +27,7 @@ mod commit_context;
 mod exclusive;
 pub(crate) mod feed;
 mod op;
+mod open_transactions;
 pub(crate) mod precedence;
 pub(crate) mod reads;
 mod records;
@@ -44,6 +46,8 @@ pub(crate) use self::commit_context::{CommitContext, OverflowPages};
 pub(crate) use self::exclusive::Exclusive;
 use self::feed::{ChangeFeed, WatchQueue};
 pub(crate) use self::op::Op;
+pub(crate) use self::open_transactions::OpenTransaction;
+use self::open_transactions::OpenTransactions;
 use self::precedence::{Claim, ClaimId, ClaimScope, Precedence};
 use self::reads::{Read, ReadSet};
 pub(crate) use self::records::{decode, encode, for_each_fragment, record_bytes};
@@ -183,6 +187,8 @@ pub(crate) struct Commits<S, L> {
     turn: Arc<Semaphore>,
     precedence: Arc<Precedence>,
     visibility: Arc<Visibility<S>>,
+    /// The transactions that read, and may be checked against the window later.
+    open: OpenTransactions,
     feed: Arc<ChangeFeed>,
     poisoned: OnceLock<Error>,
 }
@@ -212,6 +218,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             turn: Semaphore::new(1),
             precedence: Precedence::new(),
             visibility,
+            open: OpenTransactions::default(),
             feed: Arc::default(),
             poisoned: OnceLock::new(),
         }
@@ -304,6 +311,20 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         (!section.occupied).then(|| self.gather(ops, context, pages_max, waits))
     }
 
+    /// Notes that a transaction begins which will be checked when it commits. Called before its snapshot is taken: while
+    /// no such transaction is open, the keys of a large commit that is visible at once are not listed, and transactions
+    /// with an older snapshot conflict.
+    pub(crate) fn open_transaction(&self) -> OpenTransaction {
+        self.open.open()
+    }
+
+    /// Returns whether no transaction is open that could be checked against the keys of a commit that occupies the commit
+    /// section, and whether each that begins after this commit will see it. One that begins before the commit is visible
+    /// must conflict with it.
+    fn are_keys_unneeded(&self, durability: Durability) -> bool {
+        durability == Durability::Deferred && self.open.are_none() && self.store.visible() == self.last().seq
+    }
+
     /// Returns whether no commit was published since `seq` was the newest.
     pub(crate) fn is_quiet_since(&self, seq: CommitSeq) -> bool {
         let section = self.lock();
@@ -346,6 +367,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         };
         self.store.publish(copies, seq);
         if !commit.is_unseen {
+            // Listed in any case: the keys of small commits keep ranges apart when the list is full.
             section.note_keys(seq, &commit.ops, &mut budget);
         }
         self.feed.committed(seq, &commit.ops, record);

@@ -129,6 +129,8 @@ impl ExpiryRemover {
             progress.notes_from.clear();
             return Ok(RemovalStep { removed: 0, is_last: true });
         };
+        // Before the snapshot is taken.
+        let _open = self.core.commits.open_transaction();
         let snapshot = Arc::new(self.core.store.snapshot());
         let found = block_on(self.find(index, &snapshot, &mut progress));
         let (due, is_last) = found.inspect_err(|_| progress.from.clear())?;

@@ -43,7 +43,7 @@ use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
 use crate::settings::TierUse;
 use crate::transaction::visibility::Visibility;
-use crate::transaction::{CATALOG, Commit, CommitContext, Commits, Op, SMALL_OPS_MAX, create_catalog, decode};
+use crate::transaction::{CATALOG, Commit, CommitContext, Commits, Op, SMALL_OPS_MAX, create_catalog, decode, encode};
 
 type TestCore<S> = Arc<Core<S, MemoryLog>>;
 
@@ -387,6 +387,33 @@ fn a_transaction_whose_reads_were_changed_conflicts() {
         let result = block_on(reader.commit(Durability::Sync));
         assert!(matches!(result, Err(CommitError::Conflict(..))), "{writes} writes: {result:?}");
         assert_eq!(block_on(core.reader.get(tree, &[0; 4]).finish()).unwrap(), None);
+    }
+}
+
+/// The large one is not visible when it takes effect, so it lists its keys although no transaction is open.
+#[test]
+fn a_large_commit_behind_one_that_is_not_durable_conflicts_with_reads_of_its_keys_and_no_others() {
+    for overlaps in [false, true] {
+        let core = new_core(easy());
+        let tree = new_table(&core, Mode::Blocking, "t");
+        let op = |key: Vec<u8>| Op::Put { tree, key, value: b"2".to_vec(), expiry: Moment::NEVER };
+        // The first poll of the next makes this one durable, and not the next.
+        commit(&core, Mode::Blocking, vec![op(b"a".to_vec())], Durability::Deferred).unwrap();
+        let mut pending = pin!(core.committer.commit(Commit::blind(vec![op(b"sync".to_vec())], Durability::Sync)));
+        assert!(matches!(pending.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
+        let ops = [op(key_of(5)), op(key_of(7))];
+        let mut section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
+        let position = section.append(&encode(&ops), Some(Durability::Deferred)).unwrap();
+        section.apply(&ops, None, &CommitContext::default()).unwrap();
+        section.finish(&ops, Durability::Deferred, position, false);
+        let reader = TransactionState::begin(&core);
+        let key = if overlaps { key_of(7) } else { b"a".to_vec() };
+        assert_eq!(block_on(reader.get(tree, &key)).unwrap().is_none(), overlaps, "the large commit is not visible");
+        reader.set(tree, b"b", Some(b"3")).unwrap();
+        block_on(pending).unwrap();
+        let result = block_on(reader.commit(Durability::Sync));
+        assert_eq!(matches!(result, Err(CommitError::Conflict(..))), overlaps, "{result:?}");
+        assert_eq!(result.is_err(), overlaps);
     }
 }
 

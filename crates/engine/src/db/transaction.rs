@@ -78,8 +78,10 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
 
     /// Begins a transaction as [`Self::begin`] does, after a claim was placed for it.
     pub(crate) fn begin_with(core: &Arc<Core<S, L>>, claim: Option<ClaimId>) -> Arc<Self> {
+        // Before the snapshot is taken.
+        let open = core.commits.open_transaction();
         let snapshot = Arc::new(core.store.snapshot());
-        let sets = Sets { reads: ReadSet::new(core.read_set_bytes_max), ..Sets::default() };
+        let sets = Sets { reads: ReadSet::of(open, core.read_set_bytes_max), ..Sets::default() };
         Arc::new(Self { core: core.clone(), snapshot, sets: Mutex::new(Some(sets)), claim })
     }
 

@@ -141,7 +141,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         let drops = ops.iter().any(|op| matches!(op, Op::DropTable { .. }));
         // Done before the commit takes effect: other transactions may begin between two parts, without seeing this
         // commit, but none can commit.
-        let noted = if is_unseen { &[] } else { ops };
+        let are_unneeded = commits.are_keys_unneeded(durability);
+        let noted = if is_unseen || are_unneeded { &[] } else { ops };
         for part in noted.chunks(STEPS_MAX / STEPS_TO_NOTE) {
             commits.lock().note_keys(self.seq, part, &mut Budget::new());
         }
@@ -150,8 +151,9 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         let mut section = commits.lock();
         commits.feed.add_prepared(self.seq, record);
         commits.note(&mut section, durability, committed);
-        if drops {
-            // Every key of the table has changed: open transactions conflict.
+        if drops || (are_unneeded && !is_unseen) {
+            // Of a dropped table every key has changed: open transactions conflict. Otherwise there are none, but for those
+            // that have begun in this moment.
             section.window.forget_before(self.seq);
         }
         drop(section);

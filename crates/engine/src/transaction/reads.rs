@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use super::OpenTransaction;
 use crate::btree::KeyRange;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TableId;
@@ -69,12 +70,19 @@ pub(crate) struct ReadSet {
     scans_begun: u64,
     bytes: usize,
     bytes_max: usize,
+    /// Keeps the transaction counted as open until this set was checked.
+    _open: Option<OpenTransaction>,
 }
 
 impl ReadSet {
     /// Creates an empty read set that takes at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, ..Self::default() }
+    }
+
+    /// Creates the empty read set of a transaction that is counted as open.
+    pub(crate) fn of(open: OpenTransaction, bytes_max: usize) -> Self {
+        Self { _open: Some(open), ..Self::new(bytes_max) }
     }
 
     /// Adds a key.

@@ -146,6 +146,8 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
     let commits = new_commits(|visible| MemoryLog::new(700, false, Box::new(move |seq| visible.durable(seq))));
     let tree = Tree { root: PageId(77), table: TableId(5) };
     let key = |number: usize| number.to_be_bytes().to_vec();
+    // Without an open transaction no keys are noted.
+    let _open = commits.open_transaction();
     for size in [1_000, 100_000] {
         let put = |number| Op::Put { tree, key: key(number), value: Vec::new(), expiry: Moment::NEVER };
         let mut commit = Commit::blind((0..size).map(put).collect(), Durability::Deferred);

@@ -21,6 +21,8 @@ use nofault_sim::{SimOptions, SimWorld};
 
 /// Runs of a closure after which a test concludes that the transaction will never commit.
 const RUNS_MAX: u32 = 20;
+/// Number of large commits beside small ones.
+const LARGE: u32 = 200;
 
 fn in_memory(seed: u64) -> Arc<dyn Directory> {
     SimWorld::new(seed, SimOptions::calm()).directory()
@@ -495,4 +497,85 @@ fn pages_of_a_transaction_agree_with_a_model_of_the_table_and_its_own_writes() {
     let mut range = range.after("a");
     assert_eq!(range.next().unwrap().unwrap_err().kind(), ErrorKind::InvalidCall, "the transaction has ended");
     assert!(range.next().is_none());
+}
+
+/// Some of the transactions begin while a large commit that lists no keys takes effect, without seeing it.
+#[test]
+fn no_update_is_lost_to_a_large_deferred_commit_that_lists_no_keys() {
+    let settings = Settings { cache_bytes: 16 << 20, log_bytes: 8 << 20, ..tiny() };
+    let (db, table) = database(&settings);
+    // The changes are copied for it, so that the commits take effect more slowly.
+    let _watch = db.watch();
+    let one_more = |change: &nofault::blocking::Transaction| {
+        let count = change.get(&table, "count")?.map_or(0, |count| u32::from_le_bytes(count.try_into().unwrap()));
+        change.put(&table, "count", (count + 1).to_le_bytes())
+    };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let small = std::thread::scope(|scope| {
+        let small = scope.spawn(|| {
+            let (mut rng, mut added) = (fastrand::Rng::with_seed(8), 0_u32);
+            while !is_over.load(Ordering::Relaxed) {
+                // Mostly idle: no keys are listed only while no transaction is open.
+                std::thread::sleep(Duration::from_micros(rng.u64(0..3_000)));
+                let change = db.begin();
+                one_more(&change).unwrap();
+                match change.commit(Durability::Deferred) {
+                    Ok(()) => added += 1,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
+                }
+            }
+            added
+        });
+        for _ in 0..LARGE {
+            let added = db.transact(Durability::Deferred, |change| {
+                one_more(change)?;
+                (0..600_u32).try_for_each(|key| change.put(&table, key.to_be_bytes(), "large"))
+            });
+            if added.is_err() {
+                is_over.store(true, Ordering::Relaxed);
+            }
+            added.unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        small.join().unwrap()
+    });
+    let count = u32::from_le_bytes(table.get("count").unwrap().unwrap().try_into().unwrap());
+    assert_eq!(count, small + LARGE, "{small} small ones");
+}
+
+/// Commits list their keys only while a transaction is open: which others are open must make no difference to one.
+#[test]
+fn a_transaction_loses_to_changes_of_what_it_read_and_to_no_others_whatever_else_is_open() {
+    let settings =
+        Settings { cache_bytes: 16 << 20, log_bytes: 64 << 20, background_threads: false, ..Settings::default() };
+    let (db, table) = database(&settings);
+    let write = |prefix: &str, count: u32, durability| {
+        let mut batch = Batch::new();
+        (0..count).for_each(|number| _ = batch.put(&table, format!("{prefix}{number:05}"), "1"));
+        db.write(batch, durability).unwrap();
+    };
+    for (others, count, durability) in [0, 1, 3].into_iter().flat_map(|others| {
+        let each = move |durability| [1, 40, 700].map(move |count| (others, count, durability));
+        [Durability::Deferred, Durability::Sync].into_iter().flat_map(each)
+    }) {
+        let what = format!("{others} others, {count} keys, {durability:?}");
+        // Nothing is open now.
+        write("a", count, durability);
+        let held: Vec<_> = (0..others).map(|_| db.begin()).collect();
+        let reads_and_commits = |prefix: &str| {
+            let change = db.begin();
+            change.get(&table, "a00000").unwrap();
+            assert!(change.range(&table, "a00000".."a00002").unwrap().count() > 0, "{what}");
+            write(prefix, count, durability);
+            change.put(&table, "result", &what).unwrap();
+            change.commit(Durability::Deferred)
+        };
+        reads_and_commits("b").unwrap_or_else(|error| panic!("{what}, other keys: {error}"));
+        assert_eq!(reads_and_commits("a").unwrap_err().kind(), ErrorKind::Conflict, "{what}");
+        for change in held {
+            change.get(&table, "never").unwrap();
+            change.put(&table, "result", "2").unwrap();
+            change.commit(Durability::Deferred).unwrap_or_else(|error| panic!("{what}, held: {error}"));
+        }
+    }
 }
