@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `leaf_slots`, `word_array` | maps a page id to its frame or block with one load, where the leaf of the table with its entry is in memory |
 //! | `ghosts` | what was evicted a short time ago |
-//! | `free_frames`, `usage_counts`, `frames` | the frames' memory, and the only `unsafe` of the read path |
+//! | `free_frames`, `usage_counts`, `memory_ahead`, `frames` | the frames' memory, and the only `unsafe` of the read path |
 //! | `epochs`, `chunked_queue` | delays reclamation of memory that a reader may be looking at; lists of what waits for it |
 //! | `stats`, `writer_signal` | counters; how the background writer is woken |
 //! | `waiter` | the state of an operation that waits for pages and frames |
@@ -54,6 +54,7 @@ mod ghosts;
 mod leaf_loads;
 mod leaf_slots;
 mod leaves;
+mod memory_ahead;
 mod metadata;
 mod options;
 mod packing;

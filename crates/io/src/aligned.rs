@@ -11,7 +11,7 @@
 //! `exec` something or exit.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,6 +76,18 @@ impl Region {
     /// Returns the size of the region in bytes, a multiple of the page size.
     pub fn len_bytes(&self) -> usize {
         self.0.len_bytes
+    }
+
+    /// Has the kernel give memory to a part of the region now, so that the first write to it does not wait for that.
+    /// Changes no byte of it. Returns false when the kernel did not: then the first write takes the memory.
+    pub fn populate(&self, bytes: Range<usize>) -> bool {
+        let end = bytes.end.min(self.len_bytes());
+        let start = bytes.start.next_multiple_of(ALIGN_BYTES);
+        if start >= end || cfg!(miri) {
+            return false;
+        }
+        // SAFETY: the range lies within the mapping, which `self` keeps, and the advice changes the content of no page in it.
+        unsafe { madvise(self.0.base.as_ptr().add(start).cast(), end - start, Advice::LinuxPopulateWrite).is_ok() }
     }
 }
 
@@ -286,6 +298,18 @@ mod tests {
         assert_eq!(buffer.region().len_bytes(), 5 << 20, "as much as was asked for");
         assert_eq!(IoBuf::zeroed(8192, PageKind::Huge).unwrap().region().len_bytes(), 8192);
         assert_eq!(buffer.pieces(1 << 20).len(), 5);
+    }
+
+    #[test]
+    fn memory_that_is_given_before_its_use_keeps_its_bytes() {
+        let mut buffer = IoBuf::zeroed(5 << 20, PageKind::Huge).unwrap();
+        buffer[4095..4100].fill(7);
+        let region = buffer.region().clone();
+        if !region.populate(100..usize::MAX) {
+            println!("not looked at: this kernel gives memory at its first use only");
+        }
+        assert!(buffer.iter().enumerate().all(|(at, byte)| *byte == if (4095..4100).contains(&at) { 7 } else { 0 }));
+        assert!(!region.populate(5 << 20..usize::MAX) && !region.populate(0..0), "nothing to give");
     }
 
     #[test]

@@ -49,6 +49,7 @@ impl BackgroundWriter {
     /// Runs one round of the background writer. Returns the time to sleep afterwards, unless its thread is woken
     /// earlier; a round never wakes its own thread.
     pub(super) fn round(&self, now: Instant) -> Duration {
+        self.versions.frames().take_memory_ahead();
         self.versions.sweep_all();
         let batch = self.evictor.batch();
         let frames = self.versions.frames();

@@ -35,6 +35,9 @@ impl ChangedPages {
 
     /// Notes that `commit` is the last commit that changed this page. Takes a few steps in the tree.
     pub(crate) fn insert(&mut self, page: PageId, commit: CommitSeq) {
+        if self.renew_alone(page.0, commit) {
+            return;
+        }
         let (mut first, mut end) = (page.0, page.0 + 1);
         match self.range_of(page.0) {
             Some((_, range)) if range.commit == commit => return,
@@ -100,6 +103,28 @@ impl ChangedPages {
     /// last checkpoint: then another checkpoint, which examines all of the list again, makes it smaller.
     pub(crate) fn has_outgrown(&self, bytes_max: u64) -> bool {
         self.memory_bytes() > bytes_max && self.ranges.len() > 2 * self.left
+    }
+
+    /// Changes the commit of a page that is a range by itself, as nearly every page is that random changes meet, and that
+    /// stays one. Returns whether it did. Takes one search in the tree.
+    fn renew_alone(&mut self, page: u64, commit: CommitSeq) -> bool {
+        let mut from_behind = self.ranges.range_mut(..=page + 1).rev();
+        let mut found = from_behind.next();
+        if let Some((start, after)) = &found
+            && **start > page
+        {
+            if after.commit == commit {
+                return false;
+            }
+            found = from_behind.next();
+        }
+        let Some((start, range)) = found else { return false };
+        let joins = |before: &ChangedRange| before.end == page && before.commit == commit;
+        if *start != page || range.end != page + 1 || from_behind.next().is_some_and(|(_, before)| joins(before)) {
+            return false;
+        }
+        range.commit = commit;
+        true
     }
 
     fn range_of(&self, page: u64) -> Option<(u64, ChangedRange)> {

@@ -48,10 +48,13 @@ impl FrameWaitQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a free frame for a private copy, from the reserved frames if there are any.
-    pub(super) fn take_private(&self) -> Option<OwnedFrame> {
-        let reserved = self.lock().reserved.pop();
-        reserved.or_else(|| self.frames.take_for_write())
+    /// Takes up to `most` free frames for private copies, from the reserved frames if there are any. Takes fewer than there
+    /// are perhaps, but one at least if there is one.
+    pub(super) fn take_some_private(&self, most: usize, into: &mut Vec<OwnedFrame>) {
+        match self.lock().reserved.pop() {
+            Some(frame) => into.push(frame),
+            None => self.frames.take_some_for_write(most, into),
+        }
     }
 
     /// Gives back frames that were taken for reads, and grants free frames to waiting operations.

@@ -20,6 +20,7 @@ use nofault_io::aligned::{IoBuf, PageKind, Region};
 use nofault_io::prefetch::prefetch_read;
 
 use super::free_frames::FreeFrames;
+use super::memory_ahead::MemoryAhead;
 use super::usage_counts::UsageCounts;
 use super::word_array::PAGES_MAX;
 use crate::error::{Error, Result};
@@ -157,6 +158,9 @@ impl OwnedRun {
     }
 }
 
+/// Most frames that are taken for private copies together.
+const FRAMES_AT_ONCE: usize = 16;
+
 /// Dirty pages are written early when so few frames more may become dirty, or a quarter of those that may be. Writing
 /// them later saves writes, because a page that changes again meanwhile is written once.
 const DIRTY_SLACK: usize = 4096;
@@ -167,6 +171,7 @@ pub(crate) struct Frames {
     usage: UsageCounts,
     free: Mutex<FreeFrames>,
     region: Region,
+    ahead: MemoryAhead,
     page_bytes: usize,
     /// Number of free frames that reads may not take. Without this reserve a pool full of dirty pages and readers could
     /// not commit.
@@ -205,6 +210,7 @@ impl Frames {
             usage: UsageCounts::new(count),
             free: Mutex::new(free),
             region,
+            ahead: MemoryAhead::default(),
             page_bytes,
             reserve: (count / 16).max(4),
             dirty: AtomicUsize::new(0),
@@ -318,14 +324,41 @@ impl Frames {
     /// Takes a frame for a private copy. Returns `None` also while too many frames are dirty: so readers always find frames that
     /// can be evicted without a write, even when the disk is full.
     pub(crate) fn take_for_write(&self) -> Option<OwnedFrame> {
-        if self.dirty_count() + self.private.load(Ordering::Relaxed) >= self.dirty_max() {
-            return None;
+        let mut taken = Vec::new();
+        self.take_some_for_write(1, &mut taken);
+        taken.pop()
+    }
+
+    /// Takes up to `most` frames for private copies, and a few at most, under the same limit as [`Frames::take_for_write`].
+    pub(crate) fn take_some_for_write(&self, most: usize, into: &mut Vec<OwnedFrame>) {
+        let mut indices = [0; FRAMES_AT_ONCE];
+        let mut taken = 0;
+        let mut free = self.free();
+        // Counted under the lock, so that threads that take several at a time do not pass the limit together.
+        let count = self.dirty_max().saturating_sub(self.changed_count()).min(most);
+        for place in indices.iter_mut().take(count) {
+            let Some(index) = free.take() else { break };
+            *place = index;
+            taken += 1;
         }
-        let index = self.free().take();
-        index.map(|index| {
-            self.private.fetch_add(1, Ordering::Relaxed);
-            self.own(index)
-        })
+        self.private.fetch_add(taken, Ordering::Relaxed);
+        drop(free);
+        indices[..taken].iter().for_each(|index| self.prefetch_facts(*index));
+        into.extend(indices[..taken].iter().map(|index| self.own(*index)));
+    }
+
+    /// Notes that an owned frame is about to be written to. Returns whether the thread that calls
+    /// [`Frames::take_memory_ahead`] should be woken.
+    pub(crate) fn note_used(&self, owned: &OwnedFrame) -> bool {
+        self.ahead.note_used(owned.index, self.count(), self.page_bytes)
+    }
+
+    /// Has the kernel give memory to frames that will be used soon. Takes some milliseconds.
+    pub(crate) fn take_memory_ahead(&self) {
+        if let Some(frames) = self.ahead.take() {
+            let given = self.region.populate(frames.start * self.page_bytes..frames.end * self.page_bytes);
+            self.ahead.set_given(if given { frames.end } else { usize::MAX });
+        }
     }
 
     /// Returns the most frames that may be dirty or private copies at a time.

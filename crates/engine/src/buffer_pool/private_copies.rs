@@ -138,7 +138,19 @@ impl<'a> PrivateCopies<'a> {
 
 /// Returns a frame for one more copy when the commit holds `held` frames already.
 fn take_frame(versions: &Versions, reserved: &mut Vec<OwnedFrame>, held: usize) -> Attempt<OwnedFrame> {
-    reserved.pop().or_else(|| versions.frame_waits().take_private()).ok_or(Wait::Full { frames: held + 1 })
+    if reserved.is_empty() {
+        // The more the commit has taken, the more it will need: those that are left over are given back with its end.
+        take_frames(versions, held.max(1), reserved);
+    }
+    reserved.pop().ok_or(Wait::Full { frames: held + 1 })
+}
+
+/// Takes up to `most` free frames, one at least if there is one.
+fn take_frames(versions: &Versions, most: usize, reserved: &mut Vec<OwnedFrame>) {
+    versions.frame_waits().take_some_private(most, reserved);
+    if reserved.last().is_some_and(|frame| versions.frames().note_used(frame)) {
+        versions.signal().wake();
+    }
 }
 
 /// Returns the newest published version of a page: its frame, and its bytes with the page header.
@@ -206,9 +218,10 @@ impl pages::PageCopies for PrivateCopies<'_> {
             return Err(Wait::Full { frames: total });
         }
         while self.reserved.len() < frames {
-            match self.versions.frame_waits().take_private() {
-                Some(frame) => self.reserved.push(frame),
-                None => return Err(Wait::Full { frames: total }),
+            let before = self.reserved.len();
+            take_frames(self.versions, frames - before, &mut self.reserved);
+            if self.reserved.len() == before {
+                return Err(Wait::Full { frames: total });
             }
         }
         Ok(())

@@ -10,6 +10,7 @@
 //!    another page has the same id and block by now, or the read was given up and its page is perhaps being read again.
 //! 4. A page's versions stand in the order in which they were superseded.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -80,9 +81,26 @@ impl Load {
     }
 }
 
+/// The old versions of a page, of which there is nearly always one.
+#[derive(Debug)]
+struct OldVersions {
+    first: Version,
+    more: Vec<Version>,
+}
+
+impl OldVersions {
+    fn iter(&self) -> impl Iterator<Item = &Version> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    fn find(&mut self, is_it: impl Fn(&Version) -> bool) -> Option<&mut Version> {
+        std::iter::once(&mut self.first).chain(&mut self.more).find(|version| is_it(version))
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    versions: FxHashMap<PageId, Vec<Version>>,
+    versions: FxHashMap<PageId, OldVersions>,
     loads: FxHashMap<(PageId, BlockId), Load>,
     /// The number given to the last read of this shard.
     last_read: u64,
@@ -124,21 +142,26 @@ impl Shard {
 
     /// Returns the version of a page that a view at commit `at` sees, unless that is the newest version.
     pub(crate) fn version_at(&mut self, page: PageId, at: CommitSeq) -> Option<&mut Version> {
-        self.versions.get_mut(&page)?.iter_mut().find(|version| version.shows(at))
+        self.versions.get_mut(&page)?.find(|version| version.shows(at))
     }
 
     /// Returns the old version of a page that is being read from the location `at`.
     pub(crate) fn version_loading(&mut self, page: PageId, at: Location) -> Option<&mut Version> {
-        self.versions.get_mut(&page)?.iter_mut().find(|version| version.place == Place::Loading(at))
+        self.versions.get_mut(&page)?.find(|version| version.place == Place::Loading(at))
     }
 
     /// Returns the old version of a page that is in this frame.
     pub(crate) fn version_in_frame(&mut self, page: PageId, frame: u32) -> Option<&mut Version> {
-        self.versions.get_mut(&page)?.iter_mut().find(|version| version.place == Place::Frame(frame))
+        self.versions.get_mut(&page)?.find(|version| version.place == Place::Frame(frame))
     }
 
     pub(crate) fn add_version(&mut self, page: PageId, version: Version) {
-        self.versions.entry(page).or_default().push(version);
+        match self.versions.entry(page) {
+            Entry::Occupied(versions) => versions.into_mut().more.push(version),
+            Entry::Vacant(place) => {
+                place.insert(OldVersions { first: version, more: Vec::new() });
+            }
+        }
     }
 
     /// Removes the version of a page that began at `from` and ended at `until`; if one commit published several, the
@@ -147,11 +170,14 @@ impl Shard {
     pub(crate) fn remove_version(&mut self, page: PageId, from: CommitSeq, until: CommitSeq) -> Option<Version> {
         let versions = self.versions.get_mut(&page)?;
         let at = versions.iter().position(|version| version.from == from && version.until == until)?;
-        let version = versions.remove(at);
-        if versions.is_empty() {
-            self.versions.remove(&page);
+        if at > 0 {
+            return Some(versions.more.remove(at - 1));
         }
-        Some(version)
+        if versions.more.is_empty() {
+            return self.versions.remove(&page).map(|versions| versions.first);
+        }
+        let next = versions.more.remove(0);
+        Some(std::mem::replace(&mut versions.first, next))
     }
 
     /// Returns whether any of these pages has an old version.
@@ -170,7 +196,7 @@ impl Shard {
 
     /// Returns the commit that superseded the newest of a page's old versions; zero when the page has no old version.
     pub(crate) fn last_until(&self, page: PageId) -> CommitSeq {
-        let untils = self.versions.get(&page).into_iter().flatten().map(|version| version.until);
+        let untils = self.versions.get(&page).into_iter().flat_map(OldVersions::iter).map(|version| version.until);
         untils.max().unwrap_or_default()
     }
 }

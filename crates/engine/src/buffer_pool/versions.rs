@@ -112,6 +112,11 @@ impl Versions {
         &self.counters
     }
 
+    /// Returns what wakes the background writer.
+    pub(super) fn signal(&self) -> &WriterSignal {
+        &self.signal
+    }
+
     /// Returns the random number of the database file, which enters every checksum.
     pub(super) fn file_id(&self) -> u64 {
         self.file_id

@@ -97,7 +97,12 @@ fn reads_and_frames_call_no_waker_under_a_lock() {
         // All frames that can be written to are taken when the wait for frames begins.
         let mut copies = pool.copies();
         copies.reserve(pool.copy_frames_max()).unwrap();
-        let more: Vec<_> = std::iter::from_fn(|| pool.versions.frame_waits().take_private()).collect();
+        let take_private = || {
+            let mut taken = Vec::new();
+            pool.versions.frame_waits().take_some_private(1, &mut taken);
+            taken.pop()
+        };
+        let more: Vec<_> = std::iter::from_fn(take_private).collect();
         let mut ticket = pool.request(&[wait], Permit::any());
         let (waiter, versions) = (Arc::clone(ticket.waiter()), Arc::clone(&pool.versions));
         let probe = Probe::new(move || waiter.is_locked() || versions.frame_waits().is_locked());
