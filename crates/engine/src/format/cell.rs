@@ -272,7 +272,7 @@ impl<'a> Cell<'a> {
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         match self {
             Self::Inline(value) => {
-                into.extend_from_slice(&(value.len() as u16).to_le_bytes());
+                into.extend_from_slice(&inline_word(value));
                 into.extend_from_slice(value);
             }
             Self::Overflow(to) => {
@@ -295,6 +295,11 @@ impl<'a> Cell<'a> {
             }
         }
     }
+}
+
+/// Returns the bytes before a value in a leaf of an entry that does not expire.
+pub(crate) fn inline_word(value: &[u8]) -> [u8; 2] {
+    (value.len() as u16).to_le_bytes()
 }
 
 /// Encodes a page id as in cells.

@@ -61,6 +61,20 @@ pub(crate) fn init(body: &mut [u8], spec: &NodeSpec<'_>) {
 /// # Errors
 /// `Corrupt` when the node is damaged or the key does not belong into it.
 pub(crate) fn insert(page: PageId, body: &mut [u8], index: usize, key: &[u8], payload: &[u8]) -> Result<bool> {
+    insert_parts(page, body, index, key, [payload, &[]])
+}
+
+/// As [`insert`], of a payload in two parts.
+///
+/// # Errors
+/// As [`insert`].
+pub(crate) fn insert_parts(
+    page: PageId,
+    body: &mut [u8],
+    index: usize,
+    key: &[u8],
+    [first, second]: [&[u8]; 2],
+) -> Result<bool> {
     let node = Node::open(page, body)?;
     let Some(rest) = key.strip_prefix(node.prefix()) else {
         return Err(node.corrupt("a key that lacks the node's prefix led here"));
@@ -69,7 +83,7 @@ pub(crate) fn insert(page: PageId, body: &mut [u8], index: usize, key: &[u8], pa
         return Err(node.corrupt(format_args!("no slot {index} among {}", node.count())));
     }
     let tail = &rest[rest.len().min(HEAD_BYTES)..];
-    let cell_len = tail.len() + payload.len();
+    let cell_len = tail.len() + first.len() + second.len();
     if node.gap_bytes() < cell_len + SLOT_BYTES {
         if node.free_bytes() < cell_len + SLOT_BYTES {
             return Ok(false);
@@ -82,7 +96,8 @@ pub(crate) fn insert(page: PageId, body: &mut [u8], index: usize, key: &[u8], pa
     let node = Node::open(page, body)?;
     let (count, offset) = (node.count(), node.heap() - cell_len);
     body[offset..offset + tail.len()].copy_from_slice(tail);
-    body[offset + tail.len()..offset + cell_len].copy_from_slice(payload);
+    body[offset + tail.len()..offset + cell_len - second.len()].copy_from_slice(first);
+    body[offset + cell_len - second.len()..offset + cell_len].copy_from_slice(second);
     let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
     body.copy_within(at..NODE_HEADER_BYTES + count * SLOT_BYTES, at + SLOT_BYTES);
     body[at..at + HEAD_BYTES].copy_from_slice(&head_of(rest).to_be_bytes());
@@ -189,6 +204,9 @@ impl Cells {
     /// # Errors
     /// `Corrupt` when a cell points outside the node.
     pub(crate) fn append(&mut self, node: &Node<'_>) -> Result<()> {
+        // With space for one cell more, which is inserted as a rule.
+        self.ends.reserve(node.count() + 1);
+        self.bytes.reserve(2 * node.used_bytes());
         for index in 0..node.count() {
             let (head, tail) = node.rest(index)?;
             self.push(&[node.prefix(), head, tail], node.payload(index)?);
@@ -218,7 +236,9 @@ impl Cells {
         self.note_key(key.len());
         let at = self.start(index);
         let grown = (key.len() + payload.len()) as u32;
-        self.bytes.splice(at..at, key.iter().chain(payload).copied());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(payload);
+        self.bytes[at..].rotate_right(key.len() + payload.len());
         for (key_end, end) in &mut self.ends[index..] {
             *key_end += grown;
             *end += grown;
