@@ -9,7 +9,7 @@
 
 pub(crate) mod build;
 pub(crate) mod estimate;
-mod leaves;
+pub(crate) mod leaves;
 pub(crate) mod many;
 pub(crate) mod merge;
 pub(crate) mod merge_values;
@@ -31,7 +31,7 @@ use crate::format::{Moment, PageId, TableId};
 use crate::pages::{Attempt, Pages, Wait};
 
 /// Bytes of a node that a search may read before it knows the position of the entry: header and slots of most nodes.
-const SEARCHED_BYTES: usize = 1536;
+pub(crate) const SEARCHED_BYTES: usize = 1536;
 
 /// The identity of a tree: the page of its root, and the table that its nodes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -126,6 +126,12 @@ pub(crate) trait PageCopies: Pages {
     /// Allocates a page with a zeroed body. Its block will be chosen near that of `near` (a neighbour in key order).
     fn allocate(&mut self, near: PageId) -> Attempt<(PageId, &mut [u8])>;
 
+    /// Tells that the pages edited so far will hardly be edited again before they are published as commit `seq`: what the
+    /// store then has to do with all bytes of a page it may do now, while they are in the CPU caches.
+    fn seal(&mut self, seq: CommitSeq) {
+        let _ = seq;
+    }
+
     /// Frees a page as of this commit. Older views still read it; the id is reused when no view can read it any more.
     fn free(&mut self, id: PageId);
 

@@ -10,7 +10,8 @@
 //! A commit too large for that occupies the section across its waits ([`Exclusive`]): it is checked, logged
 //! completely, and then applied in portions under one commit number, invisible until the last one. From the moment
 //! its record is complete it is committed, so any failure before the last portion poisons the database; reopening
-//! finishes the commit from the log.
+//! finishes the commit from the log. If all its copies are a small part of the pool, they are made before the record is
+//! appended, as those of an ordinary commit.
 //!
 //! Invariants:
 //! 1. Commit numbers, positions in the log and publications follow one order: all three are assigned in the section.
@@ -22,6 +23,7 @@
 //! 4. The section's lock is held for a bounded number of steps (`Budget`), for commits and read sets of any size:
 //!    larger ones occupy the section, and take the lock for a part of their keys at a time.
 
+mod apply;
 mod catalog;
 mod commit_context;
 mod exclusive;
@@ -41,6 +43,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use self::apply::{Damage, apply};
 pub(crate) use self::catalog::{entry_of, refuse_existing, refuse_types, table_and_compression, table_of};
 pub(crate) use self::commit_context::{CommitContext, OverflowPages};
 pub(crate) use self::exclusive::Exclusive;
@@ -53,16 +56,14 @@ use self::reads::{Read, ReadSet};
 pub(crate) use self::records::{decode, encode, for_each_fragment, record_bytes};
 use self::validation_window::{STEPS_TO_NOTE, ValidationWindow};
 use self::visibility::Visibility;
-use crate::btree::Tree;
-use crate::btree::overflow::{LongRef, Writer, is_overflow, own_pages};
-use crate::btree::write::ReplacedValue;
+use crate::btree::leaves::LeafFinder;
+use crate::btree::many::SIDE_BY_SIDE;
+use crate::btree::{SEARCHED_BYTES, Tree};
 use crate::budget::Budget;
-use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::{encode_table, to_be_freed, with_compression, with_types};
-use crate::format::cell::{Cell, OverflowRef, inline_value_bytes_max};
-use crate::format::{CommitSeq, Moment, PageId, TableId};
-use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Store, Versions, Wait};
+use crate::format::cell::OverflowRef;
+use crate::format::{CommitSeq, PageId, TableId};
+use crate::pages::{CommitLog, Durability, LogPosition, PageCopies as _, Pages as _, Store, Wait};
 use crate::sync::semaphore::{Permit, Semaphore};
 
 /// The tree of the table of tables.
@@ -276,21 +277,32 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         waits: &mut Vec<Wait>,
     ) -> Result<Option<OverflowRef>> {
         let latest = self.store.latest_published();
+        let mut found = LeafFinder::new(&latest);
         let mut last = None;
-        for op in ops {
-            let (tree, key) = op.target();
-            match context.unlisted(&latest, tree, key, pages_max, waits) {
-                Ok(None) => {}
-                Ok(found) => return Ok(found),
-                Err(Wait::Failed(error)) => return Err(error),
-                Err(Wait::Miss(missing)) if last == Some(missing.page) => {}
-                Err(wait) => {
-                    if let Wait::Miss(missing) = &wait {
-                        last = Some(missing.page);
-                    }
-                    waits.push(wait);
-                    if waits.len() >= pages_max {
-                        break;
+        for ops in ops.chunks(SIDE_BY_SIDE) {
+            // What the lookups will read of all these leaves is on its way before the first of them reads it.
+            let mut leaves = [None; SIDE_BY_SIDE];
+            for (leaf, op) in leaves.iter_mut().zip(ops) {
+                let (tree, key) = op.target();
+                *leaf = found.find(tree, key).ok().inspect(|leaf| latest.expect(leaf.page()));
+            }
+            leaves.iter().flatten().for_each(|leaf| latest.fetch(leaf.page(), 0..SEARCHED_BYTES));
+            for (op, leaf) in ops.iter().zip(leaves) {
+                let (tree, key) = op.target();
+                let leaf = leaf.map_or_else(|| found.find(tree, key), Ok);
+                match leaf.and_then(|leaf| context.unlisted(&latest, (tree, leaf), key, pages_max, waits)) {
+                    Ok(None) => {}
+                    Ok(found) => return Ok(found),
+                    Err(Wait::Failed(error)) => return Err(error),
+                    Err(Wait::Miss(missing)) if last == Some(missing.page) => {}
+                    Err(wait) => {
+                        if let Wait::Miss(missing) = &wait {
+                            last = Some(missing.page);
+                        }
+                        waits.push(wait);
+                        if waits.len() >= pages_max {
+                            return Ok(None);
+                        }
                     }
                 }
             }
@@ -354,9 +366,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let applied = || {
             let mut copies = self.store.copies();
             copies.reserve(frames)?;
-            for op in &commit.ops {
-                apply(&mut copies, op, seq, None, &commit.context, Damage::Refuse)?;
-            }
+            apply(&mut copies, &commit.ops, seq, None, &commit.context, Damage::Refuse)?;
             let position = self.log.append(seq, &[record], Some(commit.durability))?;
             Ok((copies, position))
         };
@@ -527,85 +537,4 @@ impl Section {
 /// Creates the error for a record that changes an unknown table.
 pub(crate) fn no_such_table(table: TableId) -> Error {
     Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
-}
-
-/// How to treat pages that a damaged index wrongly lists as pages of a long value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Damage {
-    /// Refuse the change: nothing has changed yet.
-    Refuse,
-    /// Leave the pages allocated: the record is in the log, and an error would prevent the database from being opened.
-    Leave,
-}
-
-/// Applies one change to private copies. `at` refers to its value if that was already written to overflow pages.
-fn apply<E: PageCopies + Versions>(
-    copies: &mut E,
-    op: &Op,
-    seq: CommitSeq,
-    at: Option<&LongRef>,
-    context: &CommitContext,
-    damage: Damage,
-) -> Attempt<()> {
-    let old = match op {
-        Op::Put { tree, key, value, expiry } => {
-            let written;
-            let cell = match at {
-                Some(at) => at.cell(),
-                None if value.len() <= inline_value_bytes_max(copies.page_bytes()) => Cell::Inline(value),
-                None if *expiry == Moment::NEVER && tree.overwrite(copies, key, value)? => return Ok(()),
-                None => {
-                    let mut writer = Writer::new(value);
-                    // The whole value is written at once: a value too long for one set of copies comes with `at`.
-                    let at = writer.write(copies, *tree, usize::MAX)?;
-                    let missing = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
-                    written = at.ok_or_else(missing)?;
-                    written.cell()
-                }
-            };
-            tree.put_until(copies, key, cell, *expiry)?
-        }
-        Op::Delete { tree, key } => tree.delete_beside(copies, key, &context.unreadable)?,
-        Op::DropTable { tree, name } => {
-            let root = copies.page(tree.root)?.to_vec();
-            let (moved, body) = copies.allocate(tree.root)?;
-            body.copy_from_slice(&root);
-            copies.free(tree.root);
-            let note = encode_table(tree.table, moved, Compression::None);
-            CATALOG.put(copies, &to_be_freed(tree.table), Cell::Inline(&note))?;
-            CATALOG.delete_beside(copies, name, &context.unreadable)?
-        }
-        Op::CreateTable { name, compression } => {
-            refuse_existing(copies, name)?;
-            let tree = Tree::create(copies, TableId(seq.0), CATALOG.root)?;
-            CATALOG.put(copies, name, Cell::Inline(&encode_table(tree.table, tree.root, *compression)))?
-        }
-        Op::SetCompression { tree, name, compression } => {
-            let entry = entry_of(copies, *tree, name)?;
-            CATALOG.put(copies, name, Cell::Inline(&with_compression(&entry, *compression)))?
-        }
-        Op::RenameTable { tree, name, to } => {
-            let entry = entry_of(copies, *tree, name)?;
-            refuse_existing(copies, to)?;
-            CATALOG.put(copies, to, Cell::Inline(&entry))?;
-            CATALOG.delete_beside(copies, name, &context.unreadable)?
-        }
-        Op::SetTypes { tree, name, key, value } => {
-            let entry = entry_of(copies, *tree, name)?;
-            refuse_types(name, &entry)?;
-            CATALOG.put(copies, name, Cell::Inline(&with_types(&entry, key, value)))?
-        }
-    };
-    if let Some(ReplacedValue::Long(value)) = old {
-        // The value was written after `gather`: gather again.
-        let again = || Wait::Miss(crate::pages::Missing { page: value.root, at: seq });
-        let pages = context.pages_of(copies, &value)?.ok_or_else(again)?;
-        let own = own_pages(copies, pages, is_overflow);
-        if damage == Damage::Refuse && own.len() < pages.len() {
-            let what = "a long value should begin here, but one of its pages holds something else or is named twice";
-            return Err(Error::corrupt_page(value.root, what).into());
-        }
-        own.into_iter().for_each(|page| copies.free(page));
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
-//! Lists the leaves of a tree, for relocation, which needs their places rather than their content.
+//! Finds leaves without a look into them: for relocation, which needs their places rather than their content, and for
+//! commits, which look into many of them together.
 
-use super::Tree;
+use super::{Position, Tree};
 use crate::format::PageId;
 use crate::pages::{Attempt, Pages, Wait};
 
@@ -68,6 +69,50 @@ impl Tree {
                 return Ok((leaves, next));
             }
             (id, level) = (node.child(node.child_index(start)?)?, Some(node.level() - 1));
+        }
+    }
+}
+
+/// Finds the leaves of keys that ascend: begins at the parent of the leaf before, if the key belongs below it.
+pub(crate) struct LeafFinder<'p, P: Pages> {
+    pages: &'p P,
+    /// The tree of the key before, and the parent of its leaf.
+    parent: Option<(Tree, PageId)>,
+}
+
+impl<'p, P: Pages> LeafFinder<'p, P> {
+    /// Creates a search that begins at the root.
+    pub(crate) fn new(pages: &'p P) -> Self {
+        Self { pages, parent: None }
+    }
+
+    /// Returns the position of the leaf in which `key` belongs. The leaf itself is looked at only where it is the root.
+    pub(crate) fn find(&mut self, tree: Tree, key: &[u8]) -> Attempt<Position> {
+        if let Some((of, parent)) = self.parent
+            && of == tree
+        {
+            let page = self.pages.page(parent)?;
+            // Other commits may have changed it meanwhile.
+            if let Ok(node) = tree.open(parent, &page, Some(1))
+                && node.covers(key)
+            {
+                return Ok(Position::Node(node.child(node.child_index(key)?)?, Some(0)));
+            }
+        }
+        self.parent = None;
+        let (mut id, mut level) = (tree.root, None);
+        loop {
+            let page = self.pages.page(id)?;
+            let node = tree.open(id, &page, level)?;
+            if node.level() == 0 {
+                return Ok(tree.start());
+            }
+            let child = node.child(node.child_index(key)?)?;
+            if node.level() == 1 {
+                self.parent = Some((tree, id));
+                return Ok(Position::Node(child, Some(0)));
+            }
+            (id, level) = (child, Some(node.level() - 1));
         }
     }
 }

@@ -25,6 +25,11 @@ pub(crate) struct Lookup<'k> {
 }
 
 impl Position {
+    /// Returns the page that the lookup reads next.
+    pub(crate) fn page(self) -> PageId {
+        self.place().0
+    }
+
     /// Returns the page that the lookup reads next, and the range of bytes to prefetch in it.
     fn place(self) -> (PageId, Range<usize>) {
         match self {

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::Tree;
 use crate::error::{Error, ErrorKind};
-use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadRef, decode_child, inline_value_bytes_max};
+use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadRef, decode_child, inline_value_bytes_max, inline_word};
 use crate::format::node::{LEVEL_MAX, Node, key_bytes_max};
 use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, Moment, PageId};
@@ -77,9 +77,28 @@ impl Tree {
         value: Cell<'_>,
         expiry: Moment,
     ) -> Attempt<Option<ReplacedValue>> {
+        self.put_into(copies, None, key, value, expiry)
+    }
+
+    /// As [`Tree::put_until`]. `leaf` is a page of this tree in which the key may belong: then it is found without the nodes
+    /// above.
+    pub(crate) fn put_into<E: PageCopies>(
+        &self,
+        copies: &mut E,
+        leaf: Option<PageId>,
+        key: &[u8],
+        value: Cell<'_>,
+        expiry: Moment,
+    ) -> Attempt<Option<ReplacedValue>> {
         check_size(copies.page_bytes(), key, value)?;
-        let (mut path, leaf, at) = self.find_leaf(copies, key)?;
-        let payload = value.payload(expiry);
+        let (path, leaf, at) = match leaf {
+            Some(leaf) => match self.look_into(copies, leaf, key)? {
+                Some(at) => (None, leaf, at),
+                None => self.find_leaf(copies, key).map(|(path, leaf, at)| (Some(path), leaf, at))?,
+            },
+            None => self.find_leaf(copies, key).map(|(path, leaf, at)| (Some(path), leaf, at))?,
+        };
+        let payload = || value.payload(expiry);
         let (index, old) = match at {
             Err(index) => (index, None),
             Ok(index) => {
@@ -94,16 +113,29 @@ impl Tree {
                     _ => outside.release(copies)?,
                 }
                 let body = copies.edit(leaf)?;
-                if edit::replace(leaf, body, index, &payload)? {
+                if edit::replace(leaf, body, index, &payload())? {
                     return Ok(Some(old));
                 }
                 edit::remove(leaf, body, index)?;
                 (index, Some(old))
             }
         };
-        if !edit::insert(leaf, copies.edit(leaf)?, index, key, &payload)? {
+        let body = copies.edit(leaf)?;
+        let is_inserted = match value {
+            // As the payload of most entries is.
+            Cell::Inline(value) if expiry == Moment::NEVER => {
+                let word = inline_word(value);
+                edit::insert_parts(leaf, body, index, key, [&word, value])?
+            }
+            _ => edit::insert(leaf, body, index, key, &payload())?,
+        };
+        if !is_inserted {
+            let mut path = match path {
+                Some(path) => path,
+                None => self.find_leaf(copies, key)?.0,
+            };
             let mut cells = Cells::of(&Node::open(leaf, &copies.page(leaf)?)?)?;
-            cells.insert(index, key, &payload);
+            cells.insert(index, key, &payload());
             self.split(copies, &mut path, leaf, &cells, index + 1 == cells.len())?;
         }
         Ok(old)
@@ -148,6 +180,19 @@ impl Tree {
         edit::remove(leaf, copies.edit(leaf)?, index)?;
         self.merge_up(copies, &mut path, leaf, unreadable)?;
         Ok(Some(old))
+    }
+
+    /// Returns the place of `key` in a page of this tree; `None` when the page is no leaf, or not the one in which the key
+    /// belongs.
+    fn look_into<P: Pages>(
+        &self,
+        pages: &P,
+        page: PageId,
+        key: &[u8],
+    ) -> Attempt<Option<std::result::Result<usize, usize>>> {
+        let body = pages.page(page)?;
+        let Ok(node) = self.open(page, &body, Some(0)) else { return Ok(None) };
+        Ok(if node.covers(key) { Some(node.search(key)?) } else { None })
     }
 
     /// Returns the path from the root to the leaf in which `key` belongs, that leaf, and the place of the key in it.

@@ -1,8 +1,10 @@
 //! Private copies of pages, and their publication.
 
 use std::collections::{VecDeque, hash_map};
+use std::ops::Range;
 
 use crossbeam_epoch::Guard;
+use nofault_io::prefetch::prefetch_bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::frames::{FrameFacts, OwnedFrame};
@@ -22,6 +24,8 @@ const LEAVES_FOR_IDS_MAX: usize = 4;
 pub(crate) struct PrivateCopies<'a> {
     versions: &'a Versions,
     copies: FxHashMap<PageId, Copy>,
+    /// The copies that were edited since [`pages::PageCopies::seal`] was called, and perhaps some that are gone.
+    unsealed: Vec<PageId>,
     /// The pages that this commit frees.
     freed: Vec<FreedByCommit>,
     reserved: Vec<OwnedFrame>,
@@ -48,6 +52,17 @@ struct Copy {
     /// The commit of the version that was copied; `None` for a new page.
     base: Option<CommitSeq>,
     near: Option<u64>,
+    /// The commit for which the page was sealed since it was edited last.
+    sealed: Option<CommitSeq>,
+}
+
+impl Copy {
+    fn seal(&mut self, file_id: u64, page: PageId, seq: CommitSeq) {
+        if self.sealed != Some(seq) {
+            seal_page(file_id, page, seq, &mut self.frame.buffer);
+            self.sealed = Some(seq);
+        }
+    }
 }
 
 impl<'a> PrivateCopies<'a> {
@@ -56,6 +71,7 @@ impl<'a> PrivateCopies<'a> {
         Self {
             versions,
             copies: FxHashMap::default(),
+            unsealed: Vec::new(),
             freed: Vec::new(),
             reserved: Vec::new(),
             reserved_ids: VecDeque::new(),
@@ -82,7 +98,7 @@ impl<'a> PrivateCopies<'a> {
         let new: Vec<PageId> = copies.iter().filter(|(_, copy)| copy.base.is_none()).map(|(page, _)| *page).collect();
         self.versions.metadata().note_changed(seq, &new);
         for (page, mut copy) in copies {
-            seal_page(self.versions.file_id(), page, seq, &mut copy.frame.buffer);
+            copy.seal(self.versions.file_id(), page, seq);
             let facts = FrameFacts { page, commit: seq, disk: None, near: copy.near, pins: 0, hot: true };
             let frame = frames.publish(copy.frame, facts);
             let change = PageChange { page, seq, unread_from: seq };
@@ -201,6 +217,16 @@ impl Pages for PrivateCopies<'_> {
             None => newest(self.versions, &self.guard, id).map(|(_, bytes)| &bytes[HEADER_BYTES..]),
         }
     }
+
+    fn fetch(&self, id: PageId, bytes: Range<usize>) {
+        if let Entry::Resident(frame) = self.versions.pages().entry(id) {
+            self.versions.frames().prefetch_facts(frame);
+            // SAFETY: found under the guard, which lives as long as the slice.
+            let page = unsafe { self.versions.frames().bytes(frame) };
+            let end = (HEADER_BYTES + bytes.end).min(page.len());
+            prefetch_bytes(page.get(bytes.start..end).unwrap_or_default());
+        }
+    }
 }
 
 impl pages::Versions for PrivateCopies<'_> {
@@ -240,7 +266,13 @@ impl pages::PageCopies for PrivateCopies<'_> {
         let held = self.copies.len();
         let copy = match self.copies.entry(id) {
             // Looked up only once, because a bulk load calls this for each value of a page.
-            hash_map::Entry::Occupied(copy) => copy.into_mut(),
+            hash_map::Entry::Occupied(copy) => {
+                let copy = copy.into_mut();
+                if copy.sealed.take().is_some() {
+                    self.unsealed.push(id);
+                }
+                copy
+            }
             hash_map::Entry::Vacant(place) => {
                 let (index, bytes) = newest(self.versions, &self.guard, id)?;
                 keep_leaf(self.versions, &mut self.leaves, id)?;
@@ -248,7 +280,8 @@ impl pages::PageCopies for PrivateCopies<'_> {
                 frame.buffer.copy_from_slice(bytes);
                 let source = self.versions.frames().frame(index);
                 let near = source.disk().map(|at| at.block.0).or_else(|| source.near());
-                place.insert(Copy { frame, base: Some(source.commit()), near })
+                self.unsealed.push(id);
+                place.insert(Copy { frame, base: Some(source.commit()), near, sealed: None })
             }
         };
         Ok(&mut copy.frame.buffer[HEADER_BYTES..])
@@ -265,8 +298,17 @@ impl pages::PageCopies for PrivateCopies<'_> {
         };
         frame.buffer.fill(0);
         let near = self.copies.get(&near).and_then(|copy| copy.near).or_else(|| self.versions.pages().block_of(near));
-        let copy = self.copies.entry(id).or_insert(Copy { frame, base: None, near });
+        self.unsealed.push(id);
+        let copy = self.copies.entry(id).or_insert(Copy { frame, base: None, near, sealed: None });
         Ok((id, &mut copy.frame.buffer[HEADER_BYTES..]))
+    }
+
+    fn seal(&mut self, seq: CommitSeq) {
+        for page in self.unsealed.drain(..) {
+            if let Some(copy) = self.copies.get_mut(&page) {
+                copy.seal(self.versions.file_id(), page, seq);
+            }
+        }
     }
 
     fn free(&mut self, id: PageId) {

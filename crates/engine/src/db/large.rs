@@ -1,8 +1,10 @@
 //! Commits too large for one hold of the section's lock: they occupy the section across their waits.
 //!
-//! Such a commit is checked, looked through for unreadable pages, logged completely, and then applied in portions that the
-//! pool can hold. `transaction` states the guarantee of each step. Replay of the log applies records in the same way.
+//! Such a commit is checked. If copies of all pages that it changes are a small part of the pool, it is applied to them, logged
+//! completely, and published. Otherwise it is looked through for unreadable pages, logged completely, and then applied in
+//! portions that the pool can hold. `transaction` states the guarantee of each step. Replay of the log applies records in the same way.
 
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use super::commit_error::{CommitResult, conflict};
@@ -30,6 +32,40 @@ pub(crate) struct LargeCommits<S: Store, L: CommitLog> {
     pub(super) reservations: Arc<BlockReservations<S, L>>,
 }
 
+/// The record of a large commit, on its way into the log.
+struct Record<'o> {
+    next: Option<Vec<u8>>,
+    rest: Peekable<Box<dyn Iterator<Item = Vec<u8>> + Send + 'o>>,
+    durability: Durability,
+    /// Whether a part of it is in the log.
+    is_begun: bool,
+    end: LogPosition,
+}
+
+impl<'o> Record<'o> {
+    fn new(ops: &'o [Op], fragment_bytes: usize, durability: Durability) -> Self {
+        let fragments: Box<dyn Iterator<Item = _> + Send> = Box::new(for_each_fragment(ops, fragment_bytes));
+        let mut rest = fragments.peekable();
+        Self { next: rest.next(), rest, durability, is_begun: false, end: LogPosition::default() }
+    }
+
+    /// Appends what is not in the log yet. Returns the end of the record.
+    fn append<S: Store, L: CommitLog>(&mut self, section: &mut Exclusive<S, L>) -> Attempt<LogPosition> {
+        while let Some(fragment) = &self.next {
+            let last = self.rest.peek().is_none().then_some(self.durability);
+            self.end = section.append(fragment, last)?;
+            self.is_begun = true;
+            self.next = self.rest.next();
+        }
+        Ok(self.end)
+    }
+}
+
+/// The most frames that a commit may need to be applied at once, as a divisor of those that private copies may hold.
+const FRAMES_AT_ONCE_SHARE: usize = 4;
+/// Number of times that this is tried.
+const ATTEMPTS_AT_ONCE: usize = 4;
+
 impl<S: Store, L: CommitLog> LargeCommits<S, L> {
     fn store(&self) -> &S {
         self.pages.loader.store()
@@ -53,22 +89,25 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         // Held until all changes are applied: a disk that becomes full must not stop the commit half-way.
         let _reservation =
             self.reservations.reserve(self.reservations.pages_of_large(&ops), reservation_kind(&ops)).await?;
-        self.look_through(&ops, &mut context).await?;
-        let mut position = LogPosition::default();
-        let mut fragments = for_each_fragment(&ops, self.log.fragment_bytes_max()).peekable();
-        while let Some(fragment) = fragments.next() {
-            let last = fragments.peek().is_none().then_some(durability);
-            position = loop {
-                match section.append(&fragment, last) {
-                    Ok(position) => break position,
-                    Err(Wait::LogFull { len_bytes }) => {
-                        self.waits.await_space(len_bytes).await?;
-                    }
-                    Err(Wait::Failed(error)) => return Err(error.into()),
-                    Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}")).into()),
-                }
-            };
+        let mut record = Record::new(&ops, self.log.fragment_bytes_max(), durability);
+        if let Some(frames) = self.frames_at_once(&ops)
+            && let Some(position) = self.apply_at_once(&mut section, (&ops, frames), &mut context, &mut record).await?
+        {
+            return Ok(section.finish(&ops, durability, position, is_unseen));
         }
+        if !record.is_begun {
+            self.look_through(&ops, &mut context).await?;
+        }
+        let position = loop {
+            match record.append(&mut section) {
+                Ok(position) => break position,
+                Err(Wait::LogFull { len_bytes }) => {
+                    self.waits.await_space(len_bytes).await?;
+                }
+                Err(Wait::Failed(error)) => return Err(error.into()),
+                Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}")).into()),
+            }
+        };
         self.pages.tables.note_renamed(&ops, section.seq());
         for op in &ops {
             if let Op::DropTable { tree, name } = op {
@@ -89,12 +128,70 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         Ok(section.finish(&ops, durability, position, is_unseen))
     }
 
+    /// Returns the number of frames that `ops` may need if all of them are applied at once; `None` where those are no small
+    /// part of the pool.
+    fn frames_at_once(&self, ops: &[Op]) -> Option<usize> {
+        let store = self.store();
+        let (page_bytes, frames_max) = (store.page_bytes(), store.copy_frames_max() / FRAMES_AT_ONCE_SHARE);
+        // The rest of what an op needs is shared, or much smaller as a rule.
+        let frames = |op: &Op| op.frames(page_bytes) - 1;
+        let are_keys = ops.iter().all(|op| matches!(op, Op::Put { .. } | Op::Delete { .. }));
+        Some(ops.iter().map(frames).sum()).filter(|frames| are_keys && *frames <= frames_max)
+    }
+
+    /// Applies `ops` all at once as an ordinary commit is, so that no page is looked for that is there. Returns the end of
+    /// the record; `None` when the commit is to go the way of larger ones. Then nothing is changed, but the record may have
+    /// begun. It waits for `frames_wanted` frames, or more, where it finds none.
+    async fn apply_at_once(
+        &self,
+        section: &mut Exclusive<S, L>,
+        (ops, frames_wanted): (&[Op], usize),
+        context: &mut CommitContext,
+        record: &mut Record<'_>,
+    ) -> Result<Option<LogPosition>> {
+        let (mut pins, mut frames) = (PinBudget::default(), 0);
+        for attempt in 0..ATTEMPTS_AT_ONCE {
+            match section.apply_and_append(ops, frames, context, |section| record.append(section)) {
+                Ok(position) => return Ok(Some(position)),
+                Err(wait @ Wait::Miss(_)) => {
+                    if attempt > 0 {
+                        // A page that the search does not find, a neighbour for example.
+                        self.pages.load_encountered(wait, context, &mut pins).await?;
+                    }
+                    self.pages.prefetch(ops, context, &mut pins, Others::Wait).await?;
+                    if pins.is_exceeded() {
+                        return Ok(None);
+                    }
+                }
+                Err(Wait::Full { frames: more }) => {
+                    // As many as it can need, so that it does not have to begin again after each of them.
+                    frames = frames_wanted.max(more);
+                    if frames > self.store().copy_frames_max() {
+                        return Ok(None);
+                    }
+                    self.pages.loader.load(&mut pins, &[Wait::Full { frames }]).await?;
+                }
+                Err(Wait::LogFull { .. }) if record.is_begun => return Ok(None),
+                Err(Wait::LogFull { len_bytes }) => {
+                    pins = PinBudget::default();
+                    self.waits.await_space(len_bytes).await?;
+                }
+                Err(Wait::Failed(error)) => return Err(self.pages.explain(ops, error)),
+            }
+        }
+        Ok(None)
+    }
+
     /// Finds errors that the caller made before anything is written to the log.
     async fn refuse_wrong_tables(&self, ops: &[Op]) -> Result<()> {
+        let mut last = None;
         for op in ops {
             match op {
                 Op::Put { tree, .. } | Op::Delete { tree, .. } => {
-                    self.pages.tables.refusal(*tree).map_or(Ok(()), Err)?;
+                    if last != Some(tree) {
+                        last = Some(tree);
+                        self.pages.tables.refusal(*tree).map_or(Ok(()), Err)?;
+                    }
                     continue;
                 }
                 Op::CreateTable { name, .. } => self.look(|pages| refuse_existing(pages, name)).await?,

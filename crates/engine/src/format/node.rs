@@ -147,6 +147,12 @@ impl<'a> Node<'a> {
         })
     }
 
+    /// Returns whether `key` lies between the fences.
+    #[inline]
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        key >= self.lower() && self.upper().is_none_or(|upper| key < upper)
+    }
+
     /// Returns the prefix that all keys of the node share.
     #[inline]
     pub(crate) fn prefix(&self) -> &'a [u8] {

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::btree::overflow::is_one_page;
-use crate::btree::{Tree, ValueRef, packed};
+use crate::btree::{Position, Tree, ValueRef, packed};
 use crate::format::cell::{OverflowRef, SpreadRef};
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, Versions, Wait};
@@ -51,18 +51,18 @@ impl OldValue {
 }
 
 impl CommitContext {
-    /// Looks up the pages beside the leaf that a change of this key needs. Returns the old value if the list of its
+    /// Looks up the pages beside the leaf that a change of this key needs, from the leaf on. Returns the old value if the list of its
     /// pages is not known or no longer right. After a `Wait`, `waits` may name another page that is needed, as long as it
     /// has fewer than `pages_max`.
     pub(super) fn unlisted<P: Versions>(
         &self,
         latest: &P,
-        tree: Tree,
+        (tree, mut leaf): (Tree, Position),
         key: &[u8],
         pages_max: usize,
         waits: &mut Vec<Wait>,
     ) -> Attempt<Option<OverflowRef>> {
-        match tree.get_with(latest, key, OldValue::of)? {
+        match tree.get_from(latest, key, &mut leaf, OldValue::of)? {
             OldValue::Short => Ok(None),
             OldValue::Spread(value) => {
                 let ends = value.cell().shared_pages();

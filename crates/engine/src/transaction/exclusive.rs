@@ -9,7 +9,7 @@ use crate::btree::overflow::LongRef;
 use crate::budget::{Budget, STEPS_MAX};
 use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, TableId};
-use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store};
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies as _, Store};
 use crate::sync::semaphore::Permit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,26 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     /// Applies ops and publishes the pages that they changed. `at` is the place where the value of the only op was
     /// written, if it was.
     pub(crate) fn apply(&mut self, ops: &[Op], at: Option<&LongRef>, context: &CommitContext) -> Attempt<()> {
-        self.edit(|copies, seq| ops.iter().try_for_each(|op| apply(copies, op, seq, at, context, Damage::Leave)))
+        self.edit(|copies, seq| apply(copies, ops, seq, at, context, Damage::Leave))
+    }
+
+    /// Applies all `ops` to private copies, lets `append` append the whole record, and publishes the copies. `frames` are
+    /// taken first. After a `Wait` all pages are as before, and the record is as far in the log as `append` has come.
+    pub(crate) fn apply_and_append(
+        &mut self,
+        ops: &[Op],
+        frames: usize,
+        context: &CommitContext,
+        append: impl FnOnce(&mut Self) -> Attempt<LogPosition>,
+    ) -> Attempt<LogPosition> {
+        let commits = self.commits.clone();
+        let mut copies = commits.store.copies();
+        copies.reserve(frames)?;
+        apply(&mut copies, ops, self.seq, None, context, Damage::Refuse)?;
+        // A long record takes a while to copy.
+        let position = copies.unpinned(|| append(self))?;
+        commits.store.publish(copies, self.seq);
+        Ok(position)
     }
 
     /// Makes private copies and publishes them as part of this commit.

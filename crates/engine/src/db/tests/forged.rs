@@ -94,6 +94,12 @@ fn a_commit_that_would_free_pages_of_others_is_refused() {
                 let error = commit(&core, Mode::Blocking, vec![op], Durability::Sync).unwrap_err();
                 assert_eq!((error.kind(), error.page()), (ErrorKind::Corrupt, Some(value.root)), "{what}: {error}");
             }
+            // A large commit that is applied at once.
+            let put = |number| Op::Put { tree, key: key_of(number), value: vec![7; 20], expiry: Moment::NEVER };
+            let ops = std::iter::once(Op::Delete { tree, key: b"k".to_vec() }).chain((0..100).map(put)).collect();
+            let error = commit(&core, Mode::Blocking, ops, Durability::Sync).unwrap_err();
+            assert_eq!((error.kind(), error.page()), (ErrorKind::Corrupt, Some(value.root)), "{what}: {error}");
+            assert_eq!(block_on(core.reader.get(tree, &key_of(0)).finish()).unwrap(), None, "{what}");
         }
         assert_eq!(long_value(&core, tree, "k"), value, "{what}");
         put(&core, tree, "others", "go on");
@@ -107,12 +113,13 @@ fn a_commit_that_would_free_pages_of_others_is_refused() {
 fn a_record_already_in_the_log_frees_no_pages_of_other_tables() {
     for (what, core, tree, other, lost) in forged_values() {
         let mut writes = WriteSet::default();
-        (0..100).for_each(|number| writes.set(tree, key_of(number), Some(NewValue::lasting(vec![7; 20]))));
+        // So many that they are applied in portions.
+        (0..300).for_each(|number| writes.set(tree, key_of(number), Some(NewValue::lasting(vec![7; 20]))));
         writes.set(tree, b"k".to_vec(), None);
         commit(&core, Mode::Blocking, writes.into_ops().collect(), Durability::Sync).unwrap();
         assert_eq!(block_on(core.reader.get(tree, b"k").finish()).unwrap(), None, "{what}");
         assert_spared(&core, other, lost, what);
-        assert_eq!(count_keys(&core, tree), 100, "{what}");
+        assert_eq!(count_keys(&core, tree), 300, "{what}");
     }
 }
 
