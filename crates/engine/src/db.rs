@@ -71,6 +71,7 @@ pub(crate) mod verify;
 mod views;
 mod wait;
 mod watch;
+mod write_key;
 mod write_set;
 
 #[cfg(test)]

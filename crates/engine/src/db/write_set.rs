@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
 use super::expiry_rows::row_of;
+use super::write_key::{KeyParts, LentKey, WriteKey};
 use crate::btree::{Direction, KeyRange, Tree};
 use crate::format::{Moment, TableId};
 use crate::transaction::Op;
@@ -14,7 +15,7 @@ pub(crate) struct WriteSet {
     tables: BTreeMap<TableId, TableWrites>,
     /// The rows that the index of expiry gets for these writes. Those of writes that were replaced stay: a row without its
     /// entry does no harm.
-    rows: BTreeMap<Vec<u8>, Option<NewValue>>,
+    rows: BTreeMap<WriteKey, Option<NewValue>>,
     /// Length of the longest key of an entry that expires.
     expiring_key_bytes: usize,
 }
@@ -47,7 +48,7 @@ type Write<'w> = (&'w Vec<u8>, &'w Option<NewValue>);
 #[derive(Debug, Clone)]
 struct TableWrites {
     tree: Tree,
-    keys: BTreeMap<Vec<u8>, Option<NewValue>>,
+    keys: BTreeMap<WriteKey, Option<NewValue>>,
 }
 
 impl WriteSet {
@@ -64,13 +65,13 @@ impl WriteSet {
             self.add_row(tree, &key, expiry, now);
         }
         let of_table = self.tables.entry(tree.table).or_insert_with(|| TableWrites { tree, keys: BTreeMap::new() });
-        of_table.keys.insert(key, value)
+        of_table.keys.insert(key.into(), value)
     }
 
     /// Forgets a write.
     pub(super) fn remove(&mut self, tree: Tree, key: &[u8]) {
         if let btree_map::Entry::Occupied(mut of_table) = self.tables.entry(tree.table) {
-            of_table.get_mut().keys.remove(key);
+            of_table.get_mut().keys.remove(&LentKey::new(key) as &dyn KeyParts);
             if of_table.get().keys.is_empty() {
                 of_table.remove();
             }
@@ -89,7 +90,7 @@ impl WriteSet {
 
     /// Adds a row for the index of expiry without its entry.
     pub(super) fn add_row(&mut self, tree: Tree, key: &[u8], expiry: Moment, now: Moment) {
-        self.rows.insert(row_of(tree.table, key, expiry, now), Some(NewValue::lasting(Vec::new())));
+        self.rows.insert(row_of(tree.table, key, expiry, now).into(), Some(NewValue::lasting(Vec::new())));
         self.expiring_key_bytes = self.expiring_key_bytes.max(key.len());
     }
 
@@ -110,26 +111,29 @@ impl WriteSet {
     }
 
     pub(super) fn get(&self, tree: Tree, key: &[u8]) -> Option<&Option<NewValue>> {
-        self.tables.get(&tree.table)?.keys.get(key)
+        self.tables.get(&tree.table)?.keys.get(&LentKey::new(key) as &dyn KeyParts)
     }
 
     /// Returns the first key in a range that was set or removed, in the order of a scan.
     pub(super) fn next_in(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Option<Write<'_>> {
         let TableWrites { keys, .. } = self.tables.get(&tree.table).filter(|_| !range.is_empty())?;
-        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut found = keys.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
-        match direction {
+        let start = LentKey::new(&range.start);
+        let end = range.end.as_deref().map(LentKey::new);
+        let end = end.as_ref().map_or(Bound::Unbounded, |end| Bound::Excluded(end as &dyn KeyParts));
+        let mut found = keys.range::<dyn KeyParts, _>((Bound::Included(&start as &dyn KeyParts), end));
+        let (key, value) = match direction {
             Direction::Forward => found.next(),
             Direction::Reverse => found.next_back(),
-        }
+        }?;
+        Some((&key.bytes, value))
     }
 
     /// Turns the set into changes for a commit, by table and key. They are made one at a time, because there may be
     /// many.
     pub(crate) fn into_ops(self) -> impl Iterator<Item = Op> + Send {
-        let op = |tree, (key, value): (Vec<u8>, Option<NewValue>)| match value {
-            Some(NewValue { value, expiry, .. }) => Op::Put { tree, key, value, expiry },
-            None => Op::Delete { tree, key },
+        let op = |tree, (key, value): (WriteKey, Option<NewValue>)| match value {
+            Some(NewValue { value, expiry, .. }) => Op::Put { tree, key: key.bytes, value, expiry },
+            None => Op::Delete { tree, key: key.bytes },
         };
         let of_table = move |writes: TableWrites| writes.keys.into_iter().map(move |entry| op(writes.tree, entry));
         self.tables.into_values().flat_map(of_table)
