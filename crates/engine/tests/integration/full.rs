@@ -16,8 +16,9 @@ use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 const ENOSPC: i32 = 28;
 const LOG_BYTES: u64 = 64 << 10;
-/// Number of rows in a commit that is larger than the log.
-const ROWS: u32 = 1500;
+/// Numbers of rows of commits. The first is applied at once, and the second finds the log full in the middle of its record;
+/// the last is applied in portions.
+const ROWS: [u32; 3] = [400, 700, 1500];
 
 fn small_log(background_threads: bool) -> Settings {
     Settings { cache_bytes: 4 << 20, log_bytes: LOG_BYTES, background_threads, seed: Some(1), ..tiny() }
@@ -30,33 +31,37 @@ fn within_a_minute<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Sen
     told.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|error| panic!("{what}: it hangs, or failed: {error}"))
 }
 
-fn write_large(db: &Db, table: &Table) -> Result<()> {
+fn write_large(db: &Db, table: &Table, rows: u32) -> Result<()> {
     let mut batch = Batch::new();
-    for row in 0..ROWS {
+    for row in 0..rows {
         batch.put(table, row.to_be_bytes(), [row as u8; 100]);
     }
     db.write(batch, Durability::Sync)
 }
 
-/// Creates a database and makes a commit that is larger than its log, unless the simulated power fails first.
-fn large_commit(world: &SimWorld) -> Result<()> {
+/// Creates a database and makes a commit of so many rows, unless the simulated power fails first.
+fn large_commit(world: &SimWorld, rows: u32) -> Result<()> {
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &small_log(false))?;
-    write_large(&db, &db.create_table("t")?)
+    write_large(&db, &db.create_table("t")?, rows)
 }
 
-/// Reopens the database after a power cut and, if the table exists, commits twice.
-fn goes_on(world: &SimWorld, settings: &Settings) {
+/// Reopens the database after a power cut in the commit of `all` rows and, if the table exists, commits twice.
+fn goes_on(world: &SimWorld, settings: &Settings, (all, is_acknowledged): (u32, bool)) {
     let directory: Arc<dyn Directory> = world.directory();
     let mut rows = None;
     for key in ["a", "b"] {
         let db = match Db::open_in(&directory, settings) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) if error.kind() == ErrorKind::NotFound && !is_acknowledged => return,
             opened => opened.unwrap(),
         };
-        let Ok(table) = db.table("t") else { return };
+        let Ok(table) = db.table("t") else {
+            assert!(!is_acknowledged, "the table is lost: {world}");
+            return;
+        };
         let found = table.range::<&[u8]>(..).count() as u32;
-        assert!(rows.map_or(found == 0 || found == ROWS, |before| found == before), "{found} rows: {world}");
+        let is_whole = |found| found == all || (found == 0 && !is_acknowledged);
+        assert!(rows.map_or(is_whole(found), |before| found == before), "{found} rows: {world}");
         table.put(key, "v").unwrap();
         // This commit may get the number of a commit whose record was abandoned.
         rows = Some(found + 1);
@@ -67,17 +72,19 @@ fn goes_on(world: &SimWorld, settings: &Settings) {
 /// reopens.
 #[test]
 fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() {
-    let whole = SimWorld::new(3, SimOptions::default());
-    large_commit(&whole).unwrap();
-    let events = whole.events();
-    for event in 1..=events {
-        let world = SimWorld::new(3, SimOptions::default());
-        world.cut_after(event);
-        let _ = large_commit(&world);
-        for background_threads in [false, true] {
-            let (after, settings) = (world.restart(event), small_log(background_threads));
-            let what = format!("event {event} of {events}, threads: {background_threads}");
-            within_a_minute(&what, move || goes_on(&after, &settings));
+    for rows in ROWS {
+        let whole = SimWorld::new(3, SimOptions::default());
+        large_commit(&whole, rows).unwrap();
+        let events = whole.events();
+        for event in 1..=events {
+            let world = SimWorld::new(3, SimOptions::default());
+            world.cut_after(event);
+            let is_acknowledged = large_commit(&world, rows).is_ok();
+            for background_threads in [false, true] {
+                let (after, settings) = (world.restart(event), small_log(background_threads));
+                let what = format!("{rows} rows, event {event} of {events}, threads: {background_threads}");
+                within_a_minute(&what, move || goes_on(&after, &settings, (rows, is_acknowledged)));
+            }
         }
     }
 }
@@ -118,7 +125,7 @@ fn with_a_long_log(world: &SimWorld) -> (Db, Table) {
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &small_log(true)).unwrap();
     let table = db.create_table("t").unwrap();
-    write_large(&db, &table).unwrap();
+    write_large(&db, &table, ROWS[2]).unwrap();
     db.checkpoint().unwrap();
     (db, table)
 }
@@ -149,6 +156,44 @@ fn a_full_disk_refuses_commits_that_find_the_log_full_until_space_is_free() {
         db.checkpoint().unwrap();
         assert!(db.verify().unwrap().is_clean());
     });
+}
+
+/// Whatever the disk has space for: the batch is there completely or not at all, and the database goes on.
+#[test]
+fn a_full_disk_refuses_a_large_batch_as_a_whole_and_takes_it_when_space_is_free() {
+    let (mut taken, mut refused) = (0, 0);
+    for (rows, spare_kib) in ROWS.into_iter().flat_map(|rows| (0..200).step_by(8).map(move |spare| (rows, spare))) {
+        let what = format!("{rows} rows, {spare_kib} KiB of space");
+        let world = SimWorld::new(8, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::create_in(&directory, &small_log(false)).unwrap();
+        let table = db.create_table("t").unwrap();
+        // In the midst of the keys of the batch.
+        table.put([0, 0, 0, 200, 0], "v").unwrap();
+        db.checkpoint().unwrap();
+        world.set_capacity(Some(world.bytes_used() + (spare_kib << 10)));
+        let count = || table.range::<&[u8]>(..).count() as u32;
+        match write_large(&db, &table, rows) {
+            Ok(()) => {
+                taken += 1;
+                assert_eq!(count(), rows + 1, "{what}");
+            }
+            Err(error) => {
+                refused += 1;
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {error}");
+                assert_eq!(count(), 1, "{what}");
+                world.set_capacity(None);
+                // A checkpoint that had begun may still fail.
+                assert!((0..100).any(|_| write_large(&db, &table, rows).is_ok()), "{what}: there is room again");
+            }
+        }
+        drop((table, db));
+        world.set_capacity(None);
+        let db = Db::open_in(&directory, &small_log(false)).unwrap();
+        assert_eq!(db.table("t").unwrap().range::<&[u8]>(..).count() as u32, rows + 1, "{what}");
+        assert!(db.verify().unwrap().is_clean(), "{what}");
+    }
+    assert!(taken > 10 && refused > 10, "{taken} taken, {refused} refused");
 }
 
 /// Regression: the thread that frees pages waited for log space while it occupied the commit section, and closing

@@ -88,13 +88,15 @@ struct Setting {
 impl Setting {
     fn draw(seed: u64, rng: &mut Rng) -> Self {
         let page_bytes = [512, 512, 1024, 2048, 4096][rng.usize(..5)];
+        // With these the copies of a batch of hundreds of keys are a small part of the cache.
+        let pages_more = if rng.u8(..3) == 0 { 4000 } else { 0 };
         let settings = Settings {
             log_bytes: [64, 128, 512][rng.usize(..3)] << 10,
             // Without them the callers do all of the work, and wait for each other in a pool full of dirty pages when the disk stops.
             background_threads: rng.bool(),
             seed: None,
             // Drops and compaction make the page table grow, and the cache has to hold the page table as well.
-            cache_bytes: tiny_with(page_bytes).cache_bytes + (128 << 10),
+            cache_bytes: tiny_with(page_bytes).cache_bytes + (128 << 10) + pages_more * page_bytes,
             ..tiny_with(page_bytes).with_cold_table(seed.is_multiple_of(2))
         };
         Self { seed, settings, writers: rng.usize(2..5), loaders: rng.usize(1..3), images_max: 12 }

@@ -91,7 +91,11 @@ impl<'a> Writer<'a> {
                     let count = self.rng.usize(1..12);
                     self.batch(count)?;
                 }
-                10 => self.batch(320)?,
+                // Often the same keys: the larger one makes more changes than a small commit may.
+                10 => {
+                    let count = [320, 900][self.rng.usize(..2)];
+                    self.batch(count)?;
+                }
                 11..17 => self.transaction()?,
                 17 => {
                     let begun = self.shared.history.tick();
