@@ -113,6 +113,11 @@ impl Builder {
         2 * self.levels.len() + 3 + spread_pages_max(self.page_bytes(), self.spread_bytes_max)
     }
 
+    /// Returns the number of levels of the tree so far.
+    pub(crate) fn height(&self) -> usize {
+        self.levels.len()
+    }
+
     /// Returns all pages allocated so far; the root is not among them.
     pub(crate) fn pages(&self) -> impl Iterator<Item = PageId> + '_ {
         self.pages.iter()

@@ -329,10 +329,11 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                 Ok(Step::Stopped(stopped)) => return Err(stopped),
                 Ok(Step::More) => pins = PinBudget::default(),
                 Ok(Step::Wait(wait)) | Err(wait) => {
+                    self.refuse_small_cache(&wait, self.builder.frames_max())?;
                     // The filled pages are published: only the next pages must find free blocks, not all of them once more.
                     let wait = match wait {
                         Wait::Full { .. } => {
-                            Wait::Full { frames: portion.min(RESUME_FREE_PAGES).max(builder.frames_max()) }
+                            Wait::Full { frames: portion.min(RESUME_FREE_PAGES).max(self.builder.frames_max()) }
                         }
                         other => other,
                     };
@@ -369,9 +370,23 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                     return Ok(());
                 }
                 Err(Wait::Failed(error)) => return Err(error),
-                Err(wait) => core.reader.loader.load(&mut pins, &[wait]).await?,
+                Err(wait) => {
+                    let needed = if let Wait::Full { frames } = wait { frames } else { 0 };
+                    self.refuse_small_cache(&wait, needed)?;
+                    core.reader.loader.load(&mut pins, &[wait]).await?;
+                }
             }
         }
+    }
+
+    /// Returns an error where one step of the load needs more page copies than a commit may have: no wait would help.
+    fn refuse_small_cache(&self, wait: &Wait, needed: usize) -> Result<()> {
+        if !matches!(wait, Wait::Full { .. }) || needed <= self.core.store.copy_frames_max() {
+            return Ok(());
+        }
+        let levels = self.builder.height();
+        let what = format!("`cache_bytes` is too small for a bulk load that makes a tree of {levels} levels: raise it");
+        Err(Error::new(ErrorKind::InvalidCall, what))
     }
 
     /// Makes a filled tree durable. With an error other than `Poisoned` it is as before the load, and this commit does not

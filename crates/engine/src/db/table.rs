@@ -369,7 +369,8 @@ impl Table {
     ///
     /// # Errors
     /// `InvalidCall` when a key is not above the one before it, or too long (16 bytes less than usual for an entry that
-    /// expires), or another commit fills the empty table at the same moment; `Io` or
+    /// expires), another commit fills the empty table at the same moment, or the cache is so small (a few dozen pages) that it
+    /// does not hold the pages of a tree of so many levels; `Io` or
     /// `NoSpace` as the disk says: then the table is as it was, and so it is when `entries` panics. `Poisoned` when it is not known
     /// whether the load is durable: reopen the database.
     pub async fn bulk_load<B, I>(&self, entries: I) -> Result<u64>

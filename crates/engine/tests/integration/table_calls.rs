@@ -263,3 +263,41 @@ fn an_error_among_the_entries_of_a_load_is_returned_and_leaves_the_table_empty()
     assert_eq!(table.len().unwrap(), 2_000);
     assert!(db.verify().unwrap().is_clean());
 }
+
+/// Regression: it ended as an error of the engine's own, after ten thousand attempts.
+#[test]
+fn a_load_for_which_the_smallest_caches_have_too_few_pages_is_refused_and_larger_caches_take_it() {
+    let settings = |cache_bytes| Settings {
+        page_bytes: 512,
+        cache_bytes,
+        log_bytes: 256 << 10,
+        background_threads: false,
+        seed: Some(1),
+        ..Settings::with_small_pages()
+    };
+    let (mut refused, mut loaded) = (0, 0);
+    for cache_bytes in (630 << 10..800 << 10).step_by(1 << 10) {
+        let directory: Arc<dyn Directory> = SimWorld::new(5, SimOptions::calm()).directory();
+        let db = Db::create_in(&directory, &settings(800 << 10)).unwrap();
+        db.create_table("t").unwrap().put("k", "v").unwrap();
+        db.close().unwrap();
+        let Ok(db) = Db::open_in(&directory, &settings(cache_bytes)) else { continue };
+        let table = db.table("t").unwrap();
+        match table.bulk_load((0..10_000_u32).map(|number| (number.to_be_bytes(), [7; 100]))) {
+            Ok(_) => {
+                assert_eq!(table.len().unwrap(), 10_001);
+                loaded += 1;
+            }
+            Err(error) => {
+                assert!(error.kind() == ErrorKind::InvalidCall && error.to_string().contains("cache_bytes"), "{error}");
+                assert_eq!(table.len().unwrap(), 1);
+                refused += 1;
+            }
+        }
+        assert!(db.verify().unwrap().is_clean(), "{cache_bytes}");
+        if loaded == 3 {
+            break;
+        }
+    }
+    assert!(refused > 0 && loaded == 3, "{refused} refused, {loaded} loaded");
+}
