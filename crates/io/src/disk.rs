@@ -14,6 +14,7 @@
 //! 5. A waiting `reap` parks the thread; nothing spins.
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -378,6 +379,59 @@ pub trait FileLock: Send + Sync + fmt::Debug {
     fn id(&self) -> Option<(u64, u64)> {
         None
     }
+
+    /// Returns the view of the processes that read the locked file meanwhile, with the record `record` beside it, which
+    /// is created if need be. `None` where no process can do that: for a lock that is not for writing, and for
+    /// directories that have no readers beside a writer.
+    ///
+    /// # Errors
+    /// `Busy` when the record was removed while readers are open; the error of the system.
+    fn readers(&self, record: &str) -> Result<Option<Arc<dyn ReaderWatch>>> {
+        let _ = record;
+        Ok(None)
+    }
+}
+
+/// Bytes of the record that a writer leaves for its readers.
+pub const READER_RECORD_BYTES: usize = 64;
+
+/// The part of a database that a registered reader uses. For each it registers numbers of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReaderUse {
+    /// The content of the file.
+    Content,
+    /// The log beside it.
+    Log,
+}
+
+/// A writer's view of the processes that read its file.
+pub trait ReaderWatch: Send + Sync + fmt::Debug {
+    /// Returns whether a reader has registered one of these numbers. One system call.
+    ///
+    /// # Errors
+    /// The error of the system.
+    fn is_in_use(&self, of: ReaderUse, numbers: Range<u64>) -> Result<bool>;
+
+    /// Keeps readers from registering for this use until [`ReaderWatch::admit`]. Returns false when one has.
+    ///
+    /// # Errors
+    /// The error of the system.
+    fn try_exclude(&self, of: ReaderUse) -> Result<bool>;
+
+    /// Lets readers register again.
+    fn admit(&self, of: ReaderUse);
+
+    /// Reads the record; `None` when it was never written.
+    ///
+    /// # Errors
+    /// The error of the system.
+    fn record(&self) -> Result<Option<[u8; READER_RECORD_BYTES]>>;
+
+    /// Writes the record: readers see it when this returns. It is not made durable, as no reader outlives a power cut.
+    ///
+    /// # Errors
+    /// `NoSpace`, or the error of the system.
+    fn write_record(&self, bytes: &[u8; READER_RECORD_BYTES]) -> Result<()>;
 }
 
 /// The lock of a directory without locks: it locks no file.

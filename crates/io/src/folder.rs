@@ -3,7 +3,9 @@
 //! Kept true by: a name is one component of a path, every file is reached from the folder's own descriptor, and no symbolic link is
 //! followed. So no file outside the folder is ever touched, also when the folder has been moved and another one has its place.
 
+mod byte_locks;
 mod lock;
+mod readers;
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -17,6 +19,7 @@ use rustix::io::Errno;
 
 pub use self::lock::FolderLock;
 use self::lock::LockedFile;
+pub use self::readers::ReaderLocks;
 use crate::disk::{DirectIo, Directory, Disk, DiskNote, FileLock, FileOptions, NothingToLock, refuse_long_text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;

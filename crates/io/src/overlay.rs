@@ -1,5 +1,5 @@
-//! A directory that is only read: writes to its files stay with this process, in memory and in a temporary file without
-//! a name. So a program that writes as it opens a file can work on a copy that must not change.
+//! A directory that is only read: writes to its files stay with this process, in memory and, unless that is forbidden, in
+//! a temporary file without a name. So a program that writes as it opens a file can work on a copy that must not change.
 //!
 //! Kept true by: no operation but a read, and no call but `open`, `lock`, `list` and `read_text`, reaches the directory
 //! below. A read of bytes that were written here, or that lie beyond the end of the file below, is answered here.
@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes that are kept together. A write that covers only a part of such a unit reads the rest of it first.
 const UNIT_BYTES: u64 = 4096;
-/// Units that are kept in memory; further ones go to a temporary file.
+/// Units that are kept in memory where further ones go to a temporary file.
 const UNITS_IN_MEMORY: usize = 2048;
 
 /// A directory whose files are read, and whose changes stay in this process.
@@ -46,12 +46,28 @@ const UNITS_IN_MEMORY: usize = 2048;
 pub struct Overlay {
     below: Arc<dyn Directory>,
     disks: Mutex<HashMap<String, OverlayDisk>>,
+    limit: Limit,
+}
+
+/// The memory for what is written to one file, in units.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    units: usize,
+    /// Whether further units go to a temporary file.
+    has_file: bool,
 }
 
 impl Overlay {
     /// Lays an overlay over a directory, of which no file may be changed by others meanwhile.
     pub fn new(below: Arc<dyn Directory>) -> Self {
-        Self { below, disks: Mutex::default() }
+        Self { below, disks: Mutex::default(), limit: Limit { units: UNITS_IN_MEMORY, has_file: true } }
+    }
+
+    /// As [`Overlay::new`], without a temporary file: of each file up to `bytes_max` written bytes are kept in memory, and
+    /// a write beyond fails with `NoSpace`.
+    pub fn in_memory(below: Arc<dyn Directory>, bytes_max: usize) -> Self {
+        let limit = Limit { units: bytes_max / UNIT_BYTES as usize, has_file: false };
+        Self { below, disks: Mutex::default(), limit }
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<String, OverlayDisk>> {
@@ -64,7 +80,7 @@ impl Directory for Overlay {
         if self.list()?.iter().any(|known| known == name) {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("create {name}"), ""));
         }
-        let disk = OverlayDisk::new(None, 0);
+        let disk = OverlayDisk::new(None, 0, self.limit);
         self.disks().insert(name.to_owned(), disk.clone());
         Ok(Arc::new(disk))
     }
@@ -76,7 +92,7 @@ impl Directory for Overlay {
         }
         let below = self.below.open(name)?;
         let len_bytes = below.len_bytes()?;
-        let disk = OverlayDisk::new(Some(below), len_bytes);
+        let disk = OverlayDisk::new(Some(below), len_bytes, self.limit);
         disks.insert(name.to_owned(), disk.clone());
         Ok(Arc::new(disk))
     }
@@ -138,6 +154,7 @@ struct WrittenBytes {
     len_bytes: u64,
     /// Bytes of the file below that still count: all of them, until the disk is cut shorter.
     below_bytes: u64,
+    limit: Limit,
     /// The place of each written unit, in the order of first writes.
     units: HashMap<u64, usize>,
     memory: Vec<u8>,
@@ -151,14 +168,14 @@ impl fmt::Debug for WrittenBytes {
 }
 
 impl OverlayDisk {
-    fn new(below: Option<Arc<dyn Disk>>, len_bytes: u64) -> Self {
+    fn new(below: Option<Arc<dyn Disk>>, len_bytes: u64, limit: Limit) -> Self {
         let mut info = below.as_ref().map_or_else(
             || DiskInfo { kind: "overlay", path: None, direct: false, align_bytes: 1, notes: Vec::new() },
             |below| below.info(),
         );
         info.notes.push(DiskNote::in_use("only read: changes stay in this process"));
         let (units, memory) = (HashMap::new(), Vec::new());
-        let written = WrittenBytes { len_bytes, below_bytes: len_bytes, units, memory, file: None };
+        let written = WrittenBytes { len_bytes, below_bytes: len_bytes, limit, units, memory, file: None };
         Self(Arc::new(OverlaidFile { below, info, written: Mutex::new(written) }))
     }
 
@@ -266,12 +283,12 @@ impl OverlayDisk {
 impl WrittenBytes {
     fn read_unit(&self, slot: usize, within: usize, part: &mut [u8]) -> Result<()> {
         let at = slot * UNIT_BYTES as usize + within;
-        if slot < UNITS_IN_MEMORY {
+        if slot < self.limit.units {
             part.copy_from_slice(&self.memory[at..at + part.len()]);
             return Ok(());
         }
         let file = self.file.as_ref().ok_or_else(|| refused("read a temporary file".into()))?;
-        let at = at - UNITS_IN_MEMORY * UNIT_BYTES as usize;
+        let at = at - self.limit.units * UNIT_BYTES as usize;
         file.read_exact_at(part, at as u64).map_err(|error| Error::from_io("read a temporary file", &error))
     }
 
@@ -279,9 +296,12 @@ impl WrittenBytes {
         let next = self.units.len();
         let slot = *self.units.get(&unit).unwrap_or(&next);
         let at = slot * UNIT_BYTES as usize;
-        if slot < UNITS_IN_MEMORY {
+        if slot < self.limit.units {
             self.memory.resize(self.memory.len().max(at + bytes.len()), 0);
             self.memory[at..at + bytes.len()].copy_from_slice(bytes);
+        } else if !self.limit.has_file {
+            let what = format!("the {} bytes of memory for changes are used up", self.limit.units as u64 * UNIT_BYTES);
+            return Err(Error::new(ErrorKind::NoSpace, "keep a change in memory", what));
         } else {
             let folder = std::env::temp_dir();
             let failed = |error: &std::io::Error| {
@@ -293,7 +313,7 @@ impl WrittenBytes {
                 Some(file) => file,
                 None => self.file.insert(nameless_file(&folder).map_err(|error| failed(&error))?),
             };
-            let at = at - UNITS_IN_MEMORY * UNIT_BYTES as usize;
+            let at = at - self.limit.units * UNIT_BYTES as usize;
             file.write_all_at(bytes, at as u64).map_err(|error| failed(&error))?;
         }
         self.units.insert(unit, slot);
@@ -510,6 +530,23 @@ mod tests {
             assert!(done.into_buffer().unwrap().iter().all(|byte| *byte == unit as u8), "unit {unit}");
         }
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_overlay_in_memory_refuses_what_is_more_than_its_limit_and_keeps_the_rest() {
+        let scratch = tempfile::tempdir().unwrap();
+        let below = Arc::new(Folder::open(scratch.path(), Backend::Psync).unwrap().read_only());
+        let overlay = Overlay::in_memory(below, 3 * UNIT_BYTES as usize);
+        let disk = overlay.create("data").unwrap();
+        let write = |unit: u64| {
+            let bytes = buffer(&[unit as u8; UNIT_BYTES as usize]);
+            perform(&*disk, unit * UNIT_BYTES, OpKind::write(bytes, true)).unwrap().result
+        };
+        (0..3).for_each(|unit| assert!(write(unit).is_ok()));
+        assert_eq!(write(3).unwrap_err().kind(), ErrorKind::NoSpace);
+        assert!(write(1).is_ok(), "bytes that are there may be replaced");
+        let done = perform(&*disk, 2 * UNIT_BYTES, OpKind::Read(buffer(&[0; UNIT_BYTES as usize]))).unwrap();
+        assert!(done.into_buffer().unwrap().iter().all(|byte| *byte == 2));
     }
 
     #[test]

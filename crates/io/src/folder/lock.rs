@@ -2,20 +2,24 @@
 //!
 //! The lock is on the file that it protects, so no name that is removed, renamed or put back lets a second process in.
 //! It is a lock of the open file description (F_OFD_SETLK): two openings in one process exclude each other, and closing
-//! another descriptor of the same file does not release it. The file with the name is for the message alone.
+//! another descriptor of the same file does not release it. The file with the name is for the message alone. A lock for
+//! writing leaves out the bytes that are for the registrations of readers (`readers`).
 //!
 //! Kept true by: a lock is given only when the name still stands for the file that was locked.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::Folder;
-use crate::disk::FileLock;
+use super::byte_locks::{ByteRange, set_description_lock};
+use super::readers::WatchedFile;
+use crate::disk::{FileLock, ReaderWatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;
 
@@ -42,6 +46,7 @@ pub(super) struct LockedFile {
     /// The open file to which the kernel ties the lock.
     file: File,
     how: How,
+    is_for_writing: bool,
     /// The process that took the lock.
     owner: u32,
     id: (u64, u64),
@@ -51,8 +56,11 @@ pub(super) struct LockedFile {
 
 impl LockedFile {
     pub(super) fn take(folder: &Folder, name: &str, signed: &str) -> Result<Self> {
-        let lock_type = if folder.is_read_only { libc::F_RDLCK } else { libc::F_WRLCK };
-        Self::take_with(folder, name, signed, |file| set_description_lock(file, lock_type))
+        let (lock_type, range) = match folder.is_read_only {
+            true => (libc::F_RDLCK, ByteRange::WHOLE),
+            false => (libc::F_WRLCK, ByteRange::WRITER),
+        };
+        Self::take_with(folder, name, signed, |file| set_description_lock(file, lock_type, range))
     }
 
     fn take_with(
@@ -80,8 +88,9 @@ impl LockedFile {
             };
             let stat = rustix::fs::fstat(&file).map_err(|error| Error::from_rustix("lock", error).at(&path))?;
             let id = (stat.st_dev, stat.st_ino);
+            let is_for_writing = !folder.is_read_only;
             let folder = folder.descriptor.try_clone().map_err(|error| failed(&error))?;
-            let lock = Self { file, how, owner: std::process::id(), id, folder, path: path.clone() };
+            let lock = Self { file, how, is_for_writing, owner: std::process::id(), id, folder, path: path.clone() };
             if lock.check(name).is_ok() {
                 return Ok(lock);
             }
@@ -106,6 +115,15 @@ impl FileLock for LockedFile {
     fn id(&self) -> Option<(u64, u64)> {
         Some(self.id)
     }
+
+    /// There are none where the lock is of the older kind: readers take one of the same kind then, on the whole file.
+    fn readers(&self, record: &str) -> Result<Option<Arc<dyn ReaderWatch>>> {
+        if !self.is_for_writing || self.how != How::Description {
+            return Ok(None);
+        }
+        let watch = WatchedFile::open(&self.file, &self.folder, record, self.path.with_file_name(record))?;
+        Ok(watch.map(|watch| Arc::new(watch) as Arc<dyn ReaderWatch>))
+    }
 }
 
 impl Drop for LockedFile {
@@ -116,7 +134,7 @@ impl Drop for LockedFile {
         if self.owner == std::process::id() {
             // Neither can fail for a file that is open and locked; closing it is the second try.
             let _ = match self.how {
-                How::Description => set_description_lock(&self.file, libc::F_UNLCK),
+                How::Description => set_description_lock(&self.file, libc::F_UNLCK, ByteRange::WHOLE),
                 How::Flock => rustix::fs::flock(&self.file, FlockOperation::Unlock),
             };
         }
@@ -138,24 +156,6 @@ fn held_by(holder: &str, path: &Path) -> Error {
     // A holder that has just taken it may not have left its name yet.
     let holder = if holder.is_empty() { "another process" } else { holder };
     Error::new(ErrorKind::Busy, "lock", format!("held by {holder}: close it there first")).at(path)
-}
-
-/// Sets the lock of an open file description on all bytes of a file, present and future. Does not wait.
-fn set_description_lock(file: &File, lock_type: libc::c_int) -> rustix::io::Result<()> {
-    // SAFETY: `flock` is plain numbers, for which zeroes are a value: all bytes, from the beginning, and no process as F_OFD_SETLK asks.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = lock_type as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    loop {
-        // SAFETY: the descriptor is open for as long as `file` lives, and the kernel only reads `lock` during the call.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
-            return Ok(());
-        }
-        match std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::INTR) => {}
-            error => return Err(error.unwrap_or(Errno::INVAL)),
-        }
-    }
 }
 
 /// A file with the name of this process in it, which marks a folder as in use; dropping it clears the name. The file
@@ -280,7 +280,7 @@ mod tests {
                 std::fs::rename(path("data"), path("moved")).unwrap();
                 std::fs::write(path("data"), "another").unwrap();
             }
-            set_description_lock(file, libc::F_WRLCK)
+            set_description_lock(file, libc::F_WRLCK, ByteRange::WRITER)
         };
         let held = LockedFile::take_with(&folder, "data", "lock", replaced).unwrap();
         held.check("data").unwrap();
@@ -342,6 +342,7 @@ mod tests {
         drop(LockedFile {
             file: held.file.try_clone().unwrap(),
             how: held.how,
+            is_for_writing: true,
             owner: held.owner ^ 1,
             id: held.id,
             folder: held.folder.try_clone().unwrap(),

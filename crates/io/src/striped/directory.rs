@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::StripedDisk;
-use crate::disk::{Directory, Disk, FileLock};
+use crate::disk::{Directory, Disk, FileLock, ReaderWatch};
 use crate::error::{ErrorKind, Result};
 
 /// A directory whose disks are striped over several folders.
@@ -139,6 +139,10 @@ impl FileLock for LockedParts {
 
     fn id(&self) -> Option<(u64, u64)> {
         self.main.id()
+    }
+
+    fn readers(&self, record: &str) -> Result<Option<Arc<dyn ReaderWatch>>> {
+        self.main.readers(record)
     }
 }
 
