@@ -33,7 +33,7 @@ use self::meter::Meter;
 use self::new_database::NewDatabase;
 use self::stat::stat;
 use self::transfer::{Dump, Load};
-use crate::db_args::{DbArguments, DbCommand, TableCompression};
+use crate::db_args::{DbArguments, DbCommand, ReadingArguments, TableCompression};
 use crate::output::log;
 use crate::signals::Signals;
 
@@ -56,11 +56,11 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             create(&path, &settings, table)
         }
         DbCommand::Stat { path, count, compressible, json, open } => {
-            stat(&open_db(&path, &open.settings(&path))?, &path, (count, compressible), json, cancel)
+            stat(&open_to_read(&path, &open, &open.settings(&path))?, &path, (count, compressible), json, cancel)
         }
         DbCommand::Table(arguments) => tables::run(arguments.command, cancel),
         DbCommand::Get { path, key, raw, json, table, open } => {
-            entries::get(&open_db(&path, &open.settings(&path))?, &key, raw, json, &table)
+            entries::get(&open_to_read(&path, &open, &open.settings(&path))?, &key, raw, json, &table)
         }
         DbCommand::Put { path, key, value, expires, create_table, table, open } => {
             entries::put(&open_db(&path, &open.settings(&path))?, &key, value, expires, create_table, &table, cancel)
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             entries::delete(&open_db(&path, &open.settings(&path))?, &keys, &table)
         }
         DbCommand::Scan { path, scan, table, open } => {
-            entries::scan(&open_db(&path, &open.settings(&path))?, scan, &table, cancel)
+            entries::scan(&open_to_read(&path, &open, &open.settings(&path))?, scan, &table, cancel)
         }
         DbCommand::Load { path, file, create, table, format, sorted, batch, compression, quiet, open } => {
             let settings = Settings { compression: compression.into(), ..open.watched(&path) };
@@ -81,10 +81,12 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             }
         }
         DbCommand::Dump { path, out, table, format, quiet, open } => {
-            let db = open_db(&path, &open.watched(&path))?;
+            let db = open_to_read(&path, &open, &open.watched(&path))?;
             end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
         }
-        DbCommand::Verify { path, json, open } => verify::verify(open_db(&path, &open.watched(&path))?, json, cancel),
+        DbCommand::Verify { path, json, open } => {
+            verify::verify(open_to_read(&path, &open, &open.watched(&path))?, json, cancel)
+        }
         DbCommand::Salvage { source, dest, unsure, json, quiet, open } => {
             salvage::salvage(&source, &dest, open.settings(&source), (unsure, json, quiet), cancel)
         }
@@ -106,7 +108,7 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
 /// The exit code for an error of the engine, by the error's kind.
 pub(crate) fn exit_code(error: &Error) -> u8 {
     match error.kind() {
-        ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists => 2,
+        ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::ReadOnly => 2,
         ErrorKind::NoPermission => 3,
         ErrorKind::NoSpace => 4,
         ErrorKind::Busy => 5,
@@ -116,8 +118,17 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
     }
 }
 
+/// Opens a database for a command that only reads.
+fn open_to_read(path: &Path, reading: &ReadingArguments, settings: &Settings) -> Result<Db> {
+    if reading.read_only { warned(Db::open_read_only(path, settings)?) } else { open_db(path, settings) }
+}
+
 fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
-    let db = Db::open(path, settings)?;
+    warned(Db::open(path, settings)?)
+}
+
+/// Says so if a database takes more memory than its cache.
+fn warned(db: Db) -> Result<Db> {
     let stats = db.stats();
     if stats.memory_over_bytes > 0 {
         log(&format!(

@@ -1,13 +1,15 @@
 //! The flags of `nofault db`.
 
-use std::path::{Path, PathBuf};
+mod opening;
+
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand, ValueEnum};
-use nofault::db::data_bytes;
-use nofault::settings::{Compression, Settings};
+use nofault::settings::Compression;
 use nofault_lab::config::parse_bytes;
 
+pub(crate) use self::opening::{OpenArguments, ReadingArguments};
 use crate::expiry::parse_expiry;
 use crate::lab_args::ResultArguments;
 
@@ -21,6 +23,7 @@ Examples:
   nofault db compression shop fast --table stock && nofault db compact shop
   nofault db dump shop --out shop.ndjson && nofault db load copy --create --sorted < shop.ndjson
   nofault db verify shop
+  nofault db get shop apples --table stock --read-only
   nofault db backup shop copy && nofault db check copy
   nofault db salvage broken rescued
   nofault db bench --dir /mnt/nvme get-tasks commit
@@ -69,7 +72,7 @@ pub(crate) enum DbCommand {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        open: OpenArguments,
+        open: ReadingArguments,
     },
     /// List, create, rename, empty and drop the tables of a database.
     Table(TableCommandArguments),
@@ -88,7 +91,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         table: TableArguments,
         #[command(flatten)]
-        open: OpenArguments,
+        open: ReadingArguments,
     },
     /// Set the value of a key. It is durable when the command ends.
     Put {
@@ -132,7 +135,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         table: TableArguments,
         #[command(flatten)]
-        open: OpenArguments,
+        open: ReadingArguments,
     },
     /// Load entries from a file or standard input. Entries committed before an interruption or an error stay, but for
     /// --create, which then leaves nothing.
@@ -183,7 +186,7 @@ pub(crate) enum DbCommand {
         #[arg(long, short)]
         quiet: bool,
         #[command(flatten)]
-        open: OpenArguments,
+        open: ReadingArguments,
     },
     /// Read every page and print all damage; exit code 6 when there is any. If one of the two superblocks is damaged,
     /// opening rewrites it from the other; this is printed and is no error.
@@ -194,7 +197,7 @@ pub(crate) enum DbCommand {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        open: OpenArguments,
+        open: ReadingArguments,
     },
     /// Write everything that can be read of a damaged database into a new one, and list what is lost: tables, ranges of
     /// keys, values, commits. The damaged database stays as it is. Exit code 6 when anything is lost. Entries that may be
@@ -288,42 +291,6 @@ pub(crate) enum DbCommand {
     },
     /// Measure the engine beside the raw device and its rivals, as a run of the lab with one experiment.
     Bench(BenchArguments),
-}
-
-/// The memory with which a database is opened.
-#[derive(Debug, Args)]
-pub(crate) struct OpenArguments {
-    /// Memory for pages, page table and log buffers. The default is 64 MiB or a 32nd of the data file with all its
-    /// stripes, the larger of the two, but at most an eighth of the memory that this process may use, and at most 1
-    /// GiB. A size that is too small for the page table (a 256th of the data with pages of 4 KiB) and the smallest pool
-    /// is exceeded, with a warning.
-    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
-    cache: Option<u64>,
-}
-
-/// Cache of a small database in bytes, where no size is given.
-const CACHE_BYTES: u64 = 64 << 20;
-/// The cache is the data file divided by this number, where no size is given.
-const CACHE_SHARE: u64 = 32;
-
-impl OpenArguments {
-    /// The settings for opening or creating the database in `path`.
-    pub(crate) fn settings(&self, path: &Path) -> Settings {
-        let most = Settings::default();
-        let cache_bytes = self.cache.unwrap_or_else(|| cache_bytes_for(data_bytes(path), most.cache_bytes as u64));
-        Settings { cache_bytes: usize::try_from(cache_bytes).unwrap_or(usize::MAX), ..most }
-    }
-}
-
-impl OpenArguments {
-    /// As [`OpenArguments::settings`], for a command that may run for long: `db top` shows what it does.
-    pub(crate) fn watched(&self, path: &Path) -> Settings {
-        Settings { stats_socket: true, ..self.settings(path) }
-    }
-}
-
-fn cache_bytes_for(data_bytes: u64, most_bytes: u64) -> u64 {
-    (data_bytes / CACHE_SHARE).max(CACHE_BYTES).min(most_bytes)
 }
 
 /// The table of a command, and how keys and values are written on the command line and in the output.
@@ -545,48 +512,4 @@ pub(crate) struct BenchArguments {
 fn parse_interval(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
     if (0.05..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.05 to 86400 seconds".into()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cache_follows_the_data_within_the_share_of_the_machine() {
-        const GIB: u64 = 1 << 30;
-        assert_eq!(cache_bytes_for(0, GIB), 64 << 20);
-        assert_eq!(cache_bytes_for(11 * GIB, GIB), 11 * GIB / 32);
-        assert_eq!(cache_bytes_for(1 << 40, GIB), GIB);
-        assert_eq!(cache_bytes_for(1 << 40, 16 << 20), 16 << 20, "a small machine");
-    }
-
-    #[test]
-    fn the_cache_follows_the_data_of_all_stripes() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("db");
-        let others = ["second", "third"].map(|name| folder.path().join(name));
-        let settings = Settings {
-            cache_bytes: 16 << 20,
-            log_bytes: 1 << 20,
-            stripe_folders: others.to_vec(),
-            ..Settings::default()
-        };
-        drop(nofault::blocking::Db::create(&path, &settings).unwrap());
-        // A sparse file: no data is written to the disk.
-        let grow = |folder: &Path| {
-            let is_data =
-                |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("data"));
-            let file = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_data).unwrap();
-            std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1 << 30).unwrap();
-        };
-        grow(&path);
-        others.iter().for_each(|other| grow(other));
-        let most_bytes = Settings::default().cache_bytes as u64;
-        let expected = cache_bytes_for(3 << 30, most_bytes);
-        assert_eq!(OpenArguments { cache: None }.settings(&path).cache_bytes as u64, expected);
-        assert_eq!(
-            OpenArguments { cache: None }.settings(folder.path()).cache_bytes as u64,
-            cache_bytes_for(0, most_bytes)
-        );
-    }
 }

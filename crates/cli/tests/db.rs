@@ -8,6 +8,8 @@ mod entries;
 mod loading;
 #[path = "db/nonsense.rs"]
 mod nonsense;
+#[path = "db/read_only.rs"]
+mod read_only;
 #[path = "db/salvage.rs"]
 mod salvage;
 #[path = "db/table_commands.rs"]

@@ -34,6 +34,7 @@ mod group;
 mod groups;
 mod page_counts;
 mod placement;
+mod release;
 #[cfg(test)]
 mod tests;
 mod unnamed;
@@ -50,8 +51,6 @@ const ROOMY_BLOCKS: u32 = 128;
 pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
 /// Most groups searched for a run of free blocks, those with the most free blocks first.
 const GROUPS_LOOKED_AT: usize = 64;
-/// Steps of a `Budget` that freeing one block spends.
-const STEPS_A_BLOCK: usize = 2;
 /// Steps of a `Budget` that forgetting one empty group spends.
 const STEPS_A_GROUP: usize = 4;
 
@@ -345,80 +344,6 @@ impl BlockAllocator {
             groups.into.pop();
         }
         None
-    }
-
-    /// Notes that the page table of a checkpoint, durable or to come, names this block.
-    pub(crate) fn note_named(&mut self, block: BlockId) {
-        self.unnamed.remove(block);
-    }
-
-    /// Releases the block of a page that the current state does not have any more, unless other pages share it. If a
-    /// checkpoint names it, it becomes free once a checkpoint that *begins* after this call is durable, because the last
-    /// durable checkpoint may still refer to it; otherwise it is free at once, or when its last hold ends.
-    pub(crate) fn release(&mut self, block: BlockId) {
-        debug_assert!(self.is_used(block), "released a free block {block:?}");
-        if !self.pages.remove_page(block) {
-            return;
-        }
-        if !self.unnamed.remove(block) {
-            self.deferred.release(block);
-        } else if !self.deferred.wait_if_held(block) {
-            self.free(block);
-        }
-    }
-
-    /// Frees at once a block that was allocated and in which no page was stored, because the disk was full or the write
-    /// was never attempted.
-    pub(crate) fn give_back(&mut self, block: BlockId) {
-        debug_assert!(self.is_used(block), "gave back a free block {block:?}");
-        self.unnamed.remove(block);
-        self.free(block);
-    }
-
-    /// Takes back a block to which a write failed or stored wrong bytes. The block may be bad, so others are tried first:
-    /// it becomes free after many more failures, or when a checkpoint is durable.
-    pub(crate) fn set_aside(&mut self, block: BlockId) {
-        debug_assert!(self.is_used(block), "set aside a free block {block:?}");
-        self.unnamed.remove(block);
-        if let Some(oldest) = self.deferred.set_aside(block) {
-            self.free(oldest);
-        }
-    }
-
-    /// Notes that a checkpoint begins: it will not refer to any block that was released before this call.
-    pub(crate) fn checkpoint_begins(&mut self) {
-        self.deferred.checkpoint_begins();
-    }
-
-    /// Notes that the checkpoint that began last is durable. Frees some of the blocks to which only the checkpoint
-    /// before it referred, and the blocks set aside; returns how many. To be called until it returns zero.
-    pub(crate) fn checkpoint_durable(&mut self) -> usize {
-        let mut budget = Budget::new();
-        let mut ended = 0;
-        while !budget.is_spent()
-            && let Some((block, is_free)) = self.deferred.take_expired()
-        {
-            if is_free {
-                self.free(block);
-            }
-            ended += 1;
-            budget.spend(STEPS_A_BLOCK);
-        }
-        let set_aside = self.deferred.take_set_aside();
-        set_aside.iter().for_each(|block| self.free(*block));
-        ended + set_aside.len()
-    }
-
-    /// Keeps a block from being reused until [`BlockAllocator::unhold`] was called once for each call of this function.
-    pub(crate) fn hold(&mut self, block: BlockId) {
-        self.deferred.hold(block);
-    }
-
-    /// Ends one hold of a block that [`BlockAllocator::hold`] began.
-    pub(crate) fn unhold(&mut self, block: BlockId) {
-        if self.deferred.unhold(block) {
-            self.free(block);
-        }
     }
 
     /// Sets the end of the file as allocated on disk to block `end`, rounded down to whole groups. Without this call

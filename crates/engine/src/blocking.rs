@@ -26,6 +26,7 @@
 
 mod indexed_table;
 mod maintenance;
+mod read_only;
 mod table;
 mod transaction;
 mod typed_table;

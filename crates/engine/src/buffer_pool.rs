@@ -439,6 +439,7 @@ impl BufferPool {
             blocks_file: metadata.allocator.end_block(),
             blocks_used: metadata.allocator.used_blocks(),
             blocks_deferred: metadata.allocator.deferred_blocks(),
+            blocks_kept: metadata.allocator.kept_blocks(),
             blocks_free: metadata.allocator.free_blocks(),
             blocks_reserve: self.metadata().blocks_kept_free(frames, &metadata),
             memory_bytes: memory_frames_bytes

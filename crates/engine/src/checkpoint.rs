@@ -8,7 +8,8 @@
 //! 4. Sync. Only now may anything name those blocks.
 //! 5. Write the superblock to one slot, durably, and then to the other, durably. After the first write recovery starts
 //!    from C; after the second, damage of either slot does not bring the state before C back.
-//! 6. Blocks that only the last checkpoint named become free, and log segments before C's anchor are used again.
+//! 6. Blocks that only the last checkpoint named become free, and log segments before C's anchor are used again, unless
+//!    readers in other processes need them ([`Readers`]).
 //!
 //! A failure in step 3 leaves the state on the disk as it was, and the next checkpoint does the rest. After a failed
 //! sync or superblock write the state of the disk is unknown: the log is poisoned, and only reopening helps.
@@ -17,14 +18,15 @@
 //! ([`Checkpointer::checkpoint_at`]). Between that checkpoint and its visibility no other checkpoint is made: the
 //! visible commit is older than the commit that recovery starts from.
 
+mod background;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 
-use crate::background::{NotifiedThread, Signal};
+pub(crate) use self::background::{Background, IdleTime};
 use crate::blocks::read_once;
 use crate::buffer_pool::{
     BufferPool, CheckpointPlace, Evacuation, LooseMove, LooseStep, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
@@ -38,6 +40,7 @@ use crate::format::{
     Superblock, TableId, encode_node, entries_per_node, node_location,
 };
 use crate::pages::{Snapshot as _, Store as _};
+use crate::readers::Readers;
 use crate::reread::RepeatedReads;
 use crate::sync::notifier::Notifier;
 use crate::wal::Log;
@@ -51,15 +54,6 @@ const PAGES_AT_ONCE: usize = 2048;
 /// least `DEFERRED_BLOCKS` and as many as pages are dirty. Meanwhile the file is larger by that share.
 const DEFERRED_SHARE: u64 = 8;
 const DEFERRED_BLOCKS: u64 = 4096;
-/// Times between two looks at whether a checkpoint is due: usually, when many blocks wait for one, and after a failure.
-const PAUSE: Duration = Duration::from_secs(1);
-const SHORT_PAUSE: Duration = Duration::from_millis(100);
-/// Part of the blocks that wait for the next checkpoint from which on it is looked for more often.
-const NEAR_SHARE: f64 = 0.25;
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// Time without commits after which the database counts as idle: a checkpoint is made, the log's file becomes as short as
-/// it can be, and compaction merges and moves the pages that it leaves alone while the database is in use.
-const IDLE: Duration = Duration::from_secs(10);
 /// Share of the blocks in use, as a divisor, beyond which the log's file becomes shorter when the database is closed.
 const LOG_SHARE: u64 = 16;
 
@@ -67,6 +61,9 @@ const LOG_SHARE: u64 = 16;
 pub(crate) struct Checkpointer {
     pool: BufferPool,
     log: Log,
+    readers: Readers,
+    /// Set when the database is only read: then no checkpoint is made.
+    read_only: OnceLock<Error>,
     /// The superblock in force. The lock is held during a checkpoint, so there is one at a time.
     current: Mutex<Superblock>,
     made: AtomicU64,
@@ -79,7 +76,7 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(crate) fn new(pool: BufferPool, log: Log, current: Superblock) -> Self {
+    pub(crate) fn new(pool: BufferPool, log: Log, current: Superblock, readers: Readers) -> Self {
         let (has_properties, has_expiry) = (current.has_properties.into(), current.has_expiry.into());
         if current.needs_zstd {
             pool.writer().codecs().note_zstd();
@@ -87,6 +84,8 @@ impl Checkpointer {
         Self {
             pool,
             log,
+            readers,
+            read_only: OnceLock::new(),
             current: Mutex::new(current),
             made: AtomicU64::new(0),
             has_properties,
@@ -107,6 +106,7 @@ impl Checkpointer {
     /// Makes a checkpoint of the visible commit, unless the newest checkpoint is of a later one. Returns the commit of the newest
     /// checkpoint, and whether it has made that.
     fn checkpoint_visible(&self) -> Result<(CommitSeq, bool)> {
+        self.refuse_read_only()?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         // This check matters most after a failed sync: the writes that it covered are lost, and a second sync would not
         // report them.
@@ -128,6 +128,9 @@ impl Checkpointer {
     /// # Errors
     /// As [`Checkpointer::checkpoint`]; `Poisoned` when the deferred commits cannot become durable.
     pub(crate) fn checkpoint_before_closing(&self) -> Result<()> {
+        if self.read_only.get().is_some() {
+            return Ok(());
+        }
         self.log.check()?;
         self.log.flush()?;
         let is_saved = {
@@ -139,9 +142,46 @@ impl Checkpointer {
         }
         // Otherwise the log of a small database that has seen a large commit would stay for good.
         if self.log.stats().file_bytes > self.used_bytes() / LOG_SHARE {
-            self.log.shrink_to_least();
+            self.shrink_log_to_least();
         }
         Ok(())
+    }
+
+    /// Returns the sequence of the checkpoint in force.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).sequence
+    }
+
+    /// Refuses every checkpoint from now on with this error: the database is only read.
+    pub(crate) fn forbid(&self, why: &Error) {
+        let _ = self.read_only.set(why.clone());
+    }
+
+    /// Fails when the database is only read.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub(crate) fn refuse_read_only(&self) -> Result<()> {
+        self.read_only.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Frees the blocks that were kept for readers in other processes which need them no more, or have had their time.
+    pub(crate) fn free_kept(&self) {
+        if let Some(until) = self.readers.free_until() {
+            self.free_kept_until(until);
+        }
+    }
+
+    /// Frees all blocks that are kept for readers in other processes, which learn that they have lost them: the disk is
+    /// full.
+    pub(crate) fn give_up_readers(&self) {
+        if let Some(until) = self.readers.give_up_all() {
+            self.free_kept_until(until);
+        }
+    }
+
+    fn free_kept_until(&self, sequence: u64) {
+        while self.pool.metadata().lock().allocator.free_kept(sequence) > 0 {}
     }
 
     /// Makes the superblock name a feature before the first record that needs it is in the log: so a build that does not
@@ -150,6 +190,7 @@ impl Checkpointer {
     /// # Errors
     /// As [`Checkpointer::checkpoint`].
     pub(crate) fn allow(&self, feature: LateFeature) -> Result<()> {
+        self.refuse_read_only()?;
         let is_allowed = match feature {
             LateFeature::Properties => &self.has_properties,
             LateFeature::Expiry => &self.has_expiry,
@@ -176,7 +217,16 @@ impl Checkpointer {
     /// Gives back the part of the log's file beyond its setting, if a checkpoint has freed it. See [`Log::shrink`].
     /// Blocks.
     pub(crate) fn shrink_log(&self) {
-        self.log.shrink();
+        if self.log.may_shrink(false) && self.read_only.get().is_none() {
+            self.readers.try_change_log(|| self.log.shrink());
+        }
+    }
+
+    /// As [`Checkpointer::shrink_log`], to the least size that a log has. See [`Log::shrink_to_least`]. Blocks.
+    fn shrink_log_to_least(&self) {
+        if self.log.may_shrink(true) && self.read_only.get().is_none() {
+            self.readers.try_change_log(|| self.log.shrink_to_least());
+        }
     }
 
     /// Makes a checkpoint of `commit`, which is published to its last page and not visible yet. The caller holds the
@@ -186,6 +236,7 @@ impl Checkpointer {
     /// # Errors
     /// As [`Checkpointer::checkpoint`]. Unless it is `Poisoned`, the caller may take the commit back.
     pub(crate) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
+        self.refuse_read_only()?;
         let make = || {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
             self.log.check()?;
@@ -224,10 +275,16 @@ impl Checkpointer {
         self.pool.metadata().forget_changed(commit);
         drop(registered);
         self.pool.reclaim();
+        if self.readers.keeps_for(current.sequence) {
+            self.pool.metadata().lock().allocator.keep_expired(current.sequence);
+        }
         while self.pool.metadata().lock().allocator.checkpoint_durable() > 0 {}
+        self.free_kept();
         // Done before the next checkpoint begins, which adds to the blocks that `checkpoint_durable` frees and has a
         // later anchor.
-        self.log.recycle(anchor);
+        if self.readers.await_log_readers(current.sequence) {
+            self.log.recycle(anchor);
+        }
         self.log.set_usual_bytes(self.used_bytes());
         self.made.fetch_add(1, Ordering::Relaxed);
         if let Some(after) = self.after.get() {
@@ -482,89 +539,4 @@ fn write_nodes(pool: &BufferPool, level: u32, indexes: &[u64]) -> Result<Option<
         last = Some((at, checksum));
     }
     Ok(last)
-}
-
-/// A thread that makes checkpoints when they are due; it ends when this is dropped.
-pub(crate) struct Background {
-    _thread: NotifiedThread,
-}
-
-impl Background {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// `NoSpace` when the system has no threads left.
-    pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
-        let notifier = checkpointer.log.pressure();
-        // Commits that wait for a checkpoint to free log space would wait for ever.
-        let in_panic = checkpointer.log.poison_in_panic();
-        let thread =
-            NotifiedThread::start("nofault-ckpt", notifier, in_panic, move |signal| run(&checkpointer, &signal))?;
-        Ok(Self { _thread: thread })
-    }
-}
-
-fn run(checkpointer: &Checkpointer, signal: &Signal) {
-    let mut pause = PAUSE;
-    let mut idle = IdleTime::new(checkpointer.pool.visible());
-    // The visible commit of the checkpoint that was made because the database was idle. There is one at most for each: a
-    // large commit under way has records in the log that no checkpoint can take over.
-    let mut saved = None;
-    while !signal.is_stopped() {
-        let is_near = checkpointer.deferred_share() >= NEAR_SHARE;
-        signal.wait(Some(if is_near { pause.min(SHORT_PAUSE) } else { pause }));
-        let visible = checkpointer.pool.visible();
-        let is_idle = idle.is_over(visible);
-        let is_first = is_idle && saved != Some(visible);
-        let is_due = checkpointer.is_due() || (is_first && checkpointer.log.has_records());
-        if !signal.is_stopped() && is_due {
-            let begun = checkpointer.log.checkpoint_begins();
-            let outcome = checkpointer.checkpoint();
-            pause = if outcome.is_err() { PAUSE_AFTER_FAILURE } else { PAUSE };
-            match outcome {
-                Ok(_) => {
-                    checkpointer.log.checkpoint_made(begun);
-                    saved = is_idle.then_some(visible).or(saved);
-                }
-                Err(error) => {
-                    // The commits that wait for log space receive the error and decide. An immediate retry would only
-                    // burn CPU time.
-                    checkpointer.log.checkpoint_failed(&error);
-                    signal.sleep(SHORT_PAUSE);
-                }
-            }
-        }
-        // Done in each round, because another thread may have kept the log from shrinking in the last one.
-        if is_idle {
-            checkpointer.log.shrink_to_least();
-        } else {
-            checkpointer.shrink_log();
-        }
-    }
-}
-
-/// Measures how long no commit has become visible.
-pub(crate) struct IdleTime {
-    visible: CommitSeq,
-    since: Instant,
-}
-
-impl IdleTime {
-    /// Begins to measure; `visible` is the newest commit.
-    pub(crate) fn new(visible: CommitSeq) -> Self {
-        Self { visible, since: Instant::now() }
-    }
-
-    /// Returns whether no commit has become visible for [`IDLE`]; `visible` is the newest one.
-    pub(crate) fn is_over(&mut self, visible: CommitSeq) -> bool {
-        if visible != self.visible {
-            *self = Self::new(visible);
-        }
-        self.since.elapsed() >= IDLE
-    }
-
-    /// Counts the commits up to `visible` as none: compaction made them, or they became visible beside it.
-    pub(crate) fn ignore(&mut self, visible: CommitSeq) {
-        self.visible = visible;
-    }
 }

@@ -47,6 +47,7 @@ mod owner;
 mod pins;
 mod prometheus;
 mod read_modify_write;
+mod read_only;
 mod reader;
 mod rename;
 mod replay;
@@ -192,6 +193,8 @@ pub struct Db {
     owner: OwnerHandle,
     /// The compression of new tables.
     compression: Compression,
+    /// What a database that is only read was opened from.
+    view: Option<Arc<read_only::View>>,
 }
 
 impl Db {

@@ -49,8 +49,11 @@ pub enum ErrorKind {
     /// The transaction has read more single keys and ranges than it may remember: read neighbours as one range, read
     /// keys that need not be current in a snapshot, or set a larger cache.
     TransactionTooLarge,
-    /// The snapshot held more old pages than the settings allow, and was given up: take a new one.
+    /// The snapshot held more old pages than the settings allow, and was given up: take a new one. Or a reader in another
+    /// process stayed at a checkpoint for longer than the writer keeps it: call [`Db::refresh`](crate::Db::refresh).
     SnapshotTooOld,
+    /// The database was opened for reading only, so nothing was written: open it with [`Db::open`](crate::Db::open).
+    ReadOnly,
     /// Another process or handle has the database open; the message names the holder. Close it there first.
     Busy,
     /// The call itself is wrong (key too long, empty name, settings that contradict each other): fix the call.
@@ -132,6 +135,11 @@ impl Error {
         Self(Arc::new(Repr { conflict_position: Some(position), ..Repr::new(ErrorKind::Conflict, message) }))
     }
 
+    /// Creates the error of a call that would change a database that is only read.
+    pub(crate) fn read_only() -> Self {
+        Self::new(ErrorKind::ReadOnly, "the database was opened for reading only: open it with `Db::open` to write")
+    }
+
     /// Returns the error with the part of the database where it occurred put before its message.
     pub(crate) fn met_in(&self, place: impl fmt::Display) -> Self {
         let Repr { kind, message, page, conflict_position } = &*self.0;
@@ -151,6 +159,7 @@ impl Error {
             Io::Busy => ErrorKind::Busy,
             Io::NoSpace => ErrorKind::NoSpace,
             Io::Short => ErrorKind::Corrupt,
+            Io::TooOld => ErrorKind::SnapshotTooOld,
             Io::Stopped => ErrorKind::Closed,
             _ => ErrorKind::Io,
         };

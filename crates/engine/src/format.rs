@@ -13,6 +13,7 @@ mod log_group;
 pub(crate) mod node;
 pub(crate) mod node_mut;
 mod page;
+mod reader_record;
 pub(crate) mod record;
 mod superblock;
 mod table_node;
@@ -30,6 +31,7 @@ pub(crate) use log_group::{
 #[cfg(any(test, feature = "fuzzing", feature = "mmap"))]
 pub(crate) use page::check_page;
 pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, page_commit, page_id, seal_page, whole_page};
+pub(crate) use reader_record::ReaderRecord;
 #[cfg(test)]
 pub(crate) use superblock::tests::{seal, set_version};
 pub(crate) use superblock::{

@@ -63,6 +63,7 @@ mod ids;
 #[cfg(feature = "mmap")]
 pub mod mmap;
 mod pages;
+mod readers;
 mod recovery;
 mod repack;
 mod reread;

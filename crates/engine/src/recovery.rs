@@ -19,7 +19,7 @@ use std::sync::Arc;
 use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk, FileLock};
 
-use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, STRIPES};
+use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, READERS, STRIPES};
 use crate::blocks::{BlockReader, read_once};
 use crate::buffer_pool::{BufferPool, LoadedTable, PAGES_MAX, PoolOptions};
 use crate::checkpoint::Checkpointer;
@@ -30,6 +30,7 @@ use crate::format::{
     PAGE_BYTES_MIN, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, decode_node, entries_per_node, node_location,
     nodes_on_level, version_of,
 };
+use crate::readers::Readers;
 use crate::reread::RepeatedReads;
 use crate::settings::Settings;
 use crate::transaction;
@@ -47,22 +48,30 @@ use self::superblocks::{CurrentSuperblock, Slot, WholeSuperblock, choose};
 /// Number of page-table nodes that are read at a time.
 const NODES_AT_A_TIME: usize = 64;
 
-/// The purpose of a new database.
+/// The purpose for which a database is created or opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A database to be used: it is complete as soon as it has been created.
     Use,
     /// A copy to be filled with the content of another database; it becomes a database by [`finish_copy`].
     Copy,
+    /// A database that is only read, in a directory that keeps what opening writes; `beside_writer` when another process
+    /// may write to its files meanwhile.
+    Read { beside_writer: bool },
 }
 
 impl Purpose {
     /// Returns the name of the data file.
     fn data_name(self) -> &'static str {
         match self {
-            Self::Use => DATA,
+            Self::Use | Self::Read { .. } => DATA,
             Self::Copy => COPY,
         }
+    }
+
+    /// Returns whether the database is only read.
+    pub(crate) fn is_read_only(self) -> bool {
+        matches!(self, Self::Read { .. })
     }
 }
 
@@ -170,7 +179,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
     let pool = BufferPool::new(&disk, &pool_options(settings, &superblock), table, CommitSeq(0))?;
     pool.writer().complete_last_group()?;
     transaction::create_catalog(&pool)?;
-    Checkpointer::new(pool, log, superblock).checkpoint()?;
+    Checkpointer::new(pool, log, superblock, Readers::none()).checkpoint()?;
     // All files are whole and durable; now their names: first the temporary ones, by which the next creation recognises
     // the files of an unfinished one, and last the name that makes them a database.
     directory.sync().map_err(failed("sync the folder"))?;
@@ -239,6 +248,7 @@ pub(crate) fn open(
         locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
     }
     let superblock = *in_force.superblock();
+    let readers = watch_readers(&locks, purpose, settings, &superblock)?;
     let cache_bytes = memory::shared_out_bytes(settings, superblock.page_bytes as usize);
     let leaves_max = match settings.evicts_table() {
         true => 0,
@@ -250,24 +260,66 @@ pub(crate) fn open(
     options.spent_bytes = memory::spent_bytes(cache_bytes);
     options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &table);
     let pool = BufferPool::new(&disk, &options, table, superblock.commit)?;
-    let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
-    let anchor = Anchor {
-        position: superblock.log_anchor,
-        sequence: superblock.log_anchor_sequence,
-        checksum: superblock.log_anchor_checksum,
-    };
+    let beside_writer = purpose == Purpose::Read { beside_writer: true };
+    let options = LogOptions { beside_writer, ..log_options(settings, superblock.file_id, superblock.segment_bytes) };
+    let anchor = anchor_of(&superblock);
     // The log is read twice: first to learn whether all of it is whole, and where it ends; then, as the caller asks for
     // them, for its records.
-    let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
-    let log = Log::open_to_grow(&*log_disk, &open_file(LOG)?, options, recovered)?;
+    let (log, records) = readers.change_log(|| {
+        let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
+        Ok((Log::open_to_grow(&*log_disk, &open_file(LOG)?, options, recovered)?, records))
+    })?;
     // A process that created or moved the files may have ended before their names were durable. Nothing is acknowledged
     // until they are.
     directory.sync().map_err(|error| Error::from_io("sync the folder", error))?;
     let repairs = in_force.repairs.clone();
     let superblock = in_force.make_durable(&pool)?;
-    let checkpointer = Arc::new(Checkpointer::new(pool.clone(), log.clone(), superblock));
+    let checkpointer = Arc::new(Checkpointer::new(pool.clone(), log.clone(), superblock, readers));
     pool.writer().complete_last_group()?;
     Ok(OpenedParts { pool, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
+}
+
+/// Begins to look after readers in other processes, of a database that is to be written.
+fn watch_readers(locks: &Locks, purpose: Purpose, settings: &Settings, in_force: &Superblock) -> Result<Readers> {
+    if purpose != Purpose::Use {
+        return Ok(Readers::none());
+    }
+    let watch = locks.files.readers(READERS).map_err(|error| Error::from_io("open the database", error))?;
+    Readers::begin(watch, in_force.file_id, in_force.sequence, settings.readers_wait_max)
+}
+
+/// Reads which checkpoint of a database is in force: the number of its file, and the sequence of the checkpoint.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn in_force(directory: &dyn Directory) -> Result<(u64, u64)> {
+    let disk = directory.open(DATA).map_err(|error| unusable(directory, DATA, error))?;
+    let in_force = DataReader::open(&disk)?.superblock()?;
+    Ok((in_force.superblock().file_id, in_force.superblock().sequence))
+}
+
+/// Returns the newest commit in the log of a database that is only read, in a directory that keeps what reading the log
+/// writes. Replays nothing.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn newest_commit(directory: &dyn Directory, settings: &Settings) -> Result<CommitSeq> {
+    let open_file = |name: &str| directory.open(name).map_err(|error| unusable(directory, name, error));
+    let (disk, log_disk) = (open_file(DATA)?, open_file(LOG)?);
+    let in_force = DataReader::open(&disk)?.superblock()?;
+    let superblock = in_force.superblock();
+    let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
+    let options = LogOptions { beside_writer: true, ..options };
+    let (recovered, _) = read_log(&*log_disk, &options, anchor_of(superblock), superblock.commit)?;
+    Ok(recovered.commit)
+}
+
+fn anchor_of(superblock: &Superblock) -> Anchor {
+    Anchor {
+        position: superblock.log_anchor,
+        sequence: superblock.log_anchor_sequence,
+        checksum: superblock.log_anchor_checksum,
+    }
 }
 
 /// Turns an error of opening a database file into one that names the file and the remedy.
@@ -316,7 +368,7 @@ fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
     let log_bytes = settings.log_bytes.max(4 * segment_bytes);
     let buffer_bytes = memory::log_buffer_bytes(settings.cache_bytes);
-    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: settings.seed }
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: settings.seed, beside_writer: false }
 }
 
 /// Returns the size of a segment: a sixteenth of the log, but 256 KiB at most, because the file of a log has three

@@ -2,6 +2,8 @@
 
 mod memory;
 
+use std::time::Duration;
+
 use crate::clock::ClockSource;
 pub use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,6 +60,11 @@ pub struct Settings {
     /// missing; a file in the database's own folder lists them. Used at creation only. There is no redundancy: data on
     /// a lost device is lost.
     pub stripe_folders: Vec<std::path::PathBuf>,
+    /// How long the database keeps what readers in other processes ([`Db::open_read_only`](crate::Db::open_read_only)) use
+    /// after a newer checkpoint. Kept blocks make the data file longer, and hold up nothing; after this time reads that
+    /// need them fail with `SnapshotTooOld` there. Zero keeps nothing. A full disk ends the keeping at once. A checkpoint also waits this
+    /// long, but five seconds at most, for readers that are just opening the database and read the log.
+    pub readers_wait_max: Duration,
     /// Number of reads that may be in flight at the device at a time, at least 1.
     pub reads_in_flight_max: usize,
     /// Whether background threads may be started. Without them the callers that wait do all work on their own threads:
@@ -133,6 +140,7 @@ impl Default for Settings {
             snapshot_bytes_max: 0,
             log_bytes: 256 << 20,
             stripe_folders: Vec::new(),
+            readers_wait_max: Duration::from_secs(300),
             reads_in_flight_max: 128,
             background_threads: true,
             compaction: CompactionMode::Automatic,

@@ -425,6 +425,13 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.feed.end(error);
     }
 
+    /// Refuses all commits from now on with this error, as the database is only read.
+    pub(crate) fn forbid(&self, why: &Error) {
+        let error = self.poisoned.get_or_init(|| why.clone());
+        self.log.refuse(error);
+        self.feed.end(error);
+    }
+
     /// Fails when no commit is possible any more.
     ///
     /// # Errors

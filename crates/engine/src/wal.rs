@@ -91,6 +91,8 @@ pub(crate) struct LogOptions {
     pub(crate) buffer_bytes: usize,
     /// Fixes the number of an opening, which is random otherwise, for reproducible tests.
     pub(crate) seed: Option<u64>,
+    /// Whether another process may append to the log while this one reads it.
+    pub(crate) beside_writer: bool,
 }
 
 /// The identity of a group as a checkpoint stores it: recovery begins after this group and fails if the group is

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nofault::error::{Error, ErrorKind};
 
 /// The names of the files of a database that has one folder, and of one that is being created.
-const NAMES: [&str; 5] = ["data", "log", "lock", "data.nofault-new", "log.nofault-new"];
+const NAMES: [&str; 6] = ["data", "log", "lock", "readers.nofault", "data.nofault-new", "log.nofault-new"];
 
 /// The place of a new database, as it was before the command began.
 pub(super) struct NewDatabase {

@@ -17,8 +17,12 @@ use crate::output::log;
 
 /// Reads every page of a database that is opened for it, and prints all damage.
 pub(super) fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+    let repairs = match db.is_read_only() {
+        true => "opening the database to write would repair",
+        false => "repaired when the database was opened",
+    };
     let found = until_cancelled(cancel, move || db.verify())??;
-    report(&found, json, "repaired when the database was opened")?;
+    report(&found, json, repairs)?;
     if found.is_clean() {
         return Ok(ExitCode::SUCCESS);
     }

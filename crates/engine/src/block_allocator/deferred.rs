@@ -1,5 +1,5 @@
-//! Blocks that are in use no more, but not free yet: a checkpoint still names them, a reader holds them, or a write to
-//! them failed.
+//! Blocks that are in use no more, but not free yet: a checkpoint still names them, a reader of this or another process
+//! holds them, or a write to them failed.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -17,6 +17,9 @@ pub(super) struct DeferredBlocks {
     /// Blocks to which the last durable checkpoint still refers; they become free when the checkpoint in progress is
     /// durable.
     expiring: Vec<BlockId>,
+    /// Blocks to which only checkpoints before the durable one refer, and which readers in other processes may use: by the
+    /// number of the checkpoint that gave them up, oldest first.
+    kept: VecDeque<(u64, Vec<BlockId>)>,
     /// Blocks in which a write failed, oldest first. They are not allocated before other blocks have been tried.
     set_aside: VecDeque<BlockId>,
     /// Blocks that a verification or a relocation reads, with the number of holders.
@@ -45,6 +48,31 @@ impl DeferredBlocks {
     pub(super) fn take_expired(&mut self) -> Option<(BlockId, bool)> {
         let block = self.expiring.pop()?;
         Some((block, !self.wait_if_held(block)))
+    }
+
+    /// Keeps the blocks to which only the checkpoint before the durable one refers, under this number, until
+    /// [`DeferredBlocks::take_kept`].
+    pub(super) fn keep_expired(&mut self, sequence: u64) {
+        let expiring = std::mem::take(&mut self.expiring);
+        if !expiring.is_empty() {
+            self.kept.push_back((sequence, expiring));
+        }
+    }
+
+    /// Removes a block that was kept under a number up to `until`, as [`DeferredBlocks::take_expired`] does.
+    pub(super) fn take_kept(&mut self, until: u64) -> Option<(BlockId, bool)> {
+        while let Some((_, blocks)) = self.kept.front_mut().filter(|(sequence, _)| *sequence <= until) {
+            if let Some(block) = blocks.pop() {
+                return Some((block, !self.wait_if_held(block)));
+            }
+            self.kept.pop_front();
+        }
+        None
+    }
+
+    /// Returns the number of blocks that are kept for readers in other processes.
+    pub(super) fn kept_len(&self) -> usize {
+        self.kept.iter().map(|(_, blocks)| blocks.len()).sum()
     }
 
     /// Adds a block that no checkpoint refers to, if a reader holds it: it is free after the last hold. Returns whether
@@ -87,13 +115,15 @@ impl DeferredBlocks {
         self.waiting.remove(&block)
     }
 
-    /// Returns the number of blocks that wait.
+    /// Returns the number of blocks that wait, without those that are kept for readers in other processes: no checkpoint
+    /// makes these free.
     pub(super) fn len(&self) -> usize {
         self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
         let lists = self.released.capacity() + self.expiring.capacity() + self.set_aside.capacity();
+        let lists = lists + self.kept.iter().map(|(_, blocks)| blocks.capacity()).sum::<usize>();
         lists * 8 + self.held.capacity() * 17 + self.waiting.len() * 24
     }
 }

@@ -114,6 +114,24 @@ fn a_held_block_outlives_its_checkpoints_until_the_last_holder_lets_go() {
     assert!(!allocator.is_used(BlockId(3)));
 }
 
+#[test]
+fn a_block_that_is_kept_for_other_processes_is_free_when_its_number_is_reached_and_no_holder_is_left() {
+    let mut allocator = filled(1);
+    for (block, sequence) in [(3, 10), (4, 11), (5, 12)] {
+        allocator.release(BlockId(block));
+        allocator.checkpoint_begins();
+        allocator.keep_expired(sequence);
+        assert_eq!(allocator.checkpoint_durable(), 0);
+    }
+    allocator.hold(BlockId(4));
+    assert_eq!((allocator.kept_blocks(), allocator.deferred_blocks()), (3, 0));
+    assert_eq!(allocator.free_kept(9), 0);
+    assert_eq!((allocator.free_kept(11), allocator.free_kept(11)), (2, 0));
+    assert_eq!([3, 4, 5].map(|block| allocator.is_used(BlockId(block))), [false, true, true]);
+    allocator.unhold(BlockId(4));
+    assert_eq!((allocator.is_used(BlockId(4)), allocator.kept_blocks()), (false, 1));
+}
+
 /// The blocks behind the ceiling are promised to pages as well: once none before it is free, they must be given out.
 #[test]
 fn every_free_block_is_given_out_although_a_ceiling_is_set() {

@@ -156,6 +156,9 @@ pub struct PoolStats {
     pub blocks_used: u64,
     /// Number of released blocks that become free only after a checkpoint or the end of a reader.
     pub blocks_deferred: u64,
+    /// Number of blocks in use that only readers in other processes need: see
+    /// [`Settings::readers_wait_max`](crate::settings::Settings::readers_wait_max).
+    pub blocks_kept: u64,
     /// Number of blocks that can be used before the data file must grow.
     pub blocks_free: u64,
     /// The part of `blocks_free` that ordinary commits leave free, so that deletes, dropped tables, checkpoints and

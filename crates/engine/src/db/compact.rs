@@ -96,6 +96,7 @@ pub(super) async fn on_a_thread(
     pace: Pace,
     mut go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
 ) -> Result<Compaction> {
+    db.owner.refuse_read_only()?;
     let cancel = CancelOnDrop::default();
     let flag = cancel.flag();
     let mut go_on = move |so_far: &Compaction| flag.goes_on() && go_on(so_far);

@@ -221,6 +221,11 @@ fn put_together(
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
     let replay = Replay::new(core.clone(), &catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes));
     let replayed_commits = replay.run(records)?;
+    if purpose.is_read_only() {
+        let why = Error::read_only();
+        core.commits.forbid(&why);
+        checkpointer.forbid(&why);
+    }
     let replayed = block_on(core.catalog.read(&core.store.snapshot()))?;
     dictionaries::learn_from(&core, &replayed, pool.visible())?;
     if let Some((_, index)) = replayed.tables.iter().find(|(key, _)| key == EXPIRY_INDEX_KEY) {
@@ -239,7 +244,17 @@ fn put_together(
     events::opened(pool.visible(), replayed_commits, &disk.info(), begun);
     // The threads are in the span of the database.
     opening.leave();
-    let threads = if settings.background_threads {
+    let threads = if settings.background_threads && purpose.is_read_only() {
+        Some(Threads {
+            compaction: None,
+            freeing: None,
+            checkpoints: None,
+            log: None,
+            pool: pool.start_background_threads(core.log.poison_in_panic())?,
+            stats: None,
+            context: Context::current(),
+        })
+    } else if settings.background_threads {
         let in_panic = core.log.poison_in_panic();
         let pool_threads = pool.start_background_threads(in_panic.clone())?;
         let log = core.log.start_writer()?;
@@ -265,9 +280,9 @@ fn put_together(
         };
         Some(Threads {
             compaction,
-            freeing: FreeingThread::start(core.dropped.clone(), in_panic)?,
-            checkpoints,
-            log,
+            freeing: Some(FreeingThread::start(core.dropped.clone(), in_panic)?),
+            checkpoints: Some(checkpoints),
+            log: Some(log),
             pool: pool_threads,
             stats: None,
             context: Context::current(),
@@ -288,7 +303,7 @@ fn put_together(
     if let Some(guards) = owner.guards() {
         core.committer.keep_open_with(guards);
     }
-    Ok(Db { core, owner: OwnerHandle::new(owner), compression: settings.compression })
+    Ok(Db { core, owner: OwnerHandle::new(owner), compression: settings.compression, view: None })
 }
 
 /// Frees blocks of the data file for commits that find none.
@@ -302,7 +317,11 @@ struct BlocksOnFullDisk {
 
 impl FreeBlocks for BlocksOnFullDisk {
     fn checkpoint(&self) -> Result<()> {
-        self.checkpointer.checkpoint().map(drop)
+        // Blocks kept for other processes go first: the checkpoint needs free ones itself. Afterwards those that it keeps.
+        self.checkpointer.give_up_readers();
+        self.checkpointer.checkpoint()?;
+        self.checkpointer.give_up_readers();
+        Ok(())
     }
 
     fn squeeze(&self, pages: u64) -> Result<u64> {

@@ -141,9 +141,10 @@ pub(super) struct Upkeep {
 pub(super) struct Threads {
     /// None where the settings leave compaction to the application.
     pub(super) compaction: Option<CompactionThread>,
-    pub(super) freeing: FreeingThread,
-    pub(super) checkpoints: Background,
-    pub(super) log: WalWriter,
+    /// None, as the two below, where the database is only read.
+    pub(super) freeing: Option<FreeingThread>,
+    pub(super) checkpoints: Option<Background>,
+    pub(super) log: Option<WalWriter>,
     pub(super) pool: BackgroundThreads,
     /// The socket of the counters, where the settings ask for it.
     pub(super) stats: Option<StatsSocket>,
@@ -254,6 +255,19 @@ impl Owner {
         }
     }
 
+    /// Returns the sequence of the checkpoint in force.
+    pub(super) fn checkpoint_sequence(&self) -> u64 {
+        self.checkpointer.sequence()
+    }
+
+    /// Fails when the database is only read.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub(super) fn refuse_read_only(&self) -> Result<()> {
+        self.checkpointer.refuse_read_only()
+    }
+
     pub(super) fn checkpoint(&self) -> Result<()> {
         self.checkpointer.checkpoint()?;
         self.checkpointer.shrink_log();
@@ -274,7 +288,10 @@ impl Owner {
     /// them. Errors are not reported: the next drop or opening tries again, and only disk space depends on it.
     pub(super) fn free_dropped(&self, dropped: &DroppedTables<BufferPool, Log>) {
         if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
-            return threads.freeing.wake();
+            return threads.freeing.iter().for_each(FreeingThread::wake);
+        }
+        if self.refuse_read_only().is_err() {
+            return;
         }
         let _one = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
         while matches!(block_on(dropped.free_some()), Ok(true)) {}

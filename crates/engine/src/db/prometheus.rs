@@ -207,6 +207,7 @@ fn push_pool(all: &mut Vec<Metric<'_>>, pool: &PoolStats) {
         blocks_file: Gauge "blocks_file" "Blocks for which the data file has room.",
         blocks_used: Gauge "blocks_used" "Blocks of the data file in use.",
         blocks_deferred: Gauge "blocks_deferred" "Released blocks that are not free yet.",
+        blocks_kept: Gauge "blocks_kept" "Blocks that only readers in other processes need.",
         blocks_free: Gauge "blocks_free" "Blocks that can be used before the data file must grow.",
         blocks_reserve: Gauge "blocks_reserve" "Free blocks that ordinary commits leave free.",
         memory_bytes: Gauge "pool_memory_bytes" "Memory of the pool.",

@@ -467,6 +467,7 @@ impl Table {
             }
             Ok(entry)
         });
+        self.db.owner.refuse_read_only()?;
         let make_durable = |filled| merged_load::make_durable(self, filled);
         let (core, trainer) = (&self.db.core, self.db.owner.trainer());
         core.committer.loads.refuse_inside()?;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub(crate) use self::check::read_only_parts;
+pub(crate) use self::check::{read_only_folder, read_only_parts};
 use super::Db;
 use super::loader::Loader;
 use super::node_check::{ExpectedNode, Value, check_node};

@@ -121,7 +121,7 @@ pub(super) fn file_bytes(kind: Kind, page_bytes: usize, map_bytes: u64) -> u64 {
 
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
     let log_bytes = settings.log_bytes.max(4 * segment_bytes);
-    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: LOG_BUFFER_BYTES, seed: None }
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: LOG_BUFFER_BYTES, seed: None, beside_writer: false }
 }
 
 /// Applies the records since the last checkpoint to the file. Returns the log, ready to go on, and the state after the

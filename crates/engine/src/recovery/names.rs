@@ -19,6 +19,8 @@ pub(crate) const LOG: &str = "log";
 pub(crate) const STRIPES: &str = "stripes";
 /// Name of the lock file, which names the process that has the database open.
 pub(crate) const LOCK: &str = "lock";
+/// Name of the file with the record for readers in other processes.
+pub(crate) const READERS: &str = "readers.nofault";
 /// The data file of a database that is being created.
 pub(crate) const NEW_DATA: &str = "data.nofault-new";
 /// The data file of a database that is being filled with the contents of another.
@@ -48,7 +50,7 @@ pub(crate) enum Contents {
 
 /// Returns whether a file name belongs to a database, complete or not.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    [DATA, LOG, STRIPES, LOCK].contains(&name) || TEMPORARY.contains(&name)
+    [DATA, LOG, STRIPES, LOCK, READERS].contains(&name) || TEMPORARY.contains(&name)
 }
 
 /// Returns whether a file name is that of a part of a striped data file.
@@ -63,7 +65,8 @@ pub(crate) fn is_part(name: &str) -> bool {
 pub(crate) fn contents<'a>(names: impl Iterator<Item = &'a str>) -> Contents {
     let names: Vec<&str> = names.filter(|name| is_reserved(name) || is_part(name)).collect();
     let has = |name: &str| names.contains(&name);
-    let found = || names.iter().filter(|name| **name != LOCK).map(|name| (*name).to_owned()).collect();
+    let found =
+        || names.iter().filter(|name| ![LOCK, READERS].contains(*name)).map(|name| (*name).to_owned()).collect();
     match (has(DATA), has(LOG)) {
         (true, true) => Contents::Database,
         (true, false) => Contents::Incomplete { found: found(), missing: LOG },
@@ -188,6 +191,9 @@ mod tests {
             (&["data.new", "lock", "readme", "data-1", "data-0123456789abcdef-x"][..], Contents::Nothing),
             (&[DATA, LOG], Contents::Database),
             (&[DATA, LOG, LOCK, NEW_DATA, STRIPES], Contents::Database),
+            (&[DATA, LOG, LOCK, READERS], Contents::Database),
+            (&[READERS, LOCK], Contents::Nothing),
+            (&[DATA, LOCK, READERS], incomplete(&[DATA], LOG)),
             (&[DATA, LOCK], incomplete(&[DATA], LOG)),
             (&[DATA, NEW_LOG], incomplete(&[DATA, NEW_LOG], LOG)),
             (&[LOG], incomplete(&[LOG], DATA)),

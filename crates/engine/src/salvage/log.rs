@@ -36,6 +36,7 @@ pub(super) fn replay(
         log_bytes: 4 * superblock.segment_bytes,
         buffer_bytes: BUFFER_BYTES,
         seed: None,
+        beside_writer: false,
     };
     let anchor = Anchor {
         position: superblock.log_anchor,

@@ -49,6 +49,9 @@ const WINDOW_BYTES: usize = GROUPS_IN_FLIGHT_BYTES;
 /// Number of attempts to read a log from its anchor, when groups found before are missing in the next read. After the
 /// last attempt this is an error.
 const ATTEMPTS: usize = 3;
+/// Number of groups that may appear while the log is read beside its writer. After so many the log counts as read: it
+/// has all groups from before the reading began, and the writer may go on for ever.
+const LATE_GROUPS_MAX: u32 = 16;
 
 /// The result of recovery, from which the log continues.
 #[derive(Debug)]
@@ -111,7 +114,18 @@ fn try_read(
     let (mut stated, mut content) = (anchor.sequence, anchor.sequence);
     // Begins with the last place that is surely durable.
     let mut places = VecDeque::from([begin]);
-    while let Some((header, at)) = chain.next()? {
+    let mut groups = 0;
+    loop {
+        let Some((header, at)) = chain.next()? else {
+            if chain.place.at_anchor {
+                break;
+            }
+            match chain.end()? {
+                Some(hash) => groups = hash,
+                None => continue,
+            }
+            break;
+        };
         let mut starts = None;
         let mut rest = payload_of(&header, &chain.file.window[at..])?;
         if !rest.is_empty() {
@@ -138,6 +152,7 @@ fn try_read(
     let youngest = Some(records.commit);
     marks.iter_mut().for_each(|mark: &mut Mark| mark.starts = mark.starts.min(youngest));
     let end = chain.place;
+    chain.late_groups = 0;
     if end.at_anchor {
         let what = format!(
             "the log does not contain group {} at {}, after which the last checkpoint begins: it is damaged, or older than the data file",
@@ -153,7 +168,6 @@ fn try_read(
         );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
-    let groups = chain.refuse_damage()?;
     let (slots, copies) = (chain.slots.clone(), chain.copies());
     if let Some(place) = places.front()
         && place.last.sequence < end.last.sequence
@@ -190,6 +204,9 @@ struct Chain {
     slots: Vec<Option<u64>>,
     /// Number of segments that the file had when the last group was written.
     slots_claimed: u64,
+    beside_writer: bool,
+    /// Number of groups that were missing at first and appeared, as the writer wrote them meanwhile.
+    late_groups: u32,
 }
 
 impl Chain {
@@ -198,7 +215,8 @@ impl Chain {
         let directory = file.directory()?;
         let slots = vec![None; file.slot_count()];
         let place = Place { last: anchor, position: anchor.position, slot: None, at_anchor: true };
-        Ok(Self { file, directory, anchor, place, slots, slots_claimed: 0 })
+        let beside_writer = options.beside_writer;
+        Ok(Self { file, directory, anchor, place, slots, slots_claimed: 0, beside_writer, late_groups: 0 })
     }
 
     /// Returns the slots that hold a copy of a segment of the chain, which was found in another slot.
@@ -226,15 +244,45 @@ impl Chain {
     /// the first blocks of all slots if the group must begin a segment.
     fn find_surely(&mut self) -> Result<Option<(GroupHeader, usize)>> {
         let mut found = self.find();
+        if matches!(found, Ok(Some(_))) || self.is_followed_enough() {
+            return found;
+        }
         for attempt in 1..READS {
-            if matches!(found, Ok(Some(_))) {
-                break;
-            }
             self.file.begin_again(attempt)?;
             found = self.find_again();
             self.file.end_again();
+            if matches!(found, Ok(Some(_))) {
+                self.late_groups += 1;
+                break;
+            }
         }
         found
+    }
+
+    /// Returns whether so many groups have appeared beside a writer that those that follow need not be waited for.
+    fn is_followed_enough(&self) -> bool {
+        self.beside_writer && self.late_groups >= LATE_GROUPS_MAX
+    }
+
+    /// Makes sure that the chain ends where the next group is missing. Returns a hash of the groups behind it; `None`
+    /// when the group has been written meanwhile, so that the chain goes on.
+    ///
+    /// # Errors
+    /// `Corrupt` when a later group says that the missing one was durable.
+    fn end(&mut self) -> Result<Option<u64>> {
+        if self.is_followed_enough() {
+            return Ok(Some(0));
+        }
+        let refused = match self.refuse_damage() {
+            Err(error) if self.beside_writer && error.kind() == ErrorKind::Corrupt => error,
+            ended => return ended.map(Some),
+        };
+        // The later group says so of a time before it was read.
+        self.file.begin_again(1)?;
+        let found = self.find_again();
+        self.file.end_again();
+        self.late_groups += 1;
+        if found?.is_some() { Ok(None) } else { Err(refused) }
     }
 
     fn find_again(&mut self) -> Result<Option<(GroupHeader, usize)>> {

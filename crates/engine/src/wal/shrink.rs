@@ -61,6 +61,22 @@ impl Log {
     }
 }
 
+impl Log {
+    /// Returns whether [`Log::shrink`], or [`Log::shrink_to_least`] with `keeps_least`, would find something to do.
+    pub(crate) fn may_shrink(&self, keeps_least: bool) -> bool {
+        let mut state = self.0.lock();
+        if self.0.file.is_none() || !(keeps_least || state.growth.may_shrink) {
+            return false;
+        }
+        let before = std::mem::replace(&mut state.growth.keeps_least, keeps_least);
+        let may = self.0.slots_to_keep(&state) < state.slots;
+        // Otherwise it would be asked again in each round.
+        state.growth.may_shrink &= may || keeps_least;
+        state.growth.keeps_least = before;
+        may
+    }
+}
+
 impl LogCore {
     /// Returns the number of slots that the log needs: for as much as the setting allows and the segments reserved for
     /// the next checkpoint, but at least for all that recovery would read, all that is appended, and a free slot.

@@ -14,8 +14,14 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::pages::Ticket as _;
 
-const OPTIONS: LogOptions =
-    LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 20, buffer_bytes: 1 << 16, seed: Some(5) };
+const OPTIONS: LogOptions = LogOptions {
+    file_id: 5,
+    segment_bytes: 32768,
+    log_bytes: 1 << 20,
+    buffer_bytes: 1 << 16,
+    seed: Some(5),
+    beside_writer: false,
+};
 
 type SeenRecords = Vec<(CommitSeq, Vec<u8>)>;
 

@@ -465,8 +465,14 @@ mod tests {
     use crate::format::CommitSeq;
     use crate::pages::{CommitLog as _, Durability, Ticket as _};
 
-    const OPTIONS: LogOptions =
-        LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 17, buffer_bytes: 1 << 16, seed: Some(5) };
+    const OPTIONS: LogOptions = LogOptions {
+        file_id: 5,
+        segment_bytes: 32768,
+        log_bytes: 1 << 17,
+        buffer_bytes: 1 << 16,
+        seed: Some(5),
+        beside_writer: false,
+    };
 
     #[test]
     fn the_log_calls_no_waker_under_its_lock() {

@@ -286,7 +286,7 @@ fn creating_is_for_an_empty_folder_or_one_with_an_unfinished_creation() {
     assert_whole(&path);
     let mut names: Vec<_> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["data", "lock", "log", "lost+found"]);
+    assert_eq!(names, ["data", "lock", "log", "lost+found", "readers.nofault"]);
     fs::write(scratch.path().join("readme"), "text").unwrap();
     refused(Db::create(scratch.path(), &small()), ErrorKind::InvalidCall, &["readme", "folder of its own"]);
 }

@@ -6,6 +6,7 @@
 
 mod kill;
 mod memory;
+mod readers;
 mod resident;
 mod second_process;
 

@@ -80,6 +80,15 @@ pub(crate) fn read_only_parts(path: &Path) -> Result<Arc<dyn Directory>> {
     stripes::open(Arc::new(folder.with_direct(DirectIo::Never)), &ReadOnly).map_err(at)
 }
 
+/// Opens the folder of a database for reading only, as [`read_only_parts`] does, and its directory: the folder itself, or
+/// one with stripes in other folders.
+///
+/// # Errors
+/// `NotFound` when there is no database, `Corrupt` when a part of it is missing, or the error of the system.
+pub(crate) fn read_only_folder(path: &Path) -> Result<(Folder, Arc<dyn Directory>)> {
+    Ok((open_folder(path)?.0, read_only(path)?))
+}
+
 fn open_folder(path: &Path) -> Result<(Folder, Contents)> {
     if !path.is_dir() {
         let what = format!("there is no database in {}: check the path", path.display());

@@ -1,5 +1,11 @@
-//! Logs with segments larger than the window through which they are read.
+//! Logs with segments larger than the window through which they are read, and logs that grow meanwhile.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nofault_io::completion::Completion;
+use nofault_io::disk::{DiskInfo, Queue, RefusedOp};
+use nofault_io::error::Result as IoResult;
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::super::{Log, create_log};
@@ -8,8 +14,14 @@ use crate::format::{COUNTED_MAX, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HE
 use crate::pages::{CommitLog as _, Durability, Ticket as _, Wait};
 
 /// Options with segments of the size that an ordinary database has.
-const OPTIONS: LogOptions =
-    LogOptions { file_id: 5, segment_bytes: 4 << 20, log_bytes: 64 << 20, buffer_bytes: 1 << 20, seed: None };
+const OPTIONS: LogOptions = LogOptions {
+    file_id: 5,
+    segment_bytes: 4 << 20,
+    log_bytes: 64 << 20,
+    buffer_bytes: 1 << 20,
+    seed: None,
+    beside_writer: false,
+};
 
 fn create(seed: u64) -> (SimWorld, Log, Anchor) {
     let world = SimWorld::new(seed, SimOptions::calm());
@@ -147,4 +159,127 @@ fn a_commit_number_that_no_other_could_follow_is_damage() {
         forge_group(&world, anchor, CommitSeq(commit), b"x");
         assert_eq!(read(&world, anchor).unwrap_err().kind(), ErrorKind::Corrupt, "{commit}");
     }
+}
+
+/// A log with a writer that never rests: before each so manieth read three commits are made, up to a number.
+struct RestlessWriter {
+    log: Log,
+    made: AtomicU64,
+    most: u64,
+    reads: AtomicU64,
+    every: u64,
+}
+
+impl std::fmt::Debug for RestlessWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RestlessWriter({:?} commits)", self.made)
+    }
+}
+
+impl RestlessWriter {
+    fn commit(&self) {
+        let commit = self.made.load(Ordering::Relaxed) + 1;
+        if commit <= self.most {
+            self.made.store(commit, Ordering::Relaxed);
+            let position = self.log.append(CommitSeq(commit), &[&commit.to_le_bytes()], Some(Durability::Sync));
+            self.log.durable(position.ok().unwrap()).wait().unwrap();
+        }
+    }
+
+    fn before_read(&self) {
+        if self.reads.fetch_add(1, Ordering::Relaxed) % self.every == 0 {
+            (0..3).for_each(|_| self.commit());
+        }
+    }
+}
+
+#[derive(Debug)]
+struct GrowingDisk {
+    disk: Arc<dyn Disk>,
+    writer: Arc<RestlessWriter>,
+}
+
+struct GrowingQueue {
+    queue: Box<dyn Queue>,
+    writer: Arc<RestlessWriter>,
+}
+
+impl Disk for GrowingDisk {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> IoResult<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
+        Ok(Box::new(GrowingQueue { queue: self.disk.queue(options)?, writer: Arc::clone(&self.writer) }))
+    }
+}
+
+impl Queue for GrowingQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
+        self.writer.before_read();
+        match op.kind {
+            // The reader's own files keep what it writes.
+            OpKind::Read(_) => self.queue.push(op),
+            _ => self.queue.push(Op::new(op.token, op.offset_bytes, OpKind::Sync)),
+        }
+    }
+
+    fn submit(&mut self) -> IoResult<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
+        self.queue.reap(wait_for, into)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[test]
+fn a_log_that_grows_with_each_read_is_read_up_to_some_group_that_was_written_meanwhile() {
+    for (before, every) in [0, 1, 40, 300].into_iter().flat_map(|before| (1..7).map(move |every| (before, every))) {
+        let (world, log, anchor) = create(15 + before);
+        let (made, reads) = (AtomicU64::new(0), AtomicU64::new(0));
+        let writer = RestlessWriter { log, made, most: before, reads, every };
+        (0..before).for_each(|_| writer.commit());
+        let writer = Arc::new(RestlessWriter { most: 20_000, ..writer });
+        let disk = GrowingDisk { disk: world.directory().open("log").unwrap(), writer: Arc::clone(&writer) };
+        let options = LogOptions { beside_writer: true, ..OPTIONS };
+        let read = Chain::open(&disk, &options, anchor).and_then(|mut chain| {
+            let mut found = 0;
+            loop {
+                match chain.next()? {
+                    Some(_) => found += 1,
+                    None if chain.end()?.is_some() => return Ok(found),
+                    None => {}
+                }
+            }
+        });
+        let (found, made) = (read.unwrap(), writer.made.load(Ordering::Relaxed));
+        assert!(found >= before && made < before + 1000, "every {every}: {found} groups found of {before} and {made}");
+    }
+}
+
+#[test]
+fn damage_beside_a_writer_is_damage() {
+    let (world, log, anchor) = create(16);
+    for commit in 1..=20_u64 {
+        let position = log.append(CommitSeq(commit), &[&commit.to_le_bytes()], Some(Durability::Sync)).ok().unwrap();
+        log.durable(position).wait().unwrap();
+    }
+    let options = LogOptions { beside_writer: true, ..OPTIONS };
+    world.garbage_range("log", 7 * LOG_BLOCK_BYTES as u64..8 * LOG_BLOCK_BYTES as u64).unwrap();
+    let disk = world.directory().open("log").unwrap();
+    let error = read_log(&*disk, &options, anchor, CommitSeq(0)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }

@@ -1,0 +1,106 @@
+//! The thread that makes checkpoints when they are due, and keeps the log short.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Checkpointer;
+use crate::background::{NotifiedThread, Signal};
+use crate::error::Result;
+use crate::format::CommitSeq;
+use crate::pages::Store as _;
+
+/// Times between two looks at whether a checkpoint is due: usually, when many blocks wait for one, and after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
+/// Part of the blocks that wait for the next checkpoint from which on it is looked for more often.
+const NEAR_SHARE: f64 = 0.25;
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// Time without commits after which the database counts as idle: a checkpoint is made, the log's file becomes as short as
+/// it can be, and compaction merges and moves the pages that it leaves alone while the database is in use.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// A thread that makes checkpoints when they are due; it ends when this is dropped.
+pub(crate) struct Background {
+    _thread: NotifiedThread,
+}
+
+impl Background {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no threads left.
+    pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
+        let notifier = checkpointer.log.pressure();
+        // Commits that wait for a checkpoint to free log space would wait for ever.
+        let in_panic = checkpointer.log.poison_in_panic();
+        let thread =
+            NotifiedThread::start("nofault-ckpt", notifier, in_panic, move |signal| run(&checkpointer, &signal))?;
+        Ok(Self { _thread: thread })
+    }
+}
+
+fn run(checkpointer: &Checkpointer, signal: &Signal) {
+    let mut pause = PAUSE;
+    let mut idle = IdleTime::new(checkpointer.pool.visible());
+    // The visible commit of the checkpoint that was made because the database was idle. There is one at most for each: a
+    // large commit under way has records in the log that no checkpoint can take over.
+    let mut saved = None;
+    while !signal.is_stopped() {
+        let is_near = checkpointer.deferred_share() >= NEAR_SHARE;
+        signal.wait(Some(if is_near { pause.min(SHORT_PAUSE) } else { pause }));
+        let visible = checkpointer.pool.visible();
+        let is_idle = idle.is_over(visible);
+        let is_first = is_idle && saved != Some(visible);
+        let is_due = checkpointer.is_due() || (is_first && checkpointer.log.has_records());
+        if !signal.is_stopped() && is_due {
+            let begun = checkpointer.log.checkpoint_begins();
+            let outcome = checkpointer.checkpoint();
+            pause = if outcome.is_err() { PAUSE_AFTER_FAILURE } else { PAUSE };
+            match outcome {
+                Ok(_) => {
+                    checkpointer.log.checkpoint_made(begun);
+                    saved = is_idle.then_some(visible).or(saved);
+                }
+                Err(error) => {
+                    // The commits that wait for log space receive the error and decide. An immediate retry would only
+                    // burn CPU time.
+                    checkpointer.log.checkpoint_failed(&error);
+                    signal.sleep(SHORT_PAUSE);
+                }
+            }
+        }
+        checkpointer.free_kept();
+        // Done in each round, because another thread may have kept the log from shrinking in the last one.
+        if is_idle {
+            checkpointer.shrink_log_to_least();
+        } else {
+            checkpointer.shrink_log();
+        }
+    }
+}
+
+/// Measures how long no commit has become visible.
+pub(crate) struct IdleTime {
+    visible: CommitSeq,
+    since: Instant,
+}
+
+impl IdleTime {
+    /// Begins to measure; `visible` is the newest commit.
+    pub(crate) fn new(visible: CommitSeq) -> Self {
+        Self { visible, since: Instant::now() }
+    }
+
+    /// Returns whether no commit has become visible for [`IDLE`]; `visible` is the newest one.
+    pub(crate) fn is_over(&mut self, visible: CommitSeq) -> bool {
+        if visible != self.visible {
+            *self = Self::new(visible);
+        }
+        self.since.elapsed() >= IDLE
+    }
+
+    /// Counts the commits up to `visible` as none: compaction made them, or they became visible beside it.
+    pub(crate) fn ignore(&mut self, visible: CommitSeq) {
+        self.visible = visible;
+    }
+}

@@ -1,0 +1,250 @@
+//! Opens a database for reading only: beside a process that writes to it, on media that cannot be written, or a backup.
+//!
+//! Nothing is written to the folder. The database is opened as ever, over files that are only read: what opening writes,
+//! and the pages that the log changes, stay in the memory of this process (`nofault_io::overlay`). Beside a writer the
+//! reader registers first ([`Registration`]), and every read of the data file is followed by a look at what the writer
+//! says (`watched_directory`). Where a writer would not know of the reader, it is kept out by a lock on the data file.
+//!
+//! Kept true by:
+//! 1. What was opened counts only if the log has stayed as it was until all of it was replayed.
+//! 2. An error that a change beside this reader explains is no damage: the database is opened again.
+//! 3. A handle never changes what it shows: [`Db::refresh`] replaces it.
+
+mod watched_directory;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nofault_io::disk::Directory;
+use nofault_io::overlay::Overlay;
+
+use self::watched_directory::WatchedDirectory;
+use super::open::open_in;
+use super::verify::read_only_folder;
+use super::{Db, thread};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::CommitSeq;
+use crate::pages::Store as _;
+use crate::readers::Registration;
+use crate::recovery::names::{DATA, READERS};
+use crate::recovery::{self, Purpose};
+use crate::settings::{CompactionMode, Settings};
+
+/// Attempts to open a database of which the writer changes what is being read.
+const ATTEMPTS: u32 = 20;
+/// Attempts to open one that seems to be damaged, although the writer has changed nothing that it should not.
+const ATTEMPTS_UNCHANGED: u32 = 3;
+/// The pages that the log changes may take this share of the cache, as a divisor, beside those in the pool.
+const CHANGES_SHARE: usize = 4;
+
+/// The place from which a database that is only read is opened, also anew.
+#[derive(Debug)]
+struct Source {
+    path: PathBuf,
+    settings: Settings,
+}
+
+/// What a database that is only read was opened from.
+#[derive(Debug)]
+pub(super) struct View {
+    source: Arc<Source>,
+    attempt: Attempt,
+}
+
+impl Db {
+    /// Opens the database in `folder` for reading only, and writes nothing at all. Any number of processes can, also while
+    /// one has it open for writing, also on a read-only mount, of a backup or a snapshot of the file system. The handle
+    /// shows everything that was committed durably before the call; it shows the same state until [`Db::refresh`]. All
+    /// reads work as ever, and calls that would change something fail with `ReadOnly`.
+    ///
+    /// What the log has changed since the last checkpoint is kept in memory, within `cache_bytes`. For blocks of the file
+    /// the reader relies on the writer, which keeps them for [`Settings::readers_wait_max`] after a newer checkpoint: a
+    /// read that comes later and finds its page not in memory fails with `SnapshotTooOld`, and never gives wrong data.
+    ///
+    /// Beside a writer this needs the file `readers.nofault`, which a process that opens the database for writing makes.
+    /// Without it (in a backup, or where earlier versions wrote) processes that write are kept out meanwhile, and where one is
+    /// at work, opening for reading is refused. The processes must run on one machine, and see the folder through one file
+    /// system: bind mounts are such, layers over it and network file systems are not.
+    ///
+    /// ```
+    /// use nofault::{Db, error::ErrorKind, settings::Settings};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    /// # let path = folder.path().join("shop");
+    /// let db = Db::create(&path, &settings).await?;
+    /// let stock = db.create_table("stock").await?;
+    /// stock.put("apples", "12").await?;
+    ///
+    /// // In this process or in another one.
+    /// let mut reader = Db::open_read_only(&path, &settings).await?;
+    /// let seen = reader.table("stock").await?;
+    /// assert_eq!(seen.get("apples").await?, Some(b"12".to_vec()));
+    /// assert_eq!(seen.put("apples", "11").await.unwrap_err().kind(), ErrorKind::ReadOnly);
+    ///
+    /// stock.put("apples", "11").await?;
+    /// assert!(reader.refresh().await?);
+    /// assert_eq!(reader.table("stock").await?.get("apples").await?, Some(b"11".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Db::open`]. `Busy` when a process has the database open for writing that does not know of readers. `NoSpace` when
+    /// the log changes more than fits into `cache_bytes`: raise it, or let the writer make a checkpoint.
+    pub async fn open_read_only(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
+        let source = Arc::new(Source { path: folder.as_ref().to_path_buf(), settings: settings.clone() });
+        let opened = thread::run("nofault-open", move || open(&source)).await?;
+        opened.map(|db| db.with_waiting_drop(false))
+    }
+
+    /// Moves this handle of a database that is only read ([`Db::open_read_only`]) to the newest state, with everything that
+    /// was committed durably before the call. Returns whether there was anything new. Tables, snapshots and ranges from before
+    /// go on to show the older state, and keep its memory and its hold on the writer until they are dropped: open tables
+    /// anew. When there is something new the memory for pages begins empty. On another handle this does nothing, as it always shows the newest state.
+    ///
+    /// # Errors
+    /// As [`Db::open_read_only`]; the handle shows the older state then.
+    pub async fn refresh(&mut self) -> Result<bool> {
+        let Some(view) = self.view.clone() else { return Ok(false) };
+        let (commit, sequence) = (self.core.store.visible(), self.owner.checkpoint_sequence());
+        let refreshed = thread::run("nofault-open", move || {
+            // After an error the answer is that of opening it.
+            let is_newest = view.attempt.is_newest(&view.source.settings, commit, sequence).unwrap_or(false);
+            if is_newest { Ok(None) } else { open(&view.source).map(Some) }
+        });
+        let Some(opened) = refreshed.await?? else { return Ok(false) };
+        let is_newer = opened.core.store.visible() > commit;
+        *self = opened.with_waiting_drop(false);
+        Ok(is_newer)
+    }
+
+    /// Returns whether this database was opened for reading only, by [`Db::open_read_only`].
+    pub fn is_read_only(&self) -> bool {
+        self.view.is_some()
+    }
+}
+
+/// Opens a database for reading only. Blocks.
+fn open(source: &Arc<Source>) -> Result<Db> {
+    let (mut unexplained, mut last) = (0, None);
+    for _ in 0..ATTEMPTS {
+        let attempt = Attempt::begin(&source.path)?;
+        let opened = attempt.open(&source.settings);
+        let has_stayed = attempt.has_stayed()?;
+        match opened {
+            Ok(mut db) if has_stayed => {
+                attempt.end_log();
+                db.view = Some(Arc::new(View { source: Arc::clone(source), attempt }));
+                return Ok(db);
+            }
+            Ok(_) => last = None,
+            Err(error) => {
+                unexplained += u32::from(has_stayed);
+                let is_final = attempt.registration.is_none() || !may_be_explained(&error);
+                if has_stayed && (is_final || unexplained == ATTEMPTS_UNCHANGED) {
+                    return Err(explained(&error));
+                }
+                last = Some(error);
+            }
+        }
+    }
+    let what = "the process that writes this database has changed what was being read again and again: try again";
+    Err(last.unwrap_or_else(|| Error::new(ErrorKind::SnapshotTooOld, what)))
+}
+
+/// Returns whether a change by the writer may be the reason of an error.
+fn may_be_explained(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::SnapshotTooOld | ErrorKind::Busy)
+}
+
+/// Adds what to do where the changes of the log did not fit in memory.
+fn explained(error: &Error) -> Error {
+    if error.kind() != ErrorKind::NoSpace {
+        return error.clone();
+    }
+    let what = "what the log has changed since the last checkpoint does not fit into `cache_bytes` of this reader: raise it, or make a checkpoint in the process that writes";
+    Error::new(ErrorKind::NoSpace, format!("{error}: {what}"))
+}
+
+/// One attempt to open a database.
+#[derive(Debug)]
+struct Attempt {
+    directory: Arc<dyn Directory>,
+    /// None where a lock keeps processes that write out.
+    registration: Option<Arc<Registration>>,
+}
+
+impl Attempt {
+    fn begin(path: &Path) -> Result<Self> {
+        let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let (folder, below) = read_only_folder(path)?;
+        let locks =
+            folder.reader_locks(DATA, READERS).map_err(|error| Error::from_io("register as a reader", error))?;
+        let registration = match Registration::begin(locks, || recovery::in_force(&*below)) {
+            // Locks of ranges are not supported; those of the whole file may be.
+            Err(error) if error.kind() == ErrorKind::Unsupported => None,
+            begun => begun.map_err(at)?.map(Arc::new),
+        };
+        let directory: Arc<dyn Directory> = Arc::new(WatchedDirectory::new(below, registration.clone()));
+        Ok(Self { directory, registration })
+    }
+
+    fn open(&self, settings: &Settings) -> Result<Db> {
+        let changes_bytes = settings.cache_bytes / CHANGES_SHARE;
+        let overlay: Arc<dyn Directory> = Arc::new(Overlay::in_memory(Arc::clone(&self.directory), changes_bytes));
+        let settings = Settings {
+            cache_bytes: settings.cache_bytes - changes_bytes,
+            compaction: CompactionMode::Manual,
+            ..settings.clone()
+        };
+        let purpose = Purpose::Read { beside_writer: self.registration.is_some() };
+        open_in(&overlay, &settings, purpose, None).map_err(|error| match (&self.registration, error.kind()) {
+            (None, ErrorKind::Busy) => {
+                let what = format!("{error}; to read beside it, it must be of a version that leaves «{READERS}»");
+                Error::new(ErrorKind::Busy, what)
+            }
+            _ => error,
+        })
+    }
+
+    /// Returns whether everything that this attempt has read was kept for it until now.
+    fn has_stayed(&self) -> Result<bool> {
+        let Some(registration) = &self.registration else { return Ok(true) };
+        Ok(registration.log_has_stayed()? && !registration.is_given_up()?)
+    }
+
+    /// Returns whether nothing has happened since a view of this checkpoint and of this commit was opened: no other
+    /// checkpoint is in force, and the log ends with the same commit.
+    fn is_newest(&self, settings: &Settings, commit: CommitSeq, sequence: u64) -> Result<bool> {
+        let Some(registration) = &self.registration else { return Ok(true) };
+        if !registration.begin_log()? {
+            return Ok(false);
+        }
+        let _log = LogRegistration(registration);
+        // Asked afterwards: until another checkpoint is in force, nothing of the log behind this one is used again.
+        let is_same = self.newest_commit(settings)? == commit && recovery::in_force(&*self.directory)?.1 == sequence;
+        Ok(is_same && self.has_stayed()?)
+    }
+
+    fn newest_commit(&self, settings: &Settings) -> Result<CommitSeq> {
+        let overlay = Overlay::in_memory(Arc::clone(&self.directory), settings.cache_bytes / CHANGES_SHARE);
+        recovery::newest_commit(&overlay, settings)
+    }
+
+    fn end_log(&self) {
+        if let Some(registration) = &self.registration {
+            registration.end_log();
+        }
+    }
+}
+
+/// The registration as a reader of the log, which ends when this is dropped.
+struct LogRegistration<'a>(&'a Registration);
+
+impl Drop for LogRegistration<'_> {
+    fn drop(&mut self) {
+        self.0.end_log();
+    }
+}
