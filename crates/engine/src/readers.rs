@@ -13,7 +13,8 @@
 //!    *after* each read of a block. So bytes that another version has replaced are never taken for its own, even if the
 //!    registration was overlooked.
 //! 3. Nothing is known after a crash of the writer of the blocks that it kept. So the next writer, before it writes
-//!    anything, says that it keeps no checkpoint before the one it begins with.
+//!    anything, says that it keeps no checkpoint before the one it begins with. It does not begin beside readers of a later
+//!    one, which it would write anew.
 //! 4. Segments of the log are used again, moved or cut off only while no reader reads the log, or, after the same limit,
 //!    with a count of such changes in the record, which a reader compares before and after.
 //!
@@ -30,7 +31,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nofault_io::disk::{ReaderUse, ReaderWatch};
+use nofault_io::disk::{READER_NUMBERS, ReaderUse, ReaderWatch};
 
 pub(crate) use self::registration::Registration;
 use crate::error::{Error, ErrorKind, Result};
@@ -92,7 +93,8 @@ impl Readers {
     /// written to it. Readers of earlier checkpoints learn that nothing is kept for them.
     ///
     /// # Errors
-    /// `Busy` when readers are open that cannot be told of any change; the error of the disk.
+    /// `Busy` when readers are open that cannot be told of any change: the record is damaged, or they have read a checkpoint
+    /// that is gone, as a failed write of it or another file in the place of this one explains. The error of the disk.
     pub(crate) fn begin(
         watch: Option<Arc<dyn ReaderWatch>>,
         file_id: u64,
@@ -102,14 +104,21 @@ impl Readers {
         let Some(watch) = watch else { return Ok(Self::none()) };
         let failed = |error| Error::from_io("ask for readers in other processes", error);
         let before = watch.record().map_err(failed)?.and_then(|bytes| ReaderRecord::decode(&bytes));
-        let before = before.filter(|record| record.file_id == file_id);
+        let inode = watch.record_inode();
+        let before = before.filter(|record| (record.file_id, record.inode) == (file_id, inode));
         let is_any = watch.is_in_use(ReaderUse::Content, 0..sequence + 1).map_err(failed)?;
         if before.is_none() && is_any {
             let what = "readers in other processes have this database open, and the file that tells them of changes is damaged: close them first";
             return Err(Error::new(ErrorKind::Busy, what));
         }
+        if watch.is_in_use(ReaderUse::Content, sequence + 1..READER_NUMBERS).map_err(failed)? {
+            let what = format!(
+                "readers in other processes have this database open at a later checkpoint than {sequence}, the last one that is there: close them first"
+            );
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
         let log_changes = before.map_or(0, |record| record.log_changes).next_multiple_of(2);
-        let record = ReaderRecord { file_id, kept_from: sequence, log_changes };
+        let record = ReaderRecord { file_id, kept_from: sequence, log_changes, inode };
         let state = Mutex::new(ReaderState { record, log_from: 0, kept: VecDeque::new() });
         let readers = WatchedReaders { watch, wait_max, state };
         let published = readers.publish(&mut readers.lock(), |_| {});

@@ -395,6 +395,9 @@ pub trait FileLock: Send + Sync + fmt::Debug {
 /// Bytes of the record that a writer leaves for its readers.
 pub const READER_RECORD_BYTES: usize = 64;
 
+/// Numbers that a reader can register for one use: those below this one.
+pub const READER_NUMBERS: u64 = 1 << 61;
+
 /// The part of a database that a registered reader uses. For each it registers numbers of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderUse {
@@ -420,6 +423,9 @@ pub trait ReaderWatch: Send + Sync + fmt::Debug {
 
     /// Lets readers register again.
     fn admit(&self, of: ReaderUse);
+
+    /// Returns the inode of the record's file, which a copy of the record does not have.
+    fn record_inode(&self) -> u64;
 
     /// Reads the record; `None` when it was never written.
     ///

@@ -21,6 +21,8 @@ pub(crate) struct ReaderRecord {
     pub(crate) kept_from: u64,
     /// Changes of the log that readers could not be kept out of: twice their number, and odd during one.
     pub(crate) log_changes: u64,
+    /// The inode of the record's file: a copy of the record tells nothing, as no writer replaces it.
+    pub(crate) inode: u64,
 }
 
 impl ReaderRecord {
@@ -29,7 +31,8 @@ impl ReaderRecord {
         let mut bytes = [0; READER_RECORD_BYTES];
         let mut out = Writer { bytes: &mut bytes, at: 8 };
         out.put(MAGIC);
-        [self.file_id, self.kept_from, self.log_changes].into_iter().for_each(|field| out.u64(field));
+        let fields = [self.file_id, self.kept_from, self.log_changes, self.inode];
+        fields.into_iter().for_each(|field| out.u64(field));
         let checksum = placed_checksum(self.file_id, PLACE, &bytes[SUMMED]);
         bytes[..8].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -42,7 +45,8 @@ impl ReaderRecord {
         if fields.take(MAGIC.len()) != MAGIC {
             return None;
         }
-        let record = Self { file_id: fields.u64(), kept_from: fields.u64(), log_changes: fields.u64() };
+        let [file_id, kept_from, log_changes, inode] = std::array::from_fn(|_| fields.u64());
+        let record = Self { file_id, kept_from, log_changes, inode };
         (placed_checksum(record.file_id, PLACE, &bytes[SUMMED]) == checksum).then_some(record)
     }
 }
@@ -53,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_one_with_a_changed_bit_is_none() {
-        let record = ReaderRecord { file_id: 7, kept_from: 41, log_changes: 6 };
+        let record = ReaderRecord { file_id: 7, kept_from: 41, log_changes: 6, inode: 12 };
         let bytes = record.encode();
         assert_eq!(ReaderRecord::decode(&bytes), Some(record));
         for bit in 0..bytes.len() * 8 {

@@ -125,13 +125,13 @@ impl Registration {
     }
 }
 
-/// Reads the record, again while the writer is replacing it. `None` where there is none, or other bytes.
+/// Reads the record, again while the writer is replacing it. `None` where there is none, other bytes, or a copy.
 fn read_record(locks: &ReaderLocks) -> Result<Option<ReaderRecord>> {
     for _ in 0..RECORD_READS_MAX {
         let bytes = locks.record().map_err(|error| Error::from_io("read the record for readers", error))?;
         let Some(bytes) = bytes else { return Ok(None) };
         if let Some(record) = ReaderRecord::decode(&bytes) {
-            return Ok(Some(record));
+            return Ok(Some(record).filter(|record| Some(record.inode) == locks.record_inode()));
         }
         std::thread::yield_now();
     }

@@ -1,6 +1,7 @@
 //! The writer's side of the protocol, over registrations that the test makes.
 
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 
 use nofault_io::disk::{Directory as _, FileLock, READER_RECORD_BYTES};
 use nofault_io::folder::{Backend, Folder};
@@ -45,6 +46,10 @@ impl ReaderWatch for Board {
 
     fn admit(&self, _of: ReaderUse) {
         *self.excluded.lock().unwrap() = false;
+    }
+
+    fn record_inode(&self) -> u64 {
+        12
     }
 
     fn record(&self) -> nofault_io::error::Result<Option<[u8; READER_RECORD_BYTES]>> {
@@ -117,6 +122,10 @@ fn a_writer_that_begins_says_that_it_keeps_nothing_older() {
     assert_eq!(begin(&board, 12, FOREVER).err().unwrap().kind(), ErrorKind::NoSpace, "readers of 5 and 9 must know");
     board.content.lock().unwrap().clear();
     begin(&board, 12, FOREVER).unwrap();
+    // A checkpoint that was read before its write failed, and is gone.
+    board.content.lock().unwrap().push(13);
+    assert_eq!(begin(&board, 12, FOREVER).err().unwrap().kind(), ErrorKind::Busy);
+    board.content.lock().unwrap().clear();
     // Without a record there is nothing by which readers could be told.
     *board.record.lock().unwrap() = Some([9; READER_RECORD_BYTES]);
     board.content.lock().unwrap().push(12);
@@ -204,7 +213,13 @@ fn a_reader_of_which_a_writer_would_not_know_does_not_register() {
     // Of a file that has been put in the place of a newer one.
     drop(write(&folder, 9, FOREVER));
     assert!(!begin());
-    let other = ReaderRecord { file_id: 8, kept_from: 0, log_changes: 0 };
-    std::fs::write(scratch.path().join(RECORD), other.encode()).unwrap();
+    let path = scratch.path().join(RECORD);
+    let inode = || std::fs::metadata(&path).unwrap().ino();
+    let write = |record: ReaderRecord| std::fs::write(&path, record.encode()).unwrap();
+    write(ReaderRecord { file_id: 8, kept_from: 0, log_changes: 0, inode: inode() });
     assert!(!begin(), "it is another database's");
+    write(ReaderRecord { file_id: 7, kept_from: 0, log_changes: 0, inode: inode() });
+    assert!(begin());
+    write(ReaderRecord { file_id: 7, kept_from: 0, log_changes: 0, inode: inode() + 1 });
+    assert!(!begin(), "it is a copy, which no writer replaces");
 }

@@ -9,37 +9,36 @@
 //! 1. Locks are of the open file description, and of the file itself: no name that is removed or put back matters.
 //! 2. A program that locks the whole file, to write or to read, excludes writers, and one that writes excludes readers:
 //!    it may know nothing of registrations.
+//! 3. A reader and the writer have the same record. A copy of it tells so by its inode, and a file with names in two
+//!    folders, each with a record of its own, counts as one without.
 
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::Folder;
 use super::byte_locks::{ByteRange, conflicts, set_description_lock};
-use crate::disk::{READER_RECORD_BYTES, ReaderUse, ReaderWatch};
+use crate::disk::{READER_NUMBERS, READER_RECORD_BYTES, ReaderUse, ReaderWatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;
-
-/// Numbers that can be registered for one use.
-const NUMBERS: u64 = 1 << 61;
 
 /// Returns the bytes whose locks register these numbers.
 ///
 /// # Errors
 /// `InvalidCall` for numbers that are too large.
 fn bytes_of(of: ReaderUse, numbers: &Range<u64>) -> Result<ByteRange> {
-    if numbers.end > NUMBERS || numbers.start >= numbers.end {
+    if numbers.end > READER_NUMBERS || numbers.start >= numbers.end {
         let detail = format!("the numbers {numbers:?} are not below 2^61");
         return Err(Error::new(ErrorKind::InvalidCall, "register a reader", detail));
     }
     let first = match of {
         ReaderUse::Content => 1 << 62,
-        ReaderUse::Log => (1 << 62) + NUMBERS,
+        ReaderUse::Log => (1 << 62) + READER_NUMBERS,
     };
     let (start, len) = (first + numbers.start, numbers.end - numbers.start);
     Ok(ByteRange { start: start as i64, len: len as i64 })
@@ -51,7 +50,7 @@ pub struct ReaderLocks {
     /// The open file to which the kernel ties the registrations.
     data: File,
     id: (u64, u64),
-    record: Option<File>,
+    record: Option<Record>,
     folder: File,
     path: PathBuf,
     /// The process that registered. A forked child has the same open files, and must not end the registrations.
@@ -70,7 +69,7 @@ impl Folder {
         let stat = rustix::fs::fstat(&data).map_err(|error| Error::from_rustix("register", error).at(&path))?;
         let record = match open(record, &record_path) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            opened => Some(opened?),
+            opened => Some(Record::of(opened?, &record_path)?).filter(|_| stat.st_nlink == 1),
         };
         let folder = self.descriptor.try_clone().map_err(|error| Error::from_io("register", &error).at(&path))?;
         Ok(ReaderLocks { data, id: (stat.st_dev, stat.st_ino), record, folder, path, owner: std::process::id() })
@@ -116,7 +115,17 @@ impl ReaderLocks {
     /// The error of the system.
     pub fn record(&self) -> Result<Option<[u8; READER_RECORD_BYTES]>> {
         let Some(record) = &self.record else { return Ok(None) };
-        read_record(record).map_err(|error| error.at(&self.path))
+        record.read().map_err(|error| error.at(&self.path))
+    }
+
+    /// Returns the inode of the record's file; `None` where there is none.
+    pub fn record_inode(&self) -> Option<u64> {
+        self.record.as_ref().map(|record| record.inode)
+    }
+
+    /// Returns the identity of the file on this machine, device and inode.
+    pub fn id(&self) -> (u64, u64) {
+        self.id
     }
 
     /// Checks that `name` still stands for the file of which this is a reader.
@@ -144,12 +153,26 @@ impl Drop for ReaderLocks {
     }
 }
 
-fn read_record(record: &File) -> Result<Option<[u8; READER_RECORD_BYTES]>> {
-    let mut bytes = [0; READER_RECORD_BYTES];
-    match record.read_exact_at(&mut bytes, 0) {
-        Ok(()) => Ok(Some(bytes)),
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(Error::from_io("read the record for readers", &error)),
+/// The open file of the record.
+#[derive(Debug)]
+struct Record {
+    file: File,
+    inode: u64,
+}
+
+impl Record {
+    fn of(file: File, path: &Path) -> Result<Self> {
+        let stat = rustix::fs::fstat(&file).map_err(|error| Error::from_rustix("open", error).at(path))?;
+        Ok(Self { file, inode: stat.st_ino })
+    }
+
+    fn read(&self) -> Result<Option<[u8; READER_RECORD_BYTES]>> {
+        let mut bytes = [0; READER_RECORD_BYTES];
+        match self.file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => Ok(Some(bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(Error::from_io("read the record for readers", &error)),
+        }
     }
 }
 
@@ -157,7 +180,7 @@ fn read_record(record: &File) -> Result<Option<[u8; READER_RECORD_BYTES]>> {
 #[derive(Debug)]
 pub(super) struct WatchedFile {
     data: File,
-    record: File,
+    record: Record,
     path: PathBuf,
 }
 
@@ -174,7 +197,7 @@ impl WatchedFile {
         let record = match open(OFlags::RDWR) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 for of in [ReaderUse::Content, ReaderUse::Log] {
-                    if is_in_use(&data, of, 0..NUMBERS)? {
+                    if is_in_use(&data, of, 0..READER_NUMBERS)? {
                         let detail = "the file is missing, and without it the readers that are open now cannot be told what changes: close them first";
                         return Err(Error::new(ErrorKind::Busy, "open", detail).at(&path));
                     }
@@ -188,7 +211,7 @@ impl WatchedFile {
             }
             opened => opened?,
         };
-        Ok(Some(Self { data, record, path }))
+        Ok(Some(Self { data, record: Record::of(record, &path)?, path }))
     }
 }
 
@@ -206,7 +229,7 @@ impl ReaderWatch for WatchedFile {
     }
 
     fn try_exclude(&self, of: ReaderUse) -> Result<bool> {
-        match set_description_lock(&self.data, libc::F_WRLCK, bytes_of(of, &(0..NUMBERS))?) {
+        match set_description_lock(&self.data, libc::F_WRLCK, bytes_of(of, &(0..READER_NUMBERS))?) {
             Ok(()) => Ok(true),
             Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
             Err(error) => Err(Error::from_rustix("exclude readers", error).at(&self.path)),
@@ -214,19 +237,23 @@ impl ReaderWatch for WatchedFile {
     }
 
     fn admit(&self, of: ReaderUse) {
-        if let Ok(bytes) = bytes_of(of, &(0..NUMBERS)) {
+        if let Ok(bytes) = bytes_of(of, &(0..READER_NUMBERS)) {
             // Cannot fail for a lock that is held as a whole.
             let _ = set_description_lock(&self.data, libc::F_UNLCK, bytes);
         }
     }
 
+    fn record_inode(&self) -> u64 {
+        self.record.inode
+    }
+
     fn record(&self) -> Result<Option<[u8; READER_RECORD_BYTES]>> {
-        read_record(&self.record).map_err(|error| error.at(&self.path))
+        self.record.read().map_err(|error| error.at(&self.path))
     }
 
     fn write_record(&self, bytes: &[u8; READER_RECORD_BYTES]) -> Result<()> {
         let failed = |error: &std::io::Error| Error::from_io("write the record for readers", error).at(&self.path);
-        self.record.write_all_at(bytes, 0).map_err(|error| failed(&error))
+        self.record.file.write_all_at(bytes, 0).map_err(|error| failed(&error))
     }
 }
 
@@ -252,17 +279,17 @@ mod tests {
         let watch = lock.readers(RECORD).unwrap().unwrap();
         let locks = folder.reader_locks("data", RECORD).unwrap();
         let is_in_use = |of, numbers| watch.is_in_use(of, numbers).unwrap();
-        assert!(!is_in_use(ReaderUse::Content, 0..NUMBERS));
+        assert!(!is_in_use(ReaderUse::Content, 0..READER_NUMBERS));
         assert!(locks.try_register(ReaderUse::Content, 7).unwrap());
         let seen = [0..7, 0..8, 7..8, 8..100, 3..3].map(|numbers| is_in_use(ReaderUse::Content, numbers));
         assert_eq!(seen, [false, true, true, false, false]);
-        assert!(!is_in_use(ReaderUse::Log, 0..NUMBERS), "the two uses are apart");
+        assert!(!is_in_use(ReaderUse::Log, 0..READER_NUMBERS), "the two uses are apart");
         let other = folder.reader_locks("data", RECORD).unwrap();
         assert!(other.try_register(ReaderUse::Content, 7).unwrap(), "readers share a number");
         drop(locks);
         assert!(is_in_use(ReaderUse::Content, 7..8));
         other.withdraw(ReaderUse::Content, 7);
-        assert!(!is_in_use(ReaderUse::Content, 0..NUMBERS));
+        assert!(!is_in_use(ReaderUse::Content, 0..READER_NUMBERS));
     }
 
     #[test]
@@ -297,6 +324,22 @@ mod tests {
         let locks = folder.reader_locks("data", RECORD).unwrap();
         assert!(!locks.try_register(ReaderUse::Content, 1).unwrap());
         assert!(folder.lock("data", "lock").is_err());
+    }
+
+    #[test]
+    fn a_file_with_names_in_two_folders_has_no_record() {
+        let (_scratch, folder) = folder();
+        let lock = folder.lock("data", "lock").unwrap();
+        let watch = lock.readers(RECORD).unwrap().unwrap();
+        watch.write_record(&[5; READER_RECORD_BYTES]).unwrap();
+        let locks = || folder.reader_locks("data", RECORD).unwrap();
+        assert_eq!(locks().record().unwrap(), Some([5; READER_RECORD_BYTES]));
+        assert_eq!(locks().record_inode(), Some(watch.record_inode()));
+        let elsewhere = folder.path().join("elsewhere");
+        std::fs::hard_link(folder.path().join("data"), &elsewhere).unwrap();
+        assert_eq!((locks().record().unwrap(), locks().record_inode()), (None, None));
+        std::fs::remove_file(elsewhere).unwrap();
+        assert!(locks().record().unwrap().is_some());
     }
 
     #[test]
