@@ -34,7 +34,9 @@ use crate::readers::Readers;
 use crate::reread::RepeatedReads;
 use crate::settings::Settings;
 use crate::transaction;
-use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
+use crate::wal::{
+    Anchor, Log, LogOptions, LogPurpose, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log,
+};
 
 mod memory;
 pub(crate) mod names;
@@ -55,9 +57,9 @@ pub(crate) enum Purpose {
     Use,
     /// A copy to be filled with the content of another database; it becomes a database by [`finish_copy`].
     Copy,
-    /// A database that is only read, in a directory that keeps what opening writes; `beside_writer` when another process
-    /// may write to its files meanwhile.
-    Read { beside_writer: bool },
+    /// A database that is only read, in a directory that keeps what opening writes. Where another process may write to its
+    /// files meanwhile, `registered` is the sequence of the checkpoint that this one has registered to read.
+    Read { registered: Option<u64> },
 }
 
 impl Purpose {
@@ -72,6 +74,15 @@ impl Purpose {
     /// Returns whether the database is only read.
     pub(crate) fn is_read_only(self) -> bool {
         matches!(self, Self::Read { .. })
+    }
+
+    /// Returns the purpose for which its log is opened.
+    fn of_log(self) -> LogPurpose {
+        match self {
+            Self::Use | Self::Copy => LogPurpose::Write,
+            Self::Read { registered: None } => LogPurpose::Read,
+            Self::Read { registered: Some(_) } => LogPurpose::ReadBesideWriter,
+        }
     }
 }
 
@@ -248,6 +259,11 @@ pub(crate) fn open(
         locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
     }
     let superblock = *in_force.superblock();
+    if matches!(purpose, Purpose::Read { registered: Some(registered) } if registered != superblock.sequence) {
+        // The data file may have become longer since it was opened.
+        let what = format!("checkpoint {} is in force by now", superblock.sequence);
+        return Err(Error::new(ErrorKind::SnapshotTooOld, what));
+    }
     let readers = watch_readers(&locks, purpose, settings, &superblock)?;
     let cache_bytes = memory::shared_out_bytes(settings, superblock.page_bytes as usize);
     let leaves_max = match settings.evicts_table() {
@@ -260,8 +276,8 @@ pub(crate) fn open(
     options.spent_bytes = memory::spent_bytes(cache_bytes);
     options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &table);
     let pool = BufferPool::new(&disk, &options, table, superblock.commit)?;
-    let beside_writer = purpose == Purpose::Read { beside_writer: true };
-    let options = LogOptions { beside_writer, ..log_options(settings, superblock.file_id, superblock.segment_bytes) };
+    let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
+    let options = LogOptions { purpose: purpose.of_log(), ..options };
     let anchor = anchor_of(&superblock);
     // The log is read twice: first to learn whether all of it is whole, and where it ends; then, as the caller asks for
     // them, for its records.
@@ -309,7 +325,7 @@ pub(crate) fn newest_commit(directory: &dyn Directory, settings: &Settings) -> R
     let in_force = DataReader::open(&disk)?.superblock()?;
     let superblock = in_force.superblock();
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
-    let options = LogOptions { beside_writer: true, ..options };
+    let options = LogOptions { purpose: LogPurpose::ReadBesideWriter, ..options };
     let (recovered, _) = read_log(&*log_disk, &options, anchor_of(superblock), superblock.commit)?;
     Ok(recovered.commit)
 }
@@ -368,7 +384,7 @@ fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
     let log_bytes = settings.log_bytes.max(4 * segment_bytes);
     let buffer_bytes = memory::log_buffer_bytes(settings.cache_bytes);
-    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: settings.seed, beside_writer: false }
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: settings.seed, purpose: LogPurpose::Write }
 }
 
 /// Returns the size of a segment: a sixteenth of the log, but 256 KiB at most, because the file of a log has three

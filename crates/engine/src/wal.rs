@@ -91,8 +91,18 @@ pub(crate) struct LogOptions {
     pub(crate) buffer_bytes: usize,
     /// Fixes the number of an opening, which is random otherwise, for reproducible tests.
     pub(crate) seed: Option<u64>,
-    /// Whether another process may append to the log while this one reads it.
-    pub(crate) beside_writer: bool,
+    pub(crate) purpose: LogPurpose,
+}
+
+/// The purpose for which a log is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogPurpose {
+    /// It is read, and then appended to.
+    Write,
+    /// It is only read, and no process appends to it meanwhile.
+    Read,
+    /// It is only read, while another process may append to it and make its file longer.
+    ReadBesideWriter,
 }
 
 /// The identity of a group as a checkpoint stores it: recovery begins after this group and fails if the group is

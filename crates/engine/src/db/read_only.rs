@@ -12,8 +12,10 @@
 
 mod watched_directory;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use nofault_io::disk::Directory;
 use nofault_io::overlay::Overlay;
@@ -26,14 +28,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
 use crate::readers::Registration;
-use crate::recovery::names::{DATA, READERS};
+use crate::recovery::names::{DATA, LOG, READERS};
 use crate::recovery::{self, Purpose};
 use crate::settings::{CompactionMode, Settings};
 
 /// Attempts to open a database of which the writer changes what is being read.
 const ATTEMPTS: u32 = 20;
-/// Attempts to open one that seems to be damaged, although the writer has changed nothing that it should not.
+/// Attempts to open one that seems to be damaged, although the writer has done nothing meanwhile.
 const ATTEMPTS_UNCHANGED: u32 = 3;
+/// Pause before the next attempt where a lock was in the way: a writer that begins has not left its record yet.
+const PAUSE: Duration = Duration::from_millis(20);
 /// The pages that the log changes may take this share of the cache, as a divisor, beside those in the pool.
 const CHANGES_SHARE: usize = 4;
 
@@ -57,7 +61,8 @@ impl Db {
     /// shows everything that was committed durably before the call; it shows the same state until [`Db::refresh`]. All
     /// reads work as ever, and calls that would change something fail with `ReadOnly`.
     ///
-    /// What the log has changed since the last checkpoint is kept in memory, within `cache_bytes`. For blocks of the file
+    /// What the log has changed since the last checkpoint is kept in memory, within `cache_bytes`. Entries expire by the
+    /// clock of this process ([`Settings::clock`]), also those that the writer has not removed yet. For blocks of the file
     /// the reader relies on the writer, which keeps them for [`Settings::readers_wait_max`] after a newer checkpoint: a
     /// read that comes later and finds its page not in memory fails with `SnapshotTooOld`, and never gives wrong data.
     ///
@@ -92,30 +97,38 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::open`]. `Busy` when a process has the database open for writing that does not know of readers. `NoSpace` when
-    /// the log changes more than fits into `cache_bytes`: raise it, or let the writer make a checkpoint.
+    /// the log changes more than fits into `cache_bytes`: raise it, or let the writer make a checkpoint. `SnapshotTooOld`
+    /// when the writer has not waited for this reader again and again.
     pub async fn open_read_only(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
-        let source = Arc::new(Source { path: folder.as_ref().to_path_buf(), settings: settings.clone() });
+        // A process may change its working directory before it refreshes.
+        let path = std::path::absolute(&folder).unwrap_or_else(|_| folder.as_ref().to_path_buf());
+        let source = Arc::new(Source { path, settings: settings.clone() });
         let opened = thread::run("nofault-open", move || open(&source)).await?;
         opened.map(|db| db.with_waiting_drop(false))
     }
 
     /// Moves this handle of a database that is only read ([`Db::open_read_only`]) to the newest state, with everything that
-    /// was committed durably before the call. Returns whether there was anything new. Tables, snapshots and ranges from before
+    /// was committed durably before the call, or to another database that has been put in its place. Returns whether there
+    /// was anything new. Tables, snapshots and ranges from before
     /// go on to show the older state, and keep its memory and its hold on the writer until they are dropped: open tables
-    /// anew. When there is something new the memory for pages begins empty. On another handle this does nothing, as it always shows the newest state.
+    /// anew. Reads the log since the last checkpoint in any case. When there is something new the memory for pages begins
+    /// empty, and until the newer state is open both take memory. On another handle this does nothing, as it always shows
+    /// the newest state.
     ///
     /// # Errors
     /// As [`Db::open_read_only`]; the handle shows the older state then.
     pub async fn refresh(&mut self) -> Result<bool> {
         let Some(view) = self.view.clone() else { return Ok(false) };
         let (commit, sequence) = (self.core.store.visible(), self.owner.checkpoint_sequence());
+        let file = view.attempt.file;
         let refreshed = thread::run("nofault-open", move || {
             // After an error the answer is that of opening it.
-            let is_newest = view.attempt.is_newest(&view.source.settings, commit, sequence).unwrap_or(false);
+            let is_newest = view.attempt.is_newest(&view.source, commit, sequence).unwrap_or(false);
             if is_newest { Ok(None) } else { open(&view.source).map(Some) }
         });
         let Some(opened) = refreshed.await?? else { return Ok(false) };
-        let is_newer = opened.core.store.visible() > commit;
+        let is_other_file = opened.view.as_ref().is_some_and(|view| view.attempt.file != file);
+        let is_newer = is_other_file || opened.core.store.visible() > commit;
         *self = opened.with_waiting_drop(false);
         Ok(is_newer)
     }
@@ -141,10 +154,13 @@ fn open(source: &Arc<Source>) -> Result<Db> {
             }
             Ok(_) => last = None,
             Err(error) => {
-                unexplained += u32::from(has_stayed);
-                let is_final = attempt.registration.is_none() || !may_be_explained(&error);
-                if has_stayed && (is_final || unexplained == ATTEMPTS_UNCHANGED) {
+                unexplained += u32::from(has_stayed && !attempt.has_moved_on());
+                let is_final = has_stayed && !attempt.may_explain(&error);
+                if is_final || unexplained == ATTEMPTS_UNCHANGED {
                     return Err(explained(&error));
+                }
+                if error.kind() == ErrorKind::Busy {
+                    std::thread::sleep(PAUSE);
                 }
                 last = Some(error);
             }
@@ -152,11 +168,6 @@ fn open(source: &Arc<Source>) -> Result<Db> {
     }
     let what = "the process that writes this database has changed what was being read again and again: try again";
     Err(last.unwrap_or_else(|| Error::new(ErrorKind::SnapshotTooOld, what)))
-}
-
-/// Returns whether a change by the writer may be the reason of an error.
-fn may_be_explained(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::SnapshotTooOld | ErrorKind::Busy)
 }
 
 /// Adds what to do where the changes of the log did not fit in memory.
@@ -174,6 +185,12 @@ struct Attempt {
     directory: Arc<dyn Directory>,
     /// None where a lock keeps processes that write out.
     registration: Option<Arc<Registration>>,
+    /// Device and inode of the data file.
+    file: (u64, u64),
+    /// Length of the log's file before it was read.
+    log_bytes: Option<u64>,
+    /// Locked by the handle that looks whether there is anything new: there is one registration for all clones of it.
+    looking: Mutex<()>,
 }
 
 impl Attempt {
@@ -182,13 +199,15 @@ impl Attempt {
         let (folder, below) = read_only_folder(path)?;
         let locks =
             folder.reader_locks(DATA, READERS).map_err(|error| Error::from_io("register as a reader", error))?;
+        let file = locks.id();
         let registration = match Registration::begin(locks, || recovery::in_force(&*below)) {
             // Locks of ranges are not supported; those of the whole file may be.
             Err(error) if error.kind() == ErrorKind::Unsupported => None,
             begun => begun.map_err(at)?.map(Arc::new),
         };
+        let log_bytes = log_bytes(&*below);
         let directory: Arc<dyn Directory> = Arc::new(WatchedDirectory::new(below, registration.clone()));
-        Ok(Self { directory, registration })
+        Ok(Self { directory, registration, file, log_bytes, looking: Mutex::default() })
     }
 
     fn open(&self, settings: &Settings) -> Result<Db> {
@@ -199,7 +218,7 @@ impl Attempt {
             compaction: CompactionMode::Manual,
             ..settings.clone()
         };
-        let purpose = Purpose::Read { beside_writer: self.registration.is_some() };
+        let purpose = Purpose::Read { registered: self.registration.as_ref().map(|own| own.sequence()) };
         open_in(&overlay, &settings, purpose, None).map_err(|error| match (&self.registration, error.kind()) {
             (None, ErrorKind::Busy) => {
                 let what = format!("{error}; to read beside it, it must be of a version that leaves «{READERS}»");
@@ -215,16 +234,40 @@ impl Attempt {
         Ok(registration.log_has_stayed()? && !registration.is_given_up()?)
     }
 
-    /// Returns whether nothing has happened since a view of this checkpoint and of this commit was opened: no other
-    /// checkpoint is in force, and the log ends with the same commit.
-    fn is_newest(&self, settings: &Settings, commit: CommitSeq, sequence: u64) -> Result<bool> {
+    /// Returns whether a change by the writer may be the reason of an error, where another attempt may do without it.
+    fn may_explain(&self, error: &Error) -> bool {
+        match error.kind() {
+            ErrorKind::Busy => true,
+            ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::SnapshotTooOld => self.registration.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the writer has made another checkpoint since this attempt began, or the log's file longer. It
+    /// keeps everything for this reader then, but parts of the log that this one has read one after the other may not
+    /// belong together.
+    fn has_moved_on(&self) -> bool {
+        let Some(registration) = &self.registration else { return false };
+        let in_force = recovery::in_force(&*self.directory);
+        in_force.is_ok_and(|(_, sequence)| sequence != registration.sequence())
+            || log_bytes(&*self.directory) != self.log_bytes
+    }
+
+    /// Returns whether nothing has happened since a view of this checkpoint and of this commit was opened: the path leads
+    /// to the same file, no other checkpoint is in force, and the log ends with the same commit.
+    fn is_newest(&self, source: &Source, commit: CommitSeq, sequence: u64) -> Result<bool> {
+        if file_at(&source.path) != Some(self.file) {
+            return Ok(false);
+        }
         let Some(registration) = &self.registration else { return Ok(true) };
+        let _one = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         if !registration.begin_log()? {
             return Ok(false);
         }
         let _log = LogRegistration(registration);
         // Asked afterwards: until another checkpoint is in force, nothing of the log behind this one is used again.
-        let is_same = self.newest_commit(settings)? == commit && recovery::in_force(&*self.directory)?.1 == sequence;
+        let is_same_commit = self.newest_commit(&source.settings)? == commit;
+        let is_same = is_same_commit && recovery::in_force(&*self.directory)?.1 == sequence;
         Ok(is_same && self.has_stayed()?)
     }
 
@@ -238,6 +281,16 @@ impl Attempt {
             registration.end_log();
         }
     }
+}
+
+/// Returns device and inode of the data file of the database in a folder.
+fn file_at(folder: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(folder.join(DATA)).ok().map(|data| (data.dev(), data.ino()))
+}
+
+/// Returns the length of the log's file.
+fn log_bytes(directory: &dyn Directory) -> Option<u64> {
+    directory.open(LOG).and_then(|log| log.len_bytes()).ok()
 }
 
 /// The registration as a reader of the log, which ends when this is dropped.

@@ -16,7 +16,7 @@ use super::{Settings, TABLE, record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node_mut::{NodeSpec, init};
 use crate::format::{CommitSeq, HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, seal_page};
-use crate::wal::{Anchor, Log, LogOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
+use crate::wal::{Anchor, Log, LogOptions, LogPurpose, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
 
 /// Name of the file with the pages.
 pub(super) const DATA: &str = "data";
@@ -121,7 +121,8 @@ pub(super) fn file_bytes(kind: Kind, page_bytes: usize, map_bytes: u64) -> u64 {
 
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
     let log_bytes = settings.log_bytes.max(4 * segment_bytes);
-    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: LOG_BUFFER_BYTES, seed: None, beside_writer: false }
+    let (buffer_bytes, purpose) = (LOG_BUFFER_BYTES, LogPurpose::Write);
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: None, purpose }
 }
 
 /// Applies the records since the last checkpoint to the file. Returns the log, ready to go on, and the state after the

@@ -83,6 +83,11 @@ impl Registration {
         }
     }
 
+    /// Returns the sequence of the checkpoint that is registered.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Returns whether blocks of this reader's checkpoint may have been used again: then what was read from the file
     /// before this call may be of another version. One or two system calls.
     ///

@@ -17,6 +17,7 @@ mod changed;
 mod creation;
 mod moments;
 mod page_table;
+mod read_only;
 mod superblocks;
 
 const PAGE: usize = 512;

@@ -14,7 +14,7 @@ use crate::format::{CommitSeq, Moment, Superblock, TableId};
 use crate::pages::Durability;
 use crate::settings::Compression;
 use crate::transaction::CATALOG;
-use crate::wal::{Anchor, LogOptions, read_damaged_log};
+use crate::wal::{Anchor, LogOptions, LogPurpose, read_damaged_log};
 
 /// Bytes of changes that are committed together.
 const BATCH_BYTES: usize = 1 << 20;
@@ -36,7 +36,7 @@ pub(super) fn replay(
         log_bytes: 4 * superblock.segment_bytes,
         buffer_bytes: BUFFER_BYTES,
         seed: None,
-        beside_writer: false,
+        purpose: LogPurpose::Read,
     };
     let anchor = Anchor {
         position: superblock.log_anchor,

@@ -15,7 +15,7 @@ use crate::driver::block_on;
 use crate::format::Moment;
 use crate::pages::Ticket as _;
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
-use crate::wal::{Log, LogOptions, create_log};
+use crate::wal::{Log, LogOptions, LogPurpose, create_log};
 
 /// Pause that lets another thread reach its wait. A slower thread only makes the test weaker, not wrong.
 const TO_SLEEP: Duration = Duration::from_millis(50);
@@ -98,8 +98,14 @@ impl Wake for WakeFlag {
 
 #[test]
 fn waiters_for_log_space_get_an_error_when_commits_end_and_appended_records_become_durable() {
-    const OPTIONS: LogOptions =
-        LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 17, buffer_bytes: 1 << 16, seed: Some(5) };
+    const OPTIONS: LogOptions = LogOptions {
+        file_id: 5,
+        segment_bytes: 32768,
+        log_bytes: 1 << 17,
+        buffer_bytes: 1 << 16,
+        seed: Some(5),
+        purpose: LogPurpose::Write,
+    };
     let world = SimWorld::new(6, SimOptions::calm());
     let disk = world.directory().create("log").unwrap();
     let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();

@@ -17,7 +17,11 @@
 //!
 //! Invariant: bytes that are read may exist in a cache only, because their write or a sync failed. So groups are
 //! written once more, and synced, before any group follows them, unless a later group says that they were durable. A
-//! sync alone would not suffice: after a failed sync, the next one does not cover the same writes.
+//! sync alone would not suffice: after a failed sync, the next one does not cover the same writes. None follows them in
+//! a log that is only read.
+//!
+//! Beside a writer the end moves while it is looked for, and the file may become longer than it was when it was opened.
+//! All groups from before the reading began are found; which of the later ones are found does not matter.
 
 mod beyond;
 mod damaged;
@@ -35,7 +39,7 @@ pub(crate) use self::damaged::read_damaged_log;
 use self::file::{Directory, LogFile};
 pub(crate) use self::records::RecordIter;
 use self::records::Records;
-use super::{Anchor, GROUPS_IN_FLIGHT_BYTES, LogOptions, Mark};
+use super::{Anchor, GROUPS_IN_FLIGHT_BYTES, LogOptions, LogPurpose, Mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, payload_of, take_fragment};
 use crate::reread::READS;
@@ -76,9 +80,9 @@ pub(crate) struct RecoveredLog {
     pub(super) content: u64,
 }
 
-/// Reads the chain of groups after `anchor` to its end, and makes durable any of it that was not. Memory: the window.
-/// Returns the state from which the log continues, and the complete records, which must be read before anything is
-/// written.
+/// Reads the chain of groups after `anchor` to its end, and makes durable any of it that was not, unless the log is only
+/// read. Memory: the window. Returns the state from which the log continues, and the complete records, which must be
+/// read before anything is written.
 ///
 /// # Errors
 /// `Corrupt` when the anchor is not there, when a group that had been acknowledged is damaged, or when commits do not
@@ -160,7 +164,7 @@ fn try_read(
         );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
-    if chain.slots_claimed > chain.slots.len() as u64 {
+    if chain.slots_claimed > chain.slots.len() as u64 && !chain.has_grown(disk)? {
         let what = format!(
             "the log file has been cut short: it holds {} of {} segments; restore it or a backup",
             chain.slots.len(),
@@ -169,7 +173,8 @@ fn try_read(
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
     let (slots, copies) = (chain.slots.clone(), chain.copies());
-    if let Some(place) = places.front()
+    if options.purpose == LogPurpose::Write
+        && let Some(place) = places.front()
         && place.last.sequence < end.last.sequence
         && !chain.rewrite(*place, end.position)?
     {
@@ -204,6 +209,7 @@ struct Chain {
     slots: Vec<Option<u64>>,
     /// Number of segments that the file had when the last group was written.
     slots_claimed: u64,
+    /// Whether another process may append to the log.
     beside_writer: bool,
     /// Number of groups that were missing at first and appeared, as the writer wrote them meanwhile.
     late_groups: u32,
@@ -215,7 +221,7 @@ impl Chain {
         let directory = file.directory()?;
         let slots = vec![None; file.slot_count()];
         let place = Place { last: anchor, position: anchor.position, slot: None, at_anchor: true };
-        let beside_writer = options.beside_writer;
+        let beside_writer = options.purpose == LogPurpose::ReadBesideWriter;
         Ok(Self { file, directory, anchor, place, slots, slots_claimed: 0, beside_writer, late_groups: 0 })
     }
 
@@ -251,12 +257,22 @@ impl Chain {
             self.file.begin_again(attempt)?;
             found = self.find_again();
             self.file.end_again();
-            if matches!(found, Ok(Some(_))) {
+            if found.as_ref().is_ok_and(Option::is_some) {
                 self.late_groups += 1;
                 break;
             }
         }
         found
+    }
+
+    /// Returns whether the file has got the segments that the last group claims since it was opened: another process
+    /// appends to it. The new segments hold nothing from before the reading began.
+    fn has_grown(&self, disk: &dyn Disk) -> Result<bool> {
+        if !self.beside_writer {
+            return Ok(false);
+        }
+        let file_bytes = disk.extent_bytes().map_err(|error| Error::from_io("read the log", error))?;
+        Ok(file_bytes / self.file.segment_bytes >= self.slots_claimed)
     }
 
     /// Returns whether so many groups have appeared beside a writer that those that follow need not be waited for.

@@ -20,7 +20,7 @@ const OPTIONS: LogOptions = LogOptions {
     log_bytes: 1 << 20,
     buffer_bytes: 1 << 16,
     seed: Some(5),
-    beside_writer: false,
+    purpose: LogPurpose::Write,
 };
 
 type SeenRecords = Vec<(CommitSeq, Vec<u8>)>;

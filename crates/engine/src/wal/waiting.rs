@@ -459,7 +459,7 @@ mod tests {
 
     use nofault_sim::{SimOptions, SimWorld};
 
-    use super::super::{Log, LogOptions, create_log};
+    use super::super::{Log, LogOptions, LogPurpose, create_log};
     use super::*;
     use crate::buffer_pool::tests::wakers::Probe;
     use crate::format::CommitSeq;
@@ -471,7 +471,7 @@ mod tests {
         log_bytes: 1 << 17,
         buffer_bytes: 1 << 16,
         seed: Some(5),
-        beside_writer: false,
+        purpose: LogPurpose::Write,
     };
 
     #[test]

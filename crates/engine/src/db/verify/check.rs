@@ -60,10 +60,7 @@ fn check(folder: &Path, settings: &Settings) -> Result<Verification> {
 /// # Errors
 /// `NotFound` when there is no database, `Corrupt` when a part of it is missing, or the error of the system.
 fn read_only(path: &Path) -> Result<Arc<dyn Directory>> {
-    let (folder, contents) = open_folder(path)?;
-    let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
-    names::refuse_missing(&contents).map_err(at)?;
-    stripes::open(Arc::new(folder), &ReadOnly).map_err(at)
+    read_only_folder(path).map(|(_, directory)| directory)
 }
 
 /// As [`read_only`], also where the log is missing.
@@ -80,13 +77,18 @@ pub(crate) fn read_only_parts(path: &Path) -> Result<Arc<dyn Directory>> {
     stripes::open(Arc::new(folder.with_direct(DirectIo::Never)), &ReadOnly).map_err(at)
 }
 
-/// Opens the folder of a database for reading only, as [`read_only_parts`] does, and its directory: the folder itself, or
-/// one with stripes in other folders.
+/// Opens the folder of a database for reading only, and its directory: the same folder, or one over it with stripes in
+/// other folders.
 ///
 /// # Errors
 /// `NotFound` when there is no database, `Corrupt` when a part of it is missing, or the error of the system.
-pub(crate) fn read_only_folder(path: &Path) -> Result<(Folder, Arc<dyn Directory>)> {
-    Ok((open_folder(path)?.0, read_only(path)?))
+pub(crate) fn read_only_folder(path: &Path) -> Result<(Arc<Folder>, Arc<dyn Directory>)> {
+    let (folder, contents) = open_folder(path)?;
+    let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
+    names::refuse_missing(&contents).map_err(at)?;
+    let folder = Arc::new(folder);
+    let directory = stripes::open(folder.clone(), &ReadOnly).map_err(at)?;
+    Ok((folder, directory))
 }
 
 fn open_folder(path: &Path) -> Result<(Folder, Contents)> {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nofault_io::completion::Completion;
-use nofault_io::disk::{DiskInfo, Queue, RefusedOp};
+use nofault_io::disk::{Directory as _, DiskInfo, Queue, RefusedOp};
 use nofault_io::error::Result as IoResult;
+use nofault_io::overlay::Overlay;
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::super::{Log, create_log};
@@ -20,15 +21,19 @@ const OPTIONS: LogOptions = LogOptions {
     log_bytes: 64 << 20,
     buffer_bytes: 1 << 20,
     seed: None,
-    beside_writer: false,
+    purpose: LogPurpose::Write,
 };
 
 fn create(seed: u64) -> (SimWorld, Log, Anchor) {
+    create_with(seed, OPTIONS)
+}
+
+fn create_with(seed: u64, options: LogOptions) -> (SimWorld, Log, Anchor) {
     let world = SimWorld::new(seed, SimOptions::calm());
     let disk = world.directory().create("log").unwrap();
     world.directory().sync().unwrap();
-    let (anchor, recovered) = create_log(&*disk, &OPTIONS).unwrap();
-    let log = Log::open(&*disk, OPTIONS, recovered).unwrap();
+    let (anchor, recovered) = create_log(&*disk, &options).unwrap();
+    let log = Log::open(&*disk, options, recovered).unwrap();
     (world, log, anchor)
 }
 
@@ -161,7 +166,7 @@ fn a_commit_number_that_no_other_could_follow_is_damage() {
     }
 }
 
-/// A log with a writer that never rests: before each so manieth read three commits are made, up to a number.
+/// A log with a writer that never rests: it makes three commits before every few reads, up to a number.
 struct RestlessWriter {
     log: Log,
     made: AtomicU64,
@@ -177,10 +182,18 @@ impl std::fmt::Debug for RestlessWriter {
 }
 
 impl RestlessWriter {
+    /// Makes so many commits, and begins to make further ones before each `every`th read.
+    fn begin(log: Log, commits: u64, every: u64) -> Arc<Self> {
+        let writer = Self { log, made: AtomicU64::new(0), most: commits + 20_000, reads: AtomicU64::new(0), every };
+        (0..commits).for_each(|_| writer.commit());
+        Arc::new(writer)
+    }
+
     fn commit(&self) {
         let commit = self.made.load(Ordering::Relaxed) + 1;
         if commit <= self.most {
             self.made.store(commit, Ordering::Relaxed);
+            assert!(self.log.grow_for(size_of::<u64>()).unwrap());
             let position = self.log.append(CommitSeq(commit), &[&commit.to_le_bytes()], Some(Durability::Sync));
             self.log.durable(position.ok().unwrap()).wait().unwrap();
         }
@@ -193,10 +206,19 @@ impl RestlessWriter {
     }
 }
 
+/// The log as a reader's overlay shows it: with the length that it had when it was opened.
 #[derive(Debug)]
 struct GrowingDisk {
     disk: Arc<dyn Disk>,
+    len_bytes: u64,
     writer: Arc<RestlessWriter>,
+}
+
+impl GrowingDisk {
+    fn open(world: &SimWorld, writer: &Arc<RestlessWriter>) -> Self {
+        let disk = world.directory().open("log").unwrap();
+        Self { len_bytes: disk.len_bytes().unwrap(), disk, writer: Arc::clone(writer) }
+    }
 }
 
 struct GrowingQueue {
@@ -210,6 +232,10 @@ impl Disk for GrowingDisk {
     }
 
     fn len_bytes(&self) -> IoResult<u64> {
+        Ok(self.len_bytes)
+    }
+
+    fn extent_bytes(&self) -> IoResult<u64> {
         self.disk.len_bytes()
     }
 
@@ -249,12 +275,9 @@ impl Queue for GrowingQueue {
 fn a_log_that_grows_with_each_read_is_read_up_to_some_group_that_was_written_meanwhile() {
     for (before, every) in [0, 1, 40, 300].into_iter().flat_map(|before| (1..7).map(move |every| (before, every))) {
         let (world, log, anchor) = create(15 + before);
-        let (made, reads) = (AtomicU64::new(0), AtomicU64::new(0));
-        let writer = RestlessWriter { log, made, most: before, reads, every };
-        (0..before).for_each(|_| writer.commit());
-        let writer = Arc::new(RestlessWriter { most: 20_000, ..writer });
-        let disk = GrowingDisk { disk: world.directory().open("log").unwrap(), writer: Arc::clone(&writer) };
-        let options = LogOptions { beside_writer: true, ..OPTIONS };
+        let writer = RestlessWriter::begin(log, before, every);
+        let disk = GrowingDisk::open(&world, &writer);
+        let options = LogOptions { purpose: LogPurpose::ReadBesideWriter, ..OPTIONS };
         let read = Chain::open(&disk, &options, anchor).and_then(|mut chain| {
             let mut found = 0;
             loop {
@@ -271,13 +294,54 @@ fn a_log_that_grows_with_each_read_is_read_up_to_some_group_that_was_written_mea
 }
 
 #[test]
+fn a_log_whose_file_becomes_longer_while_it_is_read_is_not_taken_for_one_that_was_cut_short() {
+    let options = LogOptions { segment_bytes: 64 << 10, log_bytes: 256 << 20, ..OPTIONS };
+    let reading = LogOptions { purpose: LogPurpose::ReadBesideWriter, ..options };
+    let mut grown = 0;
+    for (before, every) in [0, 1, 40, 300].into_iter().flat_map(|before| (1..7).map(move |every| (before, every))) {
+        let (world, log, anchor) = create_with(30 + before, options);
+        let writer = RestlessWriter::begin(log, before, every);
+        let disk = GrowingDisk::open(&world, &writer);
+        let (recovered, records) = read_log(&disk, &reading, anchor, CommitSeq(0))
+            .unwrap_or_else(|error| panic!("{before} commits, every {every}: {error}"));
+        grown += u64::from(disk.extent_bytes().unwrap() > disk.len_bytes);
+        let (seen, last) = (records.map(|record| record.unwrap().0.0), recovered.commit.0);
+        assert!(last >= before && seen.eq(1..=last), "{before} commits, every {every}: up to {last}");
+    }
+    assert!(grown > 0, "it was long enough from the start");
+
+    let (world, log, anchor) = create_with(40, options);
+    drop(RestlessWriter::begin(log, 100, 1));
+    let disk = world.directory().open("log").unwrap();
+    disk.truncate(disk.len_bytes().unwrap() - options.segment_bytes).unwrap();
+    let error = read_log(&*disk, &reading, anchor, CommitSeq(0)).err().unwrap();
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("cut short"), "{error}");
+}
+
+#[test]
+fn a_log_that_is_only_read_is_not_written() {
+    for purpose in [LogPurpose::Read, LogPurpose::ReadBesideWriter] {
+        let (world, log, anchor) = create(17);
+        let position = log.append(CommitSeq(1), &[b"last"], Some(Durability::Sync)).ok().unwrap();
+        log.durable(position).wait().unwrap();
+        // An overlay with memory for no byte refuses every write.
+        let disk = Overlay::in_memory(world.directory(), 0).open("log").unwrap();
+        let (recovered, _) = read_log(&*disk, &LogOptions { purpose, ..OPTIONS }, anchor, CommitSeq(0)).unwrap();
+        assert_eq!(recovered.commit, CommitSeq(1));
+        // No later group says that the last one is durable, so a process that appends to it writes it again.
+        let error = read_log(&*disk, &OPTIONS, anchor, CommitSeq(0)).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    }
+}
+
+#[test]
 fn damage_beside_a_writer_is_damage() {
     let (world, log, anchor) = create(16);
     for commit in 1..=20_u64 {
         let position = log.append(CommitSeq(commit), &[&commit.to_le_bytes()], Some(Durability::Sync)).ok().unwrap();
         log.durable(position).wait().unwrap();
     }
-    let options = LogOptions { beside_writer: true, ..OPTIONS };
+    let options = LogOptions { purpose: LogPurpose::ReadBesideWriter, ..OPTIONS };
     world.garbage_range("log", 7 * LOG_BLOCK_BYTES as u64..8 * LOG_BLOCK_BYTES as u64).unwrap();
     let disk = world.directory().open("log").unwrap();
     let error = read_log(&*disk, &options, anchor, CommitSeq(0)).err().unwrap();
