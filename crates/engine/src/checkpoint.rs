@@ -43,7 +43,7 @@ use crate::pages::{Snapshot as _, Store as _};
 use crate::readers::Readers;
 use crate::reread::RepeatedReads;
 use crate::sync::notifier::Notifier;
-use crate::wal::Log;
+use crate::wal::{Anchor, Log};
 
 /// Number of page-table nodes that a checkpoint writes at a time: a few large operations side by side.
 const BATCH: usize = 512;
@@ -173,11 +173,10 @@ impl Checkpointer {
     }
 
     /// Frees all blocks that are kept for readers in other processes, which learn that they have lost them: the disk is
-    /// full.
-    pub(crate) fn give_up_readers(&self) {
-        if let Some(until) = self.readers.give_up_all() {
-            self.free_kept_until(until);
-        }
+    /// full. Returns whether there were any.
+    pub(crate) fn give_up_readers(&self) -> bool {
+        let given_up = self.readers.give_up_all();
+        given_up.inspect(|until| self.free_kept_until(*until)).is_some()
     }
 
     fn free_kept_until(&self, sequence: u64) {
@@ -252,21 +251,13 @@ impl Checkpointer {
             self.log.flush()?;
         }
         let anchor = self.log.anchor_after(commit);
-        self.pool.leaves().catch_up()?;
-        self.write_pages(commit)?;
-        let next = Superblock {
-            sequence: current.sequence + 1,
-            commit,
-            log_anchor: anchor.position,
-            log_anchor_sequence: anchor.sequence,
-            log_anchor_checksum: anchor.checksum,
-            compatible_features: current.compatible_features & FEATURES_COMPATIBLE,
-            has_properties: self.has_properties.load(Ordering::Acquire),
-            has_expiry: self.has_expiry.load(Ordering::Acquire),
-            needs_zstd: current.needs_zstd || self.pool.writer().codecs().needs_zstd(),
-            ..*current
+        let next = match self.write_state(current, commit, anchor) {
+            // Perhaps the blocks are missing that are kept for readers in other processes.
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.give_up_readers() => {
+                self.write_state(current, commit, anchor)?
+            }
+            written => written?,
         };
-        let next = write_table(&self.pool, next)?;
         self.switch(&next)?;
         *current = next;
         self.pool.writer().codecs().checkpoint_durable(commit);
@@ -291,6 +282,25 @@ impl Checkpointer {
             after.notify();
         }
         Ok(())
+    }
+
+    /// Executes step 3 of a checkpoint (see the module): writes what the superblock, which it returns, is to name.
+    fn write_state(&self, current: &Superblock, commit: CommitSeq, anchor: Anchor) -> Result<Superblock> {
+        self.pool.leaves().catch_up()?;
+        self.write_pages(commit)?;
+        let next = Superblock {
+            sequence: current.sequence + 1,
+            commit,
+            log_anchor: anchor.position,
+            log_anchor_sequence: anchor.sequence,
+            log_anchor_checksum: anchor.checksum,
+            compatible_features: current.compatible_features & FEATURES_COMPATIBLE,
+            has_properties: self.has_properties.load(Ordering::Acquire),
+            has_expiry: self.has_expiry.load(Ordering::Acquire),
+            needs_zstd: current.needs_zstd || self.pool.writer().codecs().needs_zstd(),
+            ..*current
+        };
+        write_table(&self.pool, next)
     }
 
     /// Moves pages to adjacent blocks while no checkpoint is under way; see [`Relocator::defragment`].

@@ -6,6 +6,8 @@
 mod common;
 #[path = "common/full_disk.rs"]
 mod helpers;
+#[path = "common/read_by_another.rs"]
+mod read_by_another;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +18,7 @@ use nofault::blocking::{Db, Table};
 use nofault::settings::{Compression, Settings};
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
+use read_by_another::ReadByAnother;
 
 /// Free space when a database is created: the smallest with which a test begins.
 const LEAST_BYTES: u64 = 3 << 20;
@@ -112,6 +115,23 @@ fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
             let directory: Arc<dyn Directory> = world.directory();
             story(&what, &world, &directory, background_threads, compression);
         }
+    }
+}
+
+/// All that a reader in another process may use is kept for it, but only as long as there is space.
+#[test]
+fn a_reader_in_another_process_takes_no_space_of_a_full_disk() {
+    let mut compressions = compressions();
+    for (blocks, background_threads) in [(0, false), (131, true), (287, false), (411, true), (599, false)] {
+        let capacity = LEAST_BYTES + blocks * BLOCK_BYTES;
+        let compression = compressions.next().unwrap();
+        let what = format!("{capacity} bytes, threads: {background_threads}, {compression:?}, read by another process");
+        let world = SimWorld::new(blocks, SimOptions { capacity_bytes: Some(capacity), ..SimOptions::default() });
+        let read = Arc::new(ReadByAnother::new(world.directory()));
+        let directory: Arc<dyn Directory> = read.clone();
+        story(&what, &world, &directory, background_threads, compression);
+        // Each of the two openings tells readers once, and says that it keeps nothing older.
+        assert!(read.records() > 2, "{what}: no reader was given up");
     }
 }
 
