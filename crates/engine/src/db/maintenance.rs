@@ -27,6 +27,7 @@ impl Db {
     /// # Errors
     /// `Poisoned` after a failure of the log.
     pub async fn sync(&self) -> Result<()> {
+        self.owner.refuse_read_only()?;
         self.core.waits.stated(self.core.commits.last().position).await?;
         self.core.commits.check_poison()
     }

@@ -367,7 +367,7 @@ impl Drop for Owner {
             let _ = end_threads(threads, &self.checkpointer);
             return;
         }
-        if !is_own_thread {
+        if !is_own_thread && self.refuse_read_only().is_ok() {
             // An executor's thread. It waits for one write of what the log has in memory, so that deferred commits are
             // durable even if the process ends now; the checkpoint, which may take long, is left to another thread.
             let _ = self.log.flush_acknowledged();

@@ -55,7 +55,8 @@ impl Snapshot {
     }
 }
 
-/// Compares the types of a table with these, or gives them to a table that has none, durably.
+/// Compares the types of a table with these, or gives them to a table that has none, durably. In a database that is only
+/// read such a table stays without.
 ///
 /// # Errors
 /// `WrongType` when it has others; `NotFound` when it was dropped; otherwise as [`Db::write`].
@@ -64,6 +65,10 @@ pub(super) async fn require(db: &Db, tree: Tree, name: &str, types: &TableTypes)
         let entry = db.core.catalog.entry(tree, name.as_bytes()).await?;
         if let Some(found) = TableTypes::of_entry(&entry) {
             return compare(name, &found, types);
+        }
+        if db.is_read_only() {
+            // There are none to compare with, and none can be given to it.
+            return Ok(());
         }
         let (key, value) = (types.key.clone(), types.value.clone());
         let longest = [&key, &value].into_iter().map(String::len).max().unwrap_or(0);

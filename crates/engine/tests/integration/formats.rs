@@ -88,6 +88,36 @@ fn databases_of_earlier_builds_open_with_all_that_is_in_them_and_go_on() {
     }
 }
 
+#[test]
+fn databases_of_earlier_builds_are_read_without_being_converted_and_beside_a_writer_that_has_converted_them() {
+    for (version, kind, fixture) in FIXTURES {
+        let what = format!("format {version}, {kind}");
+        let folder = tempfile::tempdir().unwrap();
+        let files = unpacked(fixture);
+        put_into(folder.path(), &files);
+        let mut expected = expected(kind);
+        let read = || Db::open_read_only(folder.path(), &settings()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let readers = [read(), read()];
+        for reader in &readers {
+            assert!(content(reader) == expected, "{what}");
+            assert!(reader.verify().unwrap().is_clean(), "{what}");
+        }
+        // A build that knows nothing of readers cannot be told of them.
+        let error = Db::open(folder.path(), &settings()).expect_err("it opened beside readers");
+        assert_eq!(error.kind(), ErrorKind::Busy, "{what}: {error}");
+        drop(readers);
+        assert!(files_in(folder.path()) == files, "{what}: bytes changed");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "{what}: there is another file");
+
+        let db = Db::open(folder.path(), &settings()).unwrap();
+        let mut reader = read();
+        assert!(content(&reader) == expected, "{what}, beside a writer");
+        db.table("first").unwrap().put("key-new", "new").unwrap();
+        expected.get_mut("first").unwrap().insert("key-new".into(), "new".into());
+        assert!(reader.refresh().unwrap() && content(&reader) == expected, "{what}, after a commit");
+    }
+}
+
 /// Changes a superblock and recomputes its checksum.
 fn change(data: &mut [u8], slot: usize, change: impl FnOnce(&mut [u8])) {
     let sector = &mut data[SLOTS[slot]..SLOTS[slot] + 4096];

@@ -4,8 +4,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
+mod kept;
 mod kill;
 mod memory;
+#[path = "../common/read_by_another.rs"]
+mod read_by_another;
+mod read_only;
 mod readers;
 mod resident;
 mod second_process;

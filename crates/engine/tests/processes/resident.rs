@@ -99,6 +99,20 @@ fn child_that_reads() {
     std::process::exit(0);
 }
 
+#[test]
+#[ignore = "run as a child by the test below"]
+fn child_that_only_reads() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let (cache_bytes, rows) = work();
+    let before = status_bytes("VmRSS:");
+    let open = || Db::open_read_only(&folder, &settings(cache_bytes)).unwrap();
+    let db = measured("open_read_only", before, open, Db::clone);
+    let table = db.table("t").unwrap();
+    let scan = || table.range::<&[u8]>(..).map(Result::unwrap).count() as u64;
+    assert_eq!(measured("scan", before, scan, |_| db.clone()), rows);
+    std::process::exit(0);
+}
+
 /// Runs a child and returns its measurements: the name of each work, its peak, the memory that the database reported, and the part of that
 /// memory above the setting.
 fn run(name: &str, path: &Path, cache_bytes: usize, rows: u64) -> Vec<(String, u64, u64, u64)> {
@@ -121,8 +135,13 @@ fn a_process_has_no_more_resident_than_the_cache_and_a_fixed_allowance() {
         let folder = folder();
         let path = folder.path().join("db");
         let mut peaks = run("resident::child_that_writes", &path, cache_bytes, rows);
+        // With little memory it refuses to keep what the log changes.
+        let reads_only = cache_bytes > 16 << 20;
+        if reads_only {
+            peaks.extend(run("resident::child_that_only_reads", &path, cache_bytes, rows));
+        }
         peaks.extend(run("resident::child_that_reads", &path, cache_bytes, rows));
-        assert_eq!(peaks.len(), 6, "{peaks:?}");
+        assert_eq!(peaks.len(), if reads_only { 8 } else { 6 }, "{peaks:?}");
         for (name, peak, said, over) in peaks {
             let beside = peak as i64 - cache_bytes as i64;
             println!("{name}: cache {cache_bytes}, {rows} rows, peak {peak} ({beside:+}), says {said}, {over} over");
