@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
         DbCommand::Compression { path, compression, table, open } => {
             set_compression(&open_db(&path, &open.settings(&path))?, &table, compression)
         }
-        DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.watched(&path))?, &to, cancel),
+        DbCommand::Backup { path, to, open } => backup(open_to_read(&path, &open, &open.watched(&path))?, &to, cancel),
         DbCommand::Top { path, interval, count, json } => top::top(&path, interval, count, json, cancel),
         DbCommand::Bench(arguments) => bench::run(&arguments, signals),
     }

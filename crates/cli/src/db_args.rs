@@ -287,7 +287,7 @@ pub(crate) enum DbCommand {
         /// The folder of the new database; created if need be.
         to: PathBuf,
         #[command(flatten)]
-        open: OpenArguments,
+        open: ReadingArguments,
     },
     /// Measure the engine beside the raw device and its rivals, as a run of the lab with one experiment.
     Bench(BenchArguments),
@@ -366,7 +366,7 @@ pub(crate) enum TableCommand {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        open: OpenArguments,
+        open: ReadingArguments,
     },
     /// Create tables. If there is one of these names already, none is created.
     Create {

@@ -14,7 +14,7 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
 use serde_json::json;
 
-use super::{DAMAGED, compression_name, find_table, open_db, print};
+use super::{DAMAGED, compression_name, find_table, open_db, open_to_read, print};
 use crate::db_args::{DoomedTables, TableCommand};
 use crate::input::{Input, failed};
 use crate::output::log;
@@ -22,7 +22,7 @@ use crate::output::log;
 /// Runs one command of `nofault db table`.
 pub(super) fn run(command: TableCommand, cancel: &AtomicBool) -> Result<ExitCode> {
     match command {
-        TableCommand::List { path, json, open } => list(&open_db(&path, &open.settings(&path))?, json),
+        TableCommand::List { path, json, open } => list(&open_to_read(&path, &open, &open.settings(&path))?, json),
         TableCommand::Create { path, names, compression, open } => {
             let mut settings = open.settings(&path);
             settings.compression = compression.into();

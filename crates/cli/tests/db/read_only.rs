@@ -24,6 +24,9 @@ fn commands_that_only_read_work_beside_a_running_application() {
     assert_eq!(json(&["stat", "d", "--count", "--json", "--read-only"])["tables"]["main"], 5001);
     assert_eq!(json(&["verify", "d", "--json", "--read-only"])["clean"], true);
     assert_eq!(said(&run(&["dump", "d", "-q", "--read-only"]), 0).lines().count(), 5001);
+    assert_eq!(json(&["table", "list", "d", "--json", "--read-only"])["tables"][0]["name"], "main");
+    said(&run(&["backup", "d", "beside", "--read-only"]), 0);
+    assert_eq!(said(&run(&["get", "beside", "fresh"]), 0).trim(), "1");
     said(&run(&["put", "d", "k", "v", "--read-only"]), 2);
 
     // The application was not held up, and what it writes now is seen by the next command.
