@@ -586,18 +586,3 @@ fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
         drop(writer);
     }
 }
-
-#[test]
-fn a_log_file_that_was_cut_short_is_refused_or_has_lost_nothing() {
-    let (world, anchor) = calm_log();
-    let len = world.read_file("log").unwrap().len() as u64;
-    assert!(len > 5 * OPTIONS.segment_bytes, "too small to cut: {len}");
-    for cut in (0..len).step_by(2048) {
-        let shorter = world.restart(cut);
-        shorter.set_len("log", cut).unwrap();
-        match reopen(&shorter, anchor, 0) {
-            Ok((_, seen)) => assert_eq!(seen.len(), 40, "cut to {cut} of {len}"),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "cut to {cut}: {error}"),
-        }
-    }
-}

@@ -244,3 +244,18 @@ fn a_leader_that_panics_before_its_group_reaches_the_device_holds_up_no_other() 
     told.recv_timeout(std::time::Duration::from_secs(60)).expect("the next leader gives the group up");
     assert!(append(&log, 2, b"two").is_err());
 }
+
+#[test]
+fn a_log_file_that_was_cut_short_is_refused_or_has_lost_nothing() {
+    let (world, anchor) = calm_log();
+    let len = world.read_file("log").unwrap().len() as u64;
+    assert!(len > 5 * OPTIONS.segment_bytes, "too small to cut: {len}");
+    for cut in (0..len).step_by(2048) {
+        let shorter = world.restart(cut);
+        shorter.set_len("log", cut).unwrap();
+        match reopen(&shorter, anchor, 0) {
+            Ok((_, seen)) => assert_eq!(seen.len(), 40, "cut to {cut} of {len}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "cut to {cut}: {error}"),
+        }
+    }
+}
