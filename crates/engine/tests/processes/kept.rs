@@ -100,7 +100,7 @@ fn change(db: &Db, table: &Table, model: &mut Content, rng: &mut fastrand::Rng) 
 fn settings(seed: u64, compression: Compression) -> Settings {
     Settings {
         page_bytes: 512,
-        cache_bytes: 656 << 10,
+        cache_bytes: 720 << 10,
         log_bytes: 256 << 10,
         background_threads: false,
         compression,
