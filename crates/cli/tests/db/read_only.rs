@@ -23,7 +23,8 @@ fn commands_that_only_read_work_beside_a_running_application() {
     let json = |arguments: &[&str]| -> serde_json::Value { serde_json::from_str(&said(&run(arguments), 0)).unwrap() };
     assert_eq!(json(&["stat", "d", "--count", "--json", "--read-only"])["tables"]["main"], 5001);
     assert_eq!(json(&["verify", "d", "--json", "--read-only"])["clean"], true);
-    assert_eq!(said(&run(&["dump", "d", "-q", "--read-only"]), 0).lines().count(), 5001);
+    let dumped = said(&run(&["dump", "d", "-q", "--read-only"]), 0);
+    assert_eq!(dumped.lines().filter(|line| line.contains("\"key\":")).count(), 5001);
     assert_eq!(json(&["table", "list", "d", "--json", "--read-only"])["tables"][0]["name"], "main");
     said(&run(&["backup", "d", "beside", "--read-only"]), 0);
     assert_eq!(said(&run(&["get", "beside", "fresh"]), 0).trim(), "1");

@@ -200,7 +200,7 @@ impl RestlessWriter {
     }
 
     fn before_read(&self) {
-        if self.reads.fetch_add(1, Ordering::Relaxed) % self.every == 0 {
+        if self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.every) {
             (0..3).for_each(|_| self.commit());
         }
     }
