@@ -80,7 +80,7 @@ impl Load {
         Ok(())
     }
 
-    /// Runs a program with these arguments, prints what it prints, and returns its rate.
+    /// Runs a program with these arguments, prints its output, and returns its rate.
     fn rate_of(&self, program: &Path) -> f64 {
         let numbers = [self.entries, self.cache_mib, self.value_bytes].map(|number| number.to_string());
         let output = Command::new(program).arg(&self.folder).args(numbers).output().expect("the program can be run");

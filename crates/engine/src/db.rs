@@ -193,7 +193,7 @@ pub struct Db {
     owner: OwnerHandle,
     /// The compression of new tables.
     compression: Compression,
-    /// What a database that is only read was opened from.
+    /// The files that a database that is only read was opened from.
     view: Option<Arc<read_only::View>>,
 }
 

@@ -1,4 +1,4 @@
-//! Readers of this database in other processes: what the writer keeps for them, and how each of them makes sure of it.
+//! Readers of this database in other processes: the blocks that the writer keeps for them, and how each of them makes sure of it.
 //!
 //! A reader registers the sequence of the checkpoint that it reads, by a lock behind the end of the data file; it writes
 //! nothing, and the kernel forgets it when its process ends. The writer keeps the blocks that such a checkpoint names
@@ -7,7 +7,7 @@
 //!
 //! Kept true by:
 //! 1. A reader registers, and *then* reads which checkpoint is in force; the writer makes a checkpoint the one in force,
-//!    and *then* asks who is registered. So of the two at least one sees the other: a reader that the writer has not
+//!    and *then* lists the registered readers. So of the two at least one sees the other: a reader that the writer has not
 //!    seen reads the newer checkpoint, and registers that.
 //! 2. The record is written before a block that a registered reader may use is given out. A reader looks at the record
 //!    *after* each read of a block. So bytes that another version has replaced are never taken for its own, even if the
@@ -122,7 +122,7 @@ impl Readers {
         let state = Mutex::new(ReaderState { record, log_from: 0, kept: VecDeque::new() });
         let readers = WatchedReaders { watch, wait_max, state };
         let published = readers.publish(&mut readers.lock(), |_| {});
-        // Those who register from now on register this checkpoint or a later one, and need not be told.
+        // Readers that register from now on register this checkpoint or a later one, and need not be told.
         if readers.watch.is_in_use(ReaderUse::Content, 0..sequence).map_err(failed)? || before.is_none() {
             match published {
                 // Without a record no reader registers.
@@ -151,7 +151,7 @@ impl Readers {
             }
             std::thread::sleep(PAUSE);
         }
-        // Odd from here on, so that those who begin to read the log meanwhile know.
+        // Odd from here on, so that readers that begin to read the log meanwhile know.
         readers.publish(&mut readers.lock(), |record| record.log_changes += 1)?;
         let changed = change();
         readers.publish(&mut readers.lock(), |record| record.log_changes += 1)?;

@@ -280,7 +280,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let mut found = LeafFinder::new(&latest);
         let mut last = None;
         for ops in ops.chunks(SIDE_BY_SIDE) {
-            // What the lookups will read of all these leaves is on its way before the first of them reads it.
+            // The searched part of all these leaves is on its way before the first lookup reads it.
             let mut leaves = [None; SIDE_BY_SIDE];
             for (leaf, op) in leaves.iter_mut().zip(ops) {
                 let (tree, key) = op.target();

@@ -32,7 +32,7 @@ pub enum ErrorKind {
     Short,
     /// The device or its driver failed (EIO). Writes that the last sync did not cover may be lost.
     Device,
-    /// The bytes may have been replaced since this reader began: begin again with what is there now.
+    /// The bytes may have been replaced since this reader began: begin again with the present bytes.
     TooOld,
     /// The disk has stopped for good (simulated power cut, or a queue that was shut down): reopen.
     Stopped,

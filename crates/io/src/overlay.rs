@@ -52,7 +52,7 @@ pub struct Overlay {
     limit: Limit,
 }
 
-/// The memory for what is written to one file, in units.
+/// The memory for the writes to one file, in units.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     units: usize,

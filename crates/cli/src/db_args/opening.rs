@@ -41,7 +41,7 @@ impl ReadingArguments {
         Settings { cache_bytes, ..settings }
     }
 
-    /// As [`ReadingArguments::settings`], for a command that may run for long: `db top` shows what it does.
+    /// As [`ReadingArguments::settings`], for a command that may run for long: `db top` shows its progress.
     pub(crate) fn watched(&self, path: &Path) -> Settings {
         Settings { stats_socket: true, ..self.settings(path) }
     }
@@ -64,7 +64,7 @@ impl OpenArguments {
 }
 
 impl OpenArguments {
-    /// As [`OpenArguments::settings`], for a command that may run for long: `db top` shows what it does.
+    /// As [`OpenArguments::settings`], for a command that may run for long: `db top` shows its progress.
     pub(crate) fn watched(&self, path: &Path) -> Settings {
         Settings { stats_socket: true, ..self.settings(path) }
     }

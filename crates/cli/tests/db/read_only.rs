@@ -30,7 +30,7 @@ fn commands_that_only_read_work_beside_a_running_application() {
     assert_eq!(said(&run(&["get", "beside", "fresh"]), 0).trim(), "1");
     said(&run(&["put", "d", "k", "v", "--read-only"]), 2);
 
-    // The application was not held up, and what it writes now is seen by the next command.
+    // The application was not held up, and the next command sees its new writes.
     open.table("main").unwrap().put("fresh", "2").unwrap();
     assert_eq!(said(&run(&["get", "d", "fresh", "--read-only"]), 0).trim(), "2");
     drop(open);

@@ -2,7 +2,7 @@
 //!
 //! The kernel gives a frame memory, and fills it with zeroes, when it is written to first. For a load into a new pool that
 //! is a sixth of its time, which a background thread takes over: it is always a part of the pool ahead. That part is no
-//! larger than what is in use, so a small database does not take the memory of a large one.
+//! larger than the part in use, so a small database does not take the memory of a large one.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ impl MemoryAhead {
         if !self.is_asked.swap(false, Ordering::Relaxed) {
             return None;
         }
-        // Loaded in this order, so that it is never more than what may be ahead.
+        // Loaded in this order, so that it never exceeds the limit.
         let wanted = self.wanted.load(Ordering::Relaxed);
         let begin = self.given.load(Ordering::Relaxed).max(self.used.load(Ordering::Relaxed));
         (begin < wanted).then_some(begin..wanted)

@@ -49,7 +49,7 @@ impl<'o> Record<'o> {
         Self { next: rest.next(), rest, durability, is_begun: false, end: LogPosition::default() }
     }
 
-    /// Appends what is not in the log yet. Returns the end of the record.
+    /// Appends the rest of the record. Returns its end.
     fn append<S: Store, L: CommitLog>(&mut self, section: &mut Exclusive<S, L>) -> Attempt<LogPosition> {
         while let Some(fragment) = &self.next {
             let last = self.rest.peek().is_none().then_some(self.durability);
@@ -133,7 +133,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
     fn frames_at_once(&self, ops: &[Op]) -> Option<usize> {
         let store = self.store();
         let (page_bytes, frames_max) = (store.page_bytes(), store.copy_frames_max() / FRAMES_AT_ONCE_SHARE);
-        // The rest of what an op needs is shared, or much smaller as a rule.
+        // Other memory of an op is shared, or much smaller as a rule.
         let frames = |op: &Op| op.frames(page_bytes) - 1;
         let are_keys = ops.iter().all(|op| matches!(op, Op::Put { .. } | Op::Delete { .. }));
         Some(ops.iter().map(frames).sum()).filter(|frames| are_keys && *frames <= frames_max)

@@ -32,7 +32,7 @@ use crate::recovery::names::{DATA, LOG, READERS};
 use crate::recovery::{self, Purpose};
 use crate::settings::{CompactionMode, Settings};
 
-/// Attempts to open a database of which the writer changes what is being read.
+/// Attempts to open a database whose writer changes the log meanwhile.
 const ATTEMPTS: u32 = 20;
 /// Attempts to open one that seems to be damaged, although the writer has done nothing meanwhile.
 const ATTEMPTS_UNCHANGED: u32 = 3;
@@ -48,7 +48,7 @@ struct Source {
     settings: Settings,
 }
 
-/// What a database that is only read was opened from.
+/// The files that a database that is only read was opened from.
 #[derive(Debug)]
 pub(super) struct View {
     source: Arc<Source>,
@@ -170,7 +170,7 @@ fn open(source: &Arc<Source>) -> Result<Db> {
     Err(last.unwrap_or_else(|| Error::new(ErrorKind::SnapshotTooOld, what)))
 }
 
-/// Adds what to do where the changes of the log did not fit in memory.
+/// Adds the remedy where the changes of the log did not fit in memory.
 fn explained(error: &Error) -> Error {
     if error.kind() != ErrorKind::NoSpace {
         return error.clone();

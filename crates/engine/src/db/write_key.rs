@@ -16,7 +16,7 @@ pub(super) struct LentKey<'k> {
     bytes: &'k [u8],
 }
 
-/// What keys are compared by.
+/// The part of a key by which keys are compared.
 pub(super) trait KeyParts {
     /// Returns the first bytes of the key as a number, and the key.
     fn parts(&self) -> (u64, &[u8]);

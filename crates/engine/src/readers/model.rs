@@ -23,9 +23,9 @@ enum Fault {
     NoSecondLook,
     /// A reader looks at the record before it reads a block, and not afterwards.
     RecordBeforeRead,
-    /// The writer asks who is registered before its checkpoint is in force.
+    /// The writer lists the registered readers before its checkpoint is in force.
     AskedTooSoon,
-    /// The writer does not ask who is registered.
+    /// The writer does not list the registered readers.
     NoneAsked,
     /// The writer uses blocks again before the record says that they are not kept.
     RecordAfterUse,
@@ -129,7 +129,7 @@ struct State {
     log_from: u8,
     /// Whether the lock of the writer keeps readers of the log out.
     excluded: bool,
-    /// What the writer heard when it asked too soon.
+    /// The readers that the writer found when it asked too soon.
     heard: bool,
     readers: [Reader; READERS],
     crashes_left: u8,
@@ -189,7 +189,7 @@ impl Model {
                 after.writer = Writer::Closed;
                 (after.excluded, after.heard, after.free, after.log_from) = (false, false, 0, 0);
                 after.kept.clear();
-                // What a move leaves behind at any step is a whole log for those who begin to read it then.
+                // A move leaves a whole log at any step, for readers that begin then.
                 after.log[slot(after.in_force)] = [after.in_force; 2];
                 after.crashes_left -= 1;
             });

@@ -232,7 +232,7 @@ proptest! {
             prop_assert!(found.is_clean(), "{:?}", found.problems);
             db.sync().unwrap();
         }
-        // What the log has of them is replayed.
+        // Their records are replayed.
         let db = Db::open_in(&directory, &settings).unwrap();
         for (name, model) in ["t", "other"].iter().zip(&models) {
             prop_assert!(content(&db.table(name).unwrap()) == *model, "after opening again");

@@ -1,4 +1,4 @@
-//! What a writer keeps for readers in other processes: every checkpoint that one of them may read stays whole.
+//! The blocks that a writer keeps for readers in other processes: every checkpoint that one of them may read stays whole.
 //!
 //! The state of any moment can be put together later: from the superblocks and the log of that moment, and for all else the data file
 //! as it is by then. That is what a reader that registered at that moment reads.

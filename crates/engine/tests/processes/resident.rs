@@ -135,7 +135,7 @@ fn a_process_has_no_more_resident_than_the_cache_and_a_fixed_allowance() {
         let folder = folder();
         let path = folder.path().join("db");
         let mut peaks = run("resident::child_that_writes", &path, cache_bytes, rows);
-        // With little memory it refuses to keep what the log changes.
+        // With little memory it refuses to keep the changes of the log.
         let reads_only = cache_bytes > 16 << 20;
         if reads_only {
             peaks.extend(run("resident::child_that_only_reads", &path, cache_bytes, rows));

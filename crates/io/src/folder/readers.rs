@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(lock.readers(RECORD).unwrap_err().kind(), ErrorKind::Busy);
         drop(locks);
         assert!(lock.readers(RECORD).unwrap().is_some());
-        // A folder that is only read has no writer who could tell.
+        // A folder that is only read has no writer that could tell.
         let reading = Folder::open(folder.path(), Backend::Auto).unwrap().read_only();
         drop((lock, watch));
         assert!(reading.lock("data", "lock").unwrap().readers(RECORD).unwrap().is_none());

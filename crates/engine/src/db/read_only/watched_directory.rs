@@ -94,7 +94,7 @@ struct WatchedDisk {
     registration: Arc<Registration>,
 }
 
-/// Replaces the results of reads when what they read may have been replaced. Called when they have ended.
+/// Replaces the results of reads whose blocks may have been used again. Called when they have ended.
 fn check_reads(registration: &Registration, done: &mut [Completion]) {
     let mut reads = done.iter_mut().filter(|done| matches!(done.op.kind, OpKind::Read(_))).peekable();
     if reads.peek().is_none() {

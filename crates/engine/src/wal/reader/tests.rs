@@ -248,7 +248,7 @@ impl Queue for GrowingQueue {
     fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         self.writer.before_read();
         match op.kind {
-            // The reader's own files keep what it writes.
+            // The reader's own files keep its writes.
             OpKind::Read(_) => self.queue.push(op),
             _ => self.queue.push(Op::new(op.token, op.offset_bytes, OpKind::Sync)),
         }
