@@ -6,7 +6,7 @@
 //!    first.
 //! 2. The marker says `complete` only after all data was written and synced; an incomplete file is made anew.
 //! 3. Every byte was really written: space that is only reserved (unwritten extents) would be read without a device.
-//! 4. A tenth of the disk stays free.
+//! 4. A tenth of the disk stays free, of a large disk 4 GiB: the programs that run beside the lab can go on.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
@@ -21,6 +21,9 @@ use super::content::{self, BLOCK_BYTES, Header};
 use super::system::{fail, human_bytes, unix_ms};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
+
+/// Bytes that stay free on a large disk. Of a small one it is a tenth.
+const RESERVE_BYTES_MAX: u64 = 4 << 30;
 
 /// Extension of data files, by which the clean-up of a folder finds them.
 pub const EXTENSION: &str = "data";
@@ -66,7 +69,7 @@ impl DataSpec {
 /// reused: the lab verifies its header and some blocks, then writes only the missing part.
 ///
 /// # Errors
-/// `Damaged` for a file without the lab's marker; `NoSpace` when less than a tenth of the disk would stay free or the
+/// `Damaged` for a file without the lab's marker; `NoSpace` when less than a tenth of the disk and less than 4 GiB would stay free or the
 /// disk fills up during the writing; `Interrupted`. After the last two the file is gone. `NoPermission`, or another
 /// error of the system.
 pub fn ensure_file(path: &Path, wanted: DataSpec, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
@@ -215,7 +218,7 @@ pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses a file that would leave less than a tenth of the disk free. The space that the file already occupies counts
+/// Refuses a file that would leave less than a tenth of the disk, and less than 4 GiB, free. The space that the file already occupies counts
 /// as free.
 ///
 /// # Errors
@@ -227,8 +230,8 @@ pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "{} of data do not fit in {}: {} can be used there, as a tenth of the disk stays free; ask for less data, free some space or \
-         choose another folder",
+        "{} of data do not fit in {}: {} can be used there, as a tenth of the disk, at most 4 GiB, stays free; ask for less data, free \
+         some space or choose another folder",
         human_bytes(data_bytes),
         folder.display(),
         human_bytes(usable)
@@ -250,14 +253,20 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Bytes that the lab may use on the file system of `folder`: the free bytes, less a tenth of the whole disk.
+/// Bytes that the lab may use on the file system of `folder`: the free bytes, less a tenth of the whole disk, but no
+/// more than 4 GiB less.
 ///
 /// # Errors
 /// The system's error when the file system cannot be queried.
 pub fn usable_bytes(folder: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(folder).map_err(|error| fail("look at", folder, &error.into()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    Ok(free.saturating_sub(stat.f_blocks.saturating_mul(stat.f_frsize) / 10))
+    Ok(usable_of(free, stat.f_blocks.saturating_mul(stat.f_frsize)))
+}
+
+/// Bytes that the lab may use of the free bytes of a disk.
+fn usable_of(free_bytes: u64, disk_bytes: u64) -> u64 {
+    free_bytes.saturating_sub((disk_bytes / 10).min(RESERVE_BYTES_MAX))
 }
 
 /// Creates a file in `folder` without a name (`O_TMPFILE`). On a file system without such files it is created under a

@@ -513,8 +513,8 @@ impl RunResources {
         });
         if needed > usable.saturating_add(held) {
             let message = format!(
-                "{} are needed in {} and {} may be used there (a tenth of the disk stays free): ask for less with --size, or \
-                 choose another folder with --dir",
+                "{} are needed in {} and {} may be used there (a tenth of the disk, at most 4 GiB, stays free): ask for \
+                 less with --size, or choose another folder with --dir",
                 format::bytes(needed),
                 config.dir.display(),
                 format::bytes(usable)

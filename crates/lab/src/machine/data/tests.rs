@@ -111,6 +111,15 @@ fn more_than_the_disk_holds_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_large_disk_that_is_nearly_full_takes_small_data() {
+    const GIB: u64 = 1 << 30;
+    assert_eq!(usable_of(50 * GIB, 100 * GIB), 46 * GIB);
+    assert_eq!(usable_of(20 * GIB, 250 * GIB), 16 * GIB, "less than a tenth of it is free");
+    assert_eq!(usable_of(4 * GIB, 250 * GIB), 0);
+    assert_eq!(usable_of(3 * GIB, 10 * GIB), 2 * GIB, "a tenth of a small disk");
+}
+
+#[test]
 fn several_files_are_one_target() {
     let folder = tempfile::tempdir().unwrap();
     let wanted = DataSpec { seed: 2, data_bytes: MIB };
