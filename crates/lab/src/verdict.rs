@@ -115,7 +115,10 @@ pub fn judge(file: &RecordFile, summary: &Summary<'_>, stated: Workload) -> Verd
         let why = why.map_or(String::new(), |why| format!(" {}", upper(why)));
         verdict.otherwise = Some(match other.advice {
             Advice::NoAnswer => "No answer for a database that fits in memory and is only read: these records measure nothing of the kind.".into(),
-            _ => format!("If it fits in memory and is only read: {}{why}", lower(&other.headline)),
+            _ => {
+                let sure = other.sure.words();
+                format!("If it fits in memory and is only read ({sure}): {}{why}", lower(&other.headline))
+            }
         });
     }
     verdict
