@@ -28,6 +28,7 @@ mod indexed_table;
 mod maintenance;
 mod read_only;
 mod table;
+mod tail;
 mod transaction;
 mod typed_table;
 mod views;
@@ -40,6 +41,7 @@ use nofault_io::disk::Directory;
 
 pub use self::indexed_table::IndexedTable;
 pub use self::table::Table;
+pub use self::tail::{ChangeApplier, Tail};
 pub use self::transaction::{Transaction, TransactionRange};
 pub use self::typed_table::{TypedRange, TypedSnapshot, TypedTable, TypedTransaction, TypedTransactionRange};
 pub use self::views::{Range, Snapshot};

@@ -56,6 +56,9 @@ pub enum ErrorKind {
     ReadOnly,
     /// Another process or handle has the database open; the message names the holder. Close it there first.
     Busy,
+    /// The part of the log from which a tail was to go on is not there any more: begin with a snapshot
+    /// ([`Db::begin_tail`](crate::Db::begin_tail)).
+    TailTooOld,
     /// The call itself is wrong (key too long, empty name, settings that contradict each other): fix the call.
     InvalidCall,
     /// The table has keys or values of another type: open it with the types that the message names.

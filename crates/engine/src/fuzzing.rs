@@ -79,6 +79,7 @@ pub fn log_group(bytes: &[u8]) {
             previous: 0,
             slots: 2,
             opening: 0,
+            time_ms: 0,
             payload_bytes,
             checksum: 0,
         })

@@ -36,6 +36,8 @@ mod reader;
 mod segments;
 mod shrink;
 mod stats;
+mod tail;
+mod tail_reader;
 mod waiting;
 
 #[cfg(test)]
@@ -43,7 +45,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::disk::{Disk, Queue, QueueOptions};
@@ -57,6 +59,9 @@ use self::segments::Segments;
 use self::shrink::forget_copies;
 use self::stats::Counts;
 pub use self::stats::LogStats;
+use self::tail::Holds;
+pub(crate) use self::tail::LogHold;
+pub(crate) use self::tail_reader::{TailReader, TailRecord};
 use self::waiting::{Goal, LogTicket, Waiters, WriterDuties};
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, FRAGMENT_HEADER_BYTES, LOG_BLOCK_BYTES};
@@ -140,6 +145,8 @@ struct LogCore {
     usual_bytes: AtomicU64,
     /// Notifies the thread that makes checkpoints.
     pressure: Arc<Notifier>,
+    /// Set while a tail waits for groups to become durable.
+    tail_waits: AtomicBool,
     counts: Counts,
 }
 
@@ -198,6 +205,12 @@ struct LogState {
     /// The last group that a recovery now would not replay: recovery begins after it.
     anchor: Anchor,
     marks: VecDeque<Mark>,
+    /// The segments in the slots of the file.
+    segments: Segments,
+    /// The parts of the log that tails keep.
+    holds: Holds,
+    /// The position behind the last group that is durable together with all groups before it.
+    durable_end: u64,
     waiters: Waiters,
     /// True while a group-commit leader exists: from `try_to_lead` until its `waiting::Leadership` is dropped.
     leadership: bool,
@@ -259,7 +272,7 @@ impl Log {
         segments.extend_to(slots);
         let file_bytes = AtomicU64::new(slots * options.segment_bytes);
         let opening = number_of_opening(options.seed, recovered.groups);
-        let writer = Writer::new(queue, segments, recovered.last, opening, options)?;
+        let writer = Writer::new(queue, recovered.last, opening, options)?;
         let state = LogState {
             pending: VecDeque::new(),
             pending_bytes: 0,
@@ -280,6 +293,9 @@ impl Log {
             position: recovered.position,
             anchor: recovered.anchor,
             marks: recovered.marks.into(),
+            segments,
+            holds: Holds::default(),
+            durable_end: recovered.position,
             waiters: Waiters::default(),
             leadership: false,
             writer_duties: WriterDuties::default(),
@@ -298,6 +314,7 @@ impl Log {
             file_bytes,
             usual_bytes: AtomicU64::new(u64::MAX),
             pressure: Arc::new(Notifier::new()?),
+            tail_waits: AtomicBool::new(false),
             counts: Counts::default(),
         })))
     }
@@ -379,16 +396,6 @@ impl Log {
         self.0.lock().durable_commit
     }
 
-    /// Returns the group after which a recovery that starts from the state of `commit`, a durable commit, must replay.
-    pub(crate) fn anchor_after(&self, commit: CommitSeq) -> Anchor {
-        let state = self.0.lock();
-        let younger = |mark: &Mark| mark.starts.is_some_and(|youngest| youngest > commit);
-        // The groups of an abandoned record may still be in flight.
-        let durable = |mark: &Mark| mark.anchor.sequence <= state.durable_sequence;
-        let before = state.marks.iter().take_while(|mark| durable(mark) && !younger(mark)).last();
-        before.map_or(state.anchor, |mark| mark.anchor)
-    }
-
     /// Records that a durable superblock names `anchor`, so that the writing thread may use the segments before it
     /// again. Does not wait for a write in progress.
     pub(crate) fn recycle(&self, anchor: Anchor) {
@@ -457,6 +464,8 @@ impl CommitLog for Log {
         if let Some(error) = &state.poisoned {
             return Err(Wait::Failed(error.clone()));
         }
+        let end = state.position + (state.pending_bytes + len_bytes) as u64;
+        state.holds.end_overdue(end);
         if state.open_record.is_some_and(|open| open != seq) {
             state.give_up_record();
         }

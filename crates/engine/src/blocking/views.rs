@@ -4,10 +4,11 @@ use std::ops::RangeBounds;
 use std::time::SystemTime;
 
 use super::{Db, Table};
-use crate::db;
+use crate::db::{self, TableTypes};
 use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::CommitSeq;
+use crate::settings::Compression;
 
 /// A key and its value.
 pub(super) type Entry = (Vec<u8>, Vec<u8>);
@@ -94,6 +95,42 @@ impl Snapshot {
     /// As [`db::Snapshot::table`].
     pub fn table(&self, name: &str) -> Result<Table> {
         block_on(self.0.table(name)).map(Table::new)
+    }
+
+    /// The names of all tables in this snapshot, sorted. See [`db::Snapshot::table_names`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// db.create_table("stock")?;
+    /// let before = db.snapshot();
+    /// db.create_table("orders")?;
+    /// assert_eq!(before.table_names()?, ["stock"]);
+    /// assert_eq!((before.compression("stock")?, before.types("stock")?), (Default::default(), None));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::table_names`].
+    pub fn table_names(&self) -> Result<Vec<String>> {
+        block_on(self.0.table_names())
+    }
+
+    /// The compression that a table has in this snapshot. See [`db::Snapshot::compression`].
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::compression`].
+    pub fn compression(&self, name: &str) -> Result<Compression> {
+        block_on(self.0.compression(name))
+    }
+
+    /// The names of the types of a table in this snapshot. See [`db::Snapshot::types`].
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::types`].
+    pub fn types(&self, name: &str) -> Result<Option<TableTypes>> {
+        block_on(self.0.types(name))
     }
 
     /// The value of a key as of this snapshot.

@@ -2,8 +2,9 @@
 //! that content into the input).
 //!
 //! The section is held from the first page to the end of the checkpoint that makes the pages durable: so no later commit
-//! can become durable before this one. There is no record of it in the log: it is durable when recovery starts from it, and visible after
-//! that. A crash before leaves the table as it was.
+//! can become durable before this one. The log has no record of its entries: it is durable when recovery starts from it, and visible after
+//! that. A crash before leaves the table as it was. The log has a record that there was a load, for those that follow the log
+//! (`tail`); replay changes nothing by it, and it may be of a load that was taken back.
 //!
 //! Nothing of the content before is changed. The last step moves its root to another page, with a note in the catalog
 //! that lets its pages be freed later, as those of a dropped table (`deferred_free`), and writes the new root.
@@ -15,7 +16,8 @@
 //! (`expiry_removal`).
 //!
 //! A load that is stopped before that is taken back: its pages are freed in its own commit, which never becomes
-//! visible. Taking back reads and writes nothing and needs no frame, as a failed disk may be the reason.
+//! visible, or is one without changes if the log has its record. Taking back reads and writes nothing and needs no frame, as a
+//! failed disk may be the reason.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,12 +33,13 @@ use crate::btree::overflow::{LongRef, Writer, data_bytes, spread_at_once_max};
 use crate::codec::Compression;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::{encode_replaced, encode_table, replaced_to_be_freed, without_rows};
+use crate::format::catalog::{encode_replaced, encode_table, load_marker, replaced_to_be_freed, without_rows};
 use crate::format::cell::{Cell, inline_value_bytes_max};
 use crate::format::node::Node;
+use crate::format::record::Change;
 use crate::format::{CommitSeq, Moment, PageId};
 use crate::ids::PageRuns;
-use crate::pages::{Attempt, CommitLog, Durability, PageCopies, Pages, ReservationKind, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Pages, ReservationKind, Store, Wait};
 use crate::transaction::{CATALOG, Exclusive};
 
 #[cfg(test)]
@@ -210,24 +213,31 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         if !is_empty && present == Present::Refuse {
             return Err(Error::new(ErrorKind::InvalidCall, "bulk load: another commit has just filled the table"));
         }
+        let mut marked = None;
         let filled = match load.fill(&mut section, entries).await {
             Ok(()) => {
                 load.note = expires.get().then(|| without_rows(tree.table, section.seq()));
-                load.finish(&mut section, is_empty).await.map_err(StopCause::Failed)
+                match load.append_marker(&mut section).await {
+                    Ok(position) => {
+                        marked = Some(position);
+                        load.finish(&mut section, is_empty).await.map_err(StopCause::Failed)
+                    }
+                    Err(error) => Err(StopCause::Failed(error)),
+                }
             }
             stopped => stopped,
         };
         if let Err(stopped) = filled {
             load.take_back(&mut section)?;
-            // Neither in the log nor in a checkpoint: there is nothing that could fail.
-            section.abandon();
+            end_without_effect(&mut section, marked);
             drop(section);
             match stopped {
                 StopCause::Failed(error) => return Err(error),
                 StopCause::Panicked(why) => resume_unwind(why),
             }
         }
-        load.make_durable(&mut section, checkpoint).await?;
+        load.make_durable(&mut section, marked, checkpoint).await?;
+        let position = marked.unwrap_or(position);
         // The load is durable by now, so it becomes visible without another wait.
         section.take_effect(Durability::Deferred, position, Some(tree.table));
         if load.note.is_some() {
@@ -235,6 +245,15 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         }
         Ok(load.count)
     })
+}
+
+/// Ends a load that was taken back. Without a record in the log its number is used up, and nothing can fail. With the record that
+/// announces it, it is a commit without changes, as it is after the next opening: those that follow the log wait for it.
+fn end_without_effect<S: Store, L: CommitLog>(section: &mut Exclusive<S, L>, marked: Option<LogPosition>) {
+    match marked {
+        Some(position) => section.take_effect_unseen(Durability::Deferred, position),
+        None => section.abandon(),
+    }
 }
 
 /// Returns whether a tree has no entry at all, not even one that has expired.
@@ -343,6 +362,22 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         }
     }
 
+    /// Appends the record that says that this commit is a load. Returns its end in the log. The checkpoint makes it durable
+    /// before the load.
+    async fn append_marker(&self, section: &mut Exclusive<S, L>) -> Result<LogPosition> {
+        let key = load_marker(self.tree.table, section.seq());
+        let mut record = Vec::new();
+        Change::Delete { table: CATALOG.table, key: &key }.encode_head(&mut record);
+        loop {
+            match section.append(&record, Some(Durability::Deferred)) {
+                Ok(position) => return Ok(position),
+                Err(Wait::LogFull { len_bytes }) => self.core.waits.await_space(len_bytes).await?,
+                Err(Wait::Failed(error)) => return Err(error),
+                Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}"))),
+            }
+        }
+    }
+
     /// Writes the last nodes and the root, which replaces the content that the table had.
     async fn finish(&mut self, section: &mut Exclusive<S, L>, is_empty: bool) -> Result<()> {
         let (core, tree) = (self.core, self.tree);
@@ -394,6 +429,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
     async fn make_durable(
         &self,
         section: &mut Exclusive<S, L>,
+        marked: Option<LogPosition>,
         checkpoint: impl FnOnce(LoadCommit) -> Result<()>,
     ) -> Result<()> {
         let core = self.core;
@@ -424,7 +460,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             } else {
                 self.pages().for_each(|page| as_before.free(page));
                 core.store.publish(as_before, section.seq());
-                section.abandon();
+                end_without_effect(section, marked);
             }
         }
         made

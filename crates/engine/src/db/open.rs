@@ -200,6 +200,8 @@ fn put_together(
         feed.deliver(shown.visible());
         feed.end_now(error);
     }));
+    let dated_by = store.clone();
+    log.set_time_source(Box::new(move || dated_by.clock().now()));
     let (cleared_up, feed) = (store.clone(), commits.feed().clone());
     log.set_afterwards(Box::new(move || {
         cleared_up.clear_up();

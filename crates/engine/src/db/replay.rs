@@ -26,7 +26,7 @@ use crate::btree::Tree;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Progress;
-use crate::format::catalog::{is_name, is_to_be_freed, to_be_freed};
+use crate::format::catalog::{is_name, is_to_be_freed, loaded_table, to_be_freed};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, Moment, TableId};
 use crate::pages::{CommitLog, ReservationKind, Store};
@@ -192,6 +192,8 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         while let Some(change) = Change::decode(&mut rest)? {
             let (table, key, value) = match change {
                 Change::Put { table, key, value, expiry } => (table, key, Some((value.len(), expiry))),
+                // The marker of a load: the key is never there.
+                Change::Delete { table: TableId::CATALOG, key } if loaded_table(key).is_some() => continue,
                 Change::Delete { table, key } => (table, key, None),
                 Change::CreateTable { .. }
                 | Change::DropTable { .. }

@@ -24,6 +24,11 @@ pub struct TableTypes {
 }
 
 impl TableTypes {
+    /// Creates a pair of names.
+    pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into() }
+    }
+
     /// Returns the names of two types.
     pub(super) fn of<K: Key, V: Value>() -> Self {
         Self { key: K::type_name(), value: V::type_name() }
@@ -48,8 +53,11 @@ impl Db {
 }
 
 impl Snapshot {
-    /// Returns the types that a table has in this snapshot.
-    pub(super) async fn types(&self, name: &str) -> Result<Option<TableTypes>> {
+    /// Returns the names of the types of a table's keys and values in this snapshot, if it has them.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io` when the catalog cannot be read.
+    pub async fn types(&self, name: &str) -> Result<Option<TableTypes>> {
         let found = self.db.core.reader.get_at(&self.pages, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
         Ok(found.as_deref().and_then(TableTypes::of_entry))
     }

@@ -150,11 +150,11 @@ impl Snapshot {
         self.range::<&[u8]>(table, ..)?.count_entries().await
     }
 
-    /// The names of all tables, sorted.
+    /// The names of all tables in this snapshot, sorted.
     ///
     /// # Errors
     /// As [`Db::table_names`].
-    pub(crate) async fn table_names(&self) -> Result<Vec<String>> {
+    pub async fn table_names(&self) -> Result<Vec<String>> {
         let TableList { names, damage } = self.db.core.catalog.list(&self.pages).await?;
         damage.into_iter().next().map_or(Ok(names), Err)
     }
@@ -173,8 +173,11 @@ impl Snapshot {
         Ok(Table { db: self.db.clone(), tree, name: name.into() })
     }
 
-    /// Returns the compression that a table has in this snapshot.
-    pub(super) async fn compression(&self, name: &str) -> Result<Compression> {
+    /// Returns the compression that a table has in this snapshot; none for a table that it does not have.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io` when the catalog cannot be read.
+    pub async fn compression(&self, name: &str) -> Result<Compression> {
         let found = self.db.core.reader.get_at(&self.pages, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
         let found =
             found.map(|entry| table_and_compression(name.as_bytes(), &FoundValue::Inline(entry))).transpose()?;

@@ -5,16 +5,18 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::table_types::TableTypes;
 use super::wait::yield_now;
 use super::{Db, Table};
 use crate::budget::Budget;
+use crate::codec::Compression;
 use crate::error::Result;
 use crate::format::catalog::is_name;
 use crate::format::record;
 use crate::format::{CommitSeq, TableId};
 use crate::transaction::feed::{CommitRecord, LostCommits, NextCommits, WatchQueue};
 
-/// A change that a commit has made, as a [`Watch`] reports it.
+/// A change that a commit has made, as a [`Watch`] and a [`Tail`](super::Tail) report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -59,6 +61,20 @@ pub enum Change {
         table: TableId,
         /// The name that it had.
         name: String,
+    },
+    /// A table got another compression. A [`Tail`](super::Tail) reports it, a watch does not.
+    SetCompression {
+        /// The table.
+        table: TableId,
+        /// Its compression from then on.
+        compression: Compression,
+    },
+    /// A table got the types of its keys and values. A [`Tail`](super::Tail) reports it, a watch does not.
+    SetTypes {
+        /// The table.
+        table: TableId,
+        /// The names of the types.
+        types: TableTypes,
     },
 }
 

@@ -12,6 +12,9 @@
 //! that expire leaves a note that these have no rows in the index yet: its key is the byte 0xFC, with which no UTF-8 text begins,
 //! the table's id and the commit of the load (8 bytes each, big-endian), its value that of the table without properties.
 //!
+//! The key 0xFB, with which no UTF-8 text begins, is never there. A record that removes it, followed by the id of a table and the
+//! number of the commit (8 bytes each, big-endian), says that the commit is a load into that table, past the log.
+//!
 //! A dictionary has an entry as well. Its key is the byte 0xFE, with which no UTF-8 text begins either, and its number
 //! (2 bytes, big-endian); its value is the id of its table (8 bytes), the number of the dictionary among those of the
 //! table (2), its ratio (2), four zero bytes, and the dictionary.
@@ -28,6 +31,8 @@ pub(crate) const EXPIRY_INDEX_KEY: &[u8] = &[EXPIRY_INDEX];
 const EXPIRY_INDEX: u8 = 0xFD;
 /// First byte of the catalog keys of loads with entries that expire and have no rows in the index of expiry yet.
 const WITHOUT_ROWS: u8 = 0xFC;
+/// First byte of the catalog keys that stand for loads in the log, and are never in the catalog.
+const LOADED: u8 = 0xFB;
 /// First byte of the catalog keys of dictionaries.
 const DICTIONARY: u8 = 0xFE;
 
@@ -58,7 +63,7 @@ pub(crate) fn first_to_be_freed() -> Vec<u8> {
 
 /// Returns whether a catalog key is the name of a table.
 pub(crate) fn is_name(key: &[u8]) -> bool {
-    !matches!(key.first(), Some(&(TO_BE_FREED | DICTIONARY | EXPIRY_INDEX | WITHOUT_ROWS)))
+    !matches!(key.first(), Some(&(TO_BE_FREED | DICTIONARY | EXPIRY_INDEX | WITHOUT_ROWS | LOADED)))
 }
 
 /// Returns the catalog key of the note that the load of commit `by` has put entries that expire into a table, which have no
@@ -75,6 +80,17 @@ pub(crate) fn is_without_rows(key: &[u8]) -> bool {
 /// Returns the bounds of the keys of such notes: the first, and the first key after them.
 pub(crate) fn bounds_without_rows() -> [Vec<u8>; 2] {
     [vec![WITHOUT_ROWS], vec![WITHOUT_ROWS + 1]]
+}
+
+/// Returns the key whose removal from the catalog stands for the load of commit `by` in the log.
+pub(crate) fn load_marker(table: TableId, by: CommitSeq) -> Vec<u8> {
+    [&[LOADED][..], &table.0.to_be_bytes(), &by.0.to_be_bytes()].concat()
+}
+
+/// Returns the table of the load for which a catalog key stands in the log, if it is such a key.
+pub(crate) fn loaded_table(key: &[u8]) -> Option<TableId> {
+    let (table, by) = key.strip_prefix(&[LOADED])?.split_first_chunk::<8>()?;
+    (by.len() == 8).then(|| TableId(u64::from_be_bytes(*table)))
 }
 
 /// Returns the catalog key of the dictionary of this number.
@@ -232,6 +248,16 @@ mod tests {
                 && dictionary_number(&note).is_none()
         );
         assert_eq!((dictionary_number(b"\xFE"), dictionary_number(b"\xFE\0\0\0")), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn the_marker_of_a_load_names_its_table_and_is_no_other_key() {
+        let marker = load_marker(TableId(300), CommitSeq(u64::MAX));
+        assert_eq!(loaded_table(&marker), Some(TableId(300)));
+        assert!(!is_name(&marker) && !is_without_rows(&marker) && !is_to_be_freed(&marker));
+        assert_eq!((dictionary_number(&marker), is_name("û".as_bytes())), (None, true));
+        assert!((0..marker.len()).all(|len| loaded_table(&marker[..len]).is_none()));
+        assert_eq!(loaded_table(&without_rows(TableId(300), CommitSeq(1))), None);
     }
 
     #[test]

@@ -25,6 +25,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"NFlg");
 const FRAGMENT_FIRST: u32 = 1;
 const FRAGMENT_LAST: u32 = 2;
 
+/// Offset of the time in the header: milliseconds since 1970, 0 when it is not known.
+const TIME_OFFSET: usize = 72;
 /// Bytes of the header that its own checksum covers.
 const SUMMED_HEADER_BYTES: usize = 64;
 /// Longest group in versions of the format that had no checksum of the header.
@@ -46,6 +48,8 @@ pub(crate) struct GroupHeader {
     /// The opening of the log that wrote the group: a number unlike that of any other opening. 0 in groups of versions
     /// without it.
     pub(crate) opening: u64,
+    /// The time at which the group was built, in milliseconds since 1970; 0 in groups of versions without it.
+    pub(crate) time_ms: u64,
     /// Number of bytes of fragments after the header.
     pub(crate) payload_bytes: u32,
     /// Checksum of the group, over header and fragments.
@@ -95,7 +99,8 @@ pub(crate) fn encode_group(file_id: u64, header: &GroupHeader, block: &mut [u8])
     out.u64(header.previous);
     out.u64(header.slots);
     out.u64(header.opening);
-    out.put(&[0; GROUP_HEADER_BYTES - SUMMED_HEADER_BYTES]);
+    out.put(&[0; TIME_OFFSET - SUMMED_HEADER_BYTES]);
+    out.u64(header.time_ms);
     let sum = header_checksum(file_id, header.position, block);
     block[SUMMED_HEADER_BYTES..][..8].copy_from_slice(&sum.to_le_bytes());
     let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
@@ -145,6 +150,7 @@ pub(crate) fn peek_group(block: &[u8], segment_bytes: u64) -> Option<GroupHeader
         previous: from.u64(),
         slots: from.u64(),
         opening: from.u64(),
+        time_ms: Reader { bytes: block, at: TIME_OFFSET }.u64(),
         payload_bytes,
         checksum,
     };
@@ -223,6 +229,7 @@ mod tests {
             previous: 77,
             slots: 2,
             opening: 9,
+            time_ms: 1_700_000_000_123,
             payload_bytes,
             checksum: 0,
         };

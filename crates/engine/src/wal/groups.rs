@@ -8,24 +8,22 @@ use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
 use nofault_io::error::Error as IoError;
 
-use super::segments::Segments;
 use super::waiting::{Goal, Leadership, Waiter};
 use super::{Anchor, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, LogCore, LogOptions, LogState, Mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
 use crate::format::{
-    CommitSeq, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, encode_group,
+    CommitSeq, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, Moment,
+    encode_group,
 };
 use crate::pages::LogPosition;
 
 /// Fewest pending bytes for which another group is sent while groups are in flight.
 const PIPELINE_BYTES: usize = 16 << 10;
 
-/// The state of writing that only the group-commit leader uses: the queue, the slots of segments, and the end of the
-/// chain of groups.
+/// The state of writing that only the group-commit leader uses: the queue and the end of the chain of groups.
 pub(super) struct Writer {
     queue: Box<dyn Queue>,
-    pub(super) segments: Segments,
     last: Anchor,
     /// The number of this opening of the log, which every group carries.
     opening: u64,
@@ -39,6 +37,8 @@ pub(super) struct Writer {
 struct GroupInFlight {
     token: u64,
     anchor: Anchor,
+    /// The position in the log behind this group.
+    end_position: u64,
     /// Number of bytes of fragments up to the end of this group, on the scale of `LogPosition`.
     end: u64,
     /// The last commit whose record ends in this group.
@@ -55,25 +55,19 @@ struct GroupInFlight {
 }
 
 impl Writer {
-    pub(super) fn new(
-        queue: Box<dyn Queue>,
-        segments: Segments,
-        last: Anchor,
-        opening: u64,
-        options: LogOptions,
-    ) -> Result<Self> {
+    pub(super) fn new(queue: Box<dyn Queue>, last: Anchor, opening: u64, options: LogOptions) -> Result<Self> {
         let group_bytes = GROUP_BYTES_MAX.min(options.segment_bytes as usize);
         let memory = IoBuf::zeroed(group_bytes * GROUPS_IN_FLIGHT, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for log buffers", error))?;
         let spare = memory.pieces(group_bytes);
-        Ok(Self { queue, segments, last, opening, in_flight: VecDeque::new(), spare, next_token: 0, options })
+        Ok(Self { queue, last, opening, in_flight: VecDeque::new(), spare, next_token: 0, options })
     }
 
     /// Builds the next group from the fragments pending in `state`. The group goes to `state.position`, in a segment
     /// that the file has space for.
     ///
-    /// All bytes before `durable`, on the scale of `LogPosition`, are durable.
-    fn build(&mut self, state: &mut LogState, durable: u64, mut buffer: IoBuf) -> (IoBuf, GroupInFlight) {
+    /// All bytes before `durable`, on the scale of `LogPosition`, are durable. `now` is the present moment.
+    fn build(&mut self, state: &mut LogState, durable: u64, now: Moment, mut buffer: IoBuf) -> (IoBuf, GroupInFlight) {
         let segment_left = self.options.segment_bytes - state.position % self.options.segment_bytes;
         let space = buffer.len().min(segment_left as usize);
         let mut at = GROUP_HEADER_BYTES;
@@ -115,8 +109,9 @@ impl Writer {
             position: state.position,
             durable_sequence: state.durable_sequence,
             previous: self.last.checksum,
-            slots: self.segments.slot_count(),
+            slots: state.segments.slot_count(),
             opening: self.opening,
+            time_ms: now.0,
             payload_bytes: (at - GROUP_HEADER_BYTES) as u32,
             checksum: 0,
         };
@@ -130,7 +125,20 @@ impl Writer {
         let token = self.next_token;
         self.next_token += 1;
         let (has_content, states) = (at > GROUP_HEADER_BYTES, (header.durable_sequence, durable));
-        (block, GroupInFlight { token, anchor, end, commit, records, has_content, states, tail, outcome: None })
+        let end_position = state.position;
+        let flight = GroupInFlight {
+            token,
+            anchor,
+            end_position,
+            end,
+            commit,
+            records,
+            has_content,
+            states,
+            tail,
+            outcome: None,
+        };
+        (block, flight)
     }
 
     fn land(&mut self, completion: Completion) {
@@ -222,8 +230,9 @@ impl LogCore {
         state.has_work() && state.poisoned.is_none() && !there_yet
     }
 
-    /// Calls the `Afterwards` function, for work after a write that no waiter needs.
+    /// Wakes the tails and calls the `Afterwards` function, for work after a write that no waiter needs.
     fn clear_up(&self) {
+        self.wake_tails();
         if let Some(afterwards) = self.hooks.afterwards.get() {
             afterwards();
         }
@@ -233,6 +242,7 @@ impl LogCore {
     /// in flight. There is a segment for it, because no fragment is appended unless the segments can hold it
     /// (`growth`).
     pub(super) fn next_group(&self, writer: &mut Writer) -> Option<Op> {
+        let now = self.hooks.time.get().map_or(Moment(0), |time| time());
         let mut state = self.lock();
         // While a group is in flight, a small second one would only take commits from a larger group that follows it.
         let worth_it = writer.in_flight.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
@@ -240,11 +250,12 @@ impl LogCore {
             return None;
         }
         let is_closing = state.pending.is_empty();
-        if writer.segments.offset_of(state.position).is_none() {
-            // A durable superblock always names the anchor, so the segments before it may be used again.
-            writer.segments.recycle_before(state.anchor.position);
-            writer.segments.extend_to(state.slots);
-            if !writer.segments.assign(state.position) {
+        let (position, slots) = (state.position, state.slots);
+        if state.segments.offset_of(position).is_none() {
+            // A durable superblock always names the anchor, so the segments before it that no tail keeps may be used again.
+            state.recycle_segments();
+            state.segments.extend_to(slots);
+            if !state.segments.assign(position) {
                 let what = format!("the log was given more than its segments hold, at {}", state.position);
                 drop(state);
                 if is_closing {
@@ -256,10 +267,10 @@ impl LogCore {
                 return None;
             }
         }
-        let offset = writer.segments.offset_of(state.position)?;
+        let offset = state.segments.offset_of(position)?;
         let buffer = writer.spare.pop()?;
         let end = self.end_of(state.position, state.pending_bytes as u64);
-        let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), buffer);
+        let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), now, buffer);
         // The admission of records relies on this bound.
         debug_assert!(
             is_closing || self.end_of(state.position, state.pending_bytes as u64) <= end,
@@ -289,6 +300,7 @@ impl LogCore {
                 continue;
             }
             state.durable_sequence = flight.anchor.sequence;
+            state.durable_end = flight.end_position;
             state.stated_sequence = state.stated_sequence.max(flight.states.0);
             state.stated = state.stated.max(flight.states.1);
             if flight.has_content {
@@ -333,6 +345,7 @@ impl LogCore {
         };
         if let Some(error) = untold {
             events::poisoned(&error);
+            self.wake_tails();
             if let Some(hook) = self.hooks.failure.get() {
                 hook(&error);
             }

@@ -93,7 +93,7 @@ impl Log {
                 }
                 state.slots
             };
-            self.0.grow(seen)?;
+            self.0.grow_or_release(seen)?;
         }
     }
 }
@@ -122,7 +122,7 @@ impl LogCore {
     /// Returns the first log position for which there is no segment.
     fn limit(&self, state: &LogState) -> u64 {
         let segment_bytes = self.options.segment_bytes;
-        (state.anchor.position / segment_bytes + state.slots.saturating_sub(1)) * segment_bytes
+        (state.kept_from() / segment_bytes + state.slots.saturating_sub(1)) * segment_bytes
     }
 
     /// Returns whether the existing segments can hold a fragment of `len_bytes` bytes more.
@@ -166,7 +166,8 @@ impl LogCore {
                 }
                 (state.slots, needed)
             };
-            if let Err(error) = self.grow(seen) {
+            let grown = if needed { self.grow_or_release(seen) } else { self.grow(seen) };
+            if let Err(error) = grown {
                 if needed {
                     return self.note_failure(error);
                 }
@@ -231,7 +232,7 @@ impl LogCore {
                 }
                 state.slots
             };
-            if let Err(error) = self.grow(seen) {
+            if let Err(error) = self.grow_or_release(seen) {
                 // This clears `failure` as well.
                 return self.refuse_space(&error);
             }
@@ -241,6 +242,21 @@ impl LogCore {
     /// Returns the number of slots that the setting allows, with those reserved for the next checkpoint.
     pub(super) fn slots_by_setting(&self) -> u64 {
         self.options.log_bytes.div_ceil(self.options.segment_bytes) + slots_min(self.options.segment_bytes)
+    }
+
+    /// Prepares a segment, as [`LogCore::grow`] does. Where the disk has no space for it, the segments that tails keep are
+    /// given up instead: a commit does not fail because of a tail. Blocks.
+    ///
+    /// # Errors
+    /// As [`LogCore::grow`].
+    pub(super) fn grow_or_release(&self, seen: u64) -> Result<()> {
+        let grown = self.grow(seen);
+        let is_full = grown.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
+        if !is_full || !self.lock().holds.end_all() {
+            return grown;
+        }
+        self.wake_satisfied();
+        Ok(())
     }
 
     /// Prepares a segment, or several, unless the file has more than `seen` slots by now. Blocks.

@@ -26,7 +26,7 @@
 mod beyond;
 mod damaged;
 mod file;
-mod records;
+pub(super) mod records;
 
 use std::collections::VecDeque;
 
@@ -60,7 +60,7 @@ const LATE_GROUPS_MAX: u32 = 16;
 /// The result of recovery, from which the log continues.
 #[derive(Debug)]
 pub(crate) struct RecoveredLog {
-    /// The segment in each slot of the file, if that segment is still needed.
+    /// The segment in each slot of the file, if that segment is still needed, or lies right before those that are.
     pub(super) slots: Vec<Option<u64>>,
     /// Slots with a copy of a segment that another slot holds, because a move of that segment was interrupted.
     pub(super) copies: Vec<usize>,
@@ -182,6 +182,7 @@ fn try_read(
     }
     chain.place = begin;
     let Place { last, position, .. } = end;
+    let slots = chain.with_earlier_segments(slots);
     let commit = records.commit;
     let recovered = RecoveredLog { slots, copies, last, position, anchor, marks, commit, groups, stated, content };
     Ok(Some((recovered, RecordIter::new(chain, after, commit))))
@@ -230,6 +231,20 @@ impl Chain {
         let is_copy = |segment, slot: &usize| self.slots[*slot].is_none() && self.slots.contains(&Some(segment));
         let held = self.directory.held.iter();
         held.flat_map(|(segment, slots)| slots.iter().filter(|slot| is_copy(*segment, slot)).copied()).collect()
+    }
+
+    /// Adds to the segments in the slots those right before that of the anchor: recovery does not need them, but a tail may go
+    /// on in them until their slots are used again.
+    fn with_earlier_segments(&self, mut slots: Vec<Option<u64>>) -> Vec<Option<u64>> {
+        let mut segment = self.anchor.position / self.file.segment_bytes;
+        while let Some(before) = segment.checked_sub(1)
+            && let Some(slot) = self.directory.held.get(&before).and_then(|found| found.first())
+            && let Some(free @ None) = slots.get_mut(*slot)
+        {
+            *free = Some(before);
+            segment = before;
+        }
+        slots
     }
 
     /// Reads the next group, and returns its offset in the window. `None` at the end of the chain.
@@ -376,6 +391,7 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
         previous: 0,
         slots: 2,
         opening: 0,
+        time_ms: 0,
         payload_bytes: 0,
         checksum: 0,
     };

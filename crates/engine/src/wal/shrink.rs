@@ -37,6 +37,8 @@ use crate::format::{LOG_BLOCK_BYTES, decode_group};
 use crate::reread::READS;
 
 const MOVE: &str = "move a segment of the log";
+/// Most segments that are moved although only a tail needs them.
+const HELD_SEGMENTS_MAX: u64 = 2;
 
 impl Log {
     /// Shortens the file by the segments that the last checkpoint has made superfluous. Does nothing while another
@@ -79,14 +81,20 @@ impl Log {
 
 impl LogCore {
     /// Returns the number of slots that the log needs: for as much as the setting allows and the segments reserved for
-    /// the next checkpoint, but at least for all that recovery would read, all that is appended, and a free slot.
+    /// the next checkpoint, but at least for all that recovery would read and tails keep, all that is appended, and a free
+    /// slot. All of them while a tail is behind: commits would wait while what it keeps is moved, and it will be given up
+    /// soon.
     pub(super) fn slots_to_keep(&self, state: &LogState) -> u64 {
         let segment_bytes = self.options.segment_bytes;
+        let [needed_from, kept_from] = [state.anchor.position, state.kept_from()].map(|from| from / segment_bytes);
+        if needed_from - kept_from > HELD_SEGMENTS_MAX {
+            return state.slots;
+        }
         let by_setting = if state.growth.keeps_least { slots_min(segment_bytes) } else { self.slots_by_setting() };
         // The group that states the number of slots may take a block of its own.
         let more = CLOSING_BYTES + LOG_BLOCK_BYTES as u64;
         let end = self.end_of(state.position, state.pending_bytes as u64) + more;
-        let in_use = end.div_ceil(segment_bytes) - state.anchor.position / segment_bytes;
+        let in_use = end.div_ceil(segment_bytes) - kept_from;
         by_setting.max(in_use + 1)
     }
 
@@ -129,14 +137,15 @@ impl LogCore {
     fn move_and_state(&self, leadership: &mut Leadership<'_>, grower: &mut dyn Queue, before: u64, keep: u64) -> bool {
         let mut writer = self.lock_writer();
         let end = {
-            let state = self.lock();
-            writer.segments.recycle_before(state.anchor.position);
-            writer.segments.extend_to(before);
+            let mut state = self.lock();
+            state.recycle_segments();
+            state.segments.extend_to(before);
             state.position
         };
-        while let Some(step) = writer.segments.next_move(keep) {
+        loop {
+            let Some(step) = self.lock().segments.next_move(keep) else { break };
             match self.move_segment(grower, &step, end) {
-                Ok(true) => writer.segments.make(&step),
+                Ok(true) => self.lock().segments.make(&step),
                 Ok(false) => return false,
                 Err(error) => {
                     self.poison(&error);
@@ -144,8 +153,11 @@ impl LogCore {
                 }
             }
         }
-        writer.segments.cut_to(keep);
-        self.lock().growth.must_state = true;
+        {
+            let mut state = self.lock();
+            state.segments.cut_to(keep);
+            state.growth.must_state = true;
+        }
         let is_stated = leadership.write_one(&mut writer);
         self.lock().growth.must_state = false;
         is_stated

@@ -410,7 +410,7 @@ impl pages::Ticket for LogTicket {
                 {
                     let seen = state.slots;
                     drop(state);
-                    if let Err(error) = core.grow(seen) {
+                    if let Err(error) = core.grow_or_release(seen) {
                         core.note_failure(error);
                     }
                     continue;

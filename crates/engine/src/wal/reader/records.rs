@@ -88,15 +88,15 @@ impl Iterator for RecordIter {
 }
 
 /// Assembles fragments into records.
-pub(super) struct Records {
+pub(in crate::wal) struct Records {
     after: CommitSeq,
     building: Option<CommitSeq>,
     /// The last commit of which a complete record was found.
-    pub(super) commit: CommitSeq,
+    pub(in crate::wal) commit: CommitSeq,
 }
 
 /// The role of a fragment in the record that is being put together.
-pub(super) enum Part {
+pub(in crate::wal) enum Part {
     /// A fragment that belongs to no record after the checkpoint, or to a record whose beginning is missing.
     Unwanted,
     /// The first fragment of a record. If the record before it is not complete, that one was abandoned.
@@ -106,12 +106,17 @@ pub(super) enum Part {
 }
 
 impl Records {
-    pub(super) fn new(after: CommitSeq) -> Self {
+    pub(in crate::wal) fn new(after: CommitSeq) -> Self {
         Self { after, building: None, commit: after }
     }
 
+    /// Returns whether a record has begun that is not complete.
+    pub(in crate::wal) fn is_open(&self) -> bool {
+        self.building.is_some()
+    }
+
     /// Adds the next fragment of the log, and returns its role.
-    pub(super) fn take(&mut self, group: &GroupHeader, head: FragmentHeader) -> Result<Part> {
+    pub(in crate::wal) fn take(&mut self, group: &GroupHeader, head: FragmentHeader) -> Result<Part> {
         if head.first {
             self.building = Some(head.commit);
         }

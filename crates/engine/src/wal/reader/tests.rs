@@ -132,6 +132,7 @@ fn forge_group(world: &SimWorld, anchor: Anchor, commit: CommitSeq, content: &[u
         previous: anchor.checksum,
         slots: 2,
         opening: 0,
+        time_ms: 0,
         payload_bytes: (FRAGMENT_HEADER_BYTES + content.len()) as u32,
         checksum: 0,
     };

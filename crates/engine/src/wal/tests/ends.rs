@@ -178,6 +178,7 @@ fn a_log_in_which_every_block_claims_a_long_group_is_summed_a_bounded_number_of_
                 previous: 1,
                 slots: 2,
                 opening: 3,
+                time_ms: 0,
                 payload_bytes: left as u32,
                 checksum: 0,
             };

@@ -1,0 +1,117 @@
+//! Applies the changes of one database to another: what a copy does that follows a [`Tail`](super::Tail).
+//!
+//! The tables of the two have different ids, so the applier knows which is which; it calls them by the ids of the source.
+
+use std::collections::HashMap;
+
+use super::{Batch, Change, Db, Table, table_types};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::TableId;
+use crate::pages::Durability;
+
+/// Applies the changes of one database to another.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let copy = nofault::blocking::Db::create(folder.path().join("copy"), &settings)?;
+/// use nofault::TableId;
+/// use nofault::db::{Change, ChangeApplier};
+///
+/// let mut applier = ChangeApplier::new(&copy.asynchronous());
+/// let (table, key, value) = (TableId(7), b"apples".to_vec(), b"12".to_vec());
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// applier.apply(&[Change::CreateTable { table, name: "stock".into() }]).await?;
+/// applier.apply(&[Change::Put { table, key, value, expiry: None }]).await?;
+/// # Ok::<(), nofault::Error>(())
+/// # })?;
+/// assert_eq!(copy.table("stock")?.get("apples")?, Some(b"12".to_vec()));
+/// assert_eq!(applier.table(table).map(|table| table.name()), Some("stock"));
+/// # Ok::<(), nofault::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ChangeApplier {
+    db: Db,
+    tables: HashMap<TableId, Table>,
+}
+
+impl ChangeApplier {
+    /// Creates an applier to a database without tables.
+    pub fn new(to: &Db) -> Self {
+        Self { db: to.clone(), tables: HashMap::new() }
+    }
+
+    /// Returns the table that has the content of a table of the source.
+    pub fn table(&self, of_source: TableId) -> Option<&Table> {
+        self.tables.get(&of_source)
+    }
+
+    /// Notes that a table has the content of a table of the source.
+    pub fn learn(&mut self, of_source: TableId, table: Table) {
+        self.tables.insert(of_source, table);
+    }
+
+    /// Applies the changes of one commit: those of keys together, all or none, and
+    /// [deferred](Durability::Deferred).
+    ///
+    /// # Errors
+    /// `NotFound` for a table that is not known; otherwise as the calls that make such changes.
+    pub async fn apply(&mut self, changes: &[Change]) -> Result<()> {
+        let mut batch = Batch::new();
+        for change in changes {
+            match change {
+                Change::Put { table, key, value, expiry: None } => {
+                    batch.put(self.get(*table)?, key, value);
+                }
+                Change::Put { table, key, value, expiry: Some(expiry) } => {
+                    batch.put_with_expiry(self.get(*table)?, key, value, *expiry);
+                }
+                Change::Delete { table, key } => {
+                    batch.delete(self.get(*table)?, key);
+                }
+                other => {
+                    self.write(std::mem::take(&mut batch)).await?;
+                    self.change_table(other).await?;
+                }
+            }
+        }
+        self.write(batch).await
+    }
+
+    async fn write(&self, batch: Batch) -> Result<()> {
+        if batch.is_empty() { Ok(()) } else { self.db.write(batch, Durability::Deferred).await }
+    }
+
+    fn get(&self, table: TableId) -> Result<&Table> {
+        let unknown = || Error::new(ErrorKind::NotFound, format!("the copy has no table {table} of its source"));
+        self.tables.get(&table).ok_or_else(unknown)
+    }
+
+    async fn change_table(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::CreateTable { table, name } => {
+                let created = self.db.create_table(name).await?;
+                self.tables.insert(*table, created);
+            }
+            Change::RenameTable { table, to, .. } => {
+                self.db.rename_table(self.get(*table)?.name(), to).await?;
+                let renamed = self.db.table(to).await?;
+                self.tables.insert(*table, renamed);
+            }
+            Change::DropTable { table, .. } => {
+                self.db.drop_table(self.get(*table)?.name()).await?;
+                self.tables.remove(table);
+            }
+            Change::SetCompression { table, compression } => {
+                self.db.set_compression(self.get(*table)?.name(), *compression).await?;
+            }
+            Change::SetTypes { table, types } => {
+                let table = self.get(*table)?;
+                table_types::require(&self.db, table.tree, table.name(), types).await?;
+            }
+            Change::Put { .. } | Change::Delete { .. } => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,417 @@
+//! Tails: the durable commits of a database from a position on, for copies that follow it. `wal::tail` keeps the log and
+//! reads it; here its records become changes.
+//!
+//! A tail gives changes, not the bytes of the log: those are sealed with the number and the place of their file, and name
+//! tables and dictionaries that only this database has. What the database keeps for itself (dictionaries, the index of
+//! expiry, pages to be freed) is left out: a copy makes its own.
+//!
+//! Kept true by: only groups that are durable together with all before them are read, so no power cut takes back what a
+//! tail has returned. The snapshot that a tail begins with is durable before it is returned, too.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::SystemTime;
+
+use super::watch::Change;
+use super::{Db, Snapshot, TableTypes, thread};
+use crate::codec::Compression;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::catalog::{is_name, loaded_table};
+use crate::format::{CommitSeq, Moment, TableId, record};
+use crate::pages::{Snapshot as _, Store as _};
+use crate::wal::{Anchor, LogHold, TailReader, TailRecord};
+
+/// Bytes of log that a tail keeps until its owner sets another limit.
+const BYTES_MAX: u64 = 1 << 30;
+/// Bytes of a [`Position`].
+const POSITION_BYTES: usize = 56;
+
+/// A place in the history of one database: behind a commit. A tail goes on there, also after the database was closed and opened
+/// again, as long as the log has what follows.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// use nofault::db::Position;
+///
+/// let (snapshot, tail) = db.begin_tail()?;
+/// let position = tail.reached();
+/// assert_eq!(position.commit(), snapshot.commit());
+/// assert_eq!(Position::from_bytes(&position.to_bytes())?, position);
+/// assert!(Position::from_bytes(b"something else").is_err());
+/// # Ok::<(), nofault::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    file_id: u64,
+    /// A group of the log after which the records of all later commits begin.
+    anchor: Anchor,
+    commit: CommitSeq,
+    /// Sequence number and checksum of a group not before the end of the commit's record. As each group names the one before by its
+    /// checksum, a log that has this group has the same history up to there.
+    group: (u64, u64),
+}
+
+impl Position {
+    /// The commit behind which the place is.
+    pub fn commit(&self) -> CommitSeq {
+        self.commit
+    }
+
+    /// A number that the database has had since it was created, and no other has but copies of its files.
+    pub fn database(&self) -> u64 {
+        self.file_id
+    }
+
+    /// Returns the place as bytes.
+    pub fn to_bytes(&self) -> [u8; POSITION_BYTES] {
+        let Anchor { position, sequence, checksum } = self.anchor;
+        let mut bytes = [0; POSITION_BYTES];
+        let numbers = [self.file_id, position, sequence, checksum, self.commit.0, self.group.0, self.group.1];
+        bytes.chunks_exact_mut(8).zip(numbers).for_each(|(place, number)| place.copy_from_slice(&number.to_le_bytes()));
+        bytes
+    }
+
+    /// Returns the place that [`Position::to_bytes`] gave as these bytes.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a wrong number of bytes. Wrong bytes are a place that no log has.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let wrong = || Error::new(ErrorKind::InvalidCall, format!("a position has {POSITION_BYTES} bytes"));
+        let bytes: &[u8; POSITION_BYTES] = bytes.try_into().map_err(|_| wrong())?;
+        let mut numbers = bytes.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
+        let mut next = || numbers.next().ok_or_else(wrong);
+        let file_id = next()?;
+        let anchor = Anchor { position: next()?, sequence: next()?, checksum: next()? };
+        Ok(Self { file_id, anchor, commit: CommitSeq(next()?), group: (next()?, next()?) })
+    }
+}
+
+/// An event of a [`Tail`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TailEvent {
+    /// A commit.
+    Commit {
+        /// Its number. Numbers ascend, and may be left out.
+        commit: CommitSeq,
+        /// The time at which it was about to become durable, by the clock of the database; `None` if an earlier version
+        /// made it.
+        time: Option<SystemTime>,
+        /// Its changes, each key once, by table and key. None where only the database's own upkeep was committed.
+        changes: Vec<Change>,
+    },
+    /// A bulk load has filled the table, or replaced its content: what it wrote is in no log. Read the table in a snapshot of this
+    /// commit or a later one. In rare cases, when the load failed or a power cut stopped it, the table is as before.
+    Loaded {
+        /// The number of the commit.
+        commit: CommitSeq,
+        /// Its time, as of a commit.
+        time: Option<SystemTime>,
+        /// The table.
+        table: TableId,
+    },
+}
+
+impl TailEvent {
+    /// Returns the number of the commit.
+    pub fn commit(&self) -> CommitSeq {
+        match self {
+            Self::Commit { commit, .. } | Self::Loaded { commit, .. } => *commit,
+        }
+    }
+
+    /// Returns the time of the commit, where it is known.
+    pub fn time(&self) -> Option<SystemTime> {
+        match self {
+            Self::Commit { time, .. } | Self::Loaded { time, .. } => *time,
+        }
+    }
+}
+
+/// The durable commits of a database from a position on, all of them and in order. Keeps the database open.
+///
+/// Commits are read from the log, so they take no memory while they wait, and a tail that is behind costs the commits nothing. The
+/// log's file keeps what follows the position that was released last ([`Tail::release`]), up to [`Tail::bytes_max`]. Beyond
+/// that, or when a commit needs the space on a full disk, the tail ends with `TailTooOld`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let copy = nofault::Db::create(folder.path().join("copy"), &settings).await?;
+/// use nofault::db::{ChangeApplier, TailEvent};
+///
+/// // The snapshot is empty here; the tail has all that is committed after it.
+/// let (_snapshot, mut tail) = db.begin_tail().await?;
+/// let stock = db.create_table("stock").await?;
+/// stock.put("apples", "12").await?;
+///
+/// let mut applier = ChangeApplier::new(&copy);
+/// while tail.reached().commit() < db.snapshot().commit() {
+///     if let TailEvent::Commit { changes, .. } = tail.next().await? {
+///         applier.apply(&changes).await?;
+///     }
+///     let position = tail.reached();
+///     tail.release(&position);
+/// }
+/// assert_eq!(copy.table("stock").await?.get("apples").await?, Some(b"12".to_vec()));
+///
+/// // Later, maybe after a restart, it goes on from there.
+/// let position = tail.reached();
+/// drop(tail);
+/// stock.put("pears", "3").await?;
+/// let mut tail = db.tail(&position).await?;
+/// assert!(tail.next().await?.commit() > position.commit());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Tail {
+    hold: Arc<LogHold>,
+    shared: Arc<Shared>,
+    position: Position,
+    /// Dropped last: closing the database must find the log unused.
+    db: Db,
+}
+
+/// What a tail shares with the thread that reads for it.
+struct Shared {
+    /// The position up to which the log was read.
+    read_to: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    reader: TailReader,
+    /// Events that were read and not returned, each with the position behind it.
+    ready: VecDeque<(TailEvent, Position)>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads some of the durable log, unless there are events already. Blocks.
+    fn read(&self, db: &Db) -> Result<()> {
+        let mut state = self.lock();
+        let State { reader, ready } = &mut *state;
+        if !ready.is_empty() {
+            return Ok(());
+        }
+        let file_id = db.core.store.file_id();
+        let outcome = reader.read(|found| {
+            ready.push_back(event_at(db, file_id, &found)?);
+            Ok(())
+        });
+        self.read_to.store(reader.position(), Ordering::Release);
+        outcome
+    }
+
+    /// Reads until this group of the log was passed, which has this sequence number and this checksum. Blocks.
+    fn read_beyond(&self, db: &Db, (sequence, checksum): (u64, u64)) -> Result<()> {
+        let mut state = self.lock();
+        let State { reader, ready } = &mut *state;
+        let file_id = db.core.store.file_id();
+        let outcome = reader.read_beyond(sequence, checksum, |found| {
+            ready.push_back(event_at(db, file_id, &found)?);
+            Ok(())
+        });
+        self.read_to.store(reader.position(), Ordering::Release);
+        outcome
+    }
+}
+
+impl Db {
+    /// Begins to follow the commits: returns a snapshot, and the tail of all commits after it. Everything in the snapshot is durable. It
+    /// is never given up for the memory of others ([`Settings::snapshot_bytes_max`](crate::settings::Settings::snapshot_bytes_max)):
+    /// drop it when it is copied.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failure of the log; `Unsupported` where the log cannot be read while it is written.
+    pub async fn begin_tail(&self) -> Result<(Snapshot, Tail)> {
+        // The log is kept before the snapshot is taken, so that it has all that follows the snapshot.
+        let (hold, anchor) = self.core.log.hold_newest(self.core.store.visible(), BYTES_MAX);
+        let snapshot = Snapshot { db: self.clone(), pages: Arc::new(self.core.store.essential_snapshot()) };
+        self.sync().await?;
+        let last = self.core.log.last_group();
+        let (file_id, commit) = (self.core.store.file_id(), snapshot.pages.seq());
+        let position = Position { file_id, anchor, commit, group: (last.sequence, last.checksum) };
+        Ok((snapshot, Tail::new(self, hold, position)?))
+    }
+
+    /// Goes on to follow the commits behind a position of this database.
+    ///
+    /// # Errors
+    /// `TailTooOld` when the log does not have all commits behind it any more, or the position is one of another database, or of a
+    /// copy of its files that has other commits: begin with a snapshot ([`Db::begin_tail`]). `NoSpace` when the disk is full; otherwise
+    /// as [`Tail::next`].
+    pub async fn tail(&self, from: &Position) -> Result<Tail> {
+        if from.file_id != self.core.store.file_id() {
+            return Err(Error::new(ErrorKind::TailTooOld, "the position is one of another database"));
+        }
+        let (db, from) = (self.clone(), *from);
+        let begin = move || {
+            let tail = Tail::new(&db, db.core.log.hold(from.anchor, BYTES_MAX)?, from)?;
+            tail.shared.read_beyond(&db, from.group)?;
+            Ok(tail)
+        };
+        thread::run("nofault-tail", begin).await?
+    }
+}
+
+impl Tail {
+    fn new(db: &Db, hold: LogHold, position: Position) -> Result<Self> {
+        let hold = Arc::new(hold);
+        let reader = TailReader::new(&db.core.log, Arc::clone(&hold), position.anchor, position.commit)?;
+        let read_to = AtomicU64::new(reader.position());
+        let state = Mutex::new(State { reader, ready: VecDeque::new() });
+        Ok(Self { hold, shared: Arc::new(Shared { read_to, state }), position, db: db.clone() })
+    }
+
+    /// Limits the bytes of log that are kept for this tail; 1 GiB without a call.
+    #[must_use]
+    pub fn bytes_max(self, bytes: u64) -> Self {
+        self.hold.set_bytes_max(bytes);
+        self
+    }
+
+    /// The place behind the last event that was returned.
+    pub fn reached(&self) -> Position {
+        self.position
+    }
+
+    /// Allows the log to be used again before a position that this tail has had: no tail will go on from an earlier one. What was
+    /// not released is kept, also after a crash, if a tail goes on there soon after the database was opened. Closing the database
+    /// keeps nothing for a tail that has not returned all commits.
+    pub fn release(&self, position: &Position) {
+        if position.file_id == self.position.file_id && position.commit <= self.position.commit {
+            self.hold.advance(position.anchor.position);
+        }
+    }
+
+    /// Returns the bytes of log that are kept for this tail.
+    pub fn kept_bytes(&self) -> u64 {
+        self.hold.bytes()
+    }
+
+    /// Waits for the next commit to be durable, and returns it. Dropping the future loses no event. Where a task calls it, the log is
+    /// read on a thread, up to a megabyte at a time.
+    ///
+    /// # Errors
+    /// `TailTooOld` when the log is not there any more: begin with a snapshot. `Poisoned` after a failure of the log, when all durable
+    /// commits were returned. `Corrupt` or `Io` when the log cannot be read; the next call tries again.
+    pub async fn next(&mut self) -> Result<TailEvent> {
+        loop {
+            match self.take() {
+                Lookup::Event(event) => return Ok(event),
+                Lookup::None => {
+                    let (hold, shared) = (&self.hold, &self.shared);
+                    let read_to = || shared.read_to.load(Ordering::Acquire);
+                    poll_fn(|context| hold.poll_durable(read_to(), context.waker())).await?;
+                }
+                // A thread reads for a call of which the future was dropped. What it finds is waited for below.
+                Lookup::Busy => {}
+            }
+            let (shared, db) = (Arc::clone(&self.shared), self.db.clone());
+            let read = move || {
+                let outcome = shared.read(&db);
+                // Before the database, of which this may be the last handle by now.
+                drop(shared);
+                outcome
+            };
+            thread::run("nofault-tail", read).await??;
+        }
+    }
+
+    /// Returns the next commit if it was read from the log already, as those are that become durable together.
+    pub fn try_next(&mut self) -> Option<TailEvent> {
+        match self.take() {
+            Lookup::Event(event) => Some(event),
+            Lookup::None | Lookup::Busy => None,
+        }
+    }
+
+    fn take(&mut self) -> Lookup {
+        let mut state = match self.shared.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return Lookup::Busy,
+        };
+        let Some((event, position)) = state.ready.pop_front() else { return Lookup::None };
+        drop(state);
+        self.position = position;
+        Lookup::Event(event)
+    }
+}
+
+/// What was read from the log and not returned.
+enum Lookup {
+    Event(TailEvent),
+    None,
+    /// A thread is reading.
+    Busy,
+}
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tail(behind commit {})", self.position.commit)
+    }
+}
+
+/// Decodes a record, and returns the position behind it as well.
+fn event_at(db: &Db, file_id: u64, found: &TailRecord) -> Result<(TailEvent, Position)> {
+    let group = (found.within.sequence, found.within.checksum);
+    let position = Position { file_id, anchor: found.after, commit: found.commit, group };
+    Ok((event_of(db, found)?, position))
+}
+
+/// Decodes a record.
+fn event_of(db: &Db, found: &TailRecord) -> Result<TailEvent> {
+    let (commit, time) = (found.commit, (found.time_ms > 0).then(|| Moment(found.time_ms).to_time()));
+    let is_internal = |table| table == TableId::CATALOG || db.core.expiries.is_index(table);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut changes = Vec::new();
+    let mut rest = &found.bytes[..];
+    while let Some(change) = record::Change::decode(&mut rest)? {
+        match change {
+            record::Change::Delete { table: TableId::CATALOG, key } => {
+                if let Some(table) = loaded_table(key) {
+                    return Ok(TailEvent::Loaded { commit, time, table });
+                }
+            }
+            record::Change::Put { table, .. } | record::Change::Delete { table, .. } if is_internal(table) => {}
+            record::Change::Put { table, key, value, expiry } => {
+                let expiry = expiry.to_expiry();
+                changes.push(Change::Put { table, key: key.to_vec(), value: value.to_vec(), expiry });
+            }
+            record::Change::Delete { table, key } => changes.push(Change::Delete { table, key: key.to_vec() }),
+            record::Change::CreateTable { name, compression } => {
+                if is_name(name) {
+                    let table = TableId(commit.0);
+                    changes.push(Change::CreateTable { table, name: text(name) });
+                    if compression != Compression::None {
+                        changes.push(Change::SetCompression { table, compression });
+                    }
+                }
+            }
+            record::Change::DropTable { table, name } => changes.push(Change::DropTable { table, name: text(name) }),
+            record::Change::SetCompression { table, compression, .. } => {
+                changes.push(Change::SetCompression { table, compression });
+            }
+            record::Change::RenameTable { table, name, to } => {
+                changes.push(Change::RenameTable { table, from: text(name), to: text(to) });
+            }
+            record::Change::SetTypes { table, key, value, .. } => {
+                let types = TableTypes { key: text(key), value: text(value) };
+                changes.push(Change::SetTypes { table, types });
+            }
+        }
+    }
+    Ok(TailEvent::Commit { commit, time, changes })
+}
