@@ -1,0 +1,58 @@
+//! What can be restored: the spans of the history that a store has.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use nofault::CommitSeq;
+use object_store::ObjectStore;
+
+use crate::error::Result;
+use crate::manifest::{Current, Epoch};
+use crate::object::ms_to_time;
+use crate::options::READING;
+use crate::remote::Remote;
+
+/// A part of a history in which every commit, and every time, can be restored. Between two of them there is a gap: a bulk load, a time
+/// without a shipper, or another database took the name over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Span {
+    /// The database, as [`Position::database`](nofault::db::Position::database) tells, in hexadecimal.
+    pub database: String,
+    /// The earliest commit that can be restored.
+    pub first: CommitSeq,
+    /// Its time: the beginning of the span.
+    pub first_time: SystemTime,
+    /// The latest commit.
+    pub last: CommitSeq,
+    /// Its time.
+    pub last_time: SystemTime,
+    /// Number of copies of the whole database.
+    pub bases: u64,
+    /// Bytes of all objects.
+    pub bytes: u64,
+}
+
+/// Returns the spans that were shipped under a name and can be restored, the oldest first. One request.
+///
+/// # Errors
+/// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read; `Store`.
+pub async fn history(store: Arc<dyn ObjectStore>, name: &str) -> Result<Vec<Span>> {
+    let remote = Remote::new(store, name, READING)?;
+    Ok(Current::read(&remote).await?.manifest.epochs.iter().filter_map(span).collect())
+}
+
+fn span(epoch: &Epoch) -> Option<Span> {
+    let (first, newest) = (epoch.bases.first()?, epoch.bases.last()?);
+    let (last, last_time_ms) = (epoch.last, epoch.last_time_ms).max((newest.commit, newest.time_ms));
+    let of_log: u64 = epoch.log.iter().map(|log| log.object.bytes).sum();
+    Some(Span {
+        database: epoch.database.clone(),
+        first: CommitSeq(first.commit),
+        first_time: ms_to_time(first.time_ms),
+        last: CommitSeq(last),
+        last_time: ms_to_time(last_time_ms),
+        bases: epoch.bases.len() as u64,
+        bytes: of_log + epoch.bases.iter().map(|base| base.bytes()).sum::<u64>(),
+    })
+}

@@ -1,0 +1,294 @@
+//! The manifest: which objects there are, and who may add to them. It is the only object that changes, and what it does not name does
+//! not exist.
+//!
+//! It advances by conditional puts: each names the version that it replaces. A shipper that begins writes its own number into it. From
+//! then on the put of any older shipper fails, as the version that it knows is gone: it is fenced. So of the manifests
+//! of a name each follows from the one before.
+//!
+//! A put that failed may have been carried out. So after a failure the manifest is read: it is the new one (done), the old one (put
+//! again), or another shipper's (fenced). A request that is carried out late finds another version and changes nothing.
+//!
+//! Where a store has no conditional puts (`single_writer`), the manifest is written without a condition, and nothing is fenced.
+
+use object_store::{Error as StoreError, PutMode, UpdateVersion};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::object::checksum;
+use crate::remote::{Remote, failed, is_final};
+
+/// The name of the manifest.
+pub(crate) const MANIFEST: &str = "manifest";
+/// The version of its form.
+const FORMAT: u32 = 1;
+
+/// An object that the manifest names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamedObject {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    /// CRC-64/NVME of all bytes, in hexadecimal.
+    pub(crate) checksum: String,
+}
+
+impl NamedObject {
+    pub(crate) fn new(name: String, bytes: &[u8]) -> Self {
+        Self { name, bytes: bytes.len() as u64, checksum: hex(checksum(bytes)) }
+    }
+
+    /// Reads the object.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is not the one that was written, `NotFound` when it is gone.
+    pub(crate) async fn read(&self, remote: &Remote) -> Result<Vec<u8>> {
+        let bytes = remote.get(&self.name, self.bytes).await?;
+        if bytes.len() as u64 != self.bytes || hex(checksum(&bytes)) != self.checksum {
+            let what = format!("{} bytes, which are not the {} that were written", bytes.len(), self.bytes);
+            return Err(Error::corrupt(what).met_in(&self.name));
+        }
+        Ok(bytes)
+    }
+}
+
+/// The content of all tables as of one commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Base {
+    pub(crate) commit: u64,
+    pub(crate) time_ms: u64,
+    pub(crate) page_bytes: u64,
+    /// In their order.
+    pub(crate) parts: Vec<NamedObject>,
+}
+
+impl Base {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes).sum()
+    }
+}
+
+/// A piece of the log: all commits after `after` up to `last`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogObject {
+    pub(crate) level: u8,
+    pub(crate) after: u64,
+    pub(crate) last: u64,
+    pub(crate) last_time_ms: u64,
+    /// Its length before compression.
+    pub(crate) raw_bytes: u64,
+    pub(crate) object: NamedObject,
+}
+
+/// A history without a gap: bases, and the log that leads from the first of them on. A new one begins where commits went past the log,
+/// or where the shipper has lost the thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Epoch {
+    pub(crate) id: u64,
+    /// The database, as `Position::database` tells, in hexadecimal.
+    pub(crate) database: String,
+    /// In the order of their commits, and at least one.
+    pub(crate) bases: Vec<Base>,
+    /// In the order of their commits.
+    pub(crate) log: Vec<LogObject>,
+    /// Where the tail goes on, in hexadecimal.
+    pub(crate) position: String,
+    /// The last commit, and its time.
+    pub(crate) last: u64,
+    pub(crate) last_time_ms: u64,
+}
+
+/// An object that is not needed any more, and is removed some time after that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Garbage {
+    pub(crate) name: String,
+    pub(crate) since_ms: u64,
+}
+
+/// The manifest of a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) format: u32,
+    /// The shipper that may write the next one, in hexadecimal.
+    pub(crate) writer: String,
+    /// Counts the manifests of the name.
+    pub(crate) sequence: u64,
+    /// In the order in which they began.
+    pub(crate) epochs: Vec<Epoch>,
+    pub(crate) garbage: Vec<Garbage>,
+}
+
+/// The manifest that a shipper or reader has found, or written last.
+#[derive(Debug, Clone)]
+pub(crate) struct Current {
+    pub(crate) manifest: Manifest,
+    /// `None` before there is one in the store.
+    version: Option<UpdateVersion>,
+}
+
+impl Manifest {
+    pub(crate) fn empty() -> Self {
+        Self { format: FORMAT, writer: String::new(), sequence: 0, epochs: Vec::new(), garbage: Vec::new() }
+    }
+
+    /// Returns the names of all objects that it names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let of_epochs = self.epochs.iter().flat_map(|epoch| {
+            let parts = epoch.bases.iter().flat_map(|base| &base.parts);
+            parts.chain(epoch.log.iter().map(|log| &log.object)).map(|object| object.name.as_str())
+        });
+        of_epochs.chain(self.garbage.iter().map(|garbage| garbage.name.as_str()))
+    }
+
+    fn encode(&self) -> Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec(self)
+            .map_err(|error| Error::new(ErrorKind::Unsupported, format!("write the manifest: {error}")))?;
+        let sum = hex(checksum(&bytes));
+        bytes.extend_from_slice(format!("\n{sum}\n").as_bytes());
+        Ok(bytes)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let wrong = |what: &str| Error::corrupt(what).met_in(MANIFEST);
+        let without_end = bytes.strip_suffix(b"\n").ok_or_else(|| wrong("it was cut short"))?;
+        let at = without_end.iter().rposition(|byte| *byte == b'\n').ok_or_else(|| wrong("it was cut short"))?;
+        let (json, sum) = (&without_end[..at], &without_end[at + 1..]);
+        if hex(checksum(json)).as_bytes() != sum {
+            return Err(wrong("its checksum is wrong"));
+        }
+        let of_format: Format = serde_json::from_slice(json).map_err(|error| wrong(&error.to_string()))?;
+        if of_format.format != FORMAT {
+            let what = format!("a later version of nofault wrote the manifest, in form {}", of_format.format);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        serde_json::from_slice(json).map_err(|error| wrong(&error.to_string()))
+    }
+}
+
+/// The part that the manifests of all versions have.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+impl Current {
+    /// Reads the manifest, if there is one.
+    pub(crate) async fn find(remote: &Remote) -> Result<Option<Self>> {
+        let Some((bytes, version)) = remote.find(MANIFEST, 0).await? else { return Ok(None) };
+        Ok(Some(Self { manifest: Manifest::decode(&bytes)?, version: Some(version) }))
+    }
+
+    /// Reads the manifest.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none.
+    pub(crate) async fn read(remote: &Remote) -> Result<Self> {
+        let missing = || Error::new(ErrorKind::NotFound, "no database was shipped under this name");
+        Self::find(remote).await?.ok_or_else(missing)
+    }
+
+    /// Begins with an empty one.
+    pub(crate) fn new() -> Self {
+        Self { manifest: Manifest::empty(), version: None }
+    }
+
+    /// Replaces the manifest in the store by the one that `change` makes of this one. Puts it again until it is there.
+    ///
+    /// # Errors
+    /// `Fenced` when another shipper has written it; this one is as it was then.
+    pub(crate) async fn advance(
+        &mut self,
+        remote: &Remote,
+        single_writer: bool,
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<()> {
+        let mut next = self.manifest.clone();
+        change(&mut next);
+        next.sequence = self.manifest.sequence + 1;
+        let bytes = next.encode()?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mode = match &self.version {
+                _ if single_writer => PutMode::Overwrite,
+                Some(version) => PutMode::Update(version.clone()),
+                None => PutMode::Create,
+            };
+            let error = match remote.try_put(MANIFEST, bytes.clone(), mode).await {
+                Ok(version) => {
+                    *self = Self { manifest: next, version: Some(version) };
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let is_refused = matches!(error, StoreError::Precondition { .. } | StoreError::AlreadyExists { .. });
+            if is_final(&error) && !is_refused {
+                return Err(failed(&MANIFEST.into(), &error));
+            }
+            match remote.find(MANIFEST, bytes.len() as u64).await? {
+                Some((found, version)) if found == bytes => {
+                    *self = Self { manifest: next, version: Some(version) };
+                    return Ok(());
+                }
+                Some((found, version)) if Manifest::decode(&found)? == self.manifest => self.version = Some(version),
+                None if self.version.is_none() => {}
+                _ if single_writer => {}
+                _ => {
+                    let what = "another shipper has taken over this name; this one writes nothing more";
+                    return Err(Error::new(ErrorKind::Fenced, what));
+                }
+            }
+            if remote.patience().attempts.is_some_and(|most| attempt >= most) {
+                return Err(failed(&MANIFEST.into(), &error));
+            }
+            remote.pause(attempt).await;
+        }
+    }
+}
+
+/// Returns a number in hexadecimal.
+pub(crate) fn hex(number: u64) -> String {
+    format!("{number:016x}")
+}
+
+/// Returns bytes in hexadecimal.
+pub(crate) fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the bytes of [`hex_of`]; `None` for another text.
+pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_read_back_and_any_change_of_it_is_found() {
+        let base =
+            Base { commit: 3, time_ms: 5, page_bytes: 4096, parts: vec![NamedObject::new("a".into(), b"bytes")] };
+        let epoch = Epoch {
+            id: 1,
+            database: hex(7),
+            bases: vec![base],
+            log: Vec::new(),
+            position: hex_of(&[1, 255]),
+            last: 3,
+            last_time_ms: 5,
+        };
+        let manifest = Manifest { writer: hex(1), epochs: vec![epoch], ..Manifest::empty() };
+        let bytes = manifest.encode().unwrap();
+        assert_eq!(Manifest::decode(&bytes).unwrap(), manifest);
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(Manifest::decode(&changed).is_err(), "byte {at}");
+            assert!(Manifest::decode(&bytes[..at]).is_err(), "{at} bytes");
+        }
+        let later = Manifest { format: FORMAT + 1, ..manifest }.encode().unwrap();
+        assert_eq!(Manifest::decode(&later).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!((bytes_of("01ff"), bytes_of("01f"), bytes_of("zz")), (Some(vec![1, 255]), None, None));
+    }
+}

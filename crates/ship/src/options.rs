@@ -1,0 +1,92 @@
+//! The options of a shipper.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::remote::Patience;
+
+/// The options of a [`Ship`](crate::Ship).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShipOptions {
+    /// The name under which the database is shipped: a prefix in the store, which no other database uses.
+    pub name: String,
+    /// Time for which commits are collected before they are shipped. What a commit may lose when the machine is lost is about this and
+    /// the time of two requests. [`Ship::durable`](crate::Ship::durable) does not wait for it.
+    pub every: Duration,
+    /// Bytes of commits, before compression, that are shipped at once without waiting for the time to pass.
+    pub object_bytes: usize,
+    /// Bytes of log that the database keeps while the store cannot be reached. Beyond that, and on a full disk, it goes on without the shipper, which ships
+    /// the whole database anew afterwards.
+    pub tail_bytes_max: u64,
+    /// Time for which every commit can be restored.
+    pub keep: Duration,
+    /// Time after which an object that is not needed any more is removed: as long as a restore may take that began before.
+    pub grace: Duration,
+    /// The whole database is shipped anew once the log that was shipped since is so many times as large.
+    pub base_share: u32,
+    /// Ship to a store without conditional puts, as a folder is. Nothing then keeps two shippers from overwriting each other's
+    /// manifest: the caller does.
+    pub single_writer: bool,
+    /// Pause before a failed request is made again; each further one is twice as long.
+    pub retry_first: Duration,
+    /// Longest pause between two attempts.
+    pub retry_longest: Duration,
+    /// Time after which a request counts as failed.
+    pub request_timeout: Duration,
+    /// Attempts of the requests with which a shipper begins, so that a wrong address is an error; later ones are made until they succeed.
+    pub attempts_at_start: u32,
+}
+
+impl Default for ShipOptions {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            every: Duration::from_secs(1),
+            object_bytes: 1 << 20,
+            tail_bytes_max: 1 << 30,
+            keep: Duration::from_secs(30 * 24 * 3600),
+            grace: Duration::from_secs(3600),
+            base_share: 4,
+            single_writer: false,
+            retry_first: Duration::from_millis(50),
+            retry_longest: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(60),
+            attempts_at_start: 6,
+        }
+    }
+}
+
+impl ShipOptions {
+    /// Returns the default options for a name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let wrong = |what: &str| Err(Error::new(ErrorKind::InvalidCall, what));
+        if self.object_bytes == 0 || self.attempts_at_start == 0 || self.base_share == 0 {
+            return wrong("object_bytes, base_share and attempts_at_start are 1 at the least");
+        }
+        if self.request_timeout.is_zero() {
+            return wrong("a request needs some time: request_timeout is 0");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        Patience {
+            first: self.retry_first,
+            longest: self.retry_longest,
+            timeout: self.request_timeout,
+            attempts: Some(self.attempts_at_start),
+        }
+    }
+}
+
+/// The patience of a call that reads a store: it ends with an error where a shipper goes on trying.
+pub(crate) const READING: Patience = Patience {
+    first: Duration::from_millis(50),
+    longest: Duration::from_secs(2),
+    timeout: Duration::from_secs(60),
+    attempts: Some(8),
+};

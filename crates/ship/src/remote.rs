@@ -1,0 +1,242 @@
+//! Requests to an object store, repeated until they are done: names below the prefix, pauses, time-outs.
+//!
+//! A request that fails may have been carried out all the same. Every request here may be made twice: an object is written once under
+//! a name that nothing else has, with the same bytes each time, and removing twice is removing. Only the manifest is written again under
+//! the same name; `manifest` deals with that.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use object_store::path::Path;
+use object_store::{
+    Error as StoreError, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
+};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A request that moves this many bytes gets a second more before it counts as failed: the slowest link that is expected.
+const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+
+/// When a request is made again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Pause before the second attempt; each further one is twice as long.
+    pub(crate) first: Duration,
+    /// Longest pause.
+    pub(crate) longest: Duration,
+    /// Time after which a request counts as failed, besides that for its bytes.
+    pub(crate) timeout: Duration,
+    /// Number of attempts; `None` for as many as it takes.
+    pub(crate) attempts: Option<u32>,
+}
+
+/// Counts of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) objects_put: AtomicU64,
+    pub(crate) bytes_put: AtomicU64,
+}
+
+/// The objects of one name in a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Remote {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    patience: Patience,
+    counts: Arc<Counts>,
+}
+
+/// A request, which may be made several times.
+enum Request<'r> {
+    Put(PutPayload, PutMode),
+    /// The number of bytes is what the object should have.
+    Get(u64),
+    Delete,
+    List(&'r Path),
+}
+
+/// What a request returns.
+enum Answer {
+    Put(UpdateVersion),
+    Got(Vec<u8>, UpdateVersion),
+    Deleted,
+    List(Vec<String>),
+}
+
+impl Remote {
+    /// Creates the remote for a name.
+    ///
+    /// # Errors
+    /// `InvalidCall` for an empty name, or one that is no path.
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, name: &str, patience: Patience) -> Result<Self> {
+        let prefix = Path::parse(name)
+            .map_err(|error| Error::new(ErrorKind::InvalidCall, format!("the name {name:?} is no path: {error}")))?;
+        if prefix.as_ref().is_empty() {
+            return Err(Error::new(ErrorKind::InvalidCall, "the name under which a database is shipped is empty"));
+        }
+        Ok(Self { store, prefix, patience, counts: Arc::default() })
+    }
+
+    /// Returns the same remote, with another number of attempts.
+    pub(crate) fn with_attempts(&self, attempts: Option<u32>) -> Self {
+        Self { patience: Patience { attempts, ..self.patience }, ..self.clone() }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    pub(crate) fn counts(&self) -> &Arc<Counts> {
+        &self.counts
+    }
+
+    fn path(&self, name: &str) -> Path {
+        Path::from(format!("{}/{name}", self.prefix))
+    }
+
+    /// Writes an object, whether or not it is there.
+    pub(crate) async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+        let request = Request::Put(PutPayload::from(bytes), PutMode::Overwrite);
+        self.repeat(name, &request).await.map(drop)
+    }
+
+    /// Makes one attempt to write an object in this mode. Returns its version.
+    pub(crate) async fn try_put(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        mode: PutMode,
+    ) -> std::result::Result<UpdateVersion, StoreError> {
+        match self.once(name, &Request::Put(PutPayload::from(bytes), mode)).await? {
+            Answer::Put(version) => Ok(version),
+            _ => Ok(UpdateVersion { e_tag: None, version: None }),
+        }
+    }
+
+    /// Reads an object of about `bytes` bytes and its version; `None` if it is not there.
+    pub(crate) async fn find(&self, name: &str, bytes: u64) -> Result<Option<(Vec<u8>, UpdateVersion)>> {
+        match self.repeat(name, &Request::Get(bytes)).await? {
+            Some(Answer::Got(bytes, version)) => Ok(Some((bytes, version))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads an object of `bytes` bytes.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not there.
+    pub(crate) async fn get(&self, name: &str, bytes: u64) -> Result<Vec<u8>> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no object {}", self.path(name)));
+        Ok(self.find(name, bytes).await?.ok_or_else(missing)?.0)
+    }
+
+    /// Removes an object, if it is there.
+    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
+        self.repeat(name, &Request::Delete).await.map(drop)
+    }
+
+    /// Returns the names of all objects.
+    pub(crate) async fn list(&self) -> Result<Vec<String>> {
+        match self.repeat("", &Request::List(&self.prefix)).await? {
+            Some(Answer::List(names)) => Ok(names),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Makes a request until it is done. `None` when the object is not there.
+    async fn repeat(&self, name: &str, request: &Request<'_>) -> Result<Option<Answer>> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match self.once(name, request).await {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(StoreError::NotFound { .. }) if !matches!(request, Request::Put(..)) => return Ok(None),
+                Err(error) if is_final(&error) || self.patience.attempts.is_some_and(|most| attempt >= most) => {
+                    return Err(failed(&self.path(name), &error));
+                }
+                Err(_) => self.pause(attempt).await,
+            }
+        }
+    }
+
+    /// Pauses after this number of attempts.
+    pub(crate) async fn pause(&self, attempts: u32) {
+        let pause = self.patience.first.saturating_mul(1 << attempts.saturating_sub(1).min(16));
+        tokio::time::sleep(pause.min(self.patience.longest)).await;
+    }
+
+    async fn once(&self, name: &str, request: &Request<'_>) -> std::result::Result<Answer, StoreError> {
+        let bytes = match request {
+            Request::Put(payload, _) => payload.content_length() as u64,
+            Request::Get(bytes) => *bytes,
+            Request::Delete | Request::List(_) => 0,
+        };
+        let limit = self.patience.timeout.saturating_add(Duration::from_secs(bytes / BYTES_PER_SECOND_MIN));
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let outcome = match tokio::time::timeout(limit, self.send(&self.path(name), request)).await {
+            Ok(outcome) => outcome,
+            Err(late) => Err(StoreError::Generic { store: "nofault-ship", source: Box::new(late) }),
+        };
+        match (&outcome, request) {
+            (Ok(_), Request::Put(..)) => {
+                self.counts.objects_put.fetch_add(1, Ordering::Relaxed);
+                self.counts.bytes_put.fetch_add(bytes, Ordering::Relaxed);
+            }
+            (Err(error), _) if !is_final(error) => _ = self.counts.failed.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
+        outcome
+    }
+
+    async fn send(&self, path: &Path, request: &Request<'_>) -> std::result::Result<Answer, StoreError> {
+        match request {
+            Request::Put(payload, mode) => {
+                let options = PutOptions::from(mode.clone());
+                let put = self.store.put_opts(path, payload.clone(), options).await?;
+                Ok(Answer::Put(UpdateVersion { e_tag: put.e_tag, version: put.version }))
+            }
+            Request::Get(_) => {
+                let found = self.store.get(path).await?;
+                let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+                Ok(Answer::Got(found.bytes().await?.to_vec(), version))
+            }
+            Request::Delete => self.store.delete(path).await.map(|()| Answer::Deleted),
+            Request::List(prefix) => {
+                let (mut stream, mut names) = (self.store.list(Some(prefix)), Vec::new());
+                let start = format!("{prefix}/");
+                while let Some(found) = poll_fn(|context| stream.as_mut().poll_next(context)).await.transpose()? {
+                    names.extend(found.location.as_ref().strip_prefix(&start).map(str::to_owned));
+                }
+                Ok(Answer::List(names))
+            }
+        }
+    }
+}
+
+/// Creates the error for a request that failed for good.
+pub(crate) fn failed(path: &Path, error: &StoreError) -> Error {
+    let kind = match error {
+        StoreError::NotFound { .. } => ErrorKind::NotFound,
+        StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => ErrorKind::Unsupported,
+        _ => ErrorKind::Store,
+    };
+    Error::new(kind, format!("the store, object {path}: {error}"))
+}
+
+/// Returns whether another attempt has the same outcome.
+pub(crate) fn is_final(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::NotFound { .. }
+            | StoreError::AlreadyExists { .. }
+            | StoreError::Precondition { .. }
+            | StoreError::NotModified { .. }
+            | StoreError::NotSupported { .. }
+            | StoreError::NotImplemented { .. }
+            | StoreError::InvalidPath { .. }
+    )
+}

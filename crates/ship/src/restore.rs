@@ -1,0 +1,344 @@
+//! Restoring: the newest base before a point, and the commits after it up to that point.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use nofault::db::{Change, ChangeApplier};
+use nofault::settings::Settings;
+use nofault::{CommitSeq, Db, TableId};
+use object_store::ObjectStore;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::fetch::Fetcher;
+use crate::manifest::{Base, Current, Epoch, LogObject, Manifest, NamedObject};
+use crate::object::{ms_to_time, take_commit, time_to_ms};
+use crate::options::READING;
+use crate::remote::Remote;
+
+/// The point to which a database is restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Point {
+    /// The newest commit in the store.
+    Latest,
+    /// The newest commit that was made at this time or before.
+    Time(SystemTime),
+    /// This commit, or the newest before it if it has no changes of its own. Where databases followed each other under the name, a commit of the
+    /// last one.
+    Commit(CommitSeq),
+}
+
+/// What was restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RestoredPoint {
+    /// The commit of the source whose state the database has.
+    pub commit: CommitSeq,
+    /// The time of that commit, by the clock of the source.
+    pub time: SystemTime,
+}
+
+/// How far a restore is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RestoreProgress {
+    /// Objects that were read and applied.
+    pub objects: u64,
+    /// Objects that are needed at the most: a restore of an earlier point may end before the last.
+    pub objects_all: u64,
+    /// Bytes of the objects that were read and applied, as they are in the store.
+    pub bytes: u64,
+    /// Bytes of all of them.
+    pub bytes_all: u64,
+}
+
+type Entry = (Vec<u8>, Vec<u8>, Option<SystemTime>);
+
+/// Restores a database into a folder, which must not exist or be empty; its parent must exist. An interrupted restore leaves nothing
+/// there, but a folder beside it, with the ending `.nofault-restoring`, which the next one replaces.
+///
+/// `settings` are those of the restored database, but for the size of its pages, which is that of the source. For a database
+/// over several folders, create one and use [`restore_into`].
+///
+/// # Errors
+/// `NotFound` when there is nothing under the name, or nothing at that point; `AlreadyExists` when the folder is not empty; `InvalidCall`
+/// for a path without a name at its end, and for settings with several folders; `Corrupt` when an object is damaged; `Store`; `Database`.
+pub async fn restore(
+    store: Arc<dyn ObjectStore>,
+    name: &str,
+    point: Point,
+    folder: impl AsRef<Path>,
+    settings: &Settings,
+) -> Result<RestoredPoint> {
+    restore_with_progress(store, name, point, folder, settings, |_| {}).await
+}
+
+/// Restores as [`restore`] does, and calls `progress` at the beginning and after each object.
+///
+/// # Errors
+/// As [`restore`].
+pub async fn restore_with_progress(
+    store: Arc<dyn ObjectStore>,
+    name: &str,
+    point: Point,
+    folder: impl AsRef<Path>,
+    settings: &Settings,
+    mut progress: impl FnMut(&RestoreProgress) + Send,
+) -> Result<RestoredPoint> {
+    let folder = folder.as_ref();
+    if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) || folder.is_file() {
+        let what = format!("{} is not empty: restore into another folder", folder.display());
+        return Err(Error::new(ErrorKind::AlreadyExists, what));
+    }
+    if !settings.stripe_folders.is_empty() {
+        let what = "a database over several folders is not restored by its path: create it and restore into it";
+        return Err(Error::new(ErrorKind::InvalidCall, what));
+    }
+    let unfinished = folder.file_name().map(|name| {
+        let mut name = name.to_owned();
+        name.push(".nofault-restoring");
+        folder.with_file_name(name)
+    });
+    let unfinished = unfinished.ok_or_else(|| {
+        let what = format!("{} has no name at its end: restore into a new folder", folder.display());
+        Error::new(ErrorKind::InvalidCall, what)
+    })?;
+    let remote = Remote::new(store, name, READING)?;
+    let manifest = Current::read(&remote).await?.manifest;
+    let page_bytes = choose(&manifest, point)?.1.page_bytes as usize;
+    let failed = |error: std::io::Error| Error::new(ErrorKind::Database, format!("{}: {error}", folder.display()));
+    if unfinished.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        std::fs::remove_dir_all(&unfinished).map_err(failed)?;
+    }
+    let settings = Settings { page_bytes, ..settings.clone() };
+    let db = Db::create(&unfinished, &settings).await?;
+    let removal = Removal(Some(unfinished.clone()));
+    let restored = restore_from(&remote, &manifest, point, &db, &mut progress).await;
+    let closed = db.close().await;
+    let restored = restored?;
+    closed?;
+    std::fs::rename(&unfinished, folder).map_err(failed)?;
+    removal.disarm();
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+    Ok(restored)
+}
+
+/// Removes an unfinished database, also when the future of its restore is dropped.
+struct Removal(Option<PathBuf>);
+
+impl Removal {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.0 {
+            // What stays is replaced by the next restore.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// Restores into a database that the caller has created and that has no tables. Everything is durable when it returns. If it fails the database
+/// has a part of the content: throw it away.
+///
+/// # Errors
+/// As [`restore`]; `AlreadyExists` when the database has tables.
+pub async fn restore_into(store: Arc<dyn ObjectStore>, name: &str, point: Point, db: &Db) -> Result<RestoredPoint> {
+    if !db.table_names().await?.is_empty() {
+        return Err(Error::new(ErrorKind::AlreadyExists, "the database has tables: restore into a new one"));
+    }
+    let remote = Remote::new(store, name, READING)?;
+    let manifest = Current::read(&remote).await?.manifest;
+    restore_from(&remote, &manifest, point, db, &mut |_| {}).await
+}
+
+/// Returns the epoch and the base from which a point is restored.
+///
+/// # Errors
+/// `NotFound` when the store has nothing at that point.
+pub(crate) fn choose(manifest: &Manifest, point: Point) -> Result<(&Epoch, &Base)> {
+    let is_before = |base: &Base| match point {
+        Point::Latest => true,
+        Point::Time(time) => base.time_ms <= time_to_ms(time),
+        Point::Commit(commit) => base.commit <= commit.0,
+    };
+    let found = manifest.epochs.iter().rev().find_map(|epoch| {
+        // A base may be ahead of the log that was shipped; it counts by itself then.
+        epoch.bases.iter().rev().find(|base| is_before(base)).map(|base| (epoch, base))
+    });
+    let (epoch, base) = found.ok_or_else(|| {
+        let first = manifest.epochs.first().and_then(|epoch| epoch.bases.first());
+        let what = match first {
+            Some(base) => format!(
+                "nothing from before that point is in the store: it begins with commit {}, {} seconds after 1970",
+                base.commit,
+                base.time_ms / 1000
+            ),
+            None => "the database was not shipped completely yet".into(),
+        };
+        Error::new(ErrorKind::NotFound, what)
+    })?;
+    let last = epoch.last.max(base.commit);
+    match point {
+        Point::Commit(commit) if commit.0 > last => {
+            Err(Error::new(ErrorKind::NotFound, format!("the store has commits up to {last}, and not {commit}")))
+        }
+        _ => Ok((epoch, base)),
+    }
+}
+
+async fn restore_from(
+    remote: &Remote,
+    manifest: &Manifest,
+    point: Point,
+    db: &Db,
+    progress: &mut (dyn FnMut(&RestoreProgress) + Send),
+) -> Result<RestoredPoint> {
+    let (epoch, base) = choose(manifest, point)?;
+    let log: Vec<&LogObject> = epoch.log.iter().filter(|log| log.last > base.commit).collect();
+    let objects: Vec<NamedObject> = base.parts.iter().chain(log.iter().map(|log| &log.object)).cloned().collect();
+    let mut so_far = RestoreProgress {
+        objects_all: objects.len() as u64,
+        bytes_all: objects.iter().map(|object| object.bytes).sum(),
+        ..RestoreProgress::default()
+    };
+    progress(&so_far);
+    let mut applied = |object: &NamedObject| {
+        so_far.objects += 1;
+        so_far.bytes += object.bytes;
+        progress(&so_far);
+    };
+    let mut fetcher = Fetcher::new(remote, objects);
+    let mut filler = Filler { applier: ChangeApplier::new(db), load: None };
+    let filled = fill(&mut filler, &mut fetcher, &base.parts, &mut applied).await;
+    // In any case: a load that goes on keeps the database open.
+    let ended = filler.end_load().await;
+    filled?;
+    ended?;
+    let mut applier = filler.applier;
+    let (mut at, mut time_ms) = (base.commit, base.time_ms);
+    let mut before = None;
+    'log: for log in log {
+        if before.is_some_and(|before| before != log.after) || (before.is_none() && log.after > base.commit) {
+            return Err(Error::corrupt(format!("commits after {at} are missing")).met_in(&log.object.name));
+        }
+        before = Some(log.last);
+        let raw = fetcher.next().await.unwrap_or(Ok(Vec::new()))?;
+        let mut rest = &raw[..];
+        while let Some(found) = take_commit(&mut rest).map_err(|error| error.met_in(&log.object.name))? {
+            let is_behind = match point {
+                Point::Latest => false,
+                Point::Time(time) => found.time_ms > time_to_ms(time),
+                Point::Commit(commit) => found.commit > commit.0,
+            };
+            if is_behind {
+                break 'log;
+            }
+            if found.commit > base.commit {
+                applier.apply(&found.changes).await?;
+                (at, time_ms) = (found.commit, found.time_ms);
+            }
+        }
+        applied(&log.object);
+    }
+    db.sync().await?;
+    Ok(RestoredPoint { commit: CommitSeq(at), time: ms_to_time(time_ms) })
+}
+
+/// Fills a database from the parts of a base.
+async fn fill(
+    filler: &mut Filler,
+    fetcher: &mut Fetcher,
+    parts: &[NamedObject],
+    applied: &mut (dyn FnMut(&NamedObject) + Send),
+) -> Result<()> {
+    for part in parts {
+        let raw = fetcher.next().await.unwrap_or(Ok(Vec::new()))?;
+        let mut rest = &raw[..];
+        while let Some(commit) = take_commit(&mut rest).map_err(|error| error.met_in(&part.name))? {
+            filler.fill(commit.changes).await?;
+        }
+        applied(part);
+    }
+    Ok(())
+}
+
+/// Fills the tables of a base, each with one bulk load.
+struct Filler {
+    applier: ChangeApplier,
+    load: Option<Load>,
+}
+
+/// A bulk load that takes its entries from the store.
+struct Load {
+    table: TableId,
+    entries: mpsc::Sender<Vec<Entry>>,
+    task: JoinHandle<nofault::error::Result<u64>>,
+}
+
+impl Filler {
+    async fn fill(&mut self, changes: Vec<Change>) -> Result<()> {
+        let mut entries = Vec::new();
+        for change in changes {
+            match change {
+                Change::Put { table, key, value, expiry } => {
+                    self.begin_load(table).await?;
+                    entries.push((key, value, expiry));
+                }
+                other => {
+                    // Only a table's first changes are not puts.
+                    self.send(std::mem::take(&mut entries)).await?;
+                    self.end_load().await?;
+                    self.applier.apply(&[other]).await?;
+                }
+            }
+        }
+        self.send(entries).await
+    }
+
+    async fn begin_load(&mut self, table: TableId) -> Result<()> {
+        if self.load.as_ref().is_some_and(|load| load.table == table) {
+            return Ok(());
+        }
+        self.end_load().await?;
+        let missing = || Error::corrupt(format!("a base fills table {table}, which it does not create"));
+        let target = self.applier.table(table).ok_or_else(missing)?.clone();
+        let (entries, mut received) = mpsc::channel::<Vec<Entry>>(4);
+        let mut lot = Vec::new().into_iter();
+        let from = std::iter::from_fn(move || {
+            loop {
+                match lot.next() {
+                    Some(entry) => return Some(entry),
+                    // On the thread of the load.
+                    None => lot = received.blocking_recv()?.into_iter(),
+                }
+            }
+        });
+        let task = tokio::spawn(async move { target.bulk_load(from).await });
+        self.load = Some(Load { table, entries, task });
+        Ok(())
+    }
+
+    async fn send(&mut self, entries: Vec<Entry>) -> Result<()> {
+        let Some(load) = &self.load else { return Ok(()) };
+        if !entries.is_empty() && load.entries.send(entries).await.is_err() {
+            // The load has ended early; it says why.
+            self.end_load().await?;
+        }
+        Ok(())
+    }
+
+    async fn end_load(&mut self) -> Result<()> {
+        let Some(Load { entries, task, .. }) = self.load.take() else { return Ok(()) };
+        drop(entries);
+        let loaded = task.await.map_err(|error| Error::new(ErrorKind::Database, format!("a load ended: {error}")))?;
+        Ok(loaded.map(drop)?)
+    }
+}

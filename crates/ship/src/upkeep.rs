@@ -1,0 +1,233 @@
+//! Upkeep of the objects in a store: pieces of the log are put together, what is too old to be restored is forgotten, and what no
+//! manifest needs is removed.
+//!
+//! An object is first taken out of the manifest, with a note, and removed some time after that: a restore that has read the manifest before still finds it.
+//! Objects that no manifest names were written by a shipper that ended before it could name them; the next one removes them when it
+//! begins.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::fetch::Fetcher;
+use crate::manifest::{Epoch, Garbage, LogObject, Manifest, NamedObject};
+use crate::object::{ObjectWriter, time_to_ms};
+use crate::writer::{Writer, is_of_a_shipper};
+
+/// Number of objects of one level that become one of the next.
+const MERGED_AT_ONCE: usize = 16;
+/// Highest level: so many commits that a shipper needs years to reach it.
+const LEVEL_MAX: u8 = 6;
+/// Bytes of an object before compression beyond which it is not made longer: the memory that a restore takes for it.
+const MERGED_BYTES_MAX: u64 = 32 << 20;
+/// Longest time between two looks at what is not needed any more.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Does what is due. `looked_at` is the time of the last look at what is not needed any more.
+///
+/// # Errors
+/// `Corrupt` or `NotFound` when a piece of the log cannot be read; those of [`Writer::advance`].
+pub(crate) async fn care(writer: &mut Writer, looked_at: &mut Option<Instant>) -> Result<()> {
+    merge(writer).await?;
+    let pause = LOOK_EVERY.min(writer.options.grace);
+    if looked_at.is_none_or(|at| at.elapsed() >= pause) {
+        forget(writer).await?;
+        *looked_at = Some(Instant::now());
+    }
+    Ok(())
+}
+
+/// Returns the present time, in milliseconds since 1970.
+fn now_ms() -> u64 {
+    time_to_ms(SystemTime::now())
+}
+
+/// Puts the last pieces of the log together where there are enough of one level. Every commit stays.
+async fn merge(writer: &mut Writer) -> Result<()> {
+    while let Some(place) = writer.current.manifest.epochs.last().and_then(|epoch| mergeable(&epoch.log)) {
+        let pieces = writer.current.manifest.epochs.last().map(|epoch| epoch.log[place.clone()].to_vec());
+        let Some(pieces @ [first, .., last]) = pieces.as_deref() else { return Ok(()) };
+        let mut fetcher = Fetcher::new(&writer.remote, pieces.iter().map(|piece| piece.object.clone()).collect());
+        let mut commits = Vec::new();
+        while let Some(piece) = fetcher.next().await {
+            commits.push(piece?);
+        }
+        let joined = spawn_blocking(move || {
+            let mut joined = ObjectWriter::new();
+            commits.iter().for_each(|piece| joined.push_raw(piece));
+            (joined.raw_bytes(), joined.finish())
+        });
+        let ended = |error| Error::new(ErrorKind::Closed, format!("putting objects together ended: {error}"));
+        let (raw_bytes, bytes) = joined.await.map_err(ended)?;
+        let object = NamedObject::new(writer.log_name(last.last), &bytes);
+        writer.remote.put(&object.name, bytes).await?;
+        let merged = LogObject { level: first.level + 1, after: first.after, raw_bytes, object, ..last.clone() };
+        let since_ms = now_ms();
+        let replaced = |manifest: &mut Manifest| {
+            let Some(epoch) = manifest.epochs.last_mut() else { return };
+            drop(epoch.log.splice(place, [merged]));
+            let names = pieces.iter().map(|piece| piece.object.name.clone());
+            manifest.garbage.extend(names.map(|name| Garbage { name, since_ms }));
+        };
+        writer.advance(replaced).await?;
+    }
+    Ok(())
+}
+
+/// Returns which pieces at the end of the log are to become one: the oldest of those of one level, if there are enough of them, up to
+/// the length that a piece may have.
+fn mergeable(log: &[LogObject]) -> Option<Range<usize>> {
+    let level = log.last()?.level;
+    let start = log.len() - log.iter().rev().take_while(|piece| piece.level == level).count();
+    if log.len() - start < MERGED_AT_ONCE || level >= LEVEL_MAX {
+        return None;
+    }
+    let mut bytes = 0;
+    let fits = |piece: &&LogObject| {
+        bytes += piece.raw_bytes;
+        bytes <= MERGED_BYTES_MAX
+    };
+    let count = log[start..].iter().take_while(fits).count();
+    (count >= 2).then(|| start..start + count)
+}
+
+/// Takes what is too old out of the manifest, and removes what was taken out long enough ago.
+async fn forget(writer: &mut Writer) -> Result<()> {
+    let (now_ms, ms) = (now_ms(), |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let (grace_ms, keep_ms) = (ms(writer.options.grace), ms(writer.options.keep));
+    let is_over = |garbage: &Garbage| garbage.since_ms.saturating_add(grace_ms) <= now_ms;
+    let over: Vec<_> = writer.current.manifest.garbage.iter().filter(|it| is_over(it)).cloned().collect();
+    for garbage in &over {
+        writer.remote.delete(&garbage.name).await?;
+    }
+    let mut kept = writer.current.manifest.clone();
+    forget_before(&mut kept, now_ms.saturating_sub(keep_ms), now_ms);
+    kept.garbage.retain(|garbage| !over.contains(garbage));
+    if kept == writer.current.manifest { Ok(()) } else { writer.advance(|manifest| *manifest = kept).await }
+}
+
+/// Takes out of the manifest what no restore of a time from `from_ms` on needs.
+fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
+    // The newest base that is old enough to restore the earliest time from: nothing before it is needed.
+    let old_enough = |epoch: &Epoch| epoch.bases.iter().rposition(|base| base.time_ms <= from_ms);
+    let Some((at, base)) = manifest.epochs.iter().enumerate().rev().find_map(|(at, it)| Some((at, old_enough(it)?)))
+    else {
+        return;
+    };
+    let mut names: Vec<String> = Vec::new();
+    for epoch in manifest.epochs.drain(..at) {
+        names.extend(epoch.bases.into_iter().flat_map(|base| base.parts).map(|part| part.name));
+        names.extend(epoch.log.into_iter().map(|log| log.object.name));
+    }
+    let epoch = &mut manifest.epochs[0];
+    names.extend(epoch.bases.drain(..base).flat_map(|base| base.parts).map(|part| part.name));
+    let commit = epoch.bases[0].commit;
+    let old = epoch.log.iter().take_while(|log| log.last <= commit).count();
+    names.extend(epoch.log.drain(..old).map(|log| log.object.name));
+    manifest.garbage.extend(names.into_iter().map(|name| Garbage { name, since_ms: now_ms }));
+}
+
+/// Removes the objects among `present` that the manifest does not name. They were there before this writer took the name over,
+/// so their writers are fenced by now, and can name nothing that the manifest does not have. Objects of a *newer* writer are not among them.
+pub(crate) async fn remove_orphans(writer: &Writer, present: Vec<String>) -> Result<()> {
+    let known: HashSet<&str> = writer.current.manifest.names().collect();
+    for name in present.iter().filter(|name| is_of_a_shipper(name) && !known.contains(name.as_str())) {
+        writer.remote.delete(name).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Base;
+    use crate::object::ms_to_time;
+    use crate::restore::{Point, choose};
+
+    #[test]
+    fn the_oldest_pieces_of_the_last_level_are_put_together_up_to_a_length() {
+        let log = |pieces: &[(u8, u64, usize)]| -> Vec<LogObject> {
+            let piece = |level, raw_bytes| LogObject {
+                level,
+                after: 0,
+                last: 0,
+                last_time_ms: 0,
+                raw_bytes,
+                object: NamedObject::new(String::new(), b""),
+            };
+            pieces.iter().flat_map(|(level, bytes, count)| vec![piece(*level, *bytes); *count]).collect()
+        };
+        assert_eq!(mergeable(&log(&[])), None);
+        assert_eq!(mergeable(&log(&[(1, 5, 20), (0, 5, 15)])), None);
+        assert_eq!(mergeable(&log(&[(1, 5, 20), (0, 5, 16)])), Some(20..36));
+        assert_eq!(mergeable(&log(&[(2, 5, 1), (1, 3 << 20, 16)])), Some(1..11));
+        assert_eq!(mergeable(&log(&[(1, 20 << 20, 40)])), None);
+        assert_eq!(mergeable(&log(&[(LEVEL_MAX, 5, 40)])), None);
+    }
+
+    /// Commits with their times: one a millisecond, so the number of a commit is its time as well.
+    fn random_manifest(rng: &mut fastrand::Rng) -> Manifest {
+        let object = |name: String| NamedObject::new(name, b"");
+        let mut manifest = Manifest::empty();
+        let mut time_ms = 1000;
+        for id in 1..=rng.u64(1..5) {
+            time_ms += rng.u64(1..50);
+            let mut epoch = Epoch {
+                id,
+                database: String::new(),
+                bases: Vec::new(),
+                log: Vec::new(),
+                position: String::new(),
+                last: time_ms,
+                last_time_ms: time_ms,
+            };
+            for piece in 0..rng.u64(1..12) {
+                if piece == 0 || rng.u8(..4) == 0 {
+                    let parts = vec![object(format!("base {id} {piece}"))];
+                    epoch.bases.push(Base { commit: time_ms, time_ms, page_bytes: 512, parts });
+                }
+                let after = time_ms;
+                time_ms += rng.u64(1..20);
+                (epoch.last, epoch.last_time_ms) = (time_ms, time_ms);
+                let (last, object) = (time_ms, object(format!("log {id} {piece}")));
+                epoch.log.push(LogObject { level: 0, after, last, last_time_ms: last, raw_bytes: 1, object });
+            }
+            manifest.epochs.push(epoch);
+        }
+        manifest
+    }
+
+    /// The objects from which a time is restored.
+    fn needed(manifest: &Manifest, time_ms: u64) -> Vec<String> {
+        let Ok((epoch, base)) = choose(manifest, Point::Time(ms_to_time(time_ms))) else { return Vec::new() };
+        let log = epoch.log.iter().filter(|log| log.last > base.commit && log.after < time_ms).map(|log| &log.object);
+        base.parts.iter().chain(log).map(|object| object.name.clone()).collect()
+    }
+
+    #[test]
+    fn what_is_forgotten_is_needed_for_no_time_that_is_kept_and_nothing_else_is_kept() {
+        for seed in 0..500 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let whole = random_manifest(&mut rng);
+            let end = whole.epochs.last().map_or(0, |epoch| epoch.last) + 5;
+            let from = rng.u64(990..end);
+            let mut kept = whole.clone();
+            forget_before(&mut kept, from, 7);
+            for time in from..end {
+                assert_eq!(needed(&kept, time), needed(&whole, time), "seed {seed}: {time} of {from}..{end}");
+            }
+            let all: HashSet<&str> = whole.names().collect();
+            assert_eq!(kept.names().collect::<HashSet<_>>(), all, "seed {seed}: an object was lost");
+            let garbage: HashSet<&str> = kept.garbage.iter().map(|garbage| &*garbage.name).collect();
+            assert!(needed(&whole, from).iter().all(|name| !garbage.contains(&**name)), "seed {seed}");
+            // The first base is the one from which the first time is restored.
+            if let Some(first) = needed(&whole, from).first() {
+                assert_eq!(&kept.epochs[0].bases[0].parts[0].name, first, "seed {seed}");
+            }
+        }
+    }
+}

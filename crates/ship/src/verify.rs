@@ -1,0 +1,119 @@
+//! Verifying: reads every object that the manifest names, and checks that a restore of each point would find a history without a gap.
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+
+use crate::error::{ErrorKind, Result};
+use crate::fetch::Fetcher;
+use crate::manifest::{Base, Current, Epoch, LogObject};
+use crate::object::take_commit;
+use crate::options::READING;
+use crate::remote::Remote;
+
+/// What [`verify`] has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verification {
+    /// Number of objects that were read.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Number of commits in the log.
+    pub commits: u64,
+    /// Number of bases.
+    pub bases: u64,
+    /// Number of objects that no restore needs any more and that are there until they are old enough to be removed. They are not read.
+    pub unneeded_objects: u64,
+    /// The problems that were found: none if every point can be restored.
+    pub problems: Vec<String>,
+}
+
+impl Verification {
+    /// Returns whether there are no problems.
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Reads and checks everything that was shipped under a name. Changes nothing, and may run beside a shipper.
+///
+/// # Errors
+/// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read; `Store`. Damage of other objects is in
+/// the result.
+pub async fn verify(store: Arc<dyn ObjectStore>, name: &str) -> Result<Verification> {
+    let remote = Remote::new(store, name, READING)?;
+    let manifest = Current::read(&remote).await?.manifest;
+    let unneeded_objects = manifest.garbage.len() as u64;
+    let mut found = Verification { unneeded_objects, ..Verification::default() };
+    for epoch in &manifest.epochs {
+        check(&remote, epoch, &mut found).await?;
+    }
+    Ok(found)
+}
+
+async fn check(remote: &Remote, epoch: &Epoch, found: &mut Verification) -> Result<()> {
+    let parts = epoch.bases.iter().flat_map(|base| &base.parts);
+    let objects: Vec<_> = parts.chain(epoch.log.iter().map(|log| &log.object)).cloned().collect();
+    found.objects += objects.len() as u64;
+    found.bytes += objects.iter().map(|object| object.bytes).sum::<u64>();
+    let mut fetcher = Fetcher::new(remote, objects);
+    for base in &epoch.bases {
+        found.bases += 1;
+        for part in &base.parts {
+            let problem = match fetcher.next().await {
+                Some(Ok(raw)) => check_part(base, &raw).err(),
+                Some(Err(error)) if error.kind() == ErrorKind::Store => return Err(error),
+                Some(Err(error)) => Some(error.to_string()),
+                None => None,
+            };
+            let described = |what| format!("base of commit {}, {}: {what}", base.commit, part.name);
+            found.problems.extend(problem.map(described));
+        }
+    }
+    let first = epoch.bases.first().map_or(0, |base| base.commit);
+    let (mut last, mut time_ms) = (None, 0);
+    for log in &epoch.log {
+        let mut problems = Vec::new();
+        if last.map_or(log.after > first, |last| last != log.after) {
+            problems.push(format!("it follows commit {}, and the one before ends otherwise", log.after));
+        }
+        last = Some(log.last);
+        match fetcher.next().await {
+            Some(Ok(raw)) => match check_log(log, &raw, &mut time_ms) {
+                Ok(commits) => found.commits += commits,
+                Err(problem) => problems.push(problem),
+            },
+            Some(Err(error)) if error.kind() == ErrorKind::Store => return Err(error),
+            Some(Err(error)) => problems.push(error.to_string()),
+            None => {}
+        }
+        found.problems.extend(problems.into_iter().map(|what| format!("{}: {what}", log.object.name)));
+    }
+    Ok(())
+}
+
+/// Checks the content of a part of a base; fails with what is wrong.
+fn check_part(base: &Base, raw: &[u8]) -> std::result::Result<(), String> {
+    let mut rest = raw;
+    while let Some(commit) = take_commit(&mut rest).map_err(|error| error.to_string())? {
+        if commit.commit != base.commit {
+            return Err(format!("it has commit {}", commit.commit));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the content of a piece of the log behind commits up to `time_ms`, and returns the number of its commits; fails with what
+/// is wrong.
+fn check_log(log: &LogObject, raw: &[u8], time_ms: &mut u64) -> std::result::Result<u64, String> {
+    let (mut rest, mut at, mut commits) = (raw, log.after, 0);
+    while let Some(commit) = take_commit(&mut rest).map_err(|error| error.to_string())? {
+        if commit.commit <= at || commit.time_ms < *time_ms {
+            return Err(format!("commit {} comes after commit {at}", commit.commit));
+        }
+        (at, *time_ms) = (commit.commit, commit.time_ms);
+        commits += 1;
+    }
+    if at == log.last { Ok(commits) } else { Err(format!("it ends with commit {at} instead of {}", log.last)) }
+}
