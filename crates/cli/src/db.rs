@@ -29,7 +29,7 @@ use nofault::settings::{Compression, Settings};
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
 
-use self::meter::Meter;
+pub(crate) use self::meter::Meter;
 use self::new_database::NewDatabase;
 use self::stat::stat;
 use self::transfer::{Dump, Load};
@@ -40,7 +40,7 @@ use crate::signals::Signals;
 /// Exit code of a command whose key is not in the table.
 const NOT_THERE: u8 = 1;
 /// Exit code of a command that found a damaged database.
-const DAMAGED: u8 = 6;
+pub(crate) const DAMAGED: u8 = 6;
 
 /// Runs one command of `nofault db`.
 pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode> {

@@ -88,6 +88,23 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("db compression", &["nofault db compression shop", "nofault db compression shop small --table stock"]),
     ("db backup", &["nofault db backup shop /backups/shop", "nofault db check /backups/shop"]),
     ("db top", &["nofault db top shop", "nofault db top shop --interval 5 > load.txt", "nofault db top shop --json"]),
+    (
+        "ship",
+        &[
+            "nofault ship shop /backups/shop",
+            "nofault ship shop s3://my-backups/shop --keep 90d",
+            "nofault restore /backups/shop --check",
+        ],
+    ),
+    (
+        "restore",
+        &[
+            "nofault restore /backups/shop --list",
+            "nofault restore /backups/shop again",
+            "nofault restore s3://my-backups/shop before --time 2026-11-26T08:15:00Z",
+            "nofault restore /backups/shop before --time 15m",
+        ],
+    ),
     ("db bench", &["nofault db bench --dir /mnt/nvme get-tasks commit", "nofault db bench --list"]),
 ];
 

@@ -10,6 +10,8 @@ mod lab;
 mod lab_args;
 mod manual;
 mod output;
+mod ship;
+mod ship_args;
 mod signals;
 mod verdict;
 
@@ -35,6 +37,11 @@ enum Command {
     Lab(Box<lab_args::LabArguments>),
     /// Create, read, change, check and copy databases of the engine; measure the engine.
     Db(db_args::DbArguments),
+    /// Ship a database to object storage: what is new since the last time, or the whole of it. An application that has its database
+    /// open ships it itself, with the crate nofault-ship.
+    Ship(ship_args::ShipArguments),
+    /// Restore a database that was shipped, as of its newest commit, a time or a commit; or tell what can be restored.
+    Restore(ship_args::RestoreArguments),
     /// Print the completions of this program's commands and flags for a shell.
     Completions {
         /// The shell.
@@ -61,6 +68,8 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Lab(arguments) => lab::run(*arguments, &signals),
         Command::Db(arguments) => db::run(arguments, &signals),
+        Command::Ship(arguments) => ship::ship(&arguments, &signals),
+        Command::Restore(arguments) => ship::restore(&arguments, &signals),
         Command::Completions { shell } => manual::completions(self::command(), shell),
         Command::Man { dir } => manual::man(self::command(), dir.as_deref()),
     };
@@ -71,10 +80,11 @@ fn main() -> ExitCode {
             // An error of neither the engine nor the lab came from the system, and gets 9 if nothing more is known of it:
             // 1 is for `compare`, and for a missing key.
             let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);
+            let of_ship = error.downcast_ref::<nofault_ship::Error>().map(ship::exit_code);
             let of_lab = error.downcast_ref::<LabError>().map(LabError::exit_code);
             let of_system =
                 || error.downcast_ref::<std::io::Error>().map(|error| LabError::system("", error).exit_code());
-            ExitCode::from(of_engine.or(of_lab).or_else(of_system).unwrap_or(9))
+            ExitCode::from(of_engine.or(of_ship).or(of_lab).or_else(of_system).unwrap_or(9))
         }
     }
 }

@@ -1,0 +1,73 @@
+//! `nofault ship` and `nofault restore` from a user's point of view: the program is run, and its output and exit code are
+//! checked.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn nofault(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nofault"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the program starts")
+}
+
+/// Both outputs of a command, after checking that it ended with the exit code `code`.
+fn said(output: &Output, code: i32) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    said
+}
+
+#[test]
+fn a_database_is_shipped_to_a_folder_and_restored_to_the_end_a_commit_and_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| nofault(folder.path(), arguments);
+    let json = |arguments: &[&str]| -> serde_json::Value { serde_json::from_slice(&run(arguments).stdout).unwrap() };
+    std::fs::create_dir(folder.path().join("backups")).unwrap();
+    said(&run(&["db", "create", "shop", "--table", "stock"]), 0);
+    said(&run(&["db", "put", "shop", "apples", "12", "--table", "stock"]), 0);
+    let first = json(&["ship", "shop", "backups/shop", "--json", "-q"]);
+    assert_eq!(first["bases"], 1);
+    let spans = json(&["restore", "backups/shop", "--list", "--json"]);
+    let (first_time, commit) = (spans[0]["last_time"].to_string(), first["commit"].to_string());
+    said(&run(&["db", "put", "shop", "apples", "13", "--table", "stock"]), 0);
+    let told = said(&run(&["ship", "shop", "backups/shop/"]), 0);
+    assert!(told.contains("has everything up to commit"), "{told}");
+
+    said(&run(&["restore", "backups/shop", "again"]), 0);
+    let value = |of: &str| said(&run(&["db", "get", of, "apples", "--table", "stock"]), 0).trim().to_owned();
+    assert_eq!(value("again"), "13");
+    said(&run(&["restore", "backups/shop", "by-commit", "--commit", &commit]), 0);
+    said(&run(&["restore", "backups/shop", "by-time", "--time", &first_time, "-q"]), 0);
+    assert_eq!((&*value("by-commit"), &*value("by-time")), ("12", "12"));
+    let listed = said(&run(&["restore", "backups/shop", "--list"]), 0);
+    assert!(listed.contains(" commits ") && listed.contains("Z to 20"), "{listed}");
+
+    let checked = said(&run(&["restore", "backups/shop", "--check"]), 0);
+    assert!(checked.contains("copies of the whole"), "{checked}");
+    for (arguments, code) in [
+        (&["restore", "backups/shop", "again"][..], 2),
+        (&["restore", "backups/shop", "early", "--time", "1000"], 2),
+        (&["restore", "backups/nothing", "there"], 2),
+        (&["restore", "nowhere/shop", "there"], 2),
+        (&["restore", "ftp://there/shop", "there"], 7),
+        (&["restore", "backups/shop"], 2),
+        (&["ship", "nothing", "backups/shop"], 2),
+    ] {
+        said(&run(arguments), code);
+    }
+    assert!(!folder.path().join("there").exists() && !folder.path().join("early").exists());
+
+    // A bit of a copy of the whole.
+    let base = folder.path().join("backups/shop/base");
+    let part = std::fs::read_dir(base).unwrap().flat_map(|found| std::fs::read_dir(found.unwrap().path()).unwrap());
+    let part = part.map(|file| file.unwrap().path()).last().unwrap();
+    let mut bytes = std::fs::read(&part).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&part, bytes).unwrap();
+    let told = said(&run(&["restore", "backups/shop", "--check"]), 6);
+    assert!(told.contains("base") && told.contains("problems"), "{told}");
+}
