@@ -1,6 +1,6 @@
 //! `nofault ship` and `nofault restore`: a database to and from object storage.
 //!
-//! `ship` ships what is committed, and ends. A database that an application uses is shipped by the application itself: nothing else may open it.
+//! `ship` ships all commits, and ends. A database that an application uses is shipped by the application itself: nothing else may open it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -80,7 +80,7 @@ pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Restores a database, or tells what can be restored.
+/// Restores a database, or prints the points that can be restored.
 pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result<ExitCode> {
     let RestoreArguments { from, folder, time, commit, list, check, json, quiet, open } = arguments;
     let Address { store, name, .. } = Address::parse(from)?;
@@ -119,7 +119,7 @@ pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what can be restored.
+/// Prints the points that can be restored.
 fn print_spans(spans: &[nofault_ship::Span], json: bool) -> Result<ExitCode> {
     if json {
         let answer = spans.iter().map(|span| {
@@ -145,7 +145,7 @@ fn print_spans(spans: &[nofault_ship::Span], json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what checking has found.
+/// Prints the result of checking.
 fn report(found: &nofault_ship::Verification, json: bool) -> Result<ExitCode> {
     if json {
         let answer = serde_json::json!({

@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The store refuses or fails, after all attempts.
     Store,
-    /// An object differs from what was written. Restore another point; keep the store as it is.
+    /// An object differs from the one that was written. Restore another point; keep the store as it is.
     Corrupt,
     /// The database fails; its own message follows.
     Database,

@@ -1,4 +1,4 @@
-//! What can be restored: the spans of the history that a store has.
+//! The spans of the history that a store has, and that can be restored.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! What is promised, and against what, stands in `docs/decisions/0026-shipping-to-object-storage.md`: a restore gives the
+//! The promises, with the faults under which they hold, stand in `docs/decisions/0026-shipping-to-object-storage.md`: a restore gives the
 //! state after some commit, with all commits before it and none after it; and after [`Ship::durable`] has returned, that commit is
 //! one that the call covers, or a later one.
 

@@ -261,7 +261,6 @@ pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 mod tests {
     use super::*;
 

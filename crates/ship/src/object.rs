@@ -104,7 +104,7 @@ impl ObjectWriter {
         self.out
     }
 
-    /// Compresses what is there, in blocks, for as long as there are `least` bytes.
+    /// Compresses the collected bytes, in blocks, for as long as there are `least` bytes.
     fn end_blocks(&mut self, least: usize) {
         let raw = std::mem::take(&mut self.raw);
         let mut rest = &raw[..];
@@ -319,7 +319,6 @@ fn take_u64(from: &mut &[u8]) -> Result<u64> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 mod tests {
     use super::*;
 

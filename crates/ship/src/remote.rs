@@ -32,6 +32,13 @@ pub(crate) struct Patience {
     pub(crate) attempts: Option<u32>,
 }
 
+impl Patience {
+    /// Returns the pause after this number of attempts.
+    fn pause(&self, attempts: u32) -> Duration {
+        self.first.saturating_mul(1 << attempts.saturating_sub(1).min(16)).min(self.longest)
+    }
+}
+
 /// Counts of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -53,13 +60,13 @@ pub(crate) struct Remote {
 /// A request, which may be made several times.
 enum Request<'r> {
     Put(PutPayload, PutMode),
-    /// The number of bytes is what the object should have.
+    /// With the number of bytes that the object should have.
     Get(u64),
     Delete,
     List(&'r Path),
 }
 
-/// What a request returns.
+/// The result of a request.
 enum Answer {
     Put(UpdateVersion),
     Got(Vec<u8>, UpdateVersion),
@@ -155,7 +162,9 @@ impl Remote {
             match self.once(name, request).await {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(StoreError::NotFound { .. }) if !matches!(request, Request::Put(..)) => return Ok(None),
-                Err(error) if is_final(&error) || self.patience.attempts.is_some_and(|most| attempt >= most) => {
+                Err(error)
+                    if is_final_for(request, &error) || self.patience.attempts.is_some_and(|most| attempt >= most) =>
+                {
                     return Err(failed(&self.path(name), &error));
                 }
                 Err(_) => self.pause(attempt).await,
@@ -165,8 +174,7 @@ impl Remote {
 
     /// Pauses after this number of attempts.
     pub(crate) async fn pause(&self, attempts: u32) {
-        let pause = self.patience.first.saturating_mul(1 << attempts.saturating_sub(1).min(16));
-        tokio::time::sleep(pause.min(self.patience.longest)).await;
+        tokio::time::sleep(self.patience.pause(attempts)).await;
     }
 
     async fn once(&self, name: &str, request: &Request<'_>) -> std::result::Result<Answer, StoreError> {
@@ -186,7 +194,7 @@ impl Remote {
                 self.counts.objects_put.fetch_add(1, Ordering::Relaxed);
                 self.counts.bytes_put.fetch_add(bytes, Ordering::Relaxed);
             }
-            (Err(error), _) if !is_final(error) => _ = self.counts.failed.fetch_add(1, Ordering::Relaxed),
+            (Err(error), _) if !is_final_for(request, error) => _ = self.counts.failed.fetch_add(1, Ordering::Relaxed),
             _ => {}
         }
         outcome
@@ -227,6 +235,16 @@ pub(crate) fn failed(path: &Path, error: &StoreError) -> Error {
     Error::new(kind, format!("the store, object {path}: {error}"))
 }
 
+/// Returns whether another attempt of this request has the same outcome. A put without a condition is refused only for a time: by a
+/// conflict with another request, or where the bucket cannot be seen.
+fn is_final_for(request: &Request<'_>, error: &StoreError) -> bool {
+    let for_a_time = matches!(
+        error,
+        StoreError::NotFound { .. } | StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }
+    );
+    is_final(error) && !(for_a_time && matches!(request, Request::Put(_, PutMode::Overwrite)))
+}
+
 /// Returns whether another attempt has the same outcome.
 pub(crate) fn is_final(error: &StoreError) -> bool {
     matches!(
@@ -239,4 +257,18 @@ pub(crate) fn is_final(error: &StoreError) -> bool {
             | StoreError::NotImplemented { .. }
             | StoreError::InvalidPath { .. }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_between_attempts_double_up_to_the_longest() {
+        let ms = Duration::from_millis;
+        let patience = Patience { first: ms(50), longest: ms(10_000), timeout: ms(1), attempts: None };
+        let pauses: Vec<_> = (1..=4).map(|attempts| patience.pause(attempts)).collect();
+        assert_eq!(pauses, [ms(50), ms(100), ms(200), ms(400)]);
+        assert_eq!([9, 40, u32::MAX].map(|attempts| patience.pause(attempts)), [ms(10_000); 3]);
+    }
 }

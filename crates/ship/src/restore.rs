@@ -24,14 +24,14 @@ use crate::remote::Remote;
 pub enum Point {
     /// The newest commit in the store.
     Latest,
-    /// The newest commit that was made at this time or before.
+    /// The newest commit that became durable at this time or before: a deferred one follows its call by some milliseconds.
     Time(SystemTime),
     /// This commit, or the newest before it if it has no changes of its own. Where databases followed each other under the name, a commit of the
     /// last one.
     Commit(CommitSeq),
 }
 
-/// What was restored.
+/// The point that was restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RestoredPoint {
@@ -139,7 +139,7 @@ impl Removal {
 impl Drop for Removal {
     fn drop(&mut self) {
         if let Some(folder) = &self.0 {
-            // What stays is replaced by the next restore.
+            // Files that stay are replaced by the next restore.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

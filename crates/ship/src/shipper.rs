@@ -29,14 +29,14 @@ use crate::writer::{PROBE, Writer};
 
 /// Time between two looks at whether a load has ended that the log has announced.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Longest time without a look at what is not needed any more.
+/// Longest time without a look at objects that are not needed any more.
 const CARE_EVERY: Duration = Duration::from_secs(60);
 /// Most bytes of an object, before compression, while the shipper is behind.
 const CATCH_UP_BYTES: u64 = 16 << 20;
 /// Longest time for which an object waits for commits that are visible and not durable.
 const COLLECT_AT_MOST: Duration = Duration::from_secs(1);
 
-/// What a shipper has reached so far.
+/// The progress of a shipper.
 #[derive(Debug, Clone)]
 struct Status {
     /// The last commit that is named by the manifest.
@@ -46,7 +46,7 @@ struct Status {
     end: Option<Error>,
 }
 
-/// What the callers of a shipper want of it.
+/// The wishes of the callers of a shipper.
 #[derive(Debug, Clone, Copy, Default)]
 struct Orders {
     /// The commit up to which all are to be shipped at once.
@@ -54,7 +54,7 @@ struct Orders {
     is_closing: bool,
 }
 
-/// What the handle and the task of a shipper share.
+/// The state that the handle and the task of a shipper share.
 #[derive(Debug)]
 struct Shared {
     orders: watch::Sender<Orders>,
@@ -62,7 +62,7 @@ struct Shared {
     counts: Arc<Counts>,
 }
 
-/// What a shipper has done since it began.
+/// The work of a shipper since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShipStats {
@@ -99,7 +99,7 @@ impl Ship {
     /// # Errors
     /// `InvalidCall` for impossible options. `Unsupported` when the store has no conditional puts, or does not keep to their conditions, unless
     /// [`ShipOptions::single_writer`] is set. `Store` when it cannot be reached. `Corrupt` or `Unsupported` when
-    /// what it has under the name cannot be read. `Fenced` when others take the name over at the same time.
+    /// its objects of that name cannot be read. `Fenced` when others take the name over at the same time.
     pub async fn start(db: &Db, store: Arc<dyn ObjectStore>, options: ShipOptions) -> Result<Self> {
         options.check()?;
         let at_start = Remote::new(store, &options.name, options.patience())?;
@@ -110,7 +110,7 @@ impl Ship {
         upkeep::remove_orphans(&writer, present).await?;
         writer.remote = writer.remote.with_attempts(None);
         let tail = go_on(db, &writer).await;
-        // What an earlier shipper has shipped counts only if this one goes on there.
+        // The commits of an earlier shipper count only if this one goes on there.
         let shipped = writer.current.manifest.epochs.last().filter(|_| tail.is_some()).map_or(0, |epoch| epoch.last);
         let shared = Arc::new(Shared {
             orders: watch::Sender::new(Orders::default()),
@@ -151,7 +151,7 @@ impl Ship {
         self.shared.status.borrow().end.clone()
     }
 
-    /// Returns what was done since the start.
+    /// Returns the work since the start.
     pub fn stats(&self) -> ShipStats {
         let Shared { status, counts, .. } = &*self.shared;
         let (shipped, bases) = {
@@ -199,7 +199,7 @@ fn closed() -> Error {
 /// Fails for a store that does not keep to the conditions of puts.
 async fn probe(remote: &Remote) -> Result<()> {
     remote.put(PROBE, b"Is a condition kept?".to_vec()).await?;
-    // Of which a store uses what it has.
+    // A store uses one of the two, or both.
     let wrong_version = UpdateVersion { e_tag: Some("\"0-nofault\"".into()), version: Some("1".into()) };
     let modes = [PutMode::Create, PutMode::Update(wrong_version)];
     for mode in modes {
@@ -305,7 +305,7 @@ impl Task {
         self.shared.status.send_modify(|status| status.end = Some(end));
     }
 
-    /// Ships what there is. Returns whether there is more to do.
+    /// Ships the commits since the last round. Returns whether there is more to do.
     async fn round(&mut self) -> Result<bool> {
         let Some(mut tail) = self.tail.take() else {
             self.begin_epoch().await?;
@@ -352,7 +352,7 @@ impl Task {
             biased;
             () = self.ordered(|orders| orders.is_closing) => return Ok((None, Ending::Closing)),
             event = tail.next() => event,
-            // What is too old is removed from the store also while nothing is committed.
+            // Objects that are too old are removed also while nothing is committed.
             () = tokio::time::sleep(CARE_EVERY) => return Ok((None, Ending::Full)),
         };
         let mut ending = collected.take(first, tail)?;
@@ -461,7 +461,7 @@ impl Task {
     }
 
     /// Ships the whole database once more, within the epoch. The commits that follow wait meanwhile. The base may be ahead of the
-    /// log; what lies between is shipped next, as if there were no base.
+    /// log; the commits between are shipped next, as if there were no base.
     async fn add_base(&mut self) -> Result<()> {
         // Only the snapshot is wanted: the epoch's own tail goes on.
         let (snapshot, _) = self.db.begin_tail().await?;

@@ -1,5 +1,5 @@
-//! Upkeep of the objects in a store: pieces of the log are put together, what is too old to be restored is forgotten, and what no
-//! manifest needs is removed.
+//! Upkeep of the objects in a store: pieces of the log are put together, history that is too old to be restored is forgotten, and
+//! objects that no manifest needs are removed.
 //!
 //! An object is first taken out of the manifest, with a note, and removed some time after that: a restore that has read the manifest before still finds it.
 //! Objects that no manifest names were written by a shipper that ended before it could name them; the next one removes them when it
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -24,10 +24,14 @@ const MERGED_AT_ONCE: usize = 16;
 const LEVEL_MAX: u8 = 6;
 /// Bytes of an object before compression beyond which it is not made longer: the memory that a restore takes for it.
 const MERGED_BYTES_MAX: u64 = 32 << 20;
-/// Longest time between two looks at what is not needed any more.
+/// Most objects that are removed in one look, while the commits wait: more than the pieces that are written until the next one.
+const REMOVED_MAX: usize = 256;
+/// Number of objects that are removed at the same time.
+const REMOVED_AT_ONCE: usize = 16;
+/// Longest time between two looks at objects that are not needed any more.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Does what is due. `looked_at` is the time of the last look at what is not needed any more.
+/// Does the upkeep that is due. `looked_at` is the time of the last look at objects that are not needed any more.
 ///
 /// # Errors
 /// `Corrupt` or `NotFound` when a piece of the log cannot be read; those of [`Writer::advance`].
@@ -95,22 +99,22 @@ fn mergeable(log: &[LogObject]) -> Option<Range<usize>> {
     (count >= 2).then(|| start..start + count)
 }
 
-/// Takes what is too old out of the manifest, and removes what was taken out long enough ago.
+/// Takes objects that are too old out of the manifest, and removes those that were taken out long enough ago.
 async fn forget(writer: &mut Writer) -> Result<()> {
     let (now_ms, ms) = (now_ms(), |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let (grace_ms, keep_ms) = (ms(writer.options.grace), ms(writer.options.keep));
     let is_over = |garbage: &Garbage| garbage.since_ms.saturating_add(grace_ms) <= now_ms;
-    let over: Vec<_> = writer.current.manifest.garbage.iter().filter(|it| is_over(it)).cloned().collect();
-    for garbage in &over {
-        writer.remote.delete(&garbage.name).await?;
-    }
+    let over: Vec<_> =
+        writer.current.manifest.garbage.iter().filter(|it| is_over(it)).take(REMOVED_MAX).cloned().collect();
+    let names: Vec<&str> = over.iter().map(|garbage| garbage.name.as_str()).collect();
+    remove(writer, &names).await?;
     let mut kept = writer.current.manifest.clone();
     forget_before(&mut kept, now_ms.saturating_sub(keep_ms), now_ms);
     kept.garbage.retain(|garbage| !over.contains(garbage));
     if kept == writer.current.manifest { Ok(()) } else { writer.advance(|manifest| *manifest = kept).await }
 }
 
-/// Takes out of the manifest what no restore of a time from `from_ms` on needs.
+/// Takes objects out of the manifest that no restore of a time from `from_ms` on needs.
 fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
     // The newest base that is old enough to restore the earliest time from: nothing before it is needed.
     let old_enough = |epoch: &Epoch| epoch.bases.iter().rposition(|base| base.time_ms <= from_ms);
@@ -135,8 +139,21 @@ fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
 /// so their writers are fenced by now, and can name nothing that the manifest does not have. Objects of a *newer* writer are not among them.
 pub(crate) async fn remove_orphans(writer: &Writer, present: Vec<String>) -> Result<()> {
     let known: HashSet<&str> = writer.current.manifest.names().collect();
-    for name in present.iter().filter(|name| is_of_a_shipper(name) && !known.contains(name.as_str())) {
-        writer.remote.delete(name).await?;
+    let names = present.iter().map(String::as_str);
+    remove(writer, &names.filter(|name| is_of_a_shipper(name) && !known.contains(name)).collect::<Vec<_>>()).await
+}
+
+/// Removes objects, several at the same time. Those that are gone already count as removed.
+async fn remove(writer: &Writer, names: &[&str]) -> Result<()> {
+    for names in names.chunks(REMOVED_AT_ONCE) {
+        let mut removed = JoinSet::new();
+        for name in names {
+            let (remote, name) = (writer.remote.clone(), (*name).to_owned());
+            removed.spawn(async move { remote.delete(&name).await });
+        }
+        while let Some(outcome) = removed.join_next().await {
+            outcome.map_err(|error| Error::new(ErrorKind::Closed, format!("removing an object ended: {error}")))??;
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::object::take_commit;
 use crate::options::READING;
 use crate::remote::Remote;
 
-/// What [`verify`] has found.
+/// The result of [`verify`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verification {
@@ -93,7 +93,7 @@ async fn check(remote: &Remote, epoch: &Epoch, found: &mut Verification) -> Resu
     Ok(())
 }
 
-/// Checks the content of a part of a base; fails with what is wrong.
+/// Checks the content of a part of a base; fails with the fault.
 fn check_part(base: &Base, raw: &[u8]) -> std::result::Result<(), String> {
     let mut rest = raw;
     while let Some(commit) = take_commit(&mut rest).map_err(|error| error.to_string())? {

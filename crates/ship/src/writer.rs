@@ -1,4 +1,4 @@
-//! What a shipper needs to write: the remote, the manifest that it has written last, and names that no other object has.
+//! The writing side of a shipper: the remote, the manifest that it has written last, and names that no other object has.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 

@@ -1,12 +1,11 @@
-//! Shipping and restoring: whatever fails, a restore gives the state after some commit, with all before it and none after it, and not
-//! before one that was promised.
+//! Shipping and restoring: whatever fails, a restore gives the state after a commit that is not before the promised one.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use common::{Content, Faults, FaultyStore, Source, content, directory, empty, options, settings};
 use futures_util::StreamExt as _;
@@ -46,6 +45,8 @@ async fn every_commit_and_every_time_can_be_restored() {
     source.note().await;
     for round in 0..60 {
         source.commit().await;
+        // The time of a deferred commit is that at which it is written.
+        source.db.sync().await.unwrap();
         if round % 7 == 0 {
             assert!(ship.durable().await.unwrap() >= source.newest());
         }
@@ -57,11 +58,15 @@ async fn every_commit_and_every_time_can_be_restored() {
     for (commit, time) in states.into_iter().step_by(3) {
         let commit = CommitSeq(commit);
         assert_eq!(check_restore(&source, &store, Point::Commit(commit), "a commit").await, commit);
-        // Upkeep of the database may have been committed at the same time.
-        assert!(check_restore(&source, &store, Point::Time(time), "a time").await >= commit);
+        // Upkeep of the database, which changes no content, may have been committed at the same time and noted later.
+        let restored = check_restore(&source, &store, Point::Time(time), "a time").await;
+        let mut noted = source.states.iter();
+        let later = noted.find(|(_, (content, noted))| *noted > time && *content != source.states[&commit.0].0);
+        let later = later.map_or(CommitSeq(u64::MAX), |(later, _)| CommitSeq(*later));
+        assert!((commit..later).contains(&restored), "{commit}, {restored}, {later}");
     }
     assert!(check_restore(&source, &store, Point::Latest, "the latest").await >= source.newest());
-    for point in [Point::Commit(CommitSeq(1 << 40)), Point::Commit(CommitSeq(1)), Point::Time(std::time::UNIX_EPOCH)] {
+    for point in [Point::Commit(CommitSeq(1 << 40)), Point::Commit(CommitSeq(1)), Point::Time(UNIX_EPOCH)] {
         let error = restore_into(store.clone(), "shop", point, &empty()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{point:?}: {error}");
     }
@@ -71,14 +76,21 @@ async fn every_commit_and_every_time_can_be_restored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_fail_or_are_carried_out_and_fail_all_the_same_lose_nothing() {
-    for (seed, faults) in
-        [Faults::None, Faults::Before(1), Faults::Before(2), Faults::After(1), Faults::After(2)].into_iter().enumerate()
-    {
+    let before = [Faults::None, Faults::Before(1), Faults::Before(2), Faults::Conflict(1)];
+    let after = [Faults::After(1), Faults::After(2), Faults::LateAfter(1)];
+    for (seed, faults) in before.into_iter().chain(after).enumerate() {
         let what = format!("{faults:?}");
         let mut source = Source::new(seed as u64).await;
         let store = Arc::new(InMemory::new());
         let faulty = FaultyStore::new(store.clone(), faults);
-        let ship = Ship::start(&source.db, faulty, options()).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        // A request that is late without a fault, on a busy machine, is made again as well.
+        let options = match faults {
+            Faults::LateAfter(_) => {
+                ShipOptions { request_timeout: Duration::from_millis(20), attempts_at_start: 1000, ..options() }
+            }
+            _ => options(),
+        };
+        let ship = Ship::start(&source.db, faulty, options).await.unwrap_or_else(|error| panic!("{what}: {error}"));
         for round in 0..40 {
             source.commit().await;
             if round % 5 == 4 {
@@ -91,6 +103,49 @@ async fn requests_that_fail_or_are_carried_out_and_fail_all_the_same_lose_nothin
         assert!(verify(store.clone(), "shop").await.unwrap().is_clean(), "{what}");
         assert!(check_restore(&source, &store, Point::Latest, &what).await >= source.newest(), "{what}");
     }
+}
+
+/// A store may accept conditions and not keep to them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_ignores_conditions_is_refused() {
+    let source = Source::new(16).await;
+    let faulty = FaultyStore::new(Arc::new(InMemory::new()), Faults::Unconditional);
+    let error = Ship::start(&source.db, faulty.clone(), options()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("single_writer"), "{error}");
+    let ship = Ship::start(&source.db, faulty, ShipOptions { single_writer: true, ..options() }).await.unwrap();
+    ship.close().await.unwrap();
+}
+
+/// A restore has read the manifest, and then the objects that it names are put together and taken out of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_has_begun_finds_its_objects_while_they_are_put_together() {
+    let mut source = Source::new(17).await;
+    let store = Arc::new(InMemory::new());
+    let ship = Ship::start(&source.db, store.clone(), ShipOptions { object_bytes: 1, ..options() }).await.unwrap();
+    for _ in 0..10 {
+        source.commit().await;
+        ship.durable().await.unwrap();
+    }
+    let promised = ship.durable().await.unwrap();
+    // The first request is for the manifest.
+    let (faulty, db) = (FaultyStore::new(store.clone(), Faults::PauseAt(2)), empty());
+    let restoring = restore_into(faulty.clone(), "shop", Point::Latest, &db);
+    let shipping = async {
+        faulty.stopped().await;
+        let before = names(&store, "log").await.len();
+        for _ in 0..30 {
+            source.commit().await;
+            ship.durable().await.unwrap();
+        }
+        let garbage = verify(store.clone(), "shop").await.unwrap().unneeded_objects;
+        assert!(before >= 9 && garbage >= 16, "{before} objects before, {garbage} that are not needed any more");
+        faulty.resume();
+    };
+    let (restored, ()) = tokio::join!(restoring, shipping);
+    let restored = restored.unwrap();
+    assert!(restored.commit >= promised);
+    source.check(&db, restored.commit, "as the manifest was when it was read").await;
 }
 
 /// Options with many objects, of which those that are not needed are removed at once.
@@ -154,7 +209,7 @@ async fn a_shipper_that_is_stopped_at_any_step_leaves_all_that_it_promised_and_t
             assert!(commit >= promised && promised >= source.newest(), "{what}");
             let found = verify(store.clone(), "shop").await.unwrap();
             assert!(found.is_clean() && found.bases <= 2, "{what}: {found:?}");
-            // What the first one had written and not named is gone; the manifest and the object of the probe are no such objects.
+            // Objects that the first one did not name are gone. Two have names of another kind: the manifest and the probe.
             let all = names(&store, "").await.len() as u64;
             assert!(all <= found.objects + found.unneeded_objects + 2, "{what}: {all} objects, {found:?}");
         }
@@ -173,8 +228,9 @@ async fn a_shipper_that_was_held_up_while_another_took_over_removes_and_overwrit
         let ship = Ship::start(&source.db, store.clone(), shipped_often()).await.unwrap();
         source.commit().await;
         ship.durable().await.unwrap();
-        // It leaves an object that no manifest names.
+        // It leaves an object that no manifest names, and a commit to be shipped.
         drop(ship);
+        source.commit().await;
         let left = Path::from(format!("shop/log/{:020}-{:016x}-9", 7, 7));
         store.put(&left, "left".into()).await.unwrap();
         let faulty = FaultyStore::new(store.clone(), Faults::PauseAt(step));

@@ -1,4 +1,4 @@
-//! Applies the changes of one database to another: what a copy does that follows a [`Tail`](super::Tail).
+//! Applies the changes of one database to another: the work of a copy that follows a [`Tail`](super::Tail).
 //!
 //! The tables of the two have different ids, so the applier knows which is which; it calls them by the ids of the source.
 

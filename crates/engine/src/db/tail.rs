@@ -179,7 +179,7 @@ pub struct Tail {
     db: Db,
 }
 
-/// What a tail shares with the thread that reads for it.
+/// The state that a tail shares with the thread that reads for it.
 struct Shared {
     /// The position up to which the log was read.
     read_to: AtomicU64,
@@ -233,8 +233,10 @@ impl Db {
     /// drop it when it is copied.
     ///
     /// # Errors
-    /// `Poisoned` after a failure of the log; `Unsupported` where the log cannot be read while it is written.
+    /// `Poisoned` after a failure of the log; `Unsupported` where the log cannot be read while it is written; `ReadOnly` for a
+    /// database that was opened to be read only, whose log is another process's.
     pub async fn begin_tail(&self) -> Result<(Snapshot, Tail)> {
+        self.owner.refuse_read_only()?;
         // The log is kept before the snapshot is taken, so that it has all that follows the snapshot.
         let (hold, anchor) = self.core.log.hold_newest(self.core.store.visible(), BYTES_MAX);
         let snapshot = Snapshot { db: self.clone(), pages: Arc::new(self.core.store.essential_snapshot()) };
@@ -250,8 +252,9 @@ impl Db {
     /// # Errors
     /// `TailTooOld` when the log does not have all commits behind it any more, or the position is one of another database, or of a
     /// copy of its files that has other commits: begin with a snapshot ([`Db::begin_tail`]). `NoSpace` when the disk is full; otherwise
-    /// as [`Tail::next`].
+    /// as [`Db::begin_tail`] and [`Tail::next`].
     pub async fn tail(&self, from: &Position) -> Result<Tail> {
+        self.owner.refuse_read_only()?;
         if from.file_id != self.core.store.file_id() {
             return Err(Error::new(ErrorKind::TailTooOld, "the position is one of another database"));
         }
@@ -350,7 +353,7 @@ impl Tail {
     }
 }
 
-/// What was read from the log and not returned.
+/// Events that were read from the log and not returned.
 enum Lookup {
     Event(TailEvent),
     None,

@@ -41,6 +41,7 @@ mod shrinking;
 mod surroundings;
 mod table_calls;
 mod tables;
+mod tail;
 mod transactions;
 mod typed;
 mod watch;

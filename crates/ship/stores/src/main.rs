@@ -1,4 +1,4 @@
-//! Measures what shipping costs the commits of a database, how far it is behind them, what it sends, and how fast a restore is.
+//! Measures the cost of shipping for the commits of a database, its lag, the bytes that it sends, and the speed of a restore.
 //!
 //! `cargo run --release --manifest-path crates/ship/stores/Cargo.toml -- FOLDER [SECONDS [TURNS [GIB]]]`, with a folder on the device to be
 //! measured. Two databases get the same commits, one is shipped, by turns (A B B A …), so that both see the same noise. The store

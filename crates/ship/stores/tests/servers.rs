@@ -121,7 +121,7 @@ fn create_bucket(address: SocketAddr) -> std::io::Result<()> {
     if answer.contains(" 200 ") { Ok(()) } else { Err(std::io::Error::other(answer)) }
 }
 
-/// What the manifest relies on: a put under a condition is refused when the condition does not hold.
+/// The promise on which the manifest relies: a put under a condition is refused when the condition does not hold.
 async fn conditions_are_kept(store: &AmazonS3) {
     let path = "probe".into();
     let put = |text: &'static str, mode: PutMode| store.put_opts(&path, text.into(), mode.into());

@@ -19,7 +19,7 @@ use nofault_sim::{SimOptions, SimWorld};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use tokio::sync::Notify;
 
@@ -94,7 +94,7 @@ impl Source {
         self.try_commit().await.unwrap();
     }
 
-    /// Makes a commit, which may fail. What it has changed then is not noted.
+    /// Makes a commit, which may fail. Its changes are not noted then.
     pub(crate) async fn try_commit(&mut self) -> std::result::Result<(), nofault::Error> {
         self.clock.advance(Duration::from_millis(self.rng.u64(1..2000)));
         let name = format!("table {}", self.rng.u8(..3));
@@ -124,14 +124,18 @@ impl Source {
         self.try_note().await
     }
 
-    /// Notes the present state.
+    /// Notes the present state, with the first time at which it was seen.
     pub(crate) async fn note(&mut self) {
         self.try_note().await.unwrap();
     }
 
     async fn try_note(&mut self) -> std::result::Result<(), nofault::Error> {
         let state = (try_content(&self.db).await?, self.db.now());
-        self.states.insert(self.db.snapshot().commit().0, state);
+        let noted = self.states.entry(self.db.snapshot().commit().0).or_insert_with(|| state.clone());
+        // After a power cut a commit may have the number of one that was lost.
+        if noted.0 != state.0 {
+            *noted = state;
+        }
         Ok(())
     }
 
@@ -159,6 +163,12 @@ pub(crate) enum Faults {
     Before(u32),
     /// The first attempts of each request are carried out, and fail all the same.
     After(u32),
+    /// The first attempts of each request are carried out, and do not return: they end by their time-out.
+    LateAfter(u32),
+    /// The first attempts of each put without a condition meet a conflict, and those of other requests fail.
+    Conflict(u32),
+    /// Puts are carried out whatever their condition is.
+    Unconditional,
     /// From this request on none returns; the last one may have been carried out.
     HangFrom(u64, bool),
     /// This request waits until the test lets it go on, and is carried out then.
@@ -182,11 +192,12 @@ struct Requests {
     resume: Notify,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 enum Fate {
     Done,
     Refused,
     Lost,
+    Late,
 }
 
 impl FaultyStore {
@@ -233,8 +244,9 @@ impl Requests {
             *attempt
         };
         match faults {
-            Faults::Before(times) if attempt <= times => Fate::Refused,
+            Faults::Before(times) | Faults::Conflict(times) if attempt <= times => Fate::Refused,
             Faults::After(times) if attempt <= times => Fate::Lost,
+            Faults::LateAfter(times) if attempt <= times => Fate::Late,
             Faults::HangFrom(from, is_done) if number >= from => {
                 if number > from || !is_done {
                     self.hang().await;
@@ -267,6 +279,10 @@ impl Requests {
                 }
                 Err(unreachable())
             }
+            Fate::Late => {
+                drop(request.await);
+                std::future::pending().await
+            }
         }
     }
 }
@@ -283,11 +299,22 @@ impl fmt::Display for FaultyStore {
 
 #[async_trait::async_trait]
 impl ObjectStore for FaultyStore {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, mut options: PutOptions) -> Result<PutResult> {
+        if *self.requests.faults.lock().unwrap() == Faults::Unconditional {
+            options.mode = PutMode::Overwrite;
+        }
+        let is_overwriting = matches!(options.mode, PutMode::Overwrite);
         // Each version of the manifest is a request of its own.
         let bytes: usize = payload.iter().map(|part| part.iter().map(|byte| usize::from(*byte)).sum::<usize>()).sum();
         let what = format!("put {location} {bytes}");
-        self.requests.carry_out(what, self.inner.put_opts(location, payload, options)).await
+        let outcome = self.requests.carry_out(what, self.inner.put_opts(location, payload, options)).await;
+        match *self.requests.faults.lock().unwrap() {
+            Faults::Conflict(_) if is_overwriting => outcome.map_err(|error| {
+                let source = error.to_string().into();
+                Error::AlreadyExists { path: location.to_string(), source }
+            }),
+            _ => outcome,
+        }
     }
 
     async fn put_multipart_opts(
