@@ -31,6 +31,26 @@ impl Db {
         block_on(self.0.close())
     }
 
+    /// Waits until every commit made before this call is durable. See [`db::Db::await_durable`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// let mut batch = nofault::Batch::new();
+    /// batch.put(&stock, "apples", "12");
+    /// db.write(batch, nofault::Durability::Deferred)?;
+    /// db.await_durable()?;
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::await_durable`].
+    pub fn await_durable(&self) -> Result<()> {
+        block_on(self.0.await_durable())
+    }
+
     /// Writes all changed pages to the data file. See [`db::Db::checkpoint`].
     ///
     /// ```

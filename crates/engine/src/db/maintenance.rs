@@ -32,6 +32,44 @@ impl Db {
         self.core.commits.check_poison()
     }
 
+    /// Waits until every commit made before this call is durable, the deferred ones included, as a commit that is
+    /// [`Durability::Sync`](crate::Durability::Sync) is when it returns. Several waits share one write of the log. Where
+    /// [`Db::sync`] also writes the record of what is durable, this does not: it takes one write where `sync` takes two.
+    /// Commits that follow are visible at once, where they would wait for a commit that is `Sync`: so a program may have
+    /// several deferred commits in flight and acknowledge each of them when it is durable.
+    ///
+    /// The moment is that of the call, not of the first poll. Dropping the future changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+    /// # let stock = db.create_table("stock").await?;
+    /// use nofault::{Batch, Durability};
+    ///
+    /// let mut written = Vec::new();
+    /// for fruit in ["apples", "pears", "plums"] {
+    ///     let mut batch = Batch::new();
+    ///     batch.put(&stock, fruit, "1");
+    ///     db.write(batch, Durability::Deferred).await?; // visible
+    ///     written.push(db.await_durable());
+    /// }
+    /// for durable in written {
+    ///     durable.await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Poisoned` after a failure of the log.
+    pub fn await_durable(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let (db, position) = (self.clone(), self.core.commits.last().position);
+        async move { db.core.waits.durable(position).await }
+    }
+
     /// Writes all changed pages to the data file. The log before the checkpoint can then be reused, and opening has
     /// less to replay. Commits continue meanwhile. The database makes a checkpoint by itself when half of the log is
     /// full.
