@@ -1,0 +1,58 @@
+//! The application: values by key, of any bytes, that can be set, extended and removed.
+
+use nofault::Transaction;
+use nofault_raft::{Application, Result, SnapshotFile, StateTables};
+use serde::{Deserialize, Serialize};
+
+openraft::declare_raft_types!(
+    /// The types of this cluster: ids are numbers, a node has the address of its service.
+    pub(crate) Types: D = Request, R = Response, SnapshotData = SnapshotFile,
+);
+
+/// The table of the values.
+pub(crate) const VALUES: &str = "values";
+
+/// A change of one key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Put {
+        key: String,
+        value: Vec<u8>,
+    },
+    /// Adds bytes to the end of the value.
+    Append {
+        key: String,
+        more: Vec<u8>,
+    },
+    Delete {
+        key: String,
+    },
+}
+
+/// The value that the key had before the change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Response(pub(crate) Option<Vec<u8>>);
+
+/// What each node does with the requests.
+#[derive(Debug)]
+pub(crate) struct Values;
+
+impl Application<Types> for Values {
+    async fn apply(&self, tables: &StateTables, change: &Transaction, request: &Request) -> Result<Response> {
+        let table = tables.table(VALUES)?;
+        let (Request::Put { key, .. } | Request::Append { key, .. } | Request::Delete { key }) = request;
+        let before = change.get(table, key).await?;
+        match request {
+            Request::Put { value, .. } => change.put(table, key, value)?,
+            Request::Append { more, .. } => {
+                change.put(table, key, [before.as_deref().unwrap_or_default(), more].concat())?;
+            }
+            Request::Delete { .. } => change.delete(table, key)?,
+        }
+        Ok(Response(before))
+    }
+
+    fn no_answer(&self) -> Response {
+        Response(None)
+    }
+}

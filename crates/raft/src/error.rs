@@ -1,0 +1,61 @@
+//! The one error of this crate, and its way into the error of openraft.
+//!
+//! openraft stops a node at the first error of its storage: the message is what an operator gets to see, so it names the
+//! action, the place and the cause.
+
+use std::io;
+use std::sync::Arc;
+
+use openraft::{AnyError, ErrorSubject, ErrorVerb, NodeId, RaftTypeConfig, StorageError, StorageIOError};
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Result of the calls that openraft makes.
+pub(crate) type StorageResult<C, T> = std::result::Result<T, StorageError<<C as RaftTypeConfig>::NodeId>>;
+
+/// The reason why a log store or a state machine could not be opened, or could not go on.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database refused a call. Its [kind](nofault::Error::kind) says what can be done.
+    #[error("{0}")]
+    Database(nofault::Error),
+    /// A file of a snapshot could not be read or written.
+    #[error("{action}: {cause}")]
+    File {
+        /// The action that failed, with the path.
+        action: String,
+        /// The error of the system.
+        cause: Arc<io::Error>,
+    },
+    /// Bytes in the database, or in a snapshot, are not those that were written there, or were written by a program whose
+    /// types differ.
+    #[error("{0}")]
+    Damaged(String),
+    /// A call that makes no sense: a table that was not named at opening, a value that cannot be encoded.
+    #[error("{0}")]
+    InvalidCall(String),
+    /// The application cannot apply an entry. The node stops: see [`Application::apply`](crate::Application::apply).
+    #[error("{0}")]
+    Application(String),
+}
+
+impl From<nofault::Error> for Error {
+    fn from(error: nofault::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl Error {
+    /// Creates the error of an action on a file.
+    pub(crate) fn file(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |cause| Self::File { action, cause: Arc::new(cause) }
+    }
+
+    /// Returns the error as openraft takes it.
+    pub(crate) fn of_storage<N: NodeId>(self, subject: ErrorSubject<N>, verb: ErrorVerb) -> StorageError<N> {
+        StorageIOError::new(subject, verb, AnyError::new(&self)).into()
+    }
+}

@@ -1,0 +1,248 @@
+//! The log of a node, and its vote, in two tables of the database.
+//!
+//! Every change is a deferred commit; what must be durable is then awaited with [`Db::await_durable`]. Why this is enough:
+//!
+//! 1. The database makes commits durable in their order. After a power cut it shows all commits up to one of them, and none
+//!    behind it: log, vote and state machine of one moment.
+//! 2. openraft calls one store one call at a time, and each call has committed when it returns. So the order of commits is that
+//!    of the calls, and a vote that is durable proves that everything before it is.
+//! 3. Truncating and purging need not be durable by themselves: that an entry was removed matters to others only through
+//!    what is written, and reported, after it, which is behind it in the order.
+//!
+//! A deferred commit never waits for the disk, and no commit here is `Sync`, for which deferred ones behind it would have
+//! to wait: so appends in flight, of one log or of many in one database, share one write.
+
+use std::io;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+use nofault::{Batch, Db, Durability, Table};
+use openraft::storage::{LogFlushed, RaftLogStorage};
+use openraft::{
+    AsyncRuntime, ErrorSubject, ErrorVerb, LogId, LogState, OptionalSend, RaftLogId, RaftLogReader, RaftTypeConfig,
+    Vote,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::codec::{decode, encode, index_of, key_of};
+use crate::error::{Error, Result, StorageResult};
+
+const VOTE: &str = "vote";
+const COMMITTED: &str = "committed";
+const PURGED: &str = "purged";
+
+/// Entries that one commit removes: few enough for an ordinary commit, which occupies nothing.
+const REMOVED_A_COMMIT: u64 = 128;
+/// Bytes of encoded entries after which a read for a follower ends.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// The log and the vote of a node: openraft's `RaftLogStorage`, and its own reader. Cloning gives another handle for
+/// reading; writing is for one caller at a time, which openraft is.
+pub struct LogStore<C: RaftTypeConfig> {
+    db: Db,
+    /// Entries by index.
+    log: Table,
+    /// The vote, the committed and the purged log id.
+    meta: Table,
+    types: PhantomData<fn() -> C>,
+}
+
+impl<C: RaftTypeConfig> Clone for LogStore<C> {
+    fn clone(&self) -> Self {
+        Self { db: self.db.clone(), log: self.log.clone(), meta: self.meta.clone(), types: PhantomData }
+    }
+}
+
+impl<C: RaftTypeConfig> std::fmt::Debug for LogStore<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogStore").field("log", &self.log.name()).finish_non_exhaustive()
+    }
+}
+
+impl<C: RaftTypeConfig> LogStore<C> {
+    /// Opens the log of a group, and completes a purge that a crash has interrupted.
+    pub(crate) async fn open(log: Table, meta: Table) -> Result<Self> {
+        let store = Self { db: log.db().clone(), log, meta, types: PhantomData };
+        if let Some(purged) = store.read::<LogId<C::NodeId>>(PURGED).await? {
+            store.remove_up_to(purged.index, Batch::new()).await?;
+        }
+        Ok(store)
+    }
+
+    /// Writes entries so that readers see them when this returns, and returns a future that is ready when they are durable.
+    /// As [`RaftLogStorage::append`], for callers without a callback. The entries become durable also when the future is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn append_entries(
+        &mut self,
+        entries: Vec<C::Entry>,
+    ) -> Result<impl Future<Output = Result<()>> + Send + use<C>> {
+        let mut batch = Batch::new();
+        for entry in &entries {
+            batch.put(&self.log, key_of(entry.get_log_id().index), encode(entry)?);
+        }
+        self.db.write(batch, Durability::Deferred).await?;
+        let durable = self.db.await_durable();
+        Ok(async move { Ok(durable.await?) })
+    }
+
+    async fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
+        let value = self.meta.get(key).await?;
+        value.map(|value| decode(&value, format_args!("{key} of {}", self.meta.name()))).transpose()
+    }
+
+    async fn write<T: Serialize>(&self, key: &str, value: &T) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.put(&self.meta, key, encode(value)?);
+        Ok(self.db.write(batch, Durability::Deferred).await?)
+    }
+
+    fn entry(&self, key: &[u8], value: &[u8]) -> Result<C::Entry> {
+        decode(value, format_args!("entry {} of {}", index_of(key)?, self.log.name()))
+    }
+
+    /// Returns the entries in a range of indices, as many as fit into `bytes_max`, and one at least.
+    async fn entries(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Result<Vec<C::Entry>> {
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        let bound = |bound: Bound<&u64>| bound.map(|index| key_of(*index));
+        let mut range = self.log.range((bound(range.start_bound()), bound(range.end_bound())));
+        while let Some((key, value)) = range.next_ref().await? {
+            bytes += value.len();
+            entries.push(self.entry(key, value)?);
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
+    async fn last_entry(&self) -> Result<Option<C::Entry>> {
+        let last = self.log.last().await?;
+        last.map(|(key, value)| self.entry(&key, &value)).transpose()
+    }
+
+    async fn state(&self) -> Result<LogState<C>> {
+        let last_purged_log_id: Option<LogId<C::NodeId>> = self.read(PURGED).await?;
+        let last = self.last_entry().await?.map(|entry| entry.get_log_id().clone());
+        // While a purge is under way, entries that count as removed may still be there.
+        let is_behind =
+            |last: &LogId<C::NodeId>| last_purged_log_id.as_ref().is_none_or(|purged| last.index > purged.index);
+        let last_log_id = last.filter(is_behind).or_else(|| last_purged_log_id.clone());
+        Ok(LogState { last_purged_log_id, last_log_id })
+    }
+
+    /// Removes the entries from `index` on. The last ones go first, so that no crash leaves a hole.
+    async fn remove_from(&self, index: u64) -> Result<()> {
+        let Some((last, _)) = self.log.last().await? else { return Ok(()) };
+        let mut end = index_of(&last)?.saturating_add(1);
+        while end > index {
+            let begin = index.max(end.saturating_sub(REMOVED_A_COMMIT));
+            let mut batch = Batch::new();
+            (begin..end).for_each(|index| {
+                batch.delete(&self.log, key_of(index));
+            });
+            self.db.write(batch, Durability::Deferred).await?;
+            end = begin;
+        }
+        Ok(())
+    }
+
+    /// Removes the entries up to `index`, the first ones first. `batch` has what is to be committed with the first of them.
+    async fn remove_up_to(&self, index: u64, mut batch: Batch) -> Result<()> {
+        if let (Some((first, _)), Some((last, _))) = (self.log.first().await?, self.log.last().await?) {
+            let end = index.min(index_of(&last)?).saturating_add(1);
+            let mut begin = index_of(&first)?;
+            while begin < end {
+                let next = end.min(begin.saturating_add(REMOVED_A_COMMIT));
+                (begin..next).for_each(|index| {
+                    batch.delete(&self.log, key_of(index));
+                });
+                self.db.write(std::mem::take(&mut batch), Durability::Deferred).await?;
+                begin = next;
+            }
+        }
+        Ok(self.db.write(batch, Durability::Deferred).await?)
+    }
+}
+
+impl<C: RaftTypeConfig> RaftLogReader<C> for LogStore<C> {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + std::fmt::Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> StorageResult<C, Vec<C::Entry>> {
+        let bounds = (range.start_bound().cloned(), range.end_bound().cloned());
+        self.entries(bounds, usize::MAX).await.map_err(|error| error.of_storage(ErrorSubject::Logs, ErrorVerb::Read))
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> StorageResult<C, Vec<C::Entry>> {
+        let entries = self.entries(start..end, READ_BYTES_MAX).await;
+        entries.map_err(|error| error.of_storage(ErrorSubject::Logs, ErrorVerb::Read))
+    }
+}
+
+impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> StorageResult<C, LogState<C>> {
+        self.state().await.map_err(|error| error.of_storage(ErrorSubject::Logs, ErrorVerb::Read))
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote<C::NodeId>) -> StorageResult<C, ()> {
+        let saved = async {
+            self.write(VOTE, vote).await?;
+            Ok::<_, Error>(self.db.await_durable().await?)
+        };
+        saved.await.map_err(|error| error.of_storage(ErrorSubject::Vote, ErrorVerb::Write))
+    }
+
+    async fn read_vote(&mut self) -> StorageResult<C, Option<Vote<C::NodeId>>> {
+        self.read(VOTE).await.map_err(|error| error.of_storage(ErrorSubject::Vote, ErrorVerb::Read))
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId<C::NodeId>>) -> StorageResult<C, ()> {
+        let saved = self.write(COMMITTED, &committed).await;
+        saved.map_err(|error| error.of_storage(ErrorSubject::Store, ErrorVerb::Write))
+    }
+
+    async fn read_committed(&mut self) -> StorageResult<C, Option<LogId<C::NodeId>>> {
+        let committed = self.read::<Option<LogId<C::NodeId>>>(COMMITTED).await;
+        committed.map(Option::flatten).map_err(|error| error.of_storage(ErrorSubject::Store, ErrorVerb::Read))
+    }
+
+    /// Commits the entries, and leaves the wait for the disk, and the callback, to a task.
+    async fn append<I>(&mut self, entries: I, callback: LogFlushed<C>) -> StorageResult<C, ()>
+    where
+        I: IntoIterator<Item = C::Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let appended = self.append_entries(entries.into_iter().collect()).await;
+        let durable = appended.map_err(|error| error.of_storage(ErrorSubject::Logs, ErrorVerb::Write))?;
+        // The task ends by itself, also when the node stops: its outcome is the callback's.
+        drop(C::AsyncRuntime::spawn(async move {
+            callback.log_io_completed(durable.await.map_err(io::Error::other));
+        }));
+        Ok(())
+    }
+
+    async fn truncate(&mut self, log_id: LogId<C::NodeId>) -> StorageResult<C, ()> {
+        let removed = self.remove_from(log_id.index).await;
+        removed.map_err(|error| error.of_storage(ErrorSubject::Log(log_id), ErrorVerb::Delete))
+    }
+
+    /// Removes the entries up to `log_id`. The first commit notes that they are gone: what a crash leaves of them is removed at the next opening.
+    async fn purge(&mut self, log_id: LogId<C::NodeId>) -> StorageResult<C, ()> {
+        let removed = async {
+            let mut batch = Batch::new();
+            batch.put(&self.meta, PURGED, encode(&log_id)?);
+            self.remove_up_to(log_id.index, batch).await
+        };
+        removed.await.map_err(|error| error.of_storage(ErrorSubject::Log(log_id.clone()), ErrorVerb::Delete))
+    }
+}

@@ -1,0 +1,146 @@
+//! The folder of a node's snapshots: one that is complete, and those that are being written or received.
+//!
+//! Files beside the database, and no table in it: a follower that reads slowly keeps a file, and not old pages of the
+//! database, which it would lose to the limit on them; and openraft takes bytes to seek in.
+//!
+//! The database decides, not the folder. A complete snapshot has been synced before it gets its name. The state that it shows
+//! may be lost in a power cut all the same, since applying is deferred: such a snapshot is removed when the node starts. So is
+//! a damaged one. openraft makes a new one where the log no longer has what the snapshot had.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use openraft::{LogId, RaftTypeConfig, SnapshotMeta};
+use tokio::fs::{self, File};
+use tokio::io::{AsyncSeekExt, AsyncWriteExt, BufReader};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::codec::decode;
+use crate::error::{Error, Result};
+use crate::snapshot_file::SnapshotFile;
+use crate::snapshot_format::{Part, SnapshotReader};
+
+/// The name of the complete snapshot.
+const COMPLETE: &str = "snapshot";
+/// What the names of incomplete ones begin with.
+const PART: &str = "part-";
+
+/// The metadata of a snapshot.
+pub(crate) type Meta<C> = SnapshotMeta<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>;
+
+/// The snapshots of a node.
+#[derive(Debug)]
+pub(crate) struct Snapshots<C: RaftTypeConfig> {
+    folder: PathBuf,
+    next_part: AtomicU64,
+    /// The metadata of the complete snapshot. Locked while its file is replaced or opened.
+    complete: Mutex<Option<Meta<C>>>,
+}
+
+impl<C: RaftTypeConfig> Snapshots<C> {
+    /// Opens the folder, or makes it, and removes what a crash has left in it. Reads all of the complete snapshot.
+    pub(crate) async fn open(folder: PathBuf, last_applied: Option<&LogId<C::NodeId>>) -> Result<Arc<Self>> {
+        fs::create_dir_all(&folder).await.map_err(Error::file(format!("create {}", folder.display())))?;
+        let failed = || Error::file(format!("list {}", folder.display()));
+        let mut files = fs::read_dir(&folder).await.map_err(failed())?;
+        while let Some(file) = files.next_entry().await.map_err(failed())? {
+            if file.file_name().to_string_lossy().starts_with(PART) {
+                let path = file.path();
+                fs::remove_file(&path).await.map_err(Error::file(format!("remove {}", path.display())))?;
+            }
+        }
+        let path = folder.join(COMPLETE);
+        let mut complete = None;
+        if let Some(mut file) = SnapshotFile::open(&path).await? {
+            complete = usable::<C>(&mut file, last_applied).await?;
+            if complete.is_none() {
+                fs::remove_file(&path).await.map_err(Error::file(format!("remove {}", path.display())))?;
+            }
+        }
+        Ok(Arc::new(Self { folder, next_part: AtomicU64::new(0), complete: Mutex::new(complete) }))
+    }
+
+    /// Creates the file of a snapshot that is to be written or received.
+    pub(crate) async fn begin(&self) -> Result<SnapshotFile> {
+        let number = self.next_part.fetch_add(1, Ordering::Relaxed);
+        SnapshotFile::create(self.folder.join(format!("{PART}{number}"))).await
+    }
+
+    /// Makes a snapshot that was built the complete one, unless a newer one was received meanwhile.
+    pub(crate) async fn complete_built(&self, file: &mut SnapshotFile, meta: &Meta<C>) -> Result<()> {
+        let complete = self.complete.lock().await;
+        if complete.as_ref().is_some_and(|present| present.last_log_id > meta.last_log_id) {
+            return Ok(());
+        }
+        self.replace(complete, file, meta).await
+    }
+
+    /// Makes a snapshot that was installed the complete one.
+    pub(crate) async fn complete_received(&self, mut file: SnapshotFile, meta: &Meta<C>) -> Result<SnapshotFile> {
+        if file.part().is_none_or(|path| path.parent() != Some(self.folder.as_path())) {
+            // It belongs to another node of this process: it stays there.
+            let mut copy = self.begin().await?;
+            file.rewind().await.map_err(Error::file("seek in a snapshot"))?;
+            tokio::io::copy(&mut file, &mut copy).await.map_err(Error::file("copy a snapshot"))?;
+            copy.flush().await.map_err(Error::file("write a snapshot"))?;
+            file = copy;
+        }
+        self.replace(self.complete.lock().await, &mut file, meta).await?;
+        Ok(file)
+    }
+
+    async fn replace(
+        &self,
+        mut complete: MutexGuard<'_, Option<Meta<C>>>,
+        file: &mut SnapshotFile,
+        meta: &Meta<C>,
+    ) -> Result<()> {
+        file.complete(&self.folder.join(COMPLETE)).await?;
+        *complete = Some(meta.clone());
+        let failed = || Error::file(format!("sync {}", self.folder.display()));
+        File::open(&self.folder).await.map_err(failed())?.sync_all().await.map_err(failed())
+    }
+
+    /// Opens the complete snapshot.
+    pub(crate) async fn complete(&self) -> Result<Option<(Meta<C>, SnapshotFile)>> {
+        let complete = self.complete.lock().await;
+        let Some(meta) = complete.clone() else { return Ok(None) };
+        Ok(SnapshotFile::open(&self.folder.join(COMPLETE)).await?.map(|file| (meta, file)))
+    }
+}
+
+/// Begins to read a snapshot from its beginning, and returns its metadata.
+pub(crate) async fn read_meta<C: RaftTypeConfig>(
+    file: &mut SnapshotFile,
+) -> Result<(Meta<C>, SnapshotReader<BufReader<&mut SnapshotFile>>)> {
+    file.rewind().await.map_err(Error::file("seek in a snapshot"))?;
+    let len = file.len().await.map_err(Error::file("read the length of a snapshot"))?;
+    let mut reader = SnapshotReader::begin(BufReader::with_capacity(256 << 10, file), len).await?;
+    match reader.next().await? {
+        Some(Part::Meta(meta)) => Ok((decode(&meta, "the metadata of a snapshot")?, reader)),
+        _ => Err(Error::Damaged("a snapshot has no metadata".into())),
+    }
+}
+
+/// Returns the metadata of a snapshot if it is whole and shows nothing that the database does not have.
+///
+/// # Errors
+/// `File` when it could not be read at all.
+async fn usable<C: RaftTypeConfig>(
+    file: &mut SnapshotFile,
+    last_applied: Option<&LogId<C::NodeId>>,
+) -> Result<Option<Meta<C>>> {
+    let read = async {
+        let (meta, mut reader) = read_meta::<C>(file).await?;
+        while reader.next().await?.is_some() {}
+        Ok(meta)
+    };
+    match read.await {
+        Ok(meta) => Ok(Some(meta).filter(|meta: &Meta<C>| meta.last_log_id.as_ref() <= last_applied)),
+        Err(Error::Damaged(_)) => Ok(None),
+        // It ended early: the file is shorter than its frames.
+        Err(Error::File { cause, .. }) if cause.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
