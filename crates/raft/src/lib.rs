@@ -63,11 +63,11 @@
 //! #     type Network = Self;
 //! #     async fn new_client(&mut self, _: u64, _: &BasicNode) -> Self { Self }
 //! # }
-//! # type Failed<E = openraft::error::Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
+//! # type RpcFailure<E = openraft::error::Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
 //! # impl openraft::RaftNetwork<Types> for Network {
-//! #     async fn append_entries(&mut self, _: AppendEntriesRequest<Types>, _: RPCOption) -> Result<AppendEntriesResponse<u64>, Failed> { unreachable!() }
-//! #     async fn vote(&mut self, _: VoteRequest<u64>, _: RPCOption) -> Result<VoteResponse<u64>, Failed> { unreachable!() }
-//! #     async fn install_snapshot(&mut self, _: InstallSnapshotRequest<Types>, _: RPCOption) -> Result<InstallSnapshotResponse<u64>, Failed<InstallSnapshotError>> { unreachable!() }
+//! #     async fn append_entries(&mut self, _: AppendEntriesRequest<Types>, _: RPCOption) -> Result<AppendEntriesResponse<u64>, RpcFailure> { unreachable!() }
+//! #     async fn vote(&mut self, _: VoteRequest<u64>, _: RPCOption) -> Result<VoteResponse<u64>, RpcFailure> { unreachable!() }
+//! #     async fn install_snapshot(&mut self, _: InstallSnapshotRequest<Types>, _: RPCOption) -> Result<InstallSnapshotResponse<u64>, RpcFailure<InstallSnapshotError>> { unreachable!() }
 //! # }
 //!
 //! # #[tokio::main]

@@ -104,13 +104,13 @@ fn log_id(term: u64, index: u64) -> LogId<u64> {
 }
 
 /// Another leader's snapshot, to be installed, with the content that it leads to.
-struct Received {
+struct ForeignSnapshot {
     _folder: tempfile::TempDir,
     snapshot: Snapshot<Types>,
     content: Content,
 }
 
-async fn received(rng: &mut Rng, from: &Content) -> Received {
+async fn foreign_snapshot(rng: &mut Rng, from: &Content) -> ForeignSnapshot {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let world = SimWorld::new(rng.u64(..), SimOptions::calm());
     let db = Db::create_in(&world.directory(), &settings()).unwrap();
@@ -123,7 +123,7 @@ async fn received(rng: &mut Rng, from: &Content) -> Received {
     entries.iter().for_each(|entry| content.apply(entry));
     state.apply(entries).await.unwrap();
     let snapshot = state.get_snapshot_builder().await.build_snapshot().await.unwrap();
-    Received { _folder: folder, snapshot, content }
+    ForeignSnapshot { _folder: folder, snapshot, content }
 }
 
 fn entry(rng: &mut Rng, term: u64, index: u64) -> Entry<Types> {
@@ -244,7 +244,7 @@ async fn live(log: &mut Log, state: &mut State, moments: &mut Moments, rng: &mut
                 shown.is_ok_and(|shown| shown == next.applied)
             }
             _ => {
-                let Received { snapshot, content, _folder } = received(rng, &next).await;
+                let ForeignSnapshot { snapshot, content, _folder } = foreign_snapshot(rng, &next).await;
                 // Filling the new tables changes nothing that shows; one commit does.
                 let purged = Content { purged: content.applied, log: BTreeMap::new(), ..content.clone() };
                 let number = moments.attempt(content);

@@ -12,8 +12,8 @@ use super::read;
 const LIST: &str = "xtask/banned-words.txt";
 
 /// The folders in which names and comments are checked.
-const FOLDERS: [&str; 7] =
-    ["crates/cli", "crates/engine", "crates/io", "crates/lab", "crates/ship", "crates/sim", "fuzz"];
+const FOLDERS: [&str; 8] =
+    ["crates/cli", "crates/engine", "crates/io", "crates/lab", "crates/raft", "crates/ship", "crates/sim", "fuzz"];
 
 /// Nouns that end as a participle does, and names of well-known types.
 const NOUNS: [&str; 8] = ["Children", "Feed", "Need", "Screen", "Seed", "Shared", "Speed", "Token"];

@@ -94,10 +94,10 @@ pub(crate) struct Connection {
     stream: Option<TcpStream>,
 }
 
-type Failed<E = Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
+type RpcFailure<E = Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
 
 impl Connection {
-    async fn ask<T, E>(&mut self, message: Message) -> Result<T, Failed<E>>
+    async fn ask<T, E>(&mut self, message: Message) -> Result<T, RpcFailure<E>>
     where
         T: DeserializeOwned,
         E: std::error::Error + DeserializeOwned + 'static,
@@ -130,11 +130,11 @@ impl RaftNetwork<Types> for Connection {
         &mut self,
         request: AppendEntriesRequest<Types>,
         _: RPCOption,
-    ) -> Result<AppendEntriesResponse<u64>, Failed> {
+    ) -> Result<AppendEntriesResponse<u64>, RpcFailure> {
         self.ask(Message::Append(request)).await
     }
 
-    async fn vote(&mut self, request: VoteRequest<u64>, _: RPCOption) -> Result<VoteResponse<u64>, Failed> {
+    async fn vote(&mut self, request: VoteRequest<u64>, _: RPCOption) -> Result<VoteResponse<u64>, RpcFailure> {
         self.ask(Message::Vote(request)).await
     }
 
@@ -142,7 +142,7 @@ impl RaftNetwork<Types> for Connection {
         &mut self,
         request: InstallSnapshotRequest<Types>,
         _: RPCOption,
-    ) -> Result<InstallSnapshotResponse<u64>, Failed<InstallSnapshotError>> {
+    ) -> Result<InstallSnapshotResponse<u64>, RpcFailure<InstallSnapshotError>> {
         self.ask(Message::Snapshot(request)).await
     }
 

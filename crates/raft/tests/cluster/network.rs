@@ -94,11 +94,11 @@ pub(crate) struct Link {
     to: u64,
 }
 
-type Failed<E = Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
+type RpcFailure<E = Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
 
 impl Link {
     /// Takes a message to the other side, or loses it. Returns the node there.
-    async fn pass<E: std::error::Error + 'static>(&self) -> Result<Raft<Types>, Failed<E>> {
+    async fn pass<E: std::error::Error + 'static>(&self) -> Result<Raft<Types>, RpcFailure<E>> {
         let (node, delay_ms, is_lost) = self.network.with(|state| {
             let is_cut = state.side.as_ref().is_some_and(|side| side.contains(&self.from) != side.contains(&self.to));
             let node = state.nodes.get(&self.to).filter(|_| !is_cut).cloned();
@@ -120,7 +120,7 @@ impl Link {
     async fn answered<T, E: std::error::Error + 'static>(
         &self,
         answer: Result<T, RaftError<u64, E>>,
-    ) -> Result<T, Failed<E>> {
+    ) -> Result<T, RpcFailure<E>> {
         self.pass::<E>().await?;
         answer.map_err(|error| RemoteError::new(self.to, error).into())
     }
@@ -131,12 +131,12 @@ impl RaftNetwork<Types> for Link {
         &mut self,
         rpc: AppendEntriesRequest<Types>,
         _: RPCOption,
-    ) -> Result<AppendEntriesResponse<u64>, Failed> {
+    ) -> Result<AppendEntriesResponse<u64>, RpcFailure> {
         let answer = self.pass::<Infallible>().await?.append_entries(rpc).await;
         self.answered(answer).await
     }
 
-    async fn vote(&mut self, rpc: VoteRequest<u64>, _: RPCOption) -> Result<VoteResponse<u64>, Failed> {
+    async fn vote(&mut self, rpc: VoteRequest<u64>, _: RPCOption) -> Result<VoteResponse<u64>, RpcFailure> {
         let answer = self.pass::<Infallible>().await?.vote(rpc).await;
         self.answered(answer).await
     }
@@ -145,7 +145,7 @@ impl RaftNetwork<Types> for Link {
         &mut self,
         rpc: InstallSnapshotRequest<Types>,
         _: RPCOption,
-    ) -> Result<InstallSnapshotResponse<u64>, Failed<InstallSnapshotError>> {
+    ) -> Result<InstallSnapshotResponse<u64>, RpcFailure<InstallSnapshotError>> {
         let answer = self.pass::<InstallSnapshotError>().await?.install_snapshot(rpc).await;
         self.network.with(|state| state.snapshot_parts += 1);
         self.answered(answer).await

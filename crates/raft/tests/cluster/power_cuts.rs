@@ -31,10 +31,10 @@ fn config() -> Arc<Config> {
 }
 
 /// What clients were told, or not, of their writes: of each client the last element that was acknowledged, and the last sent.
-type Told = BTreeMap<u64, (u64, u64)>;
+type Acknowledgements = BTreeMap<u64, (u64, u64)>;
 
 /// Starts the node, checks that it has what was acknowledged, and writes until the power is cut, or `writes` are done by each client.
-async fn live(world: &SimWorld, folder: &Path, told: &mut Told, writes: u64, what: &str) -> Option<()> {
+async fn live(world: &SimWorld, folder: &Path, told: &mut Acknowledgements, writes: u64, what: &str) -> Option<()> {
     let directory = world.directory();
     let db = match Db::open_in(&directory, &settings()) {
         Err(error) if error.kind() == ErrorKind::NotFound && told.is_empty() => {
@@ -58,8 +58,9 @@ async fn live(world: &SimWorld, folder: &Path, told: &mut Told, writes: u64, wha
         let is_there = |element: &u64| elements.binary_search(element).is_ok();
         assert!((1..=*acknowledged).all(|element| is_there(&element)), "{what}: {acknowledged} of {elements:?}");
         assert!(elements.iter().all(|element| element <= sent), "{what}: {elements:?} of {sent}");
-        // What is there is durable: it was read with a majority of one.
+        // A write that was not acknowledged, and is not there, never will be: its number is used again.
         *acknowledged = elements.last().copied().unwrap_or(0);
+        *sent = *acknowledged;
     }
     let clients = (0..CLIENTS).map(|client| {
         let (raft, (mut acknowledged, mut sent)) = (raft.clone(), told.get(&client).copied().unwrap_or_default());
@@ -89,7 +90,7 @@ async fn a_node_whose_power_is_cut_again_and_again_keeps_what_clients_were_told(
         let mut rng = Rng::with_seed(seed);
         let options = [SimOptions::default(), SimOptions::adversarial()][rng.usize(..2)];
         let mut world = SimWorld::new(seed, options);
-        let mut told = Told::new();
+        let mut told = Acknowledgements::new();
         for life in 0..8 {
             world.cut_after(rng.u64(20..1500));
             let what = format!("seed {seed}, life {life}, {world}");
