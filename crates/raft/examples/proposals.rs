@@ -46,6 +46,7 @@ impl RaftNetworkFactory<Types> for Direct {
     }
 }
 
+#[expect(clippy::result_large_err, reason = "the errors are those of openraft's trait")]
 impl Direct {
     fn node<E: Error + 'static>(&self) -> Result<Raft<Types>, RpcFailure<E>> {
         let node = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&self.target).cloned();
@@ -102,8 +103,9 @@ async fn measure(folder: &Path, count: u64, seconds: u64) -> Result<(), Box<dyn 
     let rafts = nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let members: BTreeMap<_, _> = (1..=count).map(|id| (id, BasicNode::default())).collect();
     rafts[&1].initialize(members).await?;
-    let elected = rafts[&1].wait(Some(Duration::from_secs(30))).metrics(|m| m.current_leader.is_some(), "a leader");
-    let leader = rafts[&elected.await?.current_leader.unwrap_or(1)].clone();
+    let wait = rafts[&1].wait(Some(Duration::from_secs(30)));
+    let elected = wait.metrics(|metrics| metrics.current_leader.is_some(), "a leader").await?;
+    let leader = rafts[&elected.current_leader.unwrap_or(1)].clone();
     let groups_before: u64 = dbs.iter().map(|db| db.stats().log.groups_written).sum();
     let (committed, done, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)), Instant::now());
     let clients: Vec<_> = (0..IN_FLIGHT)

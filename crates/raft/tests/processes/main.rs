@@ -99,9 +99,9 @@ async fn ask(to: SocketAddr, method: &str, path: &str, body: &[u8]) -> io::Resul
         stream.write_all(&[head.as_bytes(), body].concat()).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
-        Ok(answer)
+        io::Result::Ok(answer)
     };
-    let answer: Vec<u8> = tokio::time::timeout(Duration::from_secs(3), asked).await.map_err(io::Error::other)??;
+    let answer = tokio::time::timeout(Duration::from_secs(3), asked).await.map_err(io::Error::other)??;
     let unfit = || io::Error::other("the answer is cut off");
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or_else(unfit)? + 4;
     let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();

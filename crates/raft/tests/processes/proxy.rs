@@ -61,7 +61,8 @@ async fn pass_on(
             let is_cut = || cut.lock().unwrap_or_else(PoisonError::into_inner).contains(&link);
             let passed = async {
                 let mut far = TcpStream::connect(to).await?;
-                (near.set_nodelay(true)?, far.set_nodelay(true)?);
+                near.set_nodelay(true)?;
+                far.set_nodelay(true)?;
                 tokio::io::copy_bidirectional(&mut near, &mut far).await
             };
             let until_cut = async { while !is_cut() && watch.changed().await.is_ok() {} };
