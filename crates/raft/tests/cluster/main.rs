@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use nofault::Db;
+use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault_raft::{LogStore, StateMachine, StateReader};
 use openraft::storage::RaftStateMachine;
@@ -64,12 +65,14 @@ struct Cluster {
     folder: tempfile::TempDir,
     network: Network,
     nodes: BTreeMap<u64, Node>,
+    /// The index of the last entry that [`Cluster::put`] has written.
+    written: AtomicU64,
 }
 
 impl Cluster {
     fn new() -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        Self { folder, network: Network::default(), nodes: BTreeMap::new() }
+        Self { folder, network: Network::default(), nodes: BTreeMap::new(), written: AtomicU64::new(0) }
     }
 
     fn path(&self, id: u64) -> PathBuf {
@@ -86,7 +89,7 @@ impl Cluster {
         self.nodes.insert(id, Node { raft, reader, db });
     }
 
-    /// Stops a node. Its database goes on to close for a moment; opening it waits for that.
+    /// Stops a node. Tasks of openraft may have its database for a moment longer; [`storage`] waits for that.
     async fn stop(&mut self, id: u64) {
         self.network.disconnect(id);
         let Node { raft, reader, db } = self.nodes.remove(&id).unwrap();
@@ -123,13 +126,14 @@ impl Cluster {
 
     async fn put(&self, leader: u64, key: &str, value: &str) {
         let request = Request::Put { key: key.into(), value: value.into() };
-        self.nodes[&leader].raft.client_write(request).await.unwrap();
+        let response = self.nodes[&leader].raft.client_write(request).await.unwrap();
+        self.written.store(response.log_id.index, Ordering::SeqCst);
     }
 
-    /// Waits until a node has applied all that the leader has.
-    async fn caught_up(&self, id: u64, leader: u64) {
-        let applied = self.nodes[&leader].raft.metrics().borrow().last_applied.unwrap().index;
-        self.nodes[&id].raft.wait(SOON).applied_index_at_least(Some(applied), "all that the leader has").await.unwrap();
+    /// Waits until a node has applied everything that was written by [`Cluster::put`].
+    async fn caught_up(&self, id: u64) {
+        let written = self.written.load(Ordering::SeqCst);
+        self.nodes[&id].raft.wait(SOON).applied_index_at_least(Some(written), "all that was written").await.unwrap();
     }
 
     async fn value(&self, id: u64, key: &str) -> Option<String> {
@@ -143,7 +147,15 @@ fn node() -> BasicNode {
 }
 
 async fn storage(path: &Path) -> (Db, LogStore<Types>, StateMachine<Types, Values>) {
-    let db = Db::open_or_create(path.join("db"), &settings()).await.unwrap();
+    let mut opened = Db::open_or_create(path.join("db"), &settings()).await;
+    for _ in 0..3000 {
+        match &opened {
+            Err(error) if error.kind() == ErrorKind::Busy => tokio::time::sleep(Duration::from_millis(20)).await,
+            _ => break,
+        }
+        opened = Db::open_or_create(path.join("db"), &settings()).await;
+    }
+    let db = opened.unwrap();
     let (log, state) = nofault_raft::open(&db, "group", &[VALUES], path.join("snapshots"), Values).await.unwrap();
     (db, log, state)
 }
@@ -169,7 +181,7 @@ async fn members_are_added_and_removed_and_the_state_stays() {
     let leader = cluster.leader(&[others[0], 4, 5]).await;
     cluster.put(leader, "plums", "7").await;
     for id in [others[0], 4, 5] {
-        cluster.caught_up(id, leader).await;
+        cluster.caught_up(id).await;
         assert_eq!(cluster.value(id, "apples").await.as_deref(), Some("12"), "node {id}");
         assert_eq!(cluster.value(id, "pears").await.as_deref(), Some("3"), "node {id}");
         assert_eq!(cluster.value(id, "plums").await.as_deref(), Some("7"), "node {id}");
@@ -182,7 +194,7 @@ async fn a_follower_that_lags_behind_the_log_gets_a_snapshot_and_goes_on() {
     let leader = cluster.leader(&[1, 2, 3]).await;
     let lagging = if leader == 3 { 2 } else { 3 };
     cluster.put(leader, "first", "1").await;
-    cluster.caught_up(lagging, leader).await;
+    cluster.caught_up(lagging).await;
     cluster.stop(lagging).await;
     for row in 0..400 {
         cluster.put(leader, &format!("row {row:04}"), &"x".repeat(100)).await;
@@ -200,11 +212,11 @@ async fn a_follower_that_lags_behind_the_log_gets_a_snapshot_and_goes_on() {
     // Some of the parts get lost on their way.
     cluster.network.set_weather(Weather { lost: 50, delay_ms_max: 5 });
     cluster.start(lagging).await;
-    cluster.caught_up(lagging, leader).await;
+    cluster.caught_up(lagging).await;
     assert!(cluster.network.snapshot_parts() > parts + 3, "it came by the log");
     cluster.network.set_weather(Weather::default());
     cluster.put(leader, "last", "2").await;
-    cluster.caught_up(lagging, leader).await;
+    cluster.caught_up(lagging).await;
     let reader = &cluster.nodes[&lagging].reader;
     let view = reader.view();
     assert_eq!(view.snapshot().len(view.tables().table(VALUES).unwrap()).await.unwrap(), 402);
@@ -218,7 +230,7 @@ async fn a_follower_that_lags_behind_the_log_gets_a_snapshot_and_goes_on() {
     drop((db, log, state));
     cluster.start(lagging).await;
     cluster.put(leader, "after", "3").await;
-    cluster.caught_up(lagging, leader).await;
+    cluster.caught_up(lagging).await;
     assert_eq!(cluster.value(lagging, "after").await.as_deref(), Some("3"));
     assert_eq!(cluster.value(lagging, "row 0000").await.as_deref(), Some(&*"x".repeat(100)));
 }
@@ -241,7 +253,7 @@ async fn a_whole_cluster_starts_again_from_snapshots_and_logs() {
     let leader = cluster.leader(&[1, 2, 3]).await;
     cluster.put(leader, "after", "1").await;
     for id in 1..=3 {
-        cluster.caught_up(id, leader).await;
+        cluster.caught_up(id).await;
         for row in [0, 100, 249] {
             assert_eq!(cluster.value(id, &format!("row {row:04}")).await, Some(row.to_string()), "node {id}");
         }
