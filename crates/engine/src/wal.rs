@@ -1,18 +1,17 @@
 //! The write-ahead log: makes commits durable, many with one write (group commit).
 //!
-//! Commits append the fragments of their records to memory inside the commit section. One thread at a time is the
-//! group-commit leader: it takes all pending fragments, up to the size of a group, and writes them durably on its own
-//! thread with one system call. More than one group of fragments goes out as a few groups in flight. A thread that
-//! waits for its own commit becomes the leader if there is none. When that commit is durable it first wakes the next
-//! leader, then the threads and tasks of the other commits in its groups. For tasks and for deferred commits the WAL
-//! writer thread (`background_writer`) is the leader. Commits are acknowledged in the order of the log, in whatever
-//! order the writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last
-//! checkpoint are used again.
+//! Commits append the fragments of their records to memory inside the commit section. One thread at a time is the group-commit
+//! leader: it takes all pending fragments, up to the size of a group, and writes them durably on its own thread with one system
+//! call. More than one group of fragments goes out as a few groups in flight. A thread that waits for its own commit becomes the
+//! leader if there is none. When that commit is durable it first wakes the next leader, then the threads and tasks of the other
+//! commits in its groups. For tasks and for deferred commits the WAL writer thread (`background_writer`) is the leader. Commits
+//! are acknowledged in the order of the log, in whatever order the writes complete. Groups fill segments of one preallocated,
+//! pre-written file; segments before the last checkpoint that no tail keeps are used again.
 //!
 //! Invariants:
 //! 1. A commit is reported durable only when its group and every group before it are durable.
 //! 2. After a failed write the log is poisoned: it reports nothing more as durable and writes nothing more.
-//! 3. A segment is used again only when the durable superblock names an anchor in a later segment.
+//! 3. A segment is used again only when the durable superblock names an anchor in a later segment, and no tail keeps it (`tail`).
 //! 4. Every pending fragment has a future leader: the thread that appended it and has not begun to wait, a waiting
 //!    thread, or the WAL writer (`waiting::WriterDuties`). A leader that stops wakes a waiting thread or notifies the
 //!    WAL writer. `leadership` changes under the same lock as the list of waiters, so no thread can go to sleep between

@@ -43,8 +43,7 @@ pub async fn history(store: Arc<dyn ObjectStore>, name: &str) -> Result<Vec<Span
 }
 
 fn span(epoch: &Epoch) -> Option<Span> {
-    let (first, newest) = (epoch.bases.first()?, epoch.bases.last()?);
-    let (last, last_time_ms) = (epoch.last, epoch.last_time_ms).max((newest.commit, newest.time_ms));
+    let (first, (last, last_time_ms)) = (epoch.bases.first()?, epoch.newest());
     let of_log: u64 = epoch.log.iter().map(|log| log.object.bytes).sum();
     Some(Span {
         database: epoch.database.clone(),

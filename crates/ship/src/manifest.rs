@@ -85,6 +85,8 @@ pub(crate) struct Epoch {
     pub(crate) id: u64,
     /// The database, as `Position::database` tells, in hexadecimal.
     pub(crate) database: String,
+    /// The shipper that began it.
+    pub(crate) begun_by: String,
     /// In the order of their commits, and at least one.
     pub(crate) bases: Vec<Base>,
     /// In the order of their commits.
@@ -94,6 +96,28 @@ pub(crate) struct Epoch {
     /// The last commit, and its time.
     pub(crate) last: u64,
     pub(crate) last_time_ms: u64,
+}
+
+impl Epoch {
+    /// Returns the newest commit that is in the store, and its time.
+    pub(crate) fn newest(&self) -> (u64, u64) {
+        let of_base = self.bases.last().map_or((0, 0), |base| (base.commit, base.time_ms));
+        of_base.max((self.last, self.last_time_ms))
+    }
+}
+
+/// What distinguishes an epoch from all others, also from those of a store that was emptied and filled again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EpochName {
+    id: u64,
+    database: String,
+    begun_by: String,
+}
+
+impl EpochName {
+    pub(crate) fn of(epoch: &Epoch) -> Self {
+        Self { id: epoch.id, database: epoch.database.clone(), begun_by: epoch.begun_by.clone() }
+    }
 }
 
 /// An object that is not needed any more, and is removed some time after that.
@@ -121,7 +145,7 @@ pub(crate) struct Manifest {
 pub(crate) struct Current {
     pub(crate) manifest: Manifest,
     /// `None` before there is one in the store.
-    version: Option<UpdateVersion>,
+    pub(crate) version: Option<UpdateVersion>,
 }
 
 impl Manifest {
@@ -183,6 +207,15 @@ impl Current {
     pub(crate) async fn read(remote: &Remote) -> Result<Self> {
         let missing = || Error::new(ErrorKind::NotFound, "no database was shipped under this name");
         Self::find(remote).await?.ok_or_else(missing)
+    }
+
+    /// Reads the manifest unless it is still the one of this version; `None` then.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none.
+    pub(crate) async fn find_newer(remote: &Remote, known: Option<&UpdateVersion>) -> Result<Option<Self>> {
+        let Some((bytes, version)) = remote.get_newer(MANIFEST, known).await? else { return Ok(None) };
+        Ok(Some(Self { manifest: Manifest::decode(&bytes)?, version: Some(version) }))
     }
 
     /// Begins with an empty one.
@@ -271,6 +304,7 @@ mod tests {
         let epoch = Epoch {
             id: 1,
             database: hex(7),
+            begun_by: hex(1),
             bases: vec![base],
             log: Vec::new(),
             position: hex_of(&[1, 255]),

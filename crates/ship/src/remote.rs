@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{
-    Error as StoreError, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
+    Error as StoreError, GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 
 use crate::error::{Error, ErrorKind, Result};
@@ -62,6 +62,8 @@ enum Request<'r> {
     Put(PutPayload, PutMode),
     /// With the number of bytes that the object should have.
     Get(u64),
+    /// Not if the object is still as this tag tells.
+    GetUnless(Option<String>),
     Delete,
     List(&'r Path),
 }
@@ -70,6 +72,7 @@ enum Request<'r> {
 enum Answer {
     Put(UpdateVersion),
     Got(Vec<u8>, UpdateVersion),
+    NotModified,
     Deleted,
     List(Vec<String>),
 }
@@ -91,6 +94,11 @@ impl Remote {
     /// Returns the same remote, with another number of attempts.
     pub(crate) fn with_attempts(&self, attempts: Option<u32>) -> Self {
         Self { patience: Patience { attempts, ..self.patience }, ..self.clone() }
+    }
+
+    /// Returns the store, and the name in it.
+    pub(crate) fn place(&self) -> (Arc<dyn ObjectStore>, String) {
+        (Arc::clone(&self.store), self.prefix.to_string())
     }
 
     pub(crate) fn patience(&self) -> Patience {
@@ -132,13 +140,33 @@ impl Remote {
         }
     }
 
+    /// Reads an object unless it is still the one of this version; `None` then.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not there.
+    pub(crate) async fn get_newer(
+        &self,
+        name: &str,
+        known: Option<&UpdateVersion>,
+    ) -> Result<Option<(Vec<u8>, UpdateVersion)>> {
+        let request = Request::GetUnless(known.and_then(|known| known.e_tag.clone()));
+        match self.repeat(name, &request).await? {
+            Some(Answer::Got(bytes, version)) => Ok(Some((bytes, version))),
+            Some(Answer::NotModified) => Ok(None),
+            _ => Err(self.missing(name)),
+        }
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        Error::new(ErrorKind::NotFound, format!("there is no object {}", self.path(name)))
+    }
+
     /// Reads an object of `bytes` bytes.
     ///
     /// # Errors
     /// `NotFound` when it is not there.
     pub(crate) async fn get(&self, name: &str, bytes: u64) -> Result<Vec<u8>> {
-        let missing = || Error::new(ErrorKind::NotFound, format!("there is no object {}", self.path(name)));
-        Ok(self.find(name, bytes).await?.ok_or_else(missing)?.0)
+        Ok(self.find(name, bytes).await?.ok_or_else(|| self.missing(name))?.0)
     }
 
     /// Removes an object, if it is there.
@@ -162,6 +190,7 @@ impl Remote {
             match self.once(name, request).await {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(StoreError::NotFound { .. }) if !matches!(request, Request::Put(..)) => return Ok(None),
+                Err(StoreError::NotModified { .. }) => return Ok(Some(Answer::NotModified)),
                 Err(error)
                     if is_final_for(request, &error) || self.patience.attempts.is_some_and(|most| attempt >= most) =>
                 {
@@ -181,7 +210,7 @@ impl Remote {
         let bytes = match request {
             Request::Put(payload, _) => payload.content_length() as u64,
             Request::Get(bytes) => *bytes,
-            Request::Delete | Request::List(_) => 0,
+            Request::GetUnless(_) | Request::Delete | Request::List(_) => 0,
         };
         let limit = self.patience.timeout.saturating_add(Duration::from_secs(bytes / BYTES_PER_SECOND_MIN));
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
@@ -207,8 +236,10 @@ impl Remote {
                 let put = self.store.put_opts(path, payload.clone(), options).await?;
                 Ok(Answer::Put(UpdateVersion { e_tag: put.e_tag, version: put.version }))
             }
-            Request::Get(_) => {
-                let found = self.store.get(path).await?;
+            Request::Get(_) | Request::GetUnless(_) => {
+                let tag = if let Request::GetUnless(tag) = request { tag.clone() } else { None };
+                let options = GetOptions { if_none_match: tag, ..GetOptions::default() };
+                let found = self.store.get_opts(path, options).await?;
                 let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
                 Ok(Answer::Got(found.bytes().await?.to_vec(), version))
             }

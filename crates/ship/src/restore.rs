@@ -216,13 +216,7 @@ async fn restore_from(
         progress(&so_far);
     };
     let mut fetcher = Fetcher::new(remote, objects);
-    let mut filler = Filler { applier: ChangeApplier::new(db), load: None };
-    let filled = fill(&mut filler, &mut fetcher, &base.parts, &mut applied).await;
-    // In any case: a load that goes on keeps the database open.
-    let ended = filler.end_load().await;
-    filled?;
-    ended?;
-    let mut applier = filler.applier;
+    let mut applier = fill_from(&mut fetcher, base, db, &mut applied).await?;
     let (mut at, mut time_ms) = (base.commit, base.time_ms);
     let mut before = None;
     'log: for log in log {
@@ -250,6 +244,26 @@ async fn restore_from(
     }
     db.sync().await?;
     Ok(RestoredPoint { commit: CommitSeq(at), time: ms_to_time(time_ms) })
+}
+
+/// Fills a new database with a base. Returns the applier for what follows.
+pub(crate) async fn fill_base(remote: &Remote, base: &Base, db: &Db) -> Result<ChangeApplier> {
+    fill_from(&mut Fetcher::new(remote, base.parts.clone()), base, db, &mut |_| {}).await
+}
+
+async fn fill_from(
+    fetcher: &mut Fetcher,
+    base: &Base,
+    db: &Db,
+    applied: &mut (dyn FnMut(&NamedObject) + Send),
+) -> Result<ChangeApplier> {
+    let mut filler = Filler { applier: ChangeApplier::new(db), load: None };
+    let filled = fill(&mut filler, fetcher, &base.parts, applied).await;
+    // In any case: a load that goes on keeps the database open.
+    let ended = filler.end_load().await;
+    filled?;
+    ended?;
+    Ok(filler.applier)
 }
 
 /// Fills a database from the parts of a base.

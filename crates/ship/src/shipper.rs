@@ -39,8 +39,8 @@ const COLLECT_AT_MOST: Duration = Duration::from_secs(1);
 /// The progress of a shipper.
 #[derive(Debug, Clone)]
 struct Status {
-    /// The last commit that is named by the manifest.
-    shipped: u64,
+    /// The last commit that is named by the manifest; `None` before the first base, also for a database without a commit.
+    shipped: Option<u64>,
     bases: u64,
     /// The reason why no more are.
     end: Option<Error>,
@@ -80,6 +80,31 @@ pub struct ShipStats {
     pub bases: u64,
 }
 
+/// A name that was taken over: no other shipper advances its manifest any more.
+pub(crate) struct Takeover {
+    writer: Writer,
+    /// The objects that were there before.
+    present: Vec<String>,
+}
+
+impl Takeover {
+    /// Takes a name over. See [`Ship::start`].
+    pub(crate) async fn begin(store: Arc<dyn ObjectStore>, options: ShipOptions) -> Result<Self> {
+        options.check()?;
+        let at_start = Remote::new(store, &options.name, options.patience())?;
+        if !options.single_writer {
+            probe(&at_start).await?;
+        }
+        let (writer, present) = Writer::begin(at_start, options).await?;
+        Ok(Self { writer, present })
+    }
+
+    /// Returns the manifest as it was taken over.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.writer.current.manifest
+    }
+}
+
 /// A shipper of one database. It ships until it is closed or dropped, in a task of the tokio runtime in which it was started. Keeps the
 /// database open.
 #[derive(Debug)]
@@ -101,17 +126,16 @@ impl Ship {
     /// [`ShipOptions::single_writer`] is set. `Store` when it cannot be reached. `Corrupt` or `Unsupported` when
     /// its objects of that name cannot be read. `Fenced` when others take the name over at the same time.
     pub async fn start(db: &Db, store: Arc<dyn ObjectStore>, options: ShipOptions) -> Result<Self> {
-        options.check()?;
-        let at_start = Remote::new(store, &options.name, options.patience())?;
-        if !options.single_writer {
-            probe(&at_start).await?;
-        }
-        let (mut writer, present) = Writer::begin(at_start, options).await?;
+        Self::begin(db, Takeover::begin(store, options).await?).await
+    }
+
+    /// Begins to ship under a name that was taken over.
+    pub(crate) async fn begin(db: &Db, Takeover { mut writer, present }: Takeover) -> Result<Self> {
         upkeep::remove_orphans(&writer, present).await?;
         writer.remote = writer.remote.with_attempts(None);
         let tail = go_on(db, &writer).await;
         // The commits of an earlier shipper count only if this one goes on there.
-        let shipped = writer.current.manifest.epochs.last().filter(|_| tail.is_some()).map_or(0, |epoch| epoch.last);
+        let shipped = writer.current.manifest.epochs.last().filter(|_| tail.is_some()).map(|epoch| epoch.last);
         let shared = Arc::new(Shared {
             orders: watch::Sender::new(Orders::default()),
             status: watch::Sender::new(Status { shipped, bases: 0, end: None }),
@@ -133,17 +157,17 @@ impl Ship {
         let commit = self.db.snapshot().commit();
         self.shared.orders.send_modify(|orders| orders.wanted = orders.wanted.max(commit.0));
         let mut status = self.shared.status.subscribe();
-        let reached = status.wait_for(|status| status.shipped >= commit.0 || status.end.is_some()).await;
+        let reached = status.wait_for(|status| status.shipped >= Some(commit.0) || status.end.is_some()).await;
         let reached = reached.map_err(|_| closed())?;
         match &reached.end {
-            Some(error) if reached.shipped < commit.0 => Err(error.clone()),
+            Some(error) if reached.shipped < Some(commit.0) => Err(error.clone()),
             _ => Ok(commit),
         }
     }
 
     /// Returns the newest commit that is in the store, with all before it; 0 before the first base.
     pub fn shipped(&self) -> CommitSeq {
-        CommitSeq(self.shared.status.borrow().shipped)
+        CommitSeq(self.shared.status.borrow().shipped.unwrap_or(0))
     }
 
     /// Returns the reason why nothing more is shipped; `None` while it goes on.
@@ -156,7 +180,7 @@ impl Ship {
         let Shared { status, counts, .. } = &*self.shared;
         let (shipped, bases) = {
             let status = status.borrow();
-            (CommitSeq(status.shipped), status.bases)
+            (CommitSeq(status.shipped.unwrap_or(0)), status.bases)
         };
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ShipStats {
@@ -434,10 +458,12 @@ impl Task {
         let base = write_base(&self.writer.remote, &self.db, &snapshot, name).await?;
         drop(snapshot);
         let (last, last_time_ms, position) = (base.commit, base.time_ms, tail.reached());
+        let begun_by = self.writer.id();
         let begun = |manifest: &mut Manifest| {
             manifest.epochs.push(Epoch {
                 id: manifest.epochs.last().map_or(1, |before| before.id + 1),
                 database: hex(position.database()),
+                begun_by,
                 bases: vec![base],
                 log: Vec::new(),
                 position: hex_of(&position.to_bytes()),
@@ -487,6 +513,6 @@ impl Task {
 
     /// Tells the handle that everything up to a commit is shipped.
     fn report(&self, commit: u64) {
-        self.shared.status.send_modify(|status| status.shipped = status.shipped.max(commit));
+        self.shared.status.send_modify(|status| status.shipped = status.shipped.max(Some(commit)));
     }
 }

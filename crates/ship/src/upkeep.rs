@@ -196,6 +196,7 @@ mod tests {
             let mut epoch = Epoch {
                 id,
                 database: String::new(),
+                begun_by: String::new(),
                 bases: Vec::new(),
                 log: Vec::new(),
                 position: String::new(),

@@ -56,6 +56,11 @@ impl Writer {
         self.current.advance(&self.remote, self.options.single_writer, change).await
     }
 
+    /// Returns the number of this shipper.
+    pub(crate) fn id(&self) -> String {
+        self.id.clone()
+    }
+
     /// Makes a name for a piece of the log.
     pub(crate) fn log_name(&mut self, last: u64) -> String {
         self.objects += 1;

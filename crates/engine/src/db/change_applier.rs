@@ -47,6 +47,11 @@ impl ChangeApplier {
         self.tables.get(&of_source)
     }
 
+    /// Returns the tables that have the content of tables of the source, with their ids there, in any order.
+    pub fn tables(&self) -> impl Iterator<Item = (TableId, &Table)> {
+        self.tables.iter().map(|(of_source, table)| (*of_source, table))
+    }
+
     /// Notes that a table has the content of a table of the source.
     pub fn learn(&mut self, of_source: TableId, table: Table) {
         self.tables.insert(of_source, table);

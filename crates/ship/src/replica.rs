@@ -1,0 +1,522 @@
+//! Replicas: databases that follow what is shipped, and are read meanwhile.
+//!
+//! A replica looks at the manifest again and again, and applies the pieces of the log that it names to a database of its own ([`copy`]).
+//! Where the log does not lead on – another epoch began, or the replica was away for longer than the log is kept – it makes another
+//! copy from the newest base, beside the one that is read, and changes over to it when it is complete ([`home`]).
+//!
+//! It writes nothing to the store until it is promoted. Then it takes the name over as any shipper does, which fences the one before,
+//! and only after that reads the manifest for the last time: so it has all that the older one has promised, and nothing follows.
+
+mod copy;
+mod home;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use nofault::settings::Settings;
+use nofault::{CommitSeq, Db, Snapshot};
+use object_store::{ObjectStore, UpdateVersion};
+use tokio::sync::{RwLock, watch};
+use tokio::task::JoinHandle;
+
+use self::copy::{Copy, CopyReader, Progress, STATE_TABLE};
+use self::home::Home;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fetch::Fetcher;
+use crate::manifest::{Current, Epoch, EpochName, Manifest};
+use crate::object::{ms_to_time, take_commit};
+use crate::options::{READING, ShipOptions};
+use crate::remote::Remote;
+use crate::restore::fill_base;
+use crate::shipper::{Ship, Takeover};
+
+/// The options of a [`Replica`]. A name alone is one with the others as they are by default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaOptions {
+    /// The name under which the source is shipped.
+    pub name: String,
+    /// Time between two looks at what was shipped: one small request each, while there is nothing new.
+    pub every: Duration,
+}
+
+impl ReplicaOptions {
+    /// Returns the default options for a name: a look each second.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), every: Duration::from_secs(1) }
+    }
+}
+
+impl From<&str> for ReplicaOptions {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl From<String> for ReplicaOptions {
+    fn from(name: String) -> Self {
+        Self::new(name)
+    }
+}
+
+/// How far a replica is behind what was shipped. Times of commits are those of the source's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lag {
+    /// The commit of the source whose state the replica has.
+    pub commit: CommitSeq,
+    /// Its time.
+    pub time: SystemTime,
+    /// The newest commit that was in the store when the replica looked last.
+    pub newest: CommitSeq,
+    /// Its time.
+    pub newest_time: SystemTime,
+    /// The time at which it looked last, by the clock of this machine; `None` when it has not reached the store since it began.
+    pub looked_at: Option<SystemTime>,
+}
+
+impl Lag {
+    /// Returns whether the replica has all that was in the store when it looked last.
+    pub fn is_caught_up(&self) -> bool {
+        self.looked_at.is_some() && self.commit >= self.newest
+    }
+}
+
+/// A state of the source: everything up to a commit, and nothing behind it.
+#[derive(Debug, Clone)]
+pub struct ReplicaSnapshot {
+    /// The tables, as of that commit, and one of the replica's own.
+    pub snapshot: Snapshot,
+    /// The commit, by its number in the source.
+    pub commit: CommitSeq,
+    /// Its time, by the clock of the source.
+    pub time: SystemTime,
+}
+
+impl ReplicaSnapshot {
+    /// Returns the names of the source's tables, sorted.
+    ///
+    /// # Errors
+    /// `Database` when the catalog cannot be read.
+    pub async fn table_names(&self) -> Result<Vec<String>> {
+        let mut names = self.snapshot.table_names().await?;
+        names.retain(|name| name != STATE_TABLE);
+        Ok(names)
+    }
+}
+
+/// A replica that was promoted: a database like any other, and its shipper.
+#[derive(Debug)]
+pub struct PromotedReplica {
+    /// The database.
+    pub db: Db,
+    /// Its shipper, which has the name now. The first thing that it ships is the whole database.
+    pub ship: Ship,
+    /// The folder of the database, to open it from now on.
+    pub folder: PathBuf,
+    /// The last commit of the source that it has.
+    pub commit: CommitSeq,
+}
+
+/// What the handle and the task of a replica share.
+#[derive(Debug)]
+struct Shared {
+    /// The copy that is read. Locked for writing while a commit is applied that changes tables, and while another copy takes its place.
+    reader: RwLock<CopyReader>,
+    status: watch::Sender<Status>,
+    is_ending: watch::Sender<bool>,
+}
+
+#[derive(Debug, Clone)]
+struct Status {
+    reached: Progress,
+    newest: u64,
+    newest_time_ms: u64,
+    looked_at: Option<SystemTime>,
+    /// The error of the last round, after which there is another one.
+    trouble: Option<Error>,
+    /// The reason why nothing more is applied.
+    end: Option<Error>,
+}
+
+/// A database that follows one that is shipped, and serves reads meanwhile. It follows until it is dropped, closed or promoted, in a task of the
+/// tokio runtime in which it was begun.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use nofault::{Db, settings::Settings};
+/// # use nofault_ship::{Ship, ShipOptions};
+/// # use object_store::memory::InMemory;
+/// use nofault_ship::Replica;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let settings = Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() };
+/// # let db = Db::create(folder.path().join("shop"), &settings).await?;
+/// # let store = Arc::new(InMemory::new());
+/// # let stock = db.create_table("stock").await?;
+/// let ship = Ship::start(&db, store.clone(), ShipOptions::new("shop")).await?;
+/// stock.put("apples", "12").await?;
+/// let shipped = ship.durable().await?;
+///
+/// // On another machine.
+/// let replica = Replica::follow(store.clone(), "shop", folder.path().join("replica"), &settings).await?;
+/// replica.wait_for(shipped).await?;
+/// let state = replica.snapshot().await?;
+/// let table = state.snapshot.table("stock").await?;
+/// assert_eq!(state.snapshot.get(&table, "apples").await?, Some(b"12".to_vec()));
+///
+/// // The first machine is lost, or cannot be reached.
+/// let promoted = replica.promote(ShipOptions::default()).await?;
+/// promoted.db.table("stock").await?.put("apples", "11").await?;
+/// promoted.ship.durable().await?;
+/// stock.put("apples", "10").await?;
+/// assert_eq!(ship.durable().await.unwrap_err().kind(), nofault_ship::ErrorKind::Fenced);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Replica {
+    shared: Arc<Shared>,
+    /// `None` after it was waited for.
+    task: Option<JoinHandle<Task>>,
+}
+
+impl Replica {
+    /// Begins to follow, or goes on with what the folder has: then it serves reads at once, also while the store cannot be reached. In a new
+    /// folder this returns when the newest copy of the whole is complete.
+    ///
+    /// The folder is the replica's own, and its parent must exist. `settings` are those of the database that it makes there, but for the size of
+    /// pages, which is that of the source.
+    ///
+    /// # Errors
+    /// `NotFound` when nothing was shipped under the name yet; `InvalidCall` for a folder of another replica, for one of which the replica was
+    /// promoted, and for settings with several folders; `AlreadyExists` for a folder with other content; `Store`, `Corrupt`, `Database`.
+    pub async fn follow(
+        store: Arc<dyn ObjectStore>,
+        options: impl Into<ReplicaOptions>,
+        folder: impl AsRef<Path>,
+        settings: &Settings,
+    ) -> Result<Self> {
+        let options = options.into();
+        if !settings.stripe_folders.is_empty() {
+            let what = "a replica over several folders is not possible: its copies follow each other in one";
+            return Err(Error::new(ErrorKind::InvalidCall, what));
+        }
+        let remote = Remote::new(store, &options.name, READING)?;
+        let home = Home::open(folder.as_ref())?;
+        let base = Follower { remote, home, settings: settings.clone() };
+        base.home.remove_others()?;
+        let (copy, seen) = match base.home.current()? {
+            Some(number) => (base.open(number).await?, None),
+            None => {
+                let Current { manifest, .. } = Current::read(&base.remote).await?;
+                let missing = || Error::new(ErrorKind::NotFound, "the database was not shipped completely yet");
+                let epoch = manifest.epochs.last().ok_or_else(missing)?;
+                (base.copy_of(epoch).await?, Some(manifest))
+            }
+        };
+        let reached = copy.reached().clone();
+        let status = Status {
+            newest: reached.commit,
+            newest_time_ms: reached.time_ms,
+            reached,
+            looked_at: None,
+            trouble: None,
+            end: None,
+        };
+        let shared = Arc::new(Shared {
+            reader: RwLock::new(copy.reader()),
+            status: watch::Sender::new(status),
+            is_ending: watch::Sender::new(false),
+        });
+        let Follower { remote, home, settings } = base;
+        let base = Follower { remote: remote.with_attempts(None), home, settings };
+        let task = Task { base, copy, every: options.every, version: None, shared: Arc::clone(&shared) };
+        if let Some(manifest) = &seen {
+            task.note_newest(manifest);
+        }
+        Ok(Self { shared, task: Some(tokio::spawn(task.run())) })
+    }
+
+    /// Returns the newest state that the replica has. No request to the store.
+    ///
+    /// # Errors
+    /// `Database` when its database fails.
+    pub async fn snapshot(&self) -> Result<ReplicaSnapshot> {
+        let reader = self.shared.reader.read().await;
+        let (snapshot, Progress { commit, time_ms, .. }) = reader.snapshot().await?;
+        Ok(ReplicaSnapshot { snapshot, commit: CommitSeq(commit), time: ms_to_time(time_ms) })
+    }
+
+    /// Returns how far the replica is behind.
+    pub fn lag(&self) -> Lag {
+        let status = self.shared.status.borrow();
+        Lag {
+            commit: CommitSeq(status.reached.commit),
+            time: ms_to_time(status.reached.time_ms),
+            newest: CommitSeq(status.newest),
+            newest_time: ms_to_time(status.newest_time_ms),
+            looked_at: status.looked_at,
+        }
+    }
+
+    /// Waits until the replica has a commit of the source: one that [`Ship::durable`] has returned there, or any before it.
+    ///
+    /// # Errors
+    /// The error with which the replica has ended.
+    pub async fn wait_for(&self, commit: CommitSeq) -> Result<()> {
+        let mut status = self.shared.status.subscribe();
+        let found = status.wait_for(|status| status.reached.commit >= commit.0 || status.end.is_some()).await;
+        match found.map_err(|_| ended())? {
+            status if status.reached.commit >= commit.0 => Ok(()),
+            status => Err(status.end.clone().unwrap_or_else(ended)),
+        }
+    }
+
+    /// Returns the reason why the replica does not get on, if there is one: `Database` is for good, after others it tries again.
+    pub fn failure(&self) -> Option<Error> {
+        let status = self.shared.status.borrow();
+        status.end.clone().or_else(|| status.trouble.clone())
+    }
+
+    /// Ends the replica. Its folder can be followed on later.
+    ///
+    /// # Errors
+    /// `Database` when its database cannot be closed well; it goes on all the same when it is followed again.
+    pub async fn close(mut self) -> Result<()> {
+        let Task { base, copy, .. } = self.stopped().await?;
+        drop(self);
+        let db = copy.db().clone();
+        drop(copy);
+        let closed = db.close().await;
+        drop(base);
+        match closed {
+            // Snapshots are left; the last one closes it.
+            Err(error) if error.kind() == nofault::ErrorKind::Busy => Ok(()),
+            closed => Ok(closed?),
+        }
+    }
+
+    /// Makes the replica the database that is shipped under the name: takes the name over, so that the shipper before is fenced and its calls
+    /// end with `Fenced`; applies all that it has shipped until then; and begins to ship. Nothing of the other database appears after that.
+    ///
+    /// `options` are those of the shipper, but for the name, which stays. On a store with `single_writer` nothing is fenced: end the
+    /// other shipper first. The database's settings must have background threads.
+    ///
+    /// # Errors
+    /// As [`Ship::start`], and those of the replica. The folder can be followed again then, and promoted, unless the
+    /// error came from the shipper's beginning with a database that is complete: then it is a database like any other.
+    pub async fn promote(mut self, options: ShipOptions) -> Result<PromotedReplica> {
+        let mut task = self.stopped().await?;
+        let (store, name) = task.base.remote.place();
+        let options = ShipOptions { name, ..options };
+        let takeover = Takeover::begin(store, options).await?;
+        // What the older shipper has named by now is all that it will ever name.
+        task.base.remote = task.base.remote.with_attempts(READING.attempts);
+        _ = self.shared.is_ending.send_replace(false);
+        task.catch_up(takeover.manifest()).await?;
+        let Task { base, copy, .. } = task;
+        let (commit, number) = (CommitSeq(copy.reached().commit), base.home.current()?);
+        let folder = base.home.path(number.ok_or_else(ended)?);
+        // Its handle of the copy is the last but ours.
+        drop(self);
+        let db = copy.into_database().await?;
+        let ship = Ship::begin(&db, takeover).await?;
+        Ok(PromotedReplica { db, ship, folder, commit })
+    }
+
+    /// Ends the task, and returns what it has had.
+    async fn stopped(&mut self) -> Result<Task> {
+        _ = self.shared.is_ending.send_replace(true);
+        let task = self.task.take().ok_or_else(ended)?;
+        let gone = |error| Error::new(ErrorKind::Closed, format!("the task of the replica has ended: {error}"));
+        let task = task.await.map_err(gone)?;
+        match self.shared.status.borrow().end.clone() {
+            Some(error) if error.kind() == ErrorKind::Database => Err(error),
+            _ => Ok(task),
+        }
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.task.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Closed, "the replica was ended")
+}
+
+/// Makes and opens copies.
+#[derive(Debug)]
+struct Follower {
+    remote: Remote,
+    home: Home,
+    settings: Settings,
+}
+
+impl Follower {
+    /// Opens a copy.
+    async fn open(&self, number: u64) -> Result<Copy> {
+        let path = self.home.path(number);
+        let db = Db::open(&path, &self.settings).await?;
+        let promoted = || {
+            let what = format!("the replica was promoted: {} is a database like any other now", path.display());
+            Error::new(ErrorKind::InvalidCall, what)
+        };
+        Copy::open(db).await?.ok_or_else(promoted)
+    }
+
+    /// Makes a copy from the newest base of an epoch, and makes it the one that counts.
+    async fn copy_of(&self, epoch: &Epoch) -> Result<Copy> {
+        let missing = || Error::new(ErrorKind::NotFound, "an epoch without a copy of the whole");
+        let base = epoch.bases.last().ok_or_else(missing)?;
+        // What an earlier attempt has left.
+        self.home.remove_others()?;
+        let number = self.home.unused()?;
+        let settings = Settings { page_bytes: base.page_bytes as usize, ..self.settings.clone() };
+        let db = Db::create(self.home.path(number), &settings).await?;
+        let applier = fill_base(&self.remote, base, &db).await?;
+        let reached = Progress { epoch: EpochName::of(epoch), commit: base.commit, time_ms: base.time_ms };
+        let copy = Copy::begin(db, applier, reached).await?;
+        self.home.switch_to(number)?;
+        Ok(copy)
+    }
+}
+
+/// The task of a replica.
+#[derive(Debug)]
+struct Task {
+    base: Follower,
+    copy: Copy,
+    every: Duration,
+    /// The version of the manifest that was applied last.
+    version: Option<UpdateVersion>,
+    shared: Arc<Shared>,
+}
+
+impl Task {
+    /// Follows until it is to end, and returns itself. Everything but the wait for the store is done to its end, so that the copy in memory and
+    /// that on disk are the same.
+    async fn run(mut self) -> Self {
+        let (mut ending, every) = (self.shared.is_ending.subscribe(), self.every);
+        // Tells those that wait, also after a panic and when the runtime ends.
+        let last_words = LastWords(Arc::clone(&self.shared));
+        loop {
+            match self.round().await {
+                Err(error) if error.kind() == ErrorKind::Database => {
+                    self.shared.status.send_modify(|status| status.end = Some(error));
+                    break;
+                }
+                outcome => self.shared.status.send_modify(|status| status.trouble = outcome.err()),
+            }
+            tokio::select! {
+                _ = ending.wait_for(|is_ending| *is_ending) => break,
+                () = tokio::time::sleep(every) => {}
+            }
+        }
+        drop(last_words);
+        self
+    }
+
+    /// Looks at the manifest, and applies what is new.
+    async fn round(&mut self) -> Result<()> {
+        let found = unless_ending(&self.shared, Current::find_newer(&self.base.remote, self.version.as_ref())).await?;
+        if let Some(Current { manifest, version }) = found {
+            self.catch_up(&manifest).await?;
+            // Only now: after an error all of it is looked at again.
+            self.version = version;
+        } else {
+            self.shared.status.send_modify(|status| status.looked_at = Some(SystemTime::now()));
+        }
+        Ok(())
+    }
+
+    /// Tells the handle what is in the store.
+    fn note_newest(&self, manifest: &Manifest) {
+        let Some(epoch) = manifest.epochs.last() else { return };
+        self.shared.status.send_modify(|status| {
+            (status.newest, status.newest_time_ms) = epoch.newest();
+            status.looked_at = Some(SystemTime::now());
+        });
+    }
+
+    /// Applies what a manifest names and the copy does not have.
+    ///
+    /// # Errors
+    /// `NotFound` when an object is gone: the manifest is too old by now. `Closed` when the replica is to end. `Corrupt`, `Database`.
+    async fn catch_up(&mut self, manifest: &Manifest) -> Result<()> {
+        let Some(epoch) = manifest.epochs.last() else { return Ok(()) };
+        self.note_newest(manifest);
+        if !leads_on(epoch, self.copy.reached()) {
+            let copy = unless_ending(&self.shared, self.base.copy_of(epoch)).await?;
+            let mut reader = self.shared.reader.write().await;
+            *reader = copy.reader();
+            let old = std::mem::replace(&mut self.copy, copy);
+            self.report();
+            drop(reader);
+            drop(old);
+            self.base.home.remove_others()?;
+        }
+        let log: Vec<_> = epoch.log.iter().filter(|log| log.last > self.copy.reached().commit).collect();
+        let mut fetcher = Fetcher::new(&self.base.remote, log.iter().map(|log| log.object.clone()).collect());
+        for log in log {
+            let at = self.copy.reached().commit;
+            if log.after > at {
+                return Err(Error::corrupt(format!("commits after {at} are missing")).met_in(&log.object.name));
+            }
+            let raw = unless_ending(&self.shared, async { fetcher.next().await.unwrap_or(Ok(Vec::new())) }).await?;
+            let mut rest = &raw[..];
+            while let Some(commit) = take_commit(&mut rest).map_err(|error| error.met_in(&log.object.name))? {
+                if commit.commit <= self.copy.reached().commit {
+                    continue;
+                }
+                if Copy::changes_tables(&commit) {
+                    let shared = Arc::clone(&self.shared);
+                    let _no_reader = shared.reader.write().await;
+                    self.copy.apply(&commit).await?;
+                } else {
+                    self.copy.apply(&commit).await?;
+                }
+                self.report();
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the handle what was reached.
+    fn report(&self) {
+        self.shared.status.send_modify(|status| status.reached.clone_from(self.copy.reached()));
+    }
+}
+
+/// Returns whether the log of an epoch goes on where a copy is.
+fn leads_on(epoch: &Epoch, reached: &Progress) -> bool {
+    let next = epoch.log.iter().find(|log| log.last > reached.commit);
+    EpochName::of(epoch) == reached.epoch
+        && next.map_or(reached.commit >= epoch.last, |next| next.after <= reached.commit)
+}
+
+/// Waits for something that the store does, unless the replica is to end.
+async fn unless_ending<T>(shared: &Shared, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut ending = shared.is_ending.subscribe();
+    tokio::select! {
+        biased;
+        _ = ending.wait_for(|is_ending| *is_ending) => Err(ended()),
+        done = work => done,
+    }
+}
+
+/// Tells those that wait for a replica that its task has ended.
+struct LastWords(Arc<Shared>);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        self.0.status.send_modify(|status| _ = status.end.get_or_insert_with(ended));
+    }
+}
