@@ -152,8 +152,9 @@ where
     }
     let log = db.open_or_create_table(&format!("{group}/log")).await?;
     let meta = db.open_or_create_table(&format!("{group}/meta")).await?;
-    let log = LogStore::open(log, meta.clone()).await?;
     let names = tables.iter().map(|name| (*name).to_owned()).collect();
-    let state = StateMachine::open(group, names, meta, snapshots.as_ref().to_path_buf(), application).await?;
+    let folder = snapshots.as_ref().to_path_buf();
+    let state = StateMachine::open(group, names, meta.clone(), folder, application).await?;
+    let log = LogStore::open(log, meta, state.last_applied()).await?;
     Ok((log, state))
 }

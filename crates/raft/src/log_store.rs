@@ -8,6 +8,9 @@
 //!    of the calls, and a vote that is durable proves that everything before it is.
 //! 3. Truncating and purging need not be durable by themselves: that an entry was removed matters to others only through
 //!    what is written, and reported, after it, which is behind it in the order.
+//! 4. An entry is removed in a commit behind the one that brought it into the state. openraft has the log purged while another
+//!    task still installs the snapshot that makes this right: the removal, and entries that would follow a hole without it, wait
+//!    for the installation. A vote does not.
 //!
 //! A deferred commit never waits for the disk, and no commit here is `Sync`, for which deferred ones behind it would have
 //! to wait: so appends in flight, of one log or of many in one database, share one write.
@@ -15,6 +18,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nofault::{Batch, Db, Durability, Table};
 use openraft::storage::{LogFlushed, RaftLogStorage};
@@ -24,6 +28,7 @@ use openraft::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use crate::codec::{decode, encode, index_of, key_of};
 use crate::error::{Error, Result, StorageResult};
@@ -45,12 +50,23 @@ pub struct LogStore<C: RaftTypeConfig> {
     log: Table,
     /// The vote, the committed and the purged log id.
     meta: Table,
+    /// The last log id of the state, as of a commit that has been made.
+    applied: watch::Receiver<Option<LogId<C::NodeId>>>,
+    /// The entries up to here count as removed, and are removed when the state has them.
+    purging: Arc<Mutex<Option<LogId<C::NodeId>>>>,
     types: PhantomData<fn() -> C>,
 }
 
 impl<C: RaftTypeConfig> Clone for LogStore<C> {
     fn clone(&self) -> Self {
-        Self { db: self.db.clone(), log: self.log.clone(), meta: self.meta.clone(), types: PhantomData }
+        Self {
+            db: self.db.clone(),
+            log: self.log.clone(),
+            meta: self.meta.clone(),
+            applied: self.applied.clone(),
+            purging: self.purging.clone(),
+            types: PhantomData,
+        }
     }
 }
 
@@ -61,25 +77,73 @@ impl<C: RaftTypeConfig> std::fmt::Debug for LogStore<C> {
 }
 
 impl<C: RaftTypeConfig> LogStore<C> {
-    /// Opens the log of a group, and completes a purge that a crash has interrupted.
-    pub(crate) async fn open(log: Table, meta: Table) -> Result<Self> {
-        let store = Self { db: log.db().clone(), log, meta, types: PhantomData };
+    /// Opens the log of a group, and completes a purge that a crash has interrupted. `applied` tells how far the state is.
+    pub(crate) async fn open(
+        log: Table,
+        meta: Table,
+        applied: watch::Receiver<Option<LogId<C::NodeId>>>,
+    ) -> Result<Self> {
+        let (db, purging) = (log.db().clone(), Arc::default());
+        let store = Self { db, log, meta, applied, purging, types: PhantomData };
         if let Some(purged) = store.read::<LogId<C::NodeId>>(PURGED).await? {
+            if !store.has_applied(&purged) {
+                let log = store.log.name();
+                return Err(Error::Damaged(format!(
+                    "{log} has no entries up to {purged}, and the state is not as far"
+                )));
+            }
             store.remove_up_to(purged.index, Batch::new()).await?;
         }
         Ok(store)
     }
 
+    fn has_applied(&self, log_id: &LogId<C::NodeId>) -> bool {
+        self.applied.borrow().as_ref() >= Some(log_id)
+    }
+
+    fn purging(&self) -> Option<LogId<C::NodeId>> {
+        self.purging.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Removes what a purge has left, if the state has it by now.
+    async fn remove_purged(&self) -> Result<()> {
+        if let Some(upto) = self.purging().filter(|upto| self.has_applied(upto)) {
+            let mut batch = Batch::new();
+            batch.put(&self.meta, PURGED, encode(&upto)?);
+            self.remove_up_to(upto.index, batch).await?;
+            *self.purging.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(())
+    }
+
+    /// Removes what a purge has left, if the state has it. Waits for this if the entry before `index` is not there: what is written
+    /// from `index` on would follow a hole after a power cut.
+    async fn purge_before(&mut self, index: u64) -> Result<()> {
+        if let Some(upto) = self.purging()
+            && self.last_index().await?.map_or(0, |last| last.saturating_add(1)) < index
+        {
+            let is_applied = self.applied.wait_for(|applied| applied.as_ref() >= Some(&upto)).await.is_ok();
+            if !is_applied {
+                let what = format!("the state machine has stopped before it installed a snapshot up to {upto}");
+                return Err(Error::Stopped(what));
+            }
+        }
+        self.remove_purged().await
+    }
+
     /// Writes entries so that readers see them when this returns, and returns a future that is ready when they are durable.
     /// As [`RaftLogStorage::append`], for callers without a callback. The entries become durable also when the future is
-    /// dropped.
+    /// dropped. Entries behind those of a snapshot that is being installed wait until it is.
     ///
     /// # Errors
-    /// As [`Db::write`].
+    /// As [`Db::write`]; `Stopped` when the state machine is dropped before it has installed the snapshot.
     pub async fn append_entries(
         &mut self,
         entries: Vec<C::Entry>,
     ) -> Result<impl Future<Output = Result<()>> + Send + use<C>> {
+        if let Some(first) = entries.first() {
+            self.purge_before(first.get_log_id().index).await?;
+        }
         let mut batch = Batch::new();
         for entry in &entries {
             batch.put(&self.log, key_of(entry.get_log_id().index), encode(entry)?);
@@ -107,9 +171,13 @@ impl<C: RaftTypeConfig> LogStore<C> {
     /// Returns the entries in a range of indices, as many as fit into `bytes_max`, and one at least.
     async fn entries(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Result<Vec<C::Entry>> {
         let (mut entries, mut bytes) = (Vec::new(), 0);
+        let purged = self.purging().map(|upto| upto.index);
         let bound = |bound: Bound<&u64>| bound.map(|index| key_of(*index));
         let mut range = self.log.range((bound(range.start_bound()), bound(range.end_bound())));
         while let Some((key, value)) = range.next_ref().await? {
+            if Some(index_of(key)?) <= purged {
+                continue;
+            }
             bytes += value.len();
             entries.push(self.entry(key, value)?);
             if bytes >= bytes_max {
@@ -119,13 +187,18 @@ impl<C: RaftTypeConfig> LogStore<C> {
         Ok(entries)
     }
 
+    /// Returns the index of the last entry that is there, whether it counts as removed or not.
+    async fn last_index(&self) -> Result<Option<u64>> {
+        self.log.last().await?.map(|(key, _)| index_of(&key)).transpose()
+    }
+
     async fn last_entry(&self) -> Result<Option<C::Entry>> {
         let last = self.log.last().await?;
         last.map(|(key, value)| self.entry(&key, &value)).transpose()
     }
 
     async fn state(&self) -> Result<LogState<C>> {
-        let last_purged_log_id: Option<LogId<C::NodeId>> = self.read(PURGED).await?;
+        let last_purged_log_id = self.purging().max(self.read(PURGED).await?);
         let last = self.last_entry().await?.map(|entry| entry.get_log_id().clone());
         // While a purge is under way, entries that count as removed may still be there.
         let is_behind =
@@ -136,8 +209,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
 
     /// Removes the entries from `index` on. The last ones go first, so that no crash leaves a hole.
     async fn remove_from(&self, index: u64) -> Result<()> {
-        let Some((last, _)) = self.log.last().await? else { return Ok(()) };
-        let mut end = index_of(&last)?.saturating_add(1);
+        let mut end = self.last_index().await?.map_or(0, |last| last.saturating_add(1));
         while end > index {
             let begin = index.max(end.saturating_sub(REMOVED_A_COMMIT));
             let mut batch = Batch::new();
@@ -196,6 +268,7 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
 
     async fn save_vote(&mut self, vote: &Vote<C::NodeId>) -> StorageResult<C, ()> {
         let saved = async {
+            self.remove_purged().await?;
             self.write(VOTE, vote).await?;
             Ok::<_, Error>(self.db.await_durable().await?)
         };
@@ -207,8 +280,11 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId<C::NodeId>>) -> StorageResult<C, ()> {
-        let saved = self.write(COMMITTED, &committed).await;
-        saved.map_err(|error| error.of_storage(ErrorSubject::Store, ErrorVerb::Write))
+        let saved = async {
+            self.purge_before(committed.as_ref().map_or(0, |upto| upto.index.saturating_add(1))).await?;
+            self.write(COMMITTED, &committed).await
+        };
+        saved.await.map_err(|error| error.of_storage(ErrorSubject::Store, ErrorVerb::Write))
     }
 
     async fn read_committed(&mut self) -> StorageResult<C, Option<LogId<C::NodeId>>> {
@@ -232,17 +308,18 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
     }
 
     async fn truncate(&mut self, log_id: LogId<C::NodeId>) -> StorageResult<C, ()> {
-        let removed = self.remove_from(log_id.index).await;
-        removed.map_err(|error| error.of_storage(ErrorSubject::Log(log_id), ErrorVerb::Delete))
+        let removed = async {
+            self.remove_purged().await?;
+            self.remove_from(log_id.index).await
+        };
+        removed.await.map_err(|error| error.of_storage(ErrorSubject::Log(log_id), ErrorVerb::Delete))
     }
 
     /// Removes the entries up to `log_id`. The first commit notes that they are gone: what a crash leaves of them is removed at the next opening.
+    /// Entries that the state does not have yet only count as removed: a later call removes them.
     async fn purge(&mut self, log_id: LogId<C::NodeId>) -> StorageResult<C, ()> {
-        let removed = async {
-            let mut batch = Batch::new();
-            batch.put(&self.meta, PURGED, encode(&log_id)?);
-            self.remove_up_to(log_id.index, batch).await
-        };
-        removed.await.map_err(|error| error.of_storage(ErrorSubject::Log(log_id.clone()), ErrorVerb::Delete))
+        *self.purging.lock().unwrap_or_else(PoisonError::into_inner) = Some(log_id.clone());
+        let removed = self.remove_purged().await;
+        removed.map_err(|error| error.of_storage(ErrorSubject::Log(log_id), ErrorVerb::Delete))
     }
 }

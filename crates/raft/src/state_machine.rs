@@ -14,6 +14,7 @@ use openraft::{
     StoredMembership,
 };
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::codec::{decode, encode};
 use crate::error::{Error, Result, StorageResult};
@@ -120,6 +121,8 @@ pub struct StateMachine<C: RaftTypeConfig, A> {
     application: A,
     tables: StateTables,
     applied: AppliedState<C>,
+    /// Tells the log store how far the state is, once a commit says so.
+    told: watch::Sender<Option<LogId<C::NodeId>>>,
 }
 
 impl<C, A> StateMachine<C, A>
@@ -142,7 +145,19 @@ where
         let snapshots = Snapshots::open(folder, applied.last_applied.as_ref()).await?;
         let reader = StateReader { db: db.clone(), tables: Arc::new(RwLock::new(tables.clone())) };
         let shared = Shared { db, group: group.into(), names, meta, reader, snapshots };
-        Ok(Self { shared: Arc::new(shared), application, tables, applied })
+        let told = watch::Sender::new(applied.last_applied.clone());
+        Ok(Self { shared: Arc::new(shared), application, tables, applied, told })
+    }
+
+    /// Returns the last log id of the state, and of what it becomes.
+    pub(crate) fn last_applied(&self) -> watch::Receiver<Option<LogId<C::NodeId>>> {
+        self.told.subscribe()
+    }
+
+    /// Notes the state that a commit has made.
+    fn has_committed(&mut self, applied: AppliedState<C>) {
+        self.told.send_replace(applied.last_applied.clone());
+        self.applied = applied;
     }
 
     /// Returns a reader of the state, for the time when openraft owns the state machine.
@@ -160,7 +175,7 @@ where
                 .db
                 .transact(Durability::Deferred, async |change: Transaction| self.apply_in(&change, entries).await);
             let (applied, more) = run.await?;
-            self.applied = applied;
+            self.has_committed(applied);
             answers.extend(more);
         }
         Ok(answers)
@@ -196,7 +211,8 @@ where
         batch.put(&shared.meta, APPLIED, encode(&applied)?);
         shared.db.write(batch, Durability::Deferred).await?;
         shared.db.await_durable().await?;
-        (self.applied, self.tables) = (applied, tables.clone());
+        self.has_committed(applied);
+        self.tables = tables.clone();
         drop(shared.reader.replace(tables));
         shared.snapshots.complete_received(file, meta).await?;
         StateTables::drop_others(&shared.db, &shared.group, generation).await

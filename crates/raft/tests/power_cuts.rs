@@ -247,15 +247,28 @@ async fn live(log: &mut Log, state: &mut State, moments: &mut Moments, rng: &mut
             _ => {
                 let ForeignSnapshot { snapshot, content, _folder } = foreign_snapshot(rng, &next).await;
                 // Filling the new tables changes nothing that shows; one commit does.
+                let upto = content.applied.unwrap();
                 let purged = Content { purged: content.applied, log: BTreeMap::new(), ..content.clone() };
-                let number = moments.attempt(content);
-                if state.install_snapshot(&snapshot.meta, snapshot.snapshot).await.is_err() {
-                    return false;
+                let entries: Vec<_> = (1..3).map(|at| entry(rng, term, upto.index + at)).collect();
+                let more = entries.iter().map(|entry| (entry.log_id.index, entry.clone())).collect();
+                let installed = moments.attempt(content);
+                moments.attempt(purged.clone());
+                let number = moments.attempt(Content { log: more, ..purged });
+                // openraft has the log purged, and writes what follows, while another task installs the snapshot.
+                let writes = async {
+                    log.purge(upto).await.map_err(drop)?;
+                    log.append_entries(entries).await.map_err(drop)?.await.map_err(drop)
+                };
+                let installs = async {
+                    state.install_snapshot(&snapshot.meta, snapshot.snapshot).await.map_err(drop)?;
+                    moments.durable(installed);
+                    Ok(())
+                };
+                let are_done = tokio::try_join!(writes, installs).is_ok();
+                if are_done {
+                    moments.durable(number);
                 }
-                moments.durable(number);
-                let upto = purged.purged.unwrap();
-                moments.attempt(purged);
-                log.purge(upto).await.is_ok()
+                are_done
             }
         };
         if !is_done {
@@ -430,5 +443,48 @@ fn appends_in_flight_share_a_write_and_are_readable_before_it() {
         assert_eq!(after.records_durable - before.records_durable, 64);
         let groups = after.groups_written - before.groups_written;
         assert!(groups < 32, "64 appends took {groups} writes of the log");
+    });
+}
+
+#[test]
+fn entries_behind_a_snapshot_that_is_being_installed_wait_for_it_and_votes_do_not() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let world = SimWorld::new(10, SimOptions::calm());
+        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+        let (mut log, mut state) = open(&db, folder.path()).await.unwrap();
+        let mut rng = Rng::with_seed(10);
+        let entries =
+            |rng: &mut Rng, range: std::ops::Range<u64>| range.map(|at| entry(rng, 1, at)).collect::<Vec<_>>();
+        log.append_entries(entries(&mut rng, 0..5)).await.unwrap().await.unwrap();
+        let ForeignSnapshot { snapshot, content: newest, _folder } =
+            foreign_snapshot(&mut rng, &content(&mut log, &mut state).await).await;
+        let upto = newest.applied.unwrap();
+        log.purge(upto).await.unwrap();
+        // What counts as removed is not seen any more, and still there after a power cut.
+        let found = log.get_log_state().await.unwrap();
+        assert_eq!((found.last_purged_log_id, found.last_log_id), (Some(upto), Some(upto)));
+        assert!(log.try_get_log_entries(..).await.unwrap().is_empty());
+        let after = world.restart(1);
+        let other = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (mut old_log, _state) =
+            open(&Db::open_in(&after.directory(), &settings()).unwrap(), other.path()).await.unwrap();
+        assert_eq!(old_log.try_get_log_entries(..).await.unwrap().len(), 5);
+
+        let mut more = log.clone();
+        let mut append = std::pin::pin!(more.append_entries(entries(&mut rng, upto.index + 1..upto.index + 3)));
+        assert!(append.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        log.save_vote(&Vote::new(2, 3)).await.unwrap();
+        assert!(append.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        state.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
+        append.await.unwrap().await.unwrap();
+        assert_eq!(log.try_get_log_entries(..).await.unwrap().len(), 2);
+
+        // A state machine that has stopped will not install another one.
+        log.purge(log_id(1, upto.index + 9)).await.unwrap();
+        drop(state);
+        let refused = log.append_entries(entries(&mut rng, upto.index + 10..upto.index + 11)).await;
+        assert!(matches!(refused.map(drop), Err(nofault_raft::Error::Stopped(_))));
     });
 }

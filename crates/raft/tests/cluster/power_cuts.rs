@@ -1,5 +1,5 @@
-//! A node whose power is cut, again and again, under openraft: it starts each time, leads again, and has every write that a client
-//! was told of.
+//! Nodes whose power is cut, again and again, under openraft. One is alone: it starts each time, leads again, and has every write that a
+//! client was told of. One follows, and gets a snapshot in each life: it starts each time, and catches up.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use nofault::{Db, ErrorKind};
 use nofault_sim::{SimOptions, SimWorld};
-use openraft::{Config, Raft, SnapshotPolicy};
+use openraft::{Config, LogId, Raft, SnapshotPolicy};
 
-use crate::app::{Request, VALUES, Values};
+use crate::app::{Request, Types, VALUES, Values};
 use crate::network::Network;
 use crate::{SOON, node, settings};
 
@@ -101,4 +101,106 @@ async fn a_node_whose_power_is_cut_again_and_again_keeps_what_clients_were_told(
         }
         assert!(told.values().any(|told| told.0 > 0), "seed {seed}: no write was acknowledged");
     }
+}
+
+/// A leader with a log that is short, and a learner on a disk whose power is cut.
+struct Follower {
+    network: Network,
+    leader: Raft<Types>,
+    folder: tempfile::TempDir,
+    /// The last log id that the leader has applied.
+    written: LogId<u64>,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Follower {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let network = Network::default();
+        let world = SimWorld::new(1, SimOptions::calm());
+        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+        let (log, state) = nofault_raft::open(&db, "group", &[VALUES], folder.path().join("1"), Values).await.unwrap();
+        let leader = Raft::new(1, config(), network.links_of(1), log, state).await.unwrap();
+        leader.initialize(BTreeMap::from([(1, node())])).await.unwrap();
+        leader.wait(SOON).current_leader(1, "itself").await.unwrap();
+        let added = leader.add_learner(2, node(), false).await.unwrap();
+        Self { network, leader, folder, written: added.log_id, rows: BTreeMap::new() }
+    }
+
+    async fn write(&mut self, row: u64) {
+        let (key, value) = (format!("row {row}"), self.written.to_string().into_bytes());
+        self.rows.insert(key.clone().into_bytes(), value.clone());
+        self.written = self.leader.client_write(Request::Put { key, value }).await.unwrap().log_id;
+    }
+
+    /// Writes to the leader until its log begins behind what it has written before.
+    async fn run_away(&mut self) {
+        let before = self.written;
+        while self.leader.metrics().borrow().purged <= Some(before) {
+            self.write(self.written.index % 10).await;
+        }
+    }
+
+    /// Lives until the power is cut, or all is there that the leader has written. Returns the rows that there are then.
+    async fn live(&self, world: &SimWorld) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Box<dyn std::error::Error>> {
+        let directory = world.directory();
+        let db = match Db::open_in(&directory, &settings()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Db::create_in(&directory, &settings())?,
+            opened => opened?,
+        };
+        let (log, state) = nofault_raft::open(&db, "group", &[VALUES], self.folder.path().join("2"), Values).await?;
+        let reader = state.reader();
+        let raft = Raft::new(2, config(), self.network.links_of(2), log, state).await?;
+        self.network.connect(2, raft.clone());
+        let caught_up = raft.wait(SOON).applied_index_at_least(Some(self.written.index), "all of it").await;
+        self.network.disconnect(2);
+        raft.shutdown().await?;
+        caught_up?;
+        let view = reader.view();
+        let mut range = view.snapshot().iter(view.tables().table(VALUES)?)?;
+        let mut rows = BTreeMap::new();
+        while let Some((key, value)) = range.next().await? {
+            rows.insert(key, value);
+        }
+        Ok(rows)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_whose_power_is_cut_while_it_gets_a_snapshot_starts_again_and_catches_up() {
+    let mut follower = Follower::start().await;
+    let mut rng = Rng::with_seed(1);
+    let mut world = SimWorld::new(2, SimOptions::adversarial());
+    // The power is cut in every other life. The one after it gets the entries that follow, as far as the leader still has them. The first
+    // one tells how many events there are.
+    let (mut events, mut cut) = (u64::MAX, 0);
+    for life in 0..32 {
+        let begun = world.events();
+        if life % 2 == 0 {
+            follower.run_away().await;
+            if life > 0 {
+                world.cut_after(begun + rng.u64(1..=events));
+            }
+        } else {
+            follower.write(life).await;
+        }
+        let lived = follower.live(&world).await;
+        let what = format!("life {life}, {world}");
+        match lived {
+            Ok(rows) => {
+                assert_eq!(rows, follower.rows, "{what}");
+                if life % 2 == 0 {
+                    events = events.min(world.events() - begun);
+                }
+            }
+            Err(error) => {
+                assert!(world.is_cut(), "{what}: {error}");
+                cut += 1;
+            }
+        }
+        world = world.restart(rng.u64(..));
+    }
+    println!("the power was cut in {cut} of 32 lives, of {events} events or more");
+    assert!(cut >= 8, "the power was cut in {cut} of 32 lives");
+    follower.leader.shutdown().await.unwrap();
 }
