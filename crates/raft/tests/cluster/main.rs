@@ -283,8 +283,18 @@ fn elements(value: Option<&[u8]>) -> Vec<u64> {
     value.unwrap_or_default().chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// Appends to lists and reads them, by any node that says it leads, until `done`.
-async fn client(nodes: Vec<(Raft<Types>, StateReader)>, history: Arc<History>, done: Arc<AtomicBool>, seed: u64) {
+/// The time after which a client turns to another node: a leader that is cut off never answers a write.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Appends to lists and reads them until `done`, at the node that answered last. One that `roams` only reads, at any node, so that some
+/// reads come to a leader whose place another has taken.
+async fn client(
+    nodes: Vec<(Raft<Types>, StateReader)>,
+    history: Arc<History>,
+    done: Arc<AtomicBool>,
+    seed: u64,
+    roams: bool,
+) {
     let mut rng = Rng::with_seed(seed);
     let mut number = 0;
     let mut at = 0;
@@ -292,11 +302,11 @@ async fn client(nodes: Vec<(Raft<Types>, StateReader)>, history: Arc<History>, d
         let (raft, reader) = &nodes[at];
         let key = rng.u32(..3);
         let begun = history.tick();
-        if rng.bool() {
+        if !roams && rng.bool() {
             number += 1;
             let element = seed << 32 | number;
             let request = Request::Append { key: key.to_string(), more: element.to_le_bytes().to_vec() };
-            let written = tokio::time::timeout(Duration::from_secs(2), raft.client_write(request)).await;
+            let written = tokio::time::timeout(PATIENCE, raft.client_write(request)).await;
             match written {
                 Ok(Ok(written)) => {
                     let Response(before) = written.data;
@@ -311,12 +321,14 @@ async fn client(nodes: Vec<(Raft<Types>, StateReader)>, history: Arc<History>, d
                 }
             }
         } else {
-            let read = tokio::time::timeout(Duration::from_secs(2), raft.ensure_linearizable()).await;
+            let read = tokio::time::timeout(PATIENCE, raft.ensure_linearizable()).await;
             if matches!(read, Ok(Ok(_))) {
                 let value = reader.view().get(VALUES, key.to_string()).await.unwrap();
                 let read = Step::ReadList { key, elements: elements(value.as_deref()), ranged: false };
                 history.record(begun, Outcome::Committed, vec![read]);
-                continue;
+                if !roams {
+                    continue;
+                }
             }
         }
         at = rng.usize(..nodes.len());
@@ -332,15 +344,20 @@ async fn histories_over_splits_and_lost_messages_are_linearizable() {
     cluster.leader(&[1, 2, 3]).await;
     let (history, done) = (Arc::new(History::default()), Arc::new(AtomicBool::new(false)));
     let nodes: Vec<_> = cluster.nodes.values().map(|node| (node.raft.clone(), node.reader.clone())).collect();
-    let clients: Vec<_> =
-        (1..=6).map(|at| tokio::spawn(client(nodes.clone(), history.clone(), done.clone(), seed * 100 + at))).collect();
+    let clients: Vec<_> = (1..=6)
+        .map(|at| tokio::spawn(client(nodes.clone(), history.clone(), done.clone(), seed * 100 + at, at > 3)))
+        .collect();
     let mut rng = Rng::with_seed(seed);
-    for _ in 0..6 {
+    for round in 0..4 {
         cluster.network.set_weather(Weather { lost: rng.u32(..60), delay_ms_max: rng.u64(..15) });
-        cluster.network.split([rng.u64(1..=3)]);
-        tokio::time::sleep(Duration::from_millis(rng.u64(300..1200))).await;
+        // The leader every other time: it is to lead no more, and hear nothing of it.
+        let victim = if round % 2 == 0 { cluster.leader(&[1, 2, 3]).await } else { rng.u64(1..=3) };
+        let others: Vec<u64> = (1..=3).filter(|id| *id != victim).collect();
+        cluster.network.split([victim]);
+        cluster.leader(&others).await;
+        tokio::time::sleep(Duration::from_millis(rng.u64(300..800))).await;
         cluster.network.heal();
-        tokio::time::sleep(Duration::from_millis(rng.u64(300..1200))).await;
+        tokio::time::sleep(Duration::from_millis(rng.u64(100..500))).await;
     }
     cluster.network.set_weather(Weather::default());
     cluster.leader(&[1, 2, 3]).await;

@@ -36,6 +36,8 @@ use crate::proxy::Links;
 const NODE: &str = "NOFAULT_CHILD_NODE";
 const NODES: [u64; 3] = [1, 2, 3];
 const LISTS: u32 = 3;
+/// The time after which a client turns to another node: a leader that is cut off never answers a write.
+const PATIENCE: Duration = Duration::from_millis(700);
 
 #[test]
 #[ignore = "run as a child by the test below"]
@@ -113,11 +115,11 @@ async fn ask(to: SocketAddr, method: &str, path: &str, body: &[u8]) -> io::Resul
     Ok((status, answer[end..].to_vec()))
 }
 
-/// Waits until a leader answers reads. Returns its id.
-async fn leader(places: &Places) -> u64 {
+/// Waits until one of these nodes leads and answers reads. Returns its id.
+async fn leader(places: &Places, among: &[u64]) -> u64 {
     for _ in 0..600 {
-        for (id, http) in &places.http {
-            if let Ok((200 | 404, _)) = ask(*http, "GET", "/keys/0", b"").await {
+        for id in among {
+            if let Ok((200 | 404, _)) = ask(places.http[id], "GET", "/keys/0", b"").await {
                 return *id;
             }
         }
@@ -148,18 +150,24 @@ fn elements(value: &[u8]) -> Vec<u64> {
     value.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// Appends to lists and reads them until `done`.
-async fn client(places: Arc<Places>, history: Arc<History>, done: Arc<AtomicBool>, seed: u64) {
+/// Asks as [`ask`] does, with the patience of a client.
+async fn ask_soon(to: SocketAddr, method: &str, path: &str, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+    tokio::time::timeout(PATIENCE, ask(to, method, path, body)).await.map_err(io::Error::other)?
+}
+
+/// Appends to lists and reads them until `done`, at the node that answered last. One that `roams` only reads, at any node, so that some
+/// reads come to a leader whose place another has taken.
+async fn client(places: Arc<Places>, history: Arc<History>, done: Arc<AtomicBool>, seed: u64, roams: bool) {
     let mut rng = Rng::with_seed(seed);
     let (mut number, mut at) = (0, 1);
     while !done.load(Ordering::SeqCst) {
         let key = rng.u32(..LISTS);
         let (begun, path) = (history.tick(), format!("/keys/{key}"));
         let read = |value: &[u8]| Step::ReadList { key, elements: elements(value), ranged: false };
-        let answer = if rng.bool() {
+        let answer = if !roams && rng.bool() {
             number += 1;
             let element = seed << 32 | number;
-            let answer = ask(places.http[&at], "POST", &path, &element.to_le_bytes()).await;
+            let answer = ask_soon(places.http[&at], "POST", &path, &element.to_le_bytes()).await;
             let append = Step::Append { key, element };
             match &answer {
                 Ok((200, before)) => history.record(begun, Outcome::Committed, vec![read(before), append]),
@@ -168,7 +176,7 @@ async fn client(places: Arc<Places>, history: Arc<History>, done: Arc<AtomicBool
             }
             answer
         } else {
-            let answer = ask(places.http[&at], "GET", &path, b"").await;
+            let answer = ask_soon(places.http[&at], "GET", &path, b"").await;
             match &answer {
                 Ok((200, value)) => history.record(begun, Outcome::Committed, vec![read(value)]),
                 Ok((404, _)) => history.record(begun, Outcome::Committed, vec![read(&[])]),
@@ -177,6 +185,7 @@ async fn client(places: Arc<Places>, history: Arc<History>, done: Arc<AtomicBool
             answer
         };
         match answer {
+            _ if roams => at = NODES[rng.usize(..3)],
             Ok((200 | 404, _)) => continue,
             Ok((421, leader)) => {
                 let leader = String::from_utf8_lossy(&leader).parse().ok();
@@ -200,47 +209,51 @@ async fn clients_see_linearizable_lists_over_kills_and_partitions() {
     let mut processes: BTreeMap<u64, Process> =
         NODES.into_iter().map(|id| (id, start(id, folder.path(), &places, &links))).collect();
     for _ in 0..600 {
-        if let Ok((200, _)) = ask(places.http[&1], "POST", "/initialize", b"").await {
+        // Also when it is done already, and the answer was lost.
+        if let Ok((200 | 409, _)) = ask(places.http[&1], "POST", "/initialize", b"").await {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    leader(&places).await;
+    leader(&places, &NODES).await;
 
     let (history, done) = (Arc::new(History::default()), Arc::new(AtomicBool::new(false)));
     let clients: Vec<_> = (1..=6)
-        .map(|at| tokio::spawn(client(places.clone(), history.clone(), done.clone(), seed * 100 + at)))
+        .map(|at| tokio::spawn(client(places.clone(), history.clone(), done.clone(), seed * 100 + at, at > 3)))
         .collect();
     let mut rng = Rng::with_seed(seed);
     let (mut kills, mut splits) = (0, 0);
     for round in 0..8 {
         // The leader every other time: it is the one with something to lose.
-        let victim = if round % 2 == 0 { leader(&places).await } else { NODES[rng.usize(..3)] };
+        let victim = if round % 2 == 0 { leader(&places, &NODES).await } else { NODES[rng.usize(..3)] };
         if round % 4 < 2 {
             processes.remove(&victim);
             kills += 1;
-            tokio::time::sleep(Duration::from_millis(rng.u64(200..1500))).await;
+            tokio::time::sleep(Duration::from_millis(rng.u64(200..800))).await;
             processes.insert(victim, start(victim, folder.path(), &places, &links));
         } else {
             links.split(&[victim]);
             splits += 1;
-            tokio::time::sleep(Duration::from_millis(rng.u64(300..2000))).await;
+            // Long enough for another leader, and for clients to find it.
+            let others: Vec<u64> = NODES.into_iter().filter(|id| *id != victim).collect();
+            leader(&places, &others).await;
+            tokio::time::sleep(Duration::from_millis(rng.u64(500..1000))).await;
             links.split(&[]);
         }
-        tokio::time::sleep(Duration::from_millis(rng.u64(200..1000))).await;
+        tokio::time::sleep(Duration::from_millis(rng.u64(100..600))).await;
     }
     // All at once, as in a power failure of the site.
     processes.clear();
     for id in NODES {
         processes.insert(id, start(id, folder.path(), &places, &links));
     }
-    leader(&places).await;
+    leader(&places, &NODES).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     done.store(true, Ordering::SeqCst);
     for client in clients {
         client.await.unwrap();
     }
-    let last = leader(&places).await;
+    let last = leader(&places, &NODES).await;
     for key in 0..LISTS {
         let begun = history.tick();
         let (status, value) = ask(places.http[&last], "GET", &format!("/keys/{key}"), b"").await.unwrap();
