@@ -82,9 +82,11 @@ struct Target {
     src_path: PathBuf,
 }
 
-/// Builds all that `cargo test` builds, and returns the test programs in cargo's order.
+/// Builds the test programs of `cargo test` and returns them in cargo's order. The examples are no test programs; clippy has compiled them.
 fn test_programs() -> Result<Vec<Job>> {
+    let targets = ["--lib", "--bins", "--tests"];
     let mut build = cargo_command(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
+    build.args(targets);
     let messages = folder()?.join("messages.json");
     build.stdout(File::create(&messages).with_context(|| messages.display().to_string())?);
     if !wait(build.spawn().context("cargo could not be started")?, Some(STEP_LIMITS))?.success() {
