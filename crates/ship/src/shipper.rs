@@ -345,7 +345,11 @@ impl Task {
             Ending::Full => self.tail = Some(tail),
             Ending::Broken(commit) => return self.await_visible(commit).await,
             Ending::Failed(error) => return Err(error.into()),
-            Ending::Closing => return Ok(false),
+            Ending::Closing => {
+                // So that the database can be closed when the shipper is.
+                tail.close().await;
+                return Ok(false);
+            }
         }
         match upkeep::care(&mut self.writer, &mut self.cared_at).await {
             // A piece of the log is damaged or gone, so no restore leads past it: the whole database must follow.

@@ -72,6 +72,11 @@ impl Tail {
     pub fn try_next(&mut self) -> Option<TailEvent> {
         self.0.try_next()
     }
+
+    /// Ends the tail: it has no handle of the database any more. See [`db::Tail::close`].
+    pub fn close(self) {
+        block_on(self.0.close());
+    }
 }
 
 impl Iterator for Tail {

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::SystemTime;
@@ -175,9 +176,15 @@ pub struct Tail {
     hold: Arc<LogHold>,
     shared: Arc<Shared>,
     position: Position,
+    /// A thread that reads, also when the call that has started it was dropped. Behind a lock that only `&mut self` takes, so that a tail can
+    /// be shared.
+    reading: Mutex<Option<Reading>>,
     /// Dropped last: closing the database must find the log unused.
     db: Db,
 }
+
+/// The end of a thread that reads, which has a handle of the database until then.
+type Reading = Pin<Box<dyn Future<Output = Result<Result<()>>> + Send>>;
 
 /// The state that a tail shares with the thread that reads for it.
 struct Shared {
@@ -274,7 +281,8 @@ impl Tail {
         let reader = TailReader::new(&db.core.log, Arc::clone(&hold), position.anchor, position.commit)?;
         let read_to = AtomicU64::new(reader.position());
         let state = Mutex::new(State { reader, ready: VecDeque::new() });
-        Ok(Self { hold, shared: Arc::new(Shared { read_to, state }), position, db: db.clone() })
+        let shared = Arc::new(Shared { read_to, state });
+        Ok(Self { hold, shared, position, reading: Mutex::default(), db: db.clone() })
     }
 
     /// Limits the bytes of log that are kept for this tail; 1 GiB without a call.
@@ -311,16 +319,16 @@ impl Tail {
     /// commits were returned. `Corrupt` or `Io` when the log cannot be read; the next call tries again.
     pub async fn next(&mut self) -> Result<TailEvent> {
         loop {
-            match self.take() {
-                Lookup::Event(event) => return Ok(event),
-                Lookup::None => {
-                    let (hold, shared) = (&self.hold, &self.shared);
-                    let read_to = || shared.read_to.load(Ordering::Acquire);
-                    poll_fn(|context| hold.poll_durable(read_to(), context.waker())).await?;
-                }
-                // A thread reads for a call of which the future was dropped. What it finds is waited for below.
-                Lookup::Busy => {}
+            // A call whose future was dropped may have started the thread.
+            if let Some(event) = self.try_next() {
+                return Ok(event);
             }
+            if self.await_reading().await?.is_some() {
+                continue;
+            }
+            let (hold, shared) = (&self.hold, &self.shared);
+            let read_to = || shared.read_to.load(Ordering::Acquire);
+            poll_fn(|context| hold.poll_durable(read_to(), context.waker())).await?;
             let (shared, db) = (Arc::clone(&self.shared), self.db.clone());
             let read = move || {
                 let outcome = shared.read(&db);
@@ -328,37 +336,43 @@ impl Tail {
                 drop(shared);
                 outcome
             };
-            thread::run("nofault-tail", read).await??;
+            *self.reading() = Some(Box::pin(thread::run("nofault-tail", read)));
         }
+    }
+
+    /// Ends the tail, and waits for the thread that reads for it, if there is one: after that this tail has no handle of the
+    /// database. Dropping a tail does not wait.
+    pub async fn close(mut self) {
+        // Its events are not wanted any more, so its error is no loss.
+        drop(self.await_reading().await);
+    }
+
+    /// Waits for the thread that reads. `None` when there is none.
+    async fn await_reading(&mut self) -> Result<Option<()>> {
+        let reading = self.reading();
+        let Some(running) = reading else { return Ok(None) };
+        let outcome = running.await;
+        *reading = None;
+        outcome?.map(Some)
+    }
+
+    fn reading(&mut self) -> &mut Option<Reading> {
+        self.reading.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the next commit if it was read from the log already, as those are that become durable together.
     pub fn try_next(&mut self) -> Option<TailEvent> {
-        match self.take() {
-            Lookup::Event(event) => Some(event),
-            Lookup::None | Lookup::Busy => None,
-        }
-    }
-
-    fn take(&mut self) -> Lookup {
         let mut state = match self.shared.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => return Lookup::Busy,
+            // A thread is reading.
+            Err(TryLockError::WouldBlock) => return None,
         };
-        let Some((event, position)) = state.ready.pop_front() else { return Lookup::None };
+        let (event, position) = state.ready.pop_front()?;
         drop(state);
         self.position = position;
-        Lookup::Event(event)
+        Some(event)
     }
-}
-
-/// Events that were read from the log and not returned.
-enum Lookup {
-    Event(TailEvent),
-    None,
-    /// A thread is reading.
-    Busy,
 }
 
 impl std::fmt::Debug for Tail {
