@@ -9,7 +9,7 @@
 #[path = "../examples/cluster/app.rs"]
 mod app;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::task::{Context, Poll, Waker};
 
@@ -352,6 +352,48 @@ fn random_lives_end_in_power_cuts_and_go_on() {
         let cut = Rng::with_seed(seed).u64(1..600);
         cut_once(seed, cut, 120);
     }
+}
+
+/// Fills a log with 400 entries, cuts the power while `change` becomes durable, and returns the indices that are left then, over many
+/// lives.
+fn left_after(change: impl AsyncFn(&mut Log)) -> BTreeSet<Vec<u64>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut left = BTreeSet::new();
+    for seed in 0..60 {
+        runtime.block_on(async {
+            let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let world = SimWorld::new(seed, SimOptions::adversarial());
+            let db = Db::create_in(&world.directory(), &settings()).unwrap();
+            let (mut log, mut state) = open(&db, folder.path()).await.unwrap();
+            let entries = (0..400).map(|index| Entry { log_id: log_id(1, index), payload: EntryPayload::Blank });
+            state.apply(entries.clone()).await.unwrap();
+            log.append_entries(entries.collect()).await.unwrap().await.unwrap();
+            world.cut_after(world.events() + 1 + seed % 3);
+            change(&mut log).await;
+            drop(db.await_durable().await);
+            drop((log, state, db));
+            let db = Db::open_in(&world.restart(seed).directory(), &settings()).unwrap();
+            let (mut log, _state) = open(&db, folder.path()).await.unwrap();
+            let entries = log.try_get_log_entries(..).await.unwrap();
+            left.insert(entries.iter().map(|entry| entry.log_id.index).collect());
+        });
+    }
+    left
+}
+
+#[test]
+fn a_power_cut_in_a_long_truncation_leaves_no_hole() {
+    let left = left_after(async |log| drop(log.truncate(log_id(1, 10)).await));
+    for indices in &left {
+        assert!(indices.len() >= 10 && indices.iter().copied().eq(0..indices.len() as u64), "{indices:?}");
+    }
+    assert!(left.len() > 2, "all or nothing was cut");
+}
+
+#[test]
+fn a_power_cut_in_a_long_purge_leaves_all_or_what_was_to_stay() {
+    let left = left_after(async |log| drop(log.purge(log_id(1, 389)).await));
+    assert_eq!(left, BTreeSet::from([(0..400).collect(), (390..400).collect()]));
 }
 
 #[test]
