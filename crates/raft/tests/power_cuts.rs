@@ -455,6 +455,31 @@ fn a_snapshot_that_is_damaged_is_neither_offered_nor_installed() {
 }
 
 #[test]
+fn a_snapshot_that_shows_more_than_the_state_has_after_a_power_cut_is_not_offered() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let world = SimWorld::new(11, SimOptions::calm());
+        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+        let (_log, mut state) = open(&db, folder.path()).await.unwrap();
+        let mut rng = Rng::with_seed(11);
+        state.apply((0..5).map(|index| entry(&mut rng, 1, index)).collect::<Vec<_>>()).await.unwrap();
+        state.get_snapshot_builder().await.build_snapshot().await.unwrap();
+        db.await_durable().await.unwrap();
+        // The power is cut before the next entries are durable. The snapshot with them is a file that is.
+        world.cut_after(world.events());
+        state.apply((5..9).map(|index| entry(&mut rng, 1, index)).collect::<Vec<_>>()).await.unwrap();
+        let lost = state.get_snapshot_builder().await.build_snapshot().await.unwrap().meta;
+        assert_eq!(lost.last_log_id, Some(log_id(1, 8)));
+        drop((state, db));
+        let db = Db::open_in(&world.restart(1).directory(), &settings()).unwrap();
+        let (_log, mut state) = open(&db, folder.path()).await.unwrap();
+        assert_eq!(state.applied_state().await.unwrap().0, Some(log_id(1, 4)));
+        assert!(state.get_current_snapshot().await.unwrap().is_none());
+    });
+}
+
+#[test]
 fn appends_in_flight_share_a_write_and_are_readable_before_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
