@@ -19,10 +19,11 @@ const FAULT: &str = "FAULT";
 pub(super) const SWITCH: &str = "NOFAULT_PLANTED";
 /// The file that declares the switches. `CALLED_AS` has the path by which each crate calls them.
 const DECLARED_IN: &str = "crates/io/src/lib.rs";
-const CALLED_AS: [(&str, &str); 3] = [
+const CALLED_AS: [(&str, &str); 4] = [
     ("crates/io/", "crate::planted"),
     ("crates/engine/", "nofault_io::planted"),
     ("crates/ship/", "nofault::io::planted"),
+    ("crates/raft/", "nofault::io::planted"),
 ];
 
 /// One planted fault: the changes that plant it, and the tests that notice it.

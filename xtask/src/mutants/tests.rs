@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 /// The packages with tests that may notice a fault: name and folder of each.
-pub(super) const PACKAGES: [(&str, &str); 4] = [
+pub(super) const PACKAGES: [(&str, &str); 5] = [
     ("nofault-io", "crates/io"),
     ("nofault-sim", "crates/sim"),
     ("nofault", "crates/engine"),
     ("nofault-ship", "crates/ship"),
+    ("nofault-raft", "crates/raft"),
 ];
 
 /// A test, named by its program and its path there: `nofault wal::tests::ends::some_test` for a unit test,
