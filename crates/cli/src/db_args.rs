@@ -10,8 +10,8 @@ use nofault::settings::Compression;
 use nofault_lab::config::parse_bytes;
 
 pub(crate) use self::opening::{OpenArguments, ReadingArguments};
-use crate::expiry::parse_expiry;
 use crate::lab_args::ResultArguments;
+use crate::times::parse_expiry;
 
 /// The arguments of `nofault db`: one of its commands.
 #[derive(Debug, Args)]

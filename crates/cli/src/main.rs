@@ -4,7 +4,6 @@
 mod db;
 mod db_args;
 mod examples;
-mod expiry;
 mod input;
 mod lab;
 mod lab_args;
@@ -13,6 +12,7 @@ mod output;
 mod ship;
 mod ship_args;
 mod signals;
+mod times;
 mod verdict;
 
 use std::path::PathBuf;

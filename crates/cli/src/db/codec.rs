@@ -10,7 +10,7 @@ use nofault_lab::format::harmless;
 use serde::{Deserialize, Serialize};
 
 use crate::db_args::Encoding;
-use crate::expiry::time_of_ms;
+use crate::times::time_of_ms;
 
 /// The result of decoding. The error is a sentence about the defect of the text, without its place.
 type Result<T> = std::result::Result<T, String>;
