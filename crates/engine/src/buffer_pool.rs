@@ -262,8 +262,7 @@ impl BufferPool {
         let versions = Arc::new(Versions::new(pages, commit, (options.file_id, kept_max), clock, &signal));
         let writer = Arc::new(Writer::new(&versions, writes));
         let evictor = Arc::new(Evictor::new(&versions, &writer, &signal));
-        let at_device_max = options.reads_in_flight_max.max(1);
-        let reads = Arc::new(Reads::new(disk, at_device_max, (&versions, &writer, &evictor), &signal)?);
+        let reads = Arc::new(Reads::new(disk, options, (&versions, &writer, &evictor), &signal)?);
         let background = BackgroundWriter::new((&versions, &writer), (&evictor, &reads), &signal);
         let leaves = LeafLoads::new(&versions, disk);
         Ok(Self { versions, writer, evictor, reads, background: Arc::new(background), leaves })

@@ -274,6 +274,8 @@ pub(crate) fn open(
     drop(reader);
     let mut options = pool_options(settings, &superblock);
     options.spent_bytes = memory::spent_bytes(cache_bytes);
+    // Of many processes that read, each has the memory that it uses, and not that of its whole cache.
+    options.registers_frames = !purpose.is_read_only();
     options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &table);
     let pool = BufferPool::new(&disk, &options, table, superblock.commit)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
@@ -375,6 +377,7 @@ fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
         file_id: superblock.file_id,
         snapshot_bytes_max,
         reads_in_flight_max: settings.reads_in_flight_max,
+        registers_frames: true,
         evicts_table: settings.evicts_table(),
         tier: settings.tier(),
         clock: settings.clock.clone(),

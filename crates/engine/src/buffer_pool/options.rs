@@ -18,6 +18,9 @@ pub(crate) struct PoolOptions {
     pub(crate) snapshot_bytes_max: u64,
     /// Most read operations that are at the device at a time.
     pub(crate) reads_in_flight_max: usize,
+    /// Whether the frames are registered with the kernel, which reads into them at a little less cost then, and gives all of them memory at
+    /// once.
+    pub(crate) registers_frames: bool,
     /// Whether leaves of the page table leave memory as soon as nothing needs them: for tests.
     pub(crate) evicts_table: bool,
     /// Whether blocks of compressed pages may stay in memory.

@@ -69,6 +69,7 @@ use self::standstill::Standstill;
 use self::state::Read;
 use super::compressed_tier::Need;
 use super::evict::Evictor;
+use super::options::PoolOptions;
 use super::page_table::ReadRequest;
 use super::versions::Versions;
 use super::waiter::Waiter;
@@ -115,20 +116,23 @@ impl Round {
 }
 
 impl Reads {
-    /// Opens a queue of `disk`, with a bound on the operations that are at the device at a time.
+    /// Opens a queue of `disk`.
     ///
     /// # Errors
     /// `NoSpace` without memory or descriptors, or the disk's error when it opens the queue.
     pub(super) fn new(
         disk: &Arc<dyn Disk>,
-        at_device_max: usize,
+        options: &PoolOptions,
         (versions, writer, evictor): (&Arc<Versions>, &Arc<Writer>, &Arc<Evictor>),
         signal: &Arc<WriterSignal>,
     ) -> Result<Self> {
-        let frames = versions.frames();
+        let (frames, at_device_max) = (versions.frames(), options.reads_in_flight_max.max(1));
         let scratch = Arc::new(Scratch::new(frames.count(), frames.page_bytes())?);
         let scratch_bytes = scratch.bytes();
-        let registered = vec![frames.region().clone(), scratch.region().clone()];
+        let mut registered = Vec::new();
+        if options.registers_frames {
+            registered.extend([frames.region().clone(), scratch.region().clone()]);
+        }
         let options = QueueOptions { registered, depth_max: at_device_max, ..QueueOptions::default() };
         let queue = disk.queue(&options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();

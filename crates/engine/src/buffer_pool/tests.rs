@@ -44,6 +44,7 @@ fn options(frames: usize) -> PoolOptions {
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
+        registers_frames: true,
         evicts_table: false,
         tier: crate::settings::TierUse::Always,
         clock: ClockSource::default(),

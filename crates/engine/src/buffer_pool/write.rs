@@ -403,6 +403,7 @@ mod tests {
             file_id: 7,
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 8,
+            registers_frames: true,
             evicts_table: false,
             tier: TierUse::Judged,
             clock: ClockSource::default(),

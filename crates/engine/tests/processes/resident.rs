@@ -130,6 +130,17 @@ fn run(name: &str, path: &Path, cache_bytes: usize, rows: u64) -> Vec<(String, u
 }
 
 #[test]
+fn a_process_that_only_reads_has_the_memory_that_it_uses_and_not_that_of_its_cache() {
+    let folder = folder();
+    let path = folder.path().join("db");
+    run("resident::child_that_writes", &path, 16 << 20, 2_000);
+    for (name, peak, ..) in run("resident::child_that_only_reads", &path, 256 << 20, 2_000) {
+        println!("{name}: peak {peak} with 2 MB of data");
+        assert!(peak <= 32 << 20, "{name}: {peak}");
+    }
+}
+
+#[test]
 fn a_process_has_no_more_resident_than_the_cache_and_a_fixed_allowance() {
     for (cache_bytes, rows) in [(16 << 20, 20_000), (16 << 20, 160_000), (48 << 20, 100_000)] {
         let folder = folder();

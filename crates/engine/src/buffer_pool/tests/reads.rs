@@ -277,6 +277,7 @@ mod threads {
             file_id: 1,
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 128,
+            registers_frames: true,
             evicts_table: false,
             tier: crate::settings::TierUse::Judged,
             clock: ClockSource::default(),
