@@ -37,11 +37,17 @@ pub(crate) fn exit_code(error: &nofault_ship::Error) -> u8 {
 
 /// Ships all commits of a database, and ends.
 pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitCode> {
-    let ShipArguments { path, to, keep, json, quiet, open } = arguments;
+    let ShipArguments { path, to, keep, whole, json, quiet, open } = arguments;
     // A wrong address is reported before anything is opened.
     let Address { store, name, single_writer, .. } = Address::parse(to)?;
     let db = Db::open(path, &open.watched(path))?;
-    let options = ShipOptions { keep: *keep, single_writer, every: Duration::ZERO, ..ShipOptions::new(name) };
+    let options = ShipOptions {
+        keep: *keep,
+        begin_with_base: *whole,
+        single_writer,
+        every: Duration::ZERO,
+        ..ShipOptions::new(name)
+    };
     let mut meter = Meter::new("shipped", "objects", *quiet);
     let shipped = runtime()?.block_on(async {
         let handle = db.asynchronous();
@@ -164,7 +170,10 @@ fn report(found: &nofault_ship::Verification, json: bool) -> Result<ExitCode> {
     if found.is_clean() {
         return Ok(ExitCode::SUCCESS);
     }
-    log(&format!("nofault: {} problems: ship the database anew while there is one", found.problems.len()));
+    log(&format!(
+        "nofault: {} problems: ship the whole database again (`ship --whole`) while there is one",
+        found.problems.len()
+    ));
     Ok(ExitCode::from(db::DAMAGED))
 }
 

@@ -50,13 +50,17 @@ fn a_database_is_shipped_to_a_folder_and_restored_to_the_end_a_commit_and_a_time
     for (arguments, code) in [
         (&["restore", "backups/shop", "again"][..], 2),
         (&["restore", "backups/shop", "early", "--time", "1000"], 2),
+        (&["restore", "backups/shop", "early", "--time", "1500d"], 2),
         (&["restore", "backups/nothing", "there"], 2),
         (&["restore", "nowhere/shop", "there"], 2),
         (&["restore", "ftp://there/shop", "there"], 7),
         (&["restore", "backups/shop"], 2),
         (&["ship", "nothing", "backups/shop"], 2),
     ] {
-        said(&run(arguments), code);
+        let told = said(&run(arguments), code);
+        // Errors name what is there as it is to be typed.
+        assert!(!arguments.contains(&"early") || told.contains("of 20"), "{told}");
+        assert!(!arguments.contains(&"backups/nothing") || told.contains("'nothing'"), "{told}");
     }
     assert!(!folder.path().join("there").exists() && !folder.path().join("early").exists());
 
@@ -69,5 +73,11 @@ fn a_database_is_shipped_to_a_folder_and_restored_to_the_end_a_commit_and_a_time
     bytes[middle] ^= 1;
     std::fs::write(&part, bytes).unwrap();
     let told = said(&run(&["restore", "backups/shop", "--check"]), 6);
-    assert!(told.contains("base") && told.contains("problems"), "{told}");
+    assert!(told.contains("base") && told.contains("ship --whole"), "{told}");
+    said(&run(&["ship", "shop", "backups/shop"]), 0);
+    said(&run(&["restore", "backups/shop", "of-damage"]), 6);
+    let told = said(&run(&["ship", "shop", "backups/shop", "--whole"]), 0);
+    assert!(told.contains("the whole database was shipped"), "{told}");
+    said(&run(&["restore", "backups/shop", "of-damage"]), 0);
+    assert_eq!(value("of-damage"), "13");
 }

@@ -8,7 +8,7 @@ use object_store::ObjectStore;
 
 use crate::error::Result;
 use crate::manifest::{Current, Epoch};
-use crate::object::ms_to_time;
+use crate::object::commit_time;
 use crate::options::READING;
 use crate::remote::Remote;
 
@@ -48,9 +48,9 @@ fn span(epoch: &Epoch) -> Option<Span> {
     Some(Span {
         database: epoch.database.clone(),
         first: CommitSeq(first.commit),
-        first_time: ms_to_time(first.time_ms),
+        first_time: commit_time(first.time_ms),
         last: CommitSeq(last),
-        last_time: ms_to_time(last_time_ms),
+        last_time: commit_time(last_time_ms),
         bases: epoch.bases.len() as u64,
         bytes: of_log + epoch.bases.iter().map(|base| base.bytes()).sum::<u64>(),
     })

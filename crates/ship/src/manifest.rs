@@ -205,7 +205,10 @@ impl Current {
     /// # Errors
     /// `NotFound` when there is none.
     pub(crate) async fn read(remote: &Remote) -> Result<Self> {
-        let missing = || Error::new(ErrorKind::NotFound, "no database was shipped under this name");
+        let missing = || {
+            let (_, name) = remote.place();
+            Error::new(ErrorKind::NotFound, format!("no database was shipped under the name '{name}'"))
+        };
         Self::find(remote).await?.ok_or_else(missing)
     }
 

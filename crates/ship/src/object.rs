@@ -270,6 +270,12 @@ pub(crate) fn ms_to_time(ms: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(UNIX_EPOCH)
 }
 
+/// Returns the time of a commit. One that is later than the year 9999, which texts of times cannot show, is its end.
+pub(crate) fn commit_time(ms: u64) -> SystemTime {
+    const LAST_MS: u64 = 253_402_300_799_999;
+    ms_to_time(ms.min(LAST_MS))
+}
+
 fn too_short() -> Error {
     Error::corrupt("its content is shorter than its lengths require")
 }

@@ -24,6 +24,9 @@ pub struct ShipOptions {
     pub grace: Duration,
     /// The whole database is shipped anew once the log that was shipped since is so many times as large.
     pub base_share: u32,
+    /// Begin with the whole database, also where the log could be followed. For a store of which something is damaged: points from
+    /// then on need nothing that is older.
+    pub begin_with_base: bool,
     /// Ship to a store without conditional puts, as a folder is. Nothing then keeps two shippers from overwriting each other's
     /// manifest: the caller does.
     pub single_writer: bool,
@@ -47,6 +50,7 @@ impl Default for ShipOptions {
             keep: Duration::from_secs(30 * 24 * 3600),
             grace: Duration::from_secs(3600),
             base_share: 4,
+            begin_with_base: false,
             single_writer: false,
             retry_first: Duration::from_millis(50),
             retry_longest: Duration::from_secs(10),

@@ -27,7 +27,7 @@ use self::home::Home;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fetch::Fetcher;
 use crate::manifest::{Current, Epoch, EpochName, Manifest};
-use crate::object::{ms_to_time, take_commit};
+use crate::object::{commit_time, take_commit};
 use crate::options::{READING, ShipOptions};
 use crate::remote::Remote;
 use crate::restore::fill_base;
@@ -249,7 +249,7 @@ impl Replica {
     pub async fn snapshot(&self) -> Result<ReplicaSnapshot> {
         let reader = self.shared.reader.read().await;
         let (snapshot, Progress { commit, time_ms, .. }) = reader.snapshot().await?;
-        Ok(ReplicaSnapshot { snapshot, commit: CommitSeq(commit), time: ms_to_time(time_ms) })
+        Ok(ReplicaSnapshot { snapshot, commit: CommitSeq(commit), time: commit_time(time_ms) })
     }
 
     /// Returns how far the replica is behind.
@@ -257,9 +257,9 @@ impl Replica {
         let status = self.shared.status.borrow();
         Lag {
             commit: CommitSeq(status.reached.commit),
-            time: ms_to_time(status.reached.time_ms),
+            time: commit_time(status.reached.time_ms),
             newest: CommitSeq(status.newest),
-            newest_time: ms_to_time(status.newest_time_ms),
+            newest_time: commit_time(status.newest_time_ms),
             looked_at: status.looked_at,
         }
     }

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fetch::Fetcher;
 use crate::manifest::{Base, Current, Epoch, LogObject, Manifest, NamedObject};
-use crate::object::{ms_to_time, take_commit, time_to_ms};
+use crate::object::{commit_time, take_commit, time_to_ms};
 use crate::options::READING;
 use crate::remote::Remote;
 
@@ -177,9 +177,9 @@ pub(crate) fn choose(manifest: &Manifest, point: Point) -> Result<(&Epoch, &Base
         let first = manifest.epochs.first().and_then(|epoch| epoch.bases.first());
         let what = match first {
             Some(base) => format!(
-                "nothing from before that point is in the store: it begins with commit {}, {} seconds after 1970",
+                "nothing from before that point is in the store: it begins with commit {} of {}",
                 base.commit,
-                base.time_ms / 1000
+                humantime::format_rfc3339_millis(commit_time(base.time_ms))
             ),
             None => "the database was not shipped completely yet".into(),
         };
@@ -243,7 +243,7 @@ async fn restore_from(
         applied(&log.object);
     }
     db.sync().await?;
-    Ok(RestoredPoint { commit: CommitSeq(at), time: ms_to_time(time_ms) })
+    Ok(RestoredPoint { commit: CommitSeq(at), time: commit_time(time_ms) })
 }
 
 /// Fills a new database with a base. Returns the applier for what follows.

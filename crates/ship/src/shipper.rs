@@ -133,7 +133,7 @@ impl Ship {
     pub(crate) async fn begin(db: &Db, Takeover { mut writer, present }: Takeover) -> Result<Self> {
         upkeep::remove_orphans(&writer, present).await?;
         writer.remote = writer.remote.with_attempts(None);
-        let tail = go_on(db, &writer).await;
+        let tail = if writer.options.begin_with_base { None } else { go_on(db, &writer).await };
         // The commits of an earlier shipper count only if this one goes on there.
         let shipped = writer.current.manifest.epochs.last().filter(|_| tail.is_some()).map(|epoch| epoch.last);
         let shared = Arc::new(Shared {
