@@ -135,6 +135,32 @@ fn a_reader_in_another_process_takes_no_space_of_a_full_disk() {
     }
 }
 
+/// Others have filled the disk since the last commit, and the free blocks are all kept for a reader.
+#[test]
+fn a_checkpoint_on_a_disk_that_others_have_filled_has_the_blocks_that_its_commits_have_reserved() {
+    let world = SimWorld::new(1, SimOptions::default());
+    let read = Arc::new(ReadByAnother::new(world.directory()));
+    let directory: Arc<dyn Directory> = read.clone();
+    let db = Db::create_in(&directory, &helpers::settings(2 << 20, false, Compression::None)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let put_all = |byte: u8| {
+        let mut batch = nofault::Batch::new();
+        (0..400u32).for_each(|row| _ = batch.put(&table, row.to_be_bytes(), [byte; 200]));
+        db.write(batch, nofault::Durability::Sync).unwrap();
+    };
+    for byte in 0..3 {
+        put_all(byte);
+        db.checkpoint().unwrap();
+    }
+    let told = read.records();
+    assert!(db.stats().pool.blocks_kept > 0);
+    put_all(3);
+    world.set_capacity(Some(world.bytes_used()));
+    db.checkpoint().unwrap();
+    assert_eq!(read.records(), told, "a reader was given up");
+    assert_eq!(table.get(399u32.to_be_bytes()).unwrap(), Some(vec![3; 200]));
+}
+
 /// A small loop-mounted file system, unmounted when this is dropped.
 struct FileSystem {
     mounted: PathBuf,

@@ -275,16 +275,20 @@ async fn a_replica_follows_the_one_that_was_promoted_in_place_of_its_source() {
     let mut source = Source::new(34).await;
     let (store, folder) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
     let ship = Ship::start(&source.db, store.clone(), options()).await.unwrap();
-    for _ in 0..10 {
+    for _ in 0..40 {
         source.commit().await;
     }
-    ship.durable().await.unwrap();
+    // Copies begin with a base, and so have fewer commits of their own: the promoted one counts from there.
+    let loaded = source.db.create_table("loaded").await.unwrap();
+    loaded.bulk_load((0..500_u32).map(|key| (key.to_be_bytes(), "value"))).await.unwrap();
+    let promised = ship.durable().await.unwrap();
     let follow = |name: &str| followed(store.clone(), often(), folder.path().join(name));
     let (one, two) = (follow("one").await.unwrap(), follow("two").await.unwrap());
     let promoted = one.promote(options()).await.unwrap();
     let table = promoted.db.create_table("of the promoted").await.unwrap();
     table.put("key", "value").await.unwrap();
-    promoted.ship.durable().await.unwrap();
+    let of_promoted = promoted.ship.durable().await.unwrap();
+    assert!(of_promoted < promised, "{of_promoted} of the promoted, {promised} of the source");
     let expected = content(&promoted.db).await;
     while content_of(&two.snapshot().await.unwrap()).await != expected {
         assert!(two.failure().is_none(), "{:?}", two.failure());

@@ -210,12 +210,17 @@ fn a_reader_that_was_given_up_reports_that_and_no_damage_and_a_refresh_helps() {
     db.checkpoint().unwrap();
     let little = Settings { cache_bytes: 2 << 20, ..settings() };
     let mut reader = Db::open_read_only(&path, &little).unwrap();
+    // This one has all in memory.
+    let much = Db::open_read_only(&path, &settings()).unwrap();
+    check(&much, 8000, 0).unwrap();
     for round in 1..4 {
         put(&db, 0..8000, round);
         db.checkpoint().unwrap();
     }
     assert_eq!(db.stats().pool.blocks_kept, 0);
     assert_eq!(kind(reader.verify().err()), Some(ErrorKind::SnapshotTooOld));
+    check(&much, 8000, 0).unwrap();
+    assert_eq!(kind(much.verify().err()), Some(ErrorKind::SnapshotTooOld));
     // Also where the file ends now before the blocks that it would read.
     let data_bytes = || std::fs::metadata(path.join("data")).unwrap().len();
     let before = data_bytes();

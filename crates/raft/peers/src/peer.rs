@@ -67,7 +67,7 @@ pub(crate) trait Peer: Send + Sync + Sized + 'static {
 /// Creates log store and state machine on one database.
 pub(crate) fn create<P: Peer>(folder: &Path) -> Result<(Log<P>, State<P>)> {
     let peer = Arc::new(P::create(folder)?);
-    Ok((Log(peer.clone()), State { peer, applied: Applied::default() }))
+    Ok((Log(peer.clone()), State { peer, applied: Progress::default() }))
 }
 
 /// Runs a call that may block on a thread for such calls.
@@ -202,7 +202,7 @@ impl<P: Peer> RaftLogStorage<Types> for Log<P> {
 
 /// How far the state is.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Applied {
+struct Progress {
     last: Option<LogId<u64>>,
     membership: StoredMembership<u64, BasicNode>,
 }
@@ -210,11 +210,11 @@ struct Applied {
 /// The state of a node.
 pub(crate) struct State<P> {
     peer: Arc<P>,
-    applied: Applied,
+    applied: Progress,
 }
 
 /// Applies entries in one commit. Returns how far the state is, and the answers.
-fn apply<P: Peer>(peer: &P, mut applied: Applied, entries: Vec<Entry<Types>>) -> Result<(Applied, Vec<Response>)> {
+fn apply<P: Peer>(peer: &P, mut applied: Progress, entries: Vec<Entry<Types>>) -> Result<(Progress, Vec<Response>)> {
     let (mut values, mut answers) = (HashMap::<String, Option<Vec<u8>>>::new(), Vec::with_capacity(entries.len()));
     for entry in entries {
         answers.push(match entry.payload {
