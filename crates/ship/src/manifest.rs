@@ -118,6 +118,11 @@ impl EpochName {
     pub(crate) fn of(epoch: &Epoch) -> Self {
         Self { id: epoch.id, database: epoch.database.clone(), begun_by: epoch.begun_by.clone() }
     }
+
+    /// Returns whether both are epochs of one database, which numbers the commits of both.
+    pub(crate) fn is_of_database(&self, other: &Self) -> bool {
+        self.database == other.database
+    }
 }
 
 /// An object that is not needed any more, and is removed some time after that.

@@ -75,12 +75,15 @@ pub struct Lag {
     pub newest_time: SystemTime,
     /// The time at which it looked last, by the clock of this machine; `None` when it has not reached the store since it began.
     pub looked_at: Option<SystemTime>,
+    /// Whether the two commits are of one history. Not between a look that has found another database, or a bulk load, under the name and the
+    /// moment in which the copy of that is complete.
+    pub is_comparable: bool,
 }
 
 impl Lag {
     /// Returns whether the replica has all that was in the store when it looked last.
     pub fn is_caught_up(&self) -> bool {
-        self.looked_at.is_some() && self.commit >= self.newest
+        self.looked_at.is_some() && self.is_comparable && self.commit >= self.newest
     }
 }
 
@@ -134,6 +137,7 @@ struct Status {
     reached: Progress,
     newest: u64,
     newest_time_ms: u64,
+    newest_epoch: EpochName,
     looked_at: Option<SystemTime>,
     /// The error of the last round, after which there is another one.
     trouble: Option<Error>,
@@ -223,6 +227,7 @@ impl Replica {
         let status = Status {
             newest: reached.commit,
             newest_time_ms: reached.time_ms,
+            newest_epoch: reached.epoch.clone(),
             reached,
             looked_at: None,
             trouble: None,
@@ -261,18 +266,23 @@ impl Replica {
             newest: CommitSeq(status.newest),
             newest_time: commit_time(status.newest_time_ms),
             looked_at: status.looked_at,
+            is_comparable: status.reached.epoch == status.newest_epoch,
         }
     }
 
-    /// Waits until the replica has a commit of the source: one that [`Ship::durable`] has returned there, or any before it.
+    /// Waits until the replica has a commit of the source: one that [`Ship::durable`] has returned there, or any before it. Commits
+    /// count from anew in a database that was promoted, so a commit of it is only waited for after the replica has looked ([`Lag`]).
     ///
     /// # Errors
     /// The error with which the replica has ended.
     pub async fn wait_for(&self, commit: CommitSeq) -> Result<()> {
         let mut status = self.shared.status.subscribe();
-        let found = status.wait_for(|status| status.reached.commit >= commit.0 || status.end.is_some()).await;
+        let has = |status: &Status| {
+            status.reached.commit >= commit.0 && status.reached.epoch.is_of_database(&status.newest_epoch)
+        };
+        let found = status.wait_for(|status| has(status) || status.end.is_some()).await;
         match found.map_err(|_| ended())? {
-            status if status.reached.commit >= commit.0 => Ok(()),
+            status if has(&status) => Ok(()),
             status => Err(status.end.clone().unwrap_or_else(ended)),
         }
     }
@@ -442,6 +452,7 @@ impl Task {
         let Some(epoch) = manifest.epochs.last() else { return };
         self.shared.status.send_modify(|status| {
             (status.newest, status.newest_time_ms) = epoch.newest();
+            status.newest_epoch = EpochName::of(epoch);
             status.looked_at = Some(SystemTime::now());
         });
     }

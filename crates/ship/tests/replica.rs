@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Content, Faults, FaultyStore, Source, content, empty, options, settings};
+use futures_util::StreamExt as _;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{
     ErrorKind, Point, PromotedReplica, Replica, ReplicaOptions, ReplicaSnapshot, Ship, ShipOptions, restore_into,
@@ -284,14 +285,37 @@ async fn a_replica_follows_the_one_that_was_promoted_in_place_of_its_source() {
     let promised = ship.durable().await.unwrap();
     let follow = |name: &str| followed(store.clone(), often(), folder.path().join(name));
     let (one, two) = (follow("one").await.unwrap(), follow("two").await.unwrap());
+    two.close().await.unwrap();
     let promoted = one.promote(options()).await.unwrap();
     let table = promoted.db.create_table("of the promoted").await.unwrap();
     table.put("key", "value").await.unwrap();
     let of_promoted = promoted.ship.durable().await.unwrap();
     assert!(of_promoted < promised, "{of_promoted} of the promoted, {promised} of the source");
     let expected = content(&promoted.db).await;
-    while content_of(&two.snapshot().await.unwrap()).await != expected {
-        assert!(two.failure().is_none(), "{:?}", two.failure());
+    // While the base of the promoted one cannot be read, the other one shows the source, and is not caught up.
+    let bases = object_store::path::Path::from("shop/base");
+    let bases: Vec<_> = store.list(Some(&bases)).map(|found| found.unwrap().location).collect().await;
+    let mut taken = Vec::new();
+    for base in bases {
+        taken.push((base.clone(), store.get(&base).await.unwrap().bytes().await.unwrap()));
+        store.delete(&base).await.unwrap();
+    }
+    let two = follow("two").await.unwrap();
+    let mut looked_at = Vec::new();
+    while two.failure().is_none() {
+        looked_at.push(two.lag().looked_at);
+        looked_at.dedup();
+        assert!(looked_at.len() < 500, "it looks again and again, and misses nothing");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let lag = two.lag();
+    assert!(lag.newest < lag.commit && !lag.is_caught_up(), "{lag:?}");
+    for (base, bytes) in taken {
+        store.put(&base, bytes.into()).await.unwrap();
+    }
+    two.wait_for(of_promoted).await.unwrap();
+    assert!(content_of(&two.snapshot().await.unwrap()).await == expected);
+    while !two.lag().is_caught_up() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     two.close().await.unwrap();
