@@ -106,16 +106,16 @@ impl ObjectWriter {
 
     /// Compresses the collected bytes, in blocks, for as long as there are `least` bytes.
     fn end_blocks(&mut self, least: usize) {
-        let raw = std::mem::take(&mut self.raw);
-        let mut rest = &raw[..];
-        while rest.len() >= least && !rest.is_empty() {
-            let (block, after) = rest.split_at(rest.len().min(BLOCK_BYTES));
-            let compressed = lz4_flex::block::compress(block);
-            self.put_block(block.len() as u32, compressed.len() as u32, &compressed);
+        // Whole blocks first and the rest once: a commit that ends no block moves nothing.
+        let mut done = 0;
+        while self.raw.len() - done >= least.max(1) {
+            let end = self.raw.len().min(done + BLOCK_BYTES);
+            let compressed = lz4_flex::block::compress(&self.raw[done..end]);
+            self.put_block((end - done) as u32, compressed.len() as u32, &compressed);
             self.blocks += 1;
-            rest = after;
+            done = end;
         }
-        self.raw = rest.to_vec();
+        self.raw.drain(..done);
     }
 
     fn put_block(&mut self, len: u32, compressed_len: u32, content: &[u8]) {

@@ -16,6 +16,7 @@ mod rocks;
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -185,6 +186,19 @@ async fn measure(store: Store, folder: &Path, count: u64, time: Duration) -> Res
     Ok(rate)
 }
 
+/// Removes a folder. Databases in it may write for a moment after the nodes were shut down, as tasks of openraft still have them.
+async fn remove(folder: &Path) -> Result<()> {
+    for _ in 0..100 {
+        match std::fs::remove_dir_all(folder) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            outcome => return outcome.with_context(|| folder.display().to_string()),
+        }
+    }
+    anyhow::bail!("{} is still used", folder.display())
+}
+
 /// Returns the middle of some values, the least and the greatest.
 fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
@@ -207,7 +221,7 @@ async fn main() -> Result<()> {
                 let which = (turn + position) % STORES.len();
                 let folder = folder.join("cluster");
                 let rate = measure(STORES[which], &folder, count, time).await;
-                std::fs::remove_dir_all(&folder)?;
+                remove(&folder).await?;
                 rates[which].push(rate.with_context(|| format!("{:?}", STORES[which]))?);
             }
         }
