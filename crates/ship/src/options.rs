@@ -18,7 +18,8 @@ pub struct ShipOptions {
     /// Bytes of log that the database keeps while the store cannot be reached. Beyond that, and on a full disk, it goes on without the shipper, which ships
     /// the whole database anew afterwards.
     pub tail_bytes_max: u64,
-    /// Time for which every commit can be restored.
+    /// Time for which every commit can be restored, by the clock of the database
+    /// ([`Settings::clock`](nofault::settings::Settings::clock)).
     pub keep: Duration,
     /// Time after which an object that is not needed any more is removed: as long as a restore may take that began before.
     pub grace: Duration,

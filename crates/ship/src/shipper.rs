@@ -351,7 +351,7 @@ impl Task {
                 return Ok(false);
             }
         }
-        match upkeep::care(&mut self.writer, &mut self.cared_at).await {
+        match upkeep::care(&mut self.writer, &mut self.cared_at, self.db.now()).await {
             // A piece of the log is damaged or gone, so no restore leads past it: the whole database must follow.
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => self.tail = None,
             done => {

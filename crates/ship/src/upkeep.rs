@@ -31,21 +31,22 @@ const REMOVED_AT_ONCE: usize = 16;
 /// Longest time between two looks at objects that are not needed any more.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Does the upkeep that is due. `looked_at` is the time of the last look at objects that are not needed any more.
+/// Does the upkeep that is due. `looked_at` is the time of the last look at objects that are not needed any more, and `now` the
+/// time by the clock of the database, from which commits have theirs.
 ///
 /// # Errors
 /// `Corrupt` or `NotFound` when a piece of the log cannot be read; those of [`Writer::advance`].
-pub(crate) async fn care(writer: &mut Writer, looked_at: &mut Option<Instant>) -> Result<()> {
+pub(crate) async fn care(writer: &mut Writer, looked_at: &mut Option<Instant>, now: SystemTime) -> Result<()> {
     merge(writer).await?;
     let pause = LOOK_EVERY.min(writer.options.grace);
     if looked_at.is_none_or(|at| at.elapsed() >= pause) {
-        forget(writer).await?;
+        forget(writer, now).await?;
         *looked_at = Some(Instant::now());
     }
     Ok(())
 }
 
-/// Returns the present time, in milliseconds since 1970.
+/// Returns the present time by the clock of this machine, in milliseconds since 1970.
 fn now_ms() -> u64 {
     time_to_ms(SystemTime::now())
 }
@@ -100,7 +101,7 @@ fn mergeable(log: &[LogObject]) -> Option<Range<usize>> {
 }
 
 /// Takes objects that are too old out of the manifest, and removes those that were taken out long enough ago.
-async fn forget(writer: &mut Writer) -> Result<()> {
+async fn forget(writer: &mut Writer, now: SystemTime) -> Result<()> {
     let (now_ms, ms) = (now_ms(), |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let (grace_ms, keep_ms) = (ms(writer.options.grace), ms(writer.options.keep));
     let is_over = |garbage: &Garbage| garbage.since_ms.saturating_add(grace_ms) <= now_ms;
@@ -109,7 +110,7 @@ async fn forget(writer: &mut Writer) -> Result<()> {
     let names: Vec<&str> = over.iter().map(|garbage| garbage.name.as_str()).collect();
     remove(writer, &names).await?;
     let mut kept = writer.current.manifest.clone();
-    forget_before(&mut kept, now_ms.saturating_sub(keep_ms), now_ms);
+    forget_before(&mut kept, time_to_ms(now).saturating_sub(keep_ms), now_ms);
     kept.garbage.retain(|garbage| !over.contains(garbage));
     if kept == writer.current.manifest { Ok(()) } else { writer.advance(|manifest| *manifest = kept).await }
 }

@@ -504,19 +504,19 @@ async fn a_database_that_was_closed_and_opened_is_shipped_on() {
 async fn pieces_of_the_log_are_put_together_and_what_is_too_old_is_removed() {
     let mut source = Source::new(8).await;
     let store = Arc::new(InMemory::new());
-    let small = ShipOptions { object_bytes: 1, base_share: u32::MAX, ..options() };
+    let (mut middle, small) = (CommitSeq(0), ShipOptions { object_bytes: 1, base_share: 1, ..options() });
     let ship =
         Ship::start(&source.db, store.clone(), ShipOptions { grace: Duration::ZERO, ..small.clone() }).await.unwrap();
-    for _ in 0..70 {
+    for round in 0..70 {
         source.commit().await;
         ship.durable().await.unwrap();
+        middle = if round < 35 { source.newest() } else { middle };
     }
-    let middle = source.newest();
     ship.close().await.unwrap();
     assert!(names(&store, "log").await.len() < 40, "{:?}", names(&store, "log").await);
     assert_eq!(check_restore(&source, &store, Point::Commit(middle), "put together").await, middle);
     // Everything before the newest base is too old.
-    let short = ShipOptions { base_share: 1, keep: Duration::ZERO, grace: Duration::ZERO, ..small };
+    let short = ShipOptions { keep: Duration::ZERO, grace: Duration::ZERO, ..small };
     let ship = Ship::start(&source.db, store.clone(), short).await.unwrap();
     for _ in 0..80 {
         source.commit().await;
