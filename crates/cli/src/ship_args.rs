@@ -20,7 +20,7 @@ pub(crate) struct ShipArguments {
     /// How long every commit can be restored. What is older is removed.
     #[arg(long, default_value = "30d", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) keep: Duration,
-    /// Ship the whole database, and not only what is new: after `restore --check` has found damage.
+    /// Ship the whole database, and not only the commits that are new: after `restore --check` has found damage.
     #[arg(long)]
     pub(crate) whole: bool,
     /// Print as JSON.

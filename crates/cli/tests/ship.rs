@@ -58,7 +58,7 @@ fn a_database_is_shipped_to_a_folder_and_restored_to_the_end_a_commit_and_a_time
         (&["ship", "nothing", "backups/shop"], 2),
     ] {
         let told = said(&run(arguments), code);
-        // Errors name what is there as it is to be typed.
+        // Errors name times and databases as they are to be typed.
         assert!(!arguments.contains(&"early") || told.contains("of 20"), "{told}");
         assert!(!arguments.contains(&"backups/nothing") || told.contains("'nothing'"), "{told}");
     }

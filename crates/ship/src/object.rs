@@ -106,7 +106,7 @@ impl ObjectWriter {
 
     /// Compresses the collected bytes, in blocks, for as long as there are `least` bytes.
     fn end_blocks(&mut self, least: usize) {
-        // Whole blocks first and the rest once: a commit that ends no block moves nothing.
+        // Whole blocks first, and the rest is moved once: a commit that ends no block moves no bytes.
         let mut done = 0;
         while self.raw.len() - done >= least.max(1) {
             let end = self.raw.len().min(done + BLOCK_BYTES);

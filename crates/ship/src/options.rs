@@ -25,8 +25,8 @@ pub struct ShipOptions {
     pub grace: Duration,
     /// The whole database is shipped anew once the log that was shipped since is so many times as large.
     pub base_share: u32,
-    /// Begin with the whole database, also where the log could be followed. For a store of which something is damaged: points from
-    /// then on need nothing that is older.
+    /// Begin with the whole database, also where the log could be followed. For a store with a damaged object: points from
+    /// then on need no older object.
     pub begin_with_base: bool,
     /// Ship to a store without conditional puts, as a folder is. Nothing then keeps two shippers from overwriting each other's
     /// manifest: the caller does.

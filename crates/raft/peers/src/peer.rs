@@ -1,6 +1,6 @@
 //! Log store and state machine of openraft on a database that is not nofault: the same calls, entries and encoding for each of them.
 //!
-//! What `nofault-raft` does for its database is done here in the way that each database offers: an append is one commit that is synced, the
+//! The work of `nofault-raft` in the way that each database offers: an append is one commit that is synced, the
 //! state and how far it is are one commit that is not, and calls that may block run on threads for that. There are no snapshots, and so no
 //! purges: the measurement makes none on any database.
 
@@ -39,7 +39,7 @@ pub(crate) enum Part {
     Values,
 }
 
-/// What happens to one key: it gets a value, or is removed.
+/// The new value of a key, or its removal.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) part: Part,
