@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod changes_since;
 mod indexed_table;
 mod maintenance;
 mod read_only;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 
 use nofault_io::disk::Directory;
 
+pub use self::changes_since::ChangesSince;
 pub use self::indexed_table::IndexedTable;
 pub use self::table::Table;
 pub use self::tail::{ChangeApplier, Tail};

@@ -8,7 +8,9 @@
 //! A scan ends whatever the pages hold: each step down must lead to a node of the same table, exactly one level lower.
 
 pub(crate) mod build;
+mod changes;
 pub(crate) mod estimate;
+mod leaf_copy;
 pub(crate) mod leaves;
 pub(crate) mod many;
 pub(crate) mod merge;
@@ -23,12 +25,13 @@ mod tests;
 
 use std::ops::Range;
 
+use self::leaf_copy::{copy_forward, copy_reverse};
 use self::overflow::LongRef;
 use crate::error::Error;
 use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadCell, SpreadRef};
 use crate::format::node::Node;
 use crate::format::{Moment, PageId, TableId};
-use crate::pages::{Attempt, Pages, Wait};
+use crate::pages::{Attempt, Pages};
 
 /// Bytes of a node that a search may read before it knows the position of the entry: header and slots of most nodes.
 pub(crate) const SEARCHED_BYTES: usize = 1536;
@@ -145,6 +148,9 @@ pub(crate) struct Chunk {
     pub(crate) is_part: bool,
     /// Whether keys are copied without their values, so that no page of values is looked up.
     pub(crate) keys_only: bool,
+    /// The range of keys whose content the entries from this chunk on replace: set by [`Tree::scan_changes`] at the beginning of a
+    /// leaf that has changed.
+    pub(crate) replaced: Option<KeyRange>,
 }
 
 /// At most this many bytes are allocated in advance for the entries of a chunk.
@@ -224,6 +230,7 @@ impl Chunk {
         self.own.clear();
         self.ahead.clear();
         self.is_part = false;
+        self.replaced = None;
     }
 
     /// Allocates in advance about as much memory as these entries of a leaf need.
@@ -386,6 +393,23 @@ impl Tree {
         ahead_max: usize,
         chunk: &mut Chunk,
     ) -> Attempt<Option<KeyRange>> {
+        self.scan_with(pages, range, direction, ahead_max, chunk, |_, node, chunk| match direction {
+            Direction::Forward => copy_forward(pages, node, range, most, chunk),
+            Direction::Reverse => copy_reverse(pages, node, range, most, chunk),
+        })
+    }
+
+    /// Finds the leaf where a scan begins, and the leaves that follow, and lets `copy` fill the chunk from it.
+    #[inline]
+    fn scan_with<P: Pages>(
+        &self,
+        pages: &P,
+        range: &KeyRange,
+        direction: Direction,
+        ahead_max: usize,
+        chunk: &mut Chunk,
+        copy: impl FnOnce(PageId, &Node<'_>, &mut Chunk) -> Attempt<Option<KeyRange>>,
+    ) -> Attempt<Option<KeyRange>> {
         chunk.clear();
         if range.is_empty() {
             return Ok(None);
@@ -396,10 +420,7 @@ impl Tree {
             let page = pages.page(id)?;
             let node = self.open(id, &page, level)?;
             if node.level() == 0 {
-                return match direction {
-                    Direction::Forward => copy_forward(pages, &node, range, most, chunk),
-                    Direction::Reverse => copy_reverse(pages, &node, range, most, chunk),
-                };
+                return copy(id, &node, chunk);
             }
             let index = match direction {
                 Direction::Forward => node.child_index(&range.start)?,
@@ -520,78 +541,4 @@ fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut
             _ => {}
         }
     }
-}
-
-/// Returns the cells of a leaf with keys in the range, as a range of indexes.
-fn cells_in(node: &Node<'_>, range: &KeyRange) -> Attempt<Range<usize>> {
-    let (Ok(first) | Err(first)) = node.search(&range.start)?;
-    let (Ok(past) | Err(past)) = range.end.as_ref().map_or(Ok(Err(node.count())), |end| node.search(end))?;
-    Ok(first..past)
-}
-
-fn copy_forward<P: Pages>(
-    pages: &P,
-    node: &Node<'_>,
-    range: &KeyRange,
-    most: Portion,
-    chunk: &mut Chunk,
-) -> Attempt<Option<KeyRange>> {
-    let Range { start: first, end: past } = cells_in(node, range)?;
-    if first < past {
-        chunk.take_memory(node, first..past, most, pages.page_bytes());
-    }
-    let mut values = None;
-    for index in first..past {
-        if !chunk.is_full(most, node, index, values.as_ref()) {
-            let Err(wait) = chunk.push(pages, node, index, &mut values) else { continue };
-            if chunk.lacks_values(node, first..past) || index == first || !matches!(wait, Wait::Miss(_)) {
-                return Err(wait);
-            }
-        }
-        let start = node.key(index)?;
-        if start <= range.start {
-            return Err(Wait::Failed(node.corrupt("its keys do not ascend")));
-        }
-        chunk.is_part = true;
-        return Ok(Some(KeyRange { start, end: range.end.clone() }));
-    }
-    let rest = node.upper().map(|upper| KeyRange { start: upper.to_vec(), end: range.end.clone() });
-    // With a fence that is not above its starting key the scan would go in circles.
-    if rest.as_ref().is_some_and(|rest| rest.start <= range.start) {
-        return Err(Wait::Failed(node.corrupt("its upper fence is not above the keys that led here")));
-    }
-    Ok(rest.filter(|rest| !rest.is_empty()))
-}
-
-fn copy_reverse<P: Pages>(
-    pages: &P,
-    node: &Node<'_>,
-    range: &KeyRange,
-    most: Portion,
-    chunk: &mut Chunk,
-) -> Attempt<Option<KeyRange>> {
-    let Range { start: first, end: past } = cells_in(node, range)?;
-    if first < past {
-        chunk.take_memory(node, first..past, most, pages.page_bytes());
-    }
-    let mut values = None;
-    for index in (first..past).rev() {
-        if !chunk.is_full(most, node, index, values.as_ref()) {
-            let Err(wait) = chunk.push(pages, node, index, &mut values) else { continue };
-            if chunk.lacks_values(node, (first..past).rev()) || index + 1 == past || !matches!(wait, Wait::Miss(_)) {
-                return Err(wait);
-            }
-        }
-        let end = node.key(index + 1)?;
-        if range.end.as_ref().is_some_and(|before| end >= *before) {
-            return Err(Wait::Failed(node.corrupt("its keys do not ascend")));
-        }
-        chunk.is_part = true;
-        return Ok(Some(KeyRange { start: range.start.clone(), end: Some(end) }));
-    }
-    let below = node.lower();
-    if range.end.as_ref().is_some_and(|end| below >= end.as_slice()) {
-        return Err(Wait::Failed(node.corrupt("its lower fence is not below the keys that led here")));
-    }
-    Ok(Some(KeyRange { start: range.start.clone(), end: Some(below.to_vec()) }).filter(|rest| !rest.is_empty()))
 }

@@ -29,7 +29,7 @@ pub(super) type Entry = (Vec<u8>, Vec<u8>);
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Snapshot(db::Snapshot);
+pub struct Snapshot(pub(super) db::Snapshot);
 
 impl Db {
     /// Begins a read-only transaction over all tables: the same as [`Db::snapshot`]. See [`db::Db::begin_read`].

@@ -3,11 +3,15 @@
 //! The tables of the two have different ids, so the applier knows which is which; it calls them by the ids of the source.
 
 use std::collections::HashMap;
+use std::ops::Bound;
 
 use super::{Batch, Change, Db, Table, table_types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TableId;
 use crate::pages::Durability;
+
+/// Number of keys of a range that are removed together.
+const DELETED_AT_ONCE: usize = 4096;
 
 /// Applies the changes of one database to another.
 ///
@@ -58,7 +62,7 @@ impl ChangeApplier {
     }
 
     /// Applies the changes of one commit: those of keys together, all or none, and
-    /// [deferred](Durability::Deferred).
+    /// [deferred](Durability::Deferred). The removal of a range begins a commit of its own, and is several if there are many keys.
     ///
     /// # Errors
     /// `NotFound` for a table that is not known; otherwise as the calls that make such changes.
@@ -75,6 +79,10 @@ impl ChangeApplier {
                 Change::Delete { table, key } => {
                     batch.delete(self.get(*table)?, key);
                 }
+                Change::DeleteRange { table, start, end } => {
+                    self.write(std::mem::take(&mut batch)).await?;
+                    batch = self.delete_range(*table, start, end.as_deref()).await?;
+                }
                 other => {
                     self.write(std::mem::take(&mut batch)).await?;
                     self.change_table(other).await?;
@@ -82,6 +90,21 @@ impl ChangeApplier {
             }
         }
         self.write(batch).await
+    }
+
+    /// Removes the keys of a range. Returns a batch with the last of them: what follows may be committed with it.
+    async fn delete_range(&self, table: TableId, start: &[u8], end: Option<&[u8]>) -> Result<Batch> {
+        let table = self.get(table)?;
+        let bounds = (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded));
+        let mut keys = table.range::<&[u8]>(bounds).keys_only();
+        let mut batch = Batch::new();
+        while let Some((key, _)) = keys.next().await? {
+            batch.delete(table, key);
+            if batch.len() >= DELETED_AT_ONCE {
+                self.write(std::mem::take(&mut batch)).await?;
+            }
+        }
+        Ok(batch)
     }
 
     async fn write(&self, batch: Batch) -> Result<()> {
@@ -115,7 +138,7 @@ impl ChangeApplier {
                 let table = self.get(*table)?;
                 table_types::require(&self.db, table.tree, table.name(), types).await?;
             }
-            Change::Put { .. } | Change::Delete { .. } => {}
+            Change::Put { .. } | Change::Delete { .. } | Change::DeleteRange { .. } => {}
         }
         Ok(())
     }

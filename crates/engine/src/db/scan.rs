@@ -21,8 +21,8 @@ use super::wait::yield_sometimes;
 use crate::btree::overflow::LongRef;
 use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree, ValueRef};
 use crate::error::Result;
-use crate::format::{Moment, PageId};
-use crate::pages::{Missing, Snapshot, Store, Wait};
+use crate::format::{CommitSeq, Moment, PageId};
+use crate::pages::{Missing, Snapshot, Store, Versions, Wait};
 
 #[cfg(test)]
 mod tests;
@@ -60,6 +60,8 @@ pub(crate) struct Scan<S: Store> {
     snapshot: Arc<S::Snapshot>,
     tree: Tree,
     direction: Direction,
+    /// Only what has changed after this commit is returned: see [`Tree::scan_changes`].
+    since: Option<CommitSeq>,
     /// The part of the range that follows `chunk`.
     rest: Option<KeyRange>,
     chunk: Chunk,
@@ -188,6 +190,7 @@ impl<S: Store> Scan<S> {
             snapshot,
             tree,
             direction,
+            since: None,
             rest,
             chunk: Chunk::default(),
             usable: 0,
@@ -209,6 +212,16 @@ impl<S: Store> Scan<S> {
     /// Sets the direction of a scan that has not begun.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         self.direction = direction;
+    }
+
+    /// Restricts a scan of a whole table that has not begun to what has changed after a commit.
+    pub(crate) fn set_since(&mut self, since: CommitSeq) {
+        self.since = Some(since);
+    }
+
+    /// Takes the range of keys whose content the next entries replace, if they begin one. After [`Scan::make_ready`].
+    pub(crate) fn take_replaced(&mut self) -> Option<KeyRange> {
+        self.chunk.replaced.take()
     }
 
     /// Limits read-ahead to this many leaves.
@@ -307,6 +320,7 @@ impl<S: Store> Scan<S> {
         if ready.is_err() {
             self.rest = None;
             (self.usable, self.given) = (0, 0);
+            self.chunk.replaced = None;
             self.long.clear();
             self.range_scan = None;
         }
@@ -317,12 +331,13 @@ impl<S: Store> Scan<S> {
         if self.left == 0 {
             return Ok(());
         }
-        while self.given == self.usable {
+        // A leaf that has changed may have no entries any more.
+        while self.given == self.usable && self.chunk.replaced.is_none() {
             if !self.fill().await? {
                 return Ok(());
             }
         }
-        if self.is_long(self.given) && self.long.is_empty() {
+        if self.given < self.usable && self.is_long(self.given) && self.long.is_empty() {
             let values = self.long_to_come();
             self.long = overflow::values(&self.reader.loader, &self.snapshot, values).await?.into();
         }
@@ -409,6 +424,7 @@ impl<S: Store> Scan<S> {
             values_at_once,
             leaves_max,
             direction,
+            since,
             range_scan,
             ..
         } = self;
@@ -426,7 +442,13 @@ impl<S: Store> Scan<S> {
         let mut pins = PinBudget::default();
         let rest = loop {
             let ahead_max = if names_ahead { (*distance * 2).max(2).min(*leaves_max) } else { 0 };
-            let looked = tree.scan(&loader.store().view(snapshot), range, *direction, most, ahead_max, chunk);
+            let looked = {
+                let view = loader.store().view(snapshot);
+                match *since {
+                    None => tree.scan(&view, range, *direction, most, ahead_max, chunk),
+                    Some(since) => tree.scan_changes(&view, range, since, most, ahead_max, chunk),
+                }
+            };
             let wait = match looked {
                 Ok(rest) => break rest,
                 Err(_) if !std::mem::replace(&mut names_ahead, true) => continue,
@@ -450,7 +472,7 @@ impl<S: Store> Scan<S> {
                 }
                 // Requests for later leaves go out in the same submission.
                 let view = loader.store().view(snapshot);
-                let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
+                let name = name_values(*tree, &view, *direction, *since);
                 let pages = read_ahead.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);
                 read_ahead.queued += loader.prefetch(&pages, at);
             }
@@ -476,7 +498,7 @@ impl<S: Store> Scan<S> {
         if names_ahead {
             let pages = {
                 let view = loader.store().view(snapshot);
-                let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
+                let name = name_values(*tree, &view, *direction, *since);
                 read_ahead.next(&chunk.ahead, *distance, *leaves_max, name)
             };
             if !pages.is_empty() {
@@ -497,6 +519,19 @@ impl<S: Store> Scan<S> {
             self.count_leaves();
         }
         Ok(true)
+    }
+}
+
+/// Returns what lists the pages of values of a leaf that a scan needs.
+fn name_values<P: Versions>(
+    tree: Tree,
+    view: &P,
+    direction: Direction,
+    since: Option<CommitSeq>,
+) -> impl FnMut(PageId, &mut Vec<PageId>) -> bool {
+    move |leaf, into| match since {
+        None => tree.name_values(view, leaf, direction, into),
+        Some(since) => tree.name_changed_values(view, leaf, since, into),
     }
 }
 

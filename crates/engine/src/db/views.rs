@@ -271,10 +271,15 @@ impl Range {
         self.scan.next_batch(entries_max).await
     }
 
-    /// Counts the entries of a scan that has not begun, without their values.
-    pub(super) async fn count_entries(mut self) -> Result<u64> {
+    /// Leaves the values of a scan out that has not begun: those of all entries are empty.
+    pub(super) fn keys_only(mut self) -> Self {
         self.scan.set_keys_only();
-        self.scan.count().await
+        self
+    }
+
+    /// Counts the entries of a scan that has not begun, without their values.
+    pub(super) async fn count_entries(self) -> Result<u64> {
+        self.keys_only().scan.count().await
     }
 
     /// Returns a scan of the entries to come in the other direction.

@@ -16,7 +16,7 @@ use crate::format::record;
 use crate::format::{CommitSeq, TableId};
 use crate::transaction::feed::{CommitRecord, LostCommits, NextCommits, WatchQueue};
 
-/// A change that a commit has made, as a [`Watch`] and a [`Tail`](super::Tail) report it.
+/// A change, as a [`Watch`], a [`Tail`](super::Tail) and [`Snapshot::changes_since`](super::Snapshot::changes_since) report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -38,6 +38,16 @@ pub enum Change {
         table: TableId,
         /// The key.
         key: Vec<u8>,
+    },
+    /// All keys of a range were removed. [`Snapshot::changes_since`](super::Snapshot::changes_since) reports it; a watch and a
+    /// [`Tail`](super::Tail) report the keys.
+    DeleteRange {
+        /// The table.
+        table: TableId,
+        /// The first key of the range.
+        start: Vec<u8>,
+        /// The first key behind the range; `None` for the end of the table.
+        end: Option<Vec<u8>>,
     },
     /// A table was created.
     CreateTable {

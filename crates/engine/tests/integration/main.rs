@@ -17,6 +17,7 @@ mod full_disk;
 mod old_databases;
 
 mod axum_example;
+mod changes_since;
 mod commits;
 mod compressed;
 mod database;
