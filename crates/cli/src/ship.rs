@@ -77,6 +77,7 @@ pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitC
     if *json {
         let answer = serde_json::json!({
             "commit": commit.0, "objects": stats.objects_put, "bytes": stats.bytes_put, "bases": stats.bases,
+            "increments": stats.increments,
         });
         print(&serde_text(&answer)?)?;
     } else {
@@ -131,7 +132,7 @@ fn print_spans(spans: &[nofault_ship::Span], json: bool) -> Result<ExitCode> {
         let answer = spans.iter().map(|span| {
             serde_json::json!({
                 "database": span.database, "first": span.first.0, "first_time": ms(span.first_time), "last": span.last.0,
-                "last_time": ms(span.last_time), "bases": span.bases, "bytes": span.bytes,
+                "last_time": ms(span.last_time), "bases": span.bases, "increments": span.increments, "bytes": span.bytes,
             })
         });
         print(&serde_text(&answer.collect::<Vec<_>>())?)?;
@@ -139,9 +140,9 @@ fn print_spans(spans: &[nofault_ship::Span], json: bool) -> Result<ExitCode> {
     }
     for span in spans {
         let [first, last] = [span.first_time, span.last_time].map(humantime::format_rfc3339_millis);
-        let (bases, bytes) = (span.bases, format::bytes(span.bytes));
+        let (bases, increments, bytes) = (span.bases, span.increments, format::bytes(span.bytes));
         print(&format!(
-            "{first} to {last}, commits {} to {}, database {}: {bytes}, {bases} copies of the whole",
+            "{first} to {last}, commits {} to {}, database {}: {bytes}, {bases} copies of the whole, {increments} increments",
             span.first, span.last, span.database
         ))?;
     }
@@ -156,15 +157,15 @@ fn report(found: &nofault_ship::Verification, json: bool) -> Result<ExitCode> {
     if json {
         let answer = serde_json::json!({
             "clean": found.is_clean(), "objects": found.objects, "bytes": found.bytes, "commits": found.commits,
-            "bases": found.bases, "unneeded_objects": found.unneeded_objects, "problems": found.problems,
+            "bases": found.bases, "increments": found.increments, "unneeded_objects": found.unneeded_objects, "problems": found.problems,
         });
         print(&serde_text(&answer)?)?;
     } else {
         found.problems.iter().try_for_each(|problem| print(problem))?;
         let (objects, bytes) = (found.objects, format::bytes(found.bytes));
         log(&format!(
-            "read {objects} objects, {bytes}: {} copies of the whole and {} commits after them",
-            found.bases, found.commits
+            "read {objects} objects, {bytes}: {} copies of the whole, {} increments and {} commits after them",
+            found.bases, found.increments, found.commits
         ));
     }
     if found.is_clean() {

@@ -29,6 +29,8 @@ pub struct Span {
     pub last_time: SystemTime,
     /// Number of copies of the whole database.
     pub bases: u64,
+    /// Number of increments on them.
+    pub increments: u64,
     /// Bytes of all objects.
     pub bytes: u64,
 }
@@ -43,7 +45,7 @@ pub async fn history(store: Arc<dyn ObjectStore>, name: &str) -> Result<Vec<Span
 }
 
 fn span(epoch: &Epoch) -> Option<Span> {
-    let (first, (last, last_time_ms)) = (epoch.bases.first()?, epoch.newest());
+    let ((_, first), (last, last_time_ms)) = (epoch.starts().next()?, epoch.newest());
     let of_log: u64 = epoch.log.iter().map(|log| log.object.bytes).sum();
     Some(Span {
         database: epoch.database.clone(),
@@ -51,7 +53,8 @@ fn span(epoch: &Epoch) -> Option<Span> {
         first_time: commit_time(first.time_ms),
         last: CommitSeq(last),
         last_time: commit_time(last_time_ms),
-        bases: epoch.bases.len() as u64,
+        bases: epoch.bases.iter().filter(|base| !base.is_increment()).count() as u64,
+        increments: epoch.bases.iter().filter(|base| base.is_increment()).count() as u64,
         bytes: of_log + epoch.bases.iter().map(|base| base.bytes()).sum::<u64>(),
     })
 }

@@ -45,6 +45,7 @@ mod base;
 mod error;
 mod fetch;
 mod history;
+mod increment;
 mod manifest;
 mod object;
 mod options;

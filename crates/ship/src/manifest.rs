@@ -19,8 +19,9 @@ use crate::remote::{Remote, failed, is_final};
 
 /// The name of the manifest.
 pub(crate) const MANIFEST: &str = "manifest";
-/// The version of its form.
+/// The version of its form: without increments, which all builds read, and with some, which builds that do not know them refuse.
 const FORMAT: u32 = 1;
+const FORMAT_WITH_INCREMENTS: u32 = 2;
 
 /// An object that the manifest names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,12 +51,15 @@ impl NamedObject {
     }
 }
 
-/// The content of all tables as of one commit.
+/// The content of all tables as of one commit, or, of an increment, what makes it of the content of the base before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Base {
     pub(crate) commit: u64,
     pub(crate) time_ms: u64,
     pub(crate) page_bytes: u64,
+    /// `None` for a base of the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) on: Option<Foundation>,
     /// In their order.
     pub(crate) parts: Vec<NamedObject>,
 }
@@ -64,6 +68,18 @@ impl Base {
     pub(crate) fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum()
     }
+
+    pub(crate) fn is_increment(&self) -> bool {
+        self.on.is_some()
+    }
+}
+
+/// The base on which an increment stands: the one before it in its epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Foundation {
+    pub(crate) commit: u64,
+    /// Bytes of the log that was shipped between the two.
+    pub(crate) log_bytes: u64,
 }
 
 /// A piece of the log: all commits after `after` up to `last`.
@@ -103,6 +119,35 @@ impl Epoch {
     pub(crate) fn newest(&self) -> (u64, u64) {
         let of_base = self.bases.last().map_or((0, 0), |base| (base.commit, base.time_ms));
         of_base.max((self.last, self.last_time_ms))
+    }
+
+    /// Returns whether the log goes on behind a commit, or has nothing behind it.
+    pub(crate) fn leads_on(&self, commit: u64) -> bool {
+        let next = self.log.iter().find(|log| log.last > commit);
+        next.map_or(commit >= self.last, |next| next.after <= commit)
+    }
+
+    /// Returns the bases from which the log leads on, with their places among all. Others were kept for the increments on them only: the log
+    /// behind them is forgotten.
+    pub(crate) fn starts(&self) -> impl DoubleEndedIterator<Item = (usize, &Base)> {
+        self.bases.iter().enumerate().filter(|(_, base)| self.leads_on(base.commit))
+    }
+
+    /// Returns a base with those that it stands on: first one of the whole, then increments in their order.
+    ///
+    /// # Errors
+    /// `Corrupt` when one of them is missing.
+    pub(crate) fn chain(&self, base: usize) -> Result<&[Base]> {
+        let upto = self.bases.get(..=base).unwrap_or_default();
+        let whole = upto.iter().rposition(|base| !base.is_increment());
+        let chain = whole.map(|whole| &upto[whole..]).unwrap_or_default();
+        let is_on = |pair: &[Base]| pair[1].on.is_some_and(|on| on.commit == pair[0].commit);
+        if chain.is_empty() || !chain.windows(2).all(is_on) {
+            let what =
+                format!("a base on which that of commit {} stands is missing", upto.last().map_or(0, |it| it.commit));
+            return Err(Error::corrupt(what).met_in(MANIFEST));
+        }
+        Ok(chain)
     }
 }
 
@@ -167,6 +212,12 @@ impl Manifest {
         of_epochs.chain(self.garbage.iter().map(|garbage| garbage.name.as_str()))
     }
 
+    /// Returns the form in which builds read it that can read all of it.
+    fn form(&self) -> u32 {
+        let has_increments = self.epochs.iter().flat_map(|epoch| &epoch.bases).any(Base::is_increment);
+        if has_increments { FORMAT_WITH_INCREMENTS } else { FORMAT }
+    }
+
     fn encode(&self) -> Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(self)
             .map_err(|error| Error::new(ErrorKind::Unsupported, format!("write the manifest: {error}")))?;
@@ -184,7 +235,7 @@ impl Manifest {
             return Err(wrong("its checksum is wrong"));
         }
         let of_format: Format = serde_json::from_slice(json).map_err(|error| wrong(&error.to_string()))?;
-        if of_format.format != FORMAT {
+        if ![FORMAT, FORMAT_WITH_INCREMENTS].contains(&of_format.format) {
             let what = format!("a later version of nofault wrote the manifest, in form {}", of_format.format);
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
@@ -244,6 +295,7 @@ impl Current {
         let mut next = self.manifest.clone();
         change(&mut next);
         next.sequence = self.manifest.sequence + 1;
+        next.format = next.form();
         let bytes = next.encode()?;
         let mut attempt = 0;
         loop {
@@ -307,8 +359,13 @@ mod tests {
 
     #[test]
     fn a_manifest_is_read_back_and_any_change_of_it_is_found() {
-        let base =
-            Base { commit: 3, time_ms: 5, page_bytes: 4096, parts: vec![NamedObject::new("a".into(), b"bytes")] };
+        let base = Base {
+            commit: 3,
+            time_ms: 5,
+            page_bytes: 4096,
+            on: None,
+            parts: vec![NamedObject::new("a".into(), b"bytes")],
+        };
         let epoch = Epoch {
             id: 1,
             database: hex(7),
@@ -319,6 +376,11 @@ mod tests {
             last: 3,
             last_time_ms: 5,
         };
+        let of_whole = Manifest { writer: hex(1), epochs: vec![epoch.clone()], ..Manifest::empty() };
+        assert!(of_whole.form() == FORMAT && !String::from_utf8_lossy(&of_whole.encode().unwrap()).contains("\"on\""));
+        let mut epoch = epoch;
+        let on = Some(Foundation { commit: 3, log_bytes: 70 });
+        epoch.bases.push(Base { commit: 8, on, ..epoch.bases[0].clone() });
         let manifest = Manifest { writer: hex(1), epochs: vec![epoch], ..Manifest::empty() };
         let bytes = manifest.encode().unwrap();
         assert_eq!(Manifest::decode(&bytes).unwrap(), manifest);
@@ -328,8 +390,37 @@ mod tests {
             assert!(Manifest::decode(&changed).is_err(), "byte {at}");
             assert!(Manifest::decode(&bytes[..at]).is_err(), "{at} bytes");
         }
-        let later = Manifest { format: FORMAT + 1, ..manifest }.encode().unwrap();
+        assert_eq!(manifest.form(), FORMAT_WITH_INCREMENTS);
+        let later = Manifest { format: FORMAT_WITH_INCREMENTS + 1, ..manifest }.encode().unwrap();
         assert_eq!(Manifest::decode(&later).unwrap_err().kind(), ErrorKind::Unsupported);
         assert_eq!((bytes_of("01ff"), bytes_of("01f"), bytes_of("zz")), (Some(vec![1, 255]), None, None));
+    }
+
+    #[test]
+    fn an_increment_stands_on_the_base_before_it_and_on_all_that_this_stands_on() {
+        let base = |commit, on: Option<u64>| {
+            let on = on.map(|commit| Foundation { commit, log_bytes: 0 });
+            Base { commit, time_ms: commit, page_bytes: 4096, on, parts: Vec::new() }
+        };
+        let mut epoch = Epoch {
+            id: 1,
+            database: String::new(),
+            begun_by: String::new(),
+            bases: vec![base(3, None), base(5, Some(3)), base(8, Some(5)), base(9, None), base(12, Some(8))],
+            log: Vec::new(),
+            position: String::new(),
+            last: 3,
+            last_time_ms: 3,
+        };
+        let commits =
+            |epoch: &Epoch, at| epoch.chain(at).map(|chain| chain.iter().map(|it| it.commit).collect::<Vec<_>>());
+        assert_eq!(commits(&epoch, 0).unwrap(), [3]);
+        assert_eq!(commits(&epoch, 2).unwrap(), [3, 5, 8]);
+        assert_eq!(commits(&epoch, 3).unwrap(), [9]);
+        // It names another one than stands before it.
+        assert_eq!(commits(&epoch, 4).unwrap_err().kind(), ErrorKind::Corrupt);
+        epoch.bases.remove(0);
+        assert_eq!(commits(&epoch, 1).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(commits(&epoch, 9).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

@@ -36,6 +36,9 @@ const RENAME_TABLE: u8 = 5;
 const DROP_TABLE: u8 = 6;
 const SET_COMPRESSION: u8 = 7;
 const SET_TYPES: u8 = 8;
+/// A range of keys was removed: up to a key, and to the end of the table. In increments only.
+const DELETE_RANGE: u8 = 9;
+const DELETE_FROM: u8 = 10;
 
 /// A commit as an object has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,6 +209,8 @@ fn put_change(into: &mut Vec<u8>, change: &Change) -> Result<()> {
             put_number(into, time_to_ms(*expiry));
         }
         Change::Delete { table, key } => put(DELETE, *table, &[key]),
+        Change::DeleteRange { table, start, end: Some(end) } => put(DELETE_RANGE, *table, &[start, end]),
+        Change::DeleteRange { table, start, end: None } => put(DELETE_FROM, *table, &[start]),
         Change::CreateTable { table, name } => put(CREATE_TABLE, *table, &[name.as_bytes()]),
         Change::RenameTable { table, from, to } => put(RENAME_TABLE, *table, &[from.as_bytes(), to.as_bytes()]),
         Change::DropTable { table, name } => put(DROP_TABLE, *table, &[name.as_bytes()]),
@@ -230,6 +235,11 @@ fn take_change(from: &mut &[u8]) -> Result<Change> {
             Change::Put { table, key, value, expiry }
         }
         DELETE => Change::Delete { table, key: take_bytes(from)?.to_vec() },
+        kind @ (DELETE_RANGE | DELETE_FROM) => {
+            let start = take_bytes(from)?.to_vec();
+            let end = if kind == DELETE_FROM { None } else { Some(take_bytes(from)?.to_vec()) };
+            Change::DeleteRange { table, start, end }
+        }
         CREATE_TABLE => Change::CreateTable { table, name: take_text(from)? },
         RENAME_TABLE => Change::RenameTable { table, from: take_text(from)?, to: take_text(from)? },
         DROP_TABLE => Change::DropTable { table, name: take_text(from)? },
@@ -338,6 +348,8 @@ mod tests {
             Change::Put { table, key: key.clone(), value: vec![3; 100], expiry: None },
             Change::Put { table, key: Vec::new(), value: Vec::new(), expiry: Some(time) },
             Change::Delete { table, key },
+            Change::DeleteRange { table, start: b"a".to_vec(), end: Some(b"b".to_vec()) },
+            Change::DeleteRange { table, start: Vec::new(), end: None },
             Change::RenameTable { table, from: "stock".into(), to: "store".into() },
             Change::DropTable { table, name: "store".into() },
         ];

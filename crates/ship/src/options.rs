@@ -23,7 +23,13 @@ pub struct ShipOptions {
     pub keep: Duration,
     /// Time after which an object that is not needed any more is removed: as long as a restore may take that began before.
     pub grace: Duration,
-    /// The whole database is shipped anew once the log that was shipped since is so many times as large.
+    /// An increment is shipped – what lies in pages that have changed since the last base or increment – once the log that was
+    /// shipped since has so many hundredths of the size of the whole database as it was shipped last, and is larger than the increment before. A
+    /// restore applies it in place of that log. 0 ships none, so that builds that do not know them can restore. There are none
+    /// while the whole takes less than `object_bytes`.
+    pub increment_percent: u32,
+    /// The whole database is shipped anew once the log that was shipped since the last time is so many times as large; where
+    /// increments are shipped, only after they together have become as large as the whole.
     pub base_share: u32,
     /// Begin with the whole database, also where the log could be followed. For a store with a damaged object: points from
     /// then on need no older object.
@@ -50,6 +56,7 @@ impl Default for ShipOptions {
             tail_bytes_max: 1 << 30,
             keep: Duration::from_secs(30 * 24 * 3600),
             grace: Duration::from_secs(3600),
+            increment_percent: 25,
             base_share: 4,
             begin_with_base: false,
             single_writer: false,

@@ -30,7 +30,7 @@ use crate::manifest::{Current, Epoch, EpochName, Manifest};
 use crate::object::{commit_time, take_commit};
 use crate::options::{READING, ShipOptions};
 use crate::remote::Remote;
-use crate::restore::fill_base;
+use crate::restore::fill_bases;
 use crate::shipper::{Ship, Takeover};
 
 /// The options of a [`Replica`]. A name alone is one with the others as they are by default.
@@ -386,12 +386,13 @@ impl Follower {
     async fn copy_of(&self, epoch: &Epoch) -> Result<Copy> {
         let missing = || Error::new(ErrorKind::NotFound, "an epoch without a copy of the whole");
         let base = epoch.bases.last().ok_or_else(missing)?;
+        let bases = epoch.chain(epoch.bases.len() - 1)?;
         // What an earlier attempt has left.
         self.home.remove_others()?;
         let number = self.home.unused()?;
         let settings = Settings { page_bytes: base.page_bytes as usize, ..self.settings.clone() };
         let db = Db::create(self.home.path(number), &settings).await?;
-        let applier = fill_base(&self.remote, base, &db).await?;
+        let applier = fill_bases(&self.remote, bases, &db).await?;
         let reached = Progress { epoch: EpochName::of(epoch), commit: base.commit, time_ms: base.time_ms };
         let copy = Copy::begin(db, applier, reached).await?;
         self.home.switch_to(number)?;
@@ -508,9 +509,7 @@ impl Task {
 
 /// Returns whether the log of an epoch goes on where a copy is.
 fn leads_on(epoch: &Epoch, reached: &Progress) -> bool {
-    let next = epoch.log.iter().find(|log| log.last > reached.commit);
-    EpochName::of(epoch) == reached.epoch
-        && next.map_or(reached.commit >= epoch.last, |next| next.after <= reached.commit)
+    EpochName::of(epoch) == reached.epoch && epoch.leads_on(reached.commit)
 }
 
 /// Waits for something that the store does, unless the replica is to end.

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fetch::Fetcher;
+use crate::increment::IncrementApplier;
 use crate::manifest::{Base, Current, Epoch, LogObject, Manifest, NamedObject};
 use crate::object::{commit_time, take_commit, time_to_ms};
 use crate::options::READING;
@@ -108,7 +109,7 @@ pub async fn restore_with_progress(
     })?;
     let remote = Remote::new(store, name, READING)?;
     let manifest = Current::read(&remote).await?.manifest;
-    let page_bytes = choose(&manifest, point)?.1.page_bytes as usize;
+    let page_bytes = choose(&manifest, point)?.page_bytes()? as usize;
     let failed = |error: std::io::Error| Error::new(ErrorKind::Database, format!("{}: {error}", folder.display()));
     if unfinished.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         std::fs::remove_dir_all(&unfinished).map_err(failed)?;
@@ -159,11 +160,30 @@ pub async fn restore_into(store: Arc<dyn ObjectStore>, name: &str, point: Point,
     restore_from(&remote, &manifest, point, db, &mut |_| {}).await
 }
 
-/// Returns the epoch and the base from which a point is restored.
+/// The way to a point: an epoch, and in it the base after which its log is applied, with those on which it stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way<'m> {
+    pub(crate) epoch: &'m Epoch,
+    /// The first is one of the whole. Not empty.
+    pub(crate) bases: &'m [Base],
+}
+
+impl<'m> Way<'m> {
+    /// Returns the base after which the log is applied.
+    pub(crate) fn last_base(&self) -> Result<&'m Base> {
+        self.bases.last().ok_or_else(|| Error::corrupt("an epoch without a base"))
+    }
+
+    fn page_bytes(&self) -> Result<u64> {
+        Ok(self.last_base()?.page_bytes)
+    }
+}
+
+/// Returns the way to a point.
 ///
 /// # Errors
-/// `NotFound` when the store has nothing at that point.
-pub(crate) fn choose(manifest: &Manifest, point: Point) -> Result<(&Epoch, &Base)> {
+/// `NotFound` when the store has nothing at that point; `Corrupt` when bases are missing on which others stand.
+pub(crate) fn choose(manifest: &Manifest, point: Point) -> Result<Way<'_>> {
     let is_before = |base: &Base| match point {
         Point::Latest => true,
         Point::Time(time) => base.time_ms <= time_to_ms(time),
@@ -171,12 +191,12 @@ pub(crate) fn choose(manifest: &Manifest, point: Point) -> Result<(&Epoch, &Base
     };
     let found = manifest.epochs.iter().rev().find_map(|epoch| {
         // A base may be ahead of the log that was shipped; it counts by itself then.
-        epoch.bases.iter().rev().find(|base| is_before(base)).map(|base| (epoch, base))
+        epoch.starts().rev().find(|(_, base)| is_before(base)).map(|(at, base)| (epoch, at, base))
     });
-    let (epoch, base) = found.ok_or_else(|| {
-        let first = manifest.epochs.first().and_then(|epoch| epoch.bases.first());
+    let (epoch, at, base) = found.ok_or_else(|| {
+        let first = manifest.epochs.iter().find_map(|epoch| epoch.starts().next());
         let what = match first {
-            Some(base) => format!(
+            Some((_, base)) => format!(
                 "nothing from before that point is in the store: it begins with commit {} of {}",
                 base.commit,
                 humantime::format_rfc3339_millis(commit_time(base.time_ms))
@@ -190,7 +210,7 @@ pub(crate) fn choose(manifest: &Manifest, point: Point) -> Result<(&Epoch, &Base
         Point::Commit(commit) if commit.0 > last => {
             Err(Error::new(ErrorKind::NotFound, format!("the store has commits up to {last}, and not {commit}")))
         }
-        _ => Ok((epoch, base)),
+        _ => Ok(Way { epoch, bases: epoch.chain(at)? }),
     }
 }
 
@@ -201,9 +221,11 @@ async fn restore_from(
     db: &Db,
     progress: &mut (dyn FnMut(&RestoreProgress) + Send),
 ) -> Result<RestoredPoint> {
-    let (epoch, base) = choose(manifest, point)?;
+    let way = choose(manifest, point)?;
+    let (Way { epoch, bases }, base) = (way, way.last_base()?);
     let log: Vec<&LogObject> = epoch.log.iter().filter(|log| log.last > base.commit).collect();
-    let objects: Vec<NamedObject> = base.parts.iter().chain(log.iter().map(|log| &log.object)).cloned().collect();
+    let objects: Vec<NamedObject> =
+        bases.iter().flat_map(|base| &base.parts).chain(log.iter().map(|log| &log.object)).cloned().collect();
     let mut so_far = RestoreProgress {
         objects_all: objects.len() as u64,
         bytes_all: objects.iter().map(|object| object.bytes).sum(),
@@ -216,7 +238,7 @@ async fn restore_from(
         progress(&so_far);
     };
     let mut fetcher = Fetcher::new(remote, objects);
-    let mut applier = fill_from(&mut fetcher, base, db, &mut applied).await?;
+    let mut applier = fill_from(&mut fetcher, bases, db, &mut applied).await?;
     let (mut at, mut time_ms) = (base.commit, base.time_ms);
     let mut before = None;
     'log: for log in log {
@@ -246,24 +268,42 @@ async fn restore_from(
     Ok(RestoredPoint { commit: CommitSeq(at), time: commit_time(time_ms) })
 }
 
-/// Fills a new database with a base. Returns the applier for what follows.
-pub(crate) async fn fill_base(remote: &Remote, base: &Base, db: &Db) -> Result<ChangeApplier> {
-    fill_from(&mut Fetcher::new(remote, base.parts.clone()), base, db, &mut |_| {}).await
+/// Fills a new database with a base of the whole and the increments on it, in their order. Returns the applier for what follows.
+pub(crate) async fn fill_bases(remote: &Remote, bases: &[Base], db: &Db) -> Result<ChangeApplier> {
+    let parts = bases.iter().flat_map(|base| &base.parts).cloned().collect();
+    fill_from(&mut Fetcher::new(remote, parts), bases, db, &mut |_| {}).await
 }
 
 async fn fill_from(
     fetcher: &mut Fetcher,
-    base: &Base,
+    bases: &[Base],
     db: &Db,
     applied: &mut (dyn FnMut(&NamedObject) + Send),
 ) -> Result<ChangeApplier> {
+    let Some((whole, increments)) = bases.split_first() else { return Ok(ChangeApplier::new(db)) };
     let mut filler = Filler { applier: ChangeApplier::new(db), load: None };
-    let filled = fill(&mut filler, fetcher, &base.parts, applied).await;
+    let filled = fill(&mut filler, fetcher, &whole.parts, applied).await;
     // In any case: a load that goes on keeps the database open.
     let ended = filler.end_load().await;
     filled?;
     ended?;
-    Ok(filler.applier)
+    let mut applier = filler.applier;
+    for increment in increments {
+        let mut increment_applier = IncrementApplier::new(db, &mut applier);
+        for part in &increment.parts {
+            let raw = fetcher.next().await.unwrap_or(Ok(Vec::new()))?;
+            let mut rest = &raw[..];
+            while let Some(commit) = take_commit(&mut rest).map_err(|error| error.met_in(&part.name))? {
+                let done = increment_applier.apply(&commit.changes).await;
+                done.map_err(
+                    |error| if error.kind() == ErrorKind::Corrupt { error.met_in(&part.name) } else { error },
+                )?;
+            }
+            applied(part);
+        }
+        increment_applier.finish()?;
+    }
+    Ok(applier)
 }
 
 /// Fills a database from the parts of a base.

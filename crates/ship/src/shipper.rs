@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::base::write_base;
+use crate::base::{NextBase, due, write_base};
 use crate::error::{Error, ErrorKind, Result};
 use crate::manifest::{Epoch, LogObject, Manifest, NamedObject, bytes_of, hex, hex_of};
 use crate::object::{ObjectWriter, time_to_ms};
@@ -42,6 +42,7 @@ struct Status {
     /// The last commit that is named by the manifest; `None` before the first base, also for a database without a commit.
     shipped: Option<u64>,
     bases: u64,
+    increments: u64,
     /// The reason why no more are.
     end: Option<Error>,
 }
@@ -76,8 +77,10 @@ pub struct ShipStats {
     pub objects_put: u64,
     /// Their bytes.
     pub bytes_put: u64,
-    /// Number of bases that were written.
+    /// Number of copies of the whole database that were written.
     pub bases: u64,
+    /// Number of increments that were written.
+    pub increments: u64,
 }
 
 /// A name that was taken over: no other shipper advances its manifest any more.
@@ -138,7 +141,7 @@ impl Ship {
         let shipped = writer.current.manifest.epochs.last().filter(|_| tail.is_some()).map(|epoch| epoch.last);
         let shared = Arc::new(Shared {
             orders: watch::Sender::new(Orders::default()),
-            status: watch::Sender::new(Status { shipped, bases: 0, end: None }),
+            status: watch::Sender::new(Status { shipped, bases: 0, increments: 0, end: None }),
             counts: Arc::clone(writer.remote.counts()),
         });
         let task = Task { db: db.clone(), writer, tail, shared: Arc::clone(&shared), cared_at: None };
@@ -178,9 +181,9 @@ impl Ship {
     /// Returns the work since the start.
     pub fn stats(&self) -> ShipStats {
         let Shared { status, counts, .. } = &*self.shared;
-        let (shipped, bases) = {
+        let (shipped, bases, increments) = {
             let status = status.borrow();
-            (CommitSeq(status.shipped.unwrap_or(0)), status.bases)
+            (CommitSeq(status.shipped.unwrap_or(0)), status.bases, status.increments)
         };
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ShipStats {
@@ -190,6 +193,7 @@ impl Ship {
             objects_put: count(&counts.objects_put),
             bytes_put: count(&counts.bytes_put),
             bases,
+            increments,
         }
     }
 
@@ -356,8 +360,9 @@ impl Task {
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => self.tail = None,
             done => {
                 done?;
-                if self.wants_base() {
-                    self.add_base().await?;
+                let Writer { current, options, .. } = &self.writer;
+                if let Some(next) = current.manifest.epochs.last().and_then(|epoch| due(epoch, options)) {
+                    self.add_base(next).await?;
                 }
             }
         }
@@ -459,7 +464,7 @@ impl Task {
         let (snapshot, tail) = self.db.begin_tail().await?;
         let tail = tail.bytes_max(self.writer.options.tail_bytes_max);
         let name = self.writer.base_name();
-        let base = write_base(&self.writer.remote, &self.db, &snapshot, name).await?;
+        let base = write_base(&self.writer.remote, &self.db, &snapshot, NextBase::Whole, name).await?;
         drop(snapshot);
         let (last, last_time_ms, position) = (base.commit, base.time_ms, tail.reached());
         let begun_by = self.writer.id();
@@ -476,27 +481,18 @@ impl Task {
             });
         };
         self.writer.advance(begun).await?;
-        self.report_base(last);
+        self.report_base(last, NextBase::Whole);
         self.tail = Some(tail);
         Ok(())
     }
 
-    /// Returns whether a restore would have much more log to apply than content.
-    fn wants_base(&self) -> bool {
-        let Writer { current, options, .. } = &self.writer;
-        let Some(epoch) = current.manifest.epochs.last() else { return false };
-        let Some(base) = epoch.bases.last() else { return false };
-        let since = epoch.log.iter().filter(|log| log.last > base.commit).map(|log| log.object.bytes).sum::<u64>();
-        since > base.bytes().max(options.object_bytes as u64).saturating_mul(options.base_share.into())
-    }
-
-    /// Ships the whole database once more, within the epoch. The commits that follow wait meanwhile. The base may be ahead of the
-    /// log; the commits between are shipped next, as if there were no base.
-    async fn add_base(&mut self) -> Result<()> {
+    /// Ships the whole database once more, or what has changed since the last base, within the epoch. The commits that follow wait
+    /// meanwhile. The base may be ahead of the log; the commits between are shipped next, as if there were no base.
+    async fn add_base(&mut self, next: NextBase) -> Result<()> {
         // Only the snapshot is wanted: the epoch's own tail goes on.
         let (snapshot, _) = self.db.begin_tail().await?;
         let name = self.writer.base_name();
-        let base = write_base(&self.writer.remote, &self.db, &snapshot, name).await?;
+        let base = write_base(&self.writer.remote, &self.db, &snapshot, next, name).await?;
         drop(snapshot);
         let commit = base.commit;
         let added = |manifest: &mut Manifest| {
@@ -505,13 +501,16 @@ impl Task {
             }
         };
         self.writer.advance(added).await?;
-        self.report_base(commit);
+        self.report_base(commit, next);
         Ok(())
     }
 
     /// Tells the handle that a base of a commit is shipped.
-    fn report_base(&self, commit: u64) {
-        self.shared.status.send_modify(|status| status.bases += 1);
+    fn report_base(&self, commit: u64, base: NextBase) {
+        self.shared.status.send_modify(|status| match base {
+            NextBase::Whole => status.bases += 1,
+            NextBase::Increment(_) => status.increments += 1,
+        });
         self.report(commit);
     }
 

@@ -117,20 +117,23 @@ async fn forget(writer: &mut Writer, now: SystemTime) -> Result<()> {
 
 /// Takes objects out of the manifest that no restore of a time from `from_ms` on needs.
 fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
-    // The newest base that is old enough to restore the earliest time from: nothing before it is needed.
-    let old_enough = |epoch: &Epoch| epoch.bases.iter().rposition(|base| base.time_ms <= from_ms);
+    // The newest base that is old enough to restore the earliest time from: of what is before it, only the bases are needed
+    // that it stands on.
+    let old_enough = |epoch: &Epoch| epoch.starts().rev().find(|(_, base)| base.time_ms <= from_ms).map(|(at, _)| at);
     let Some((at, base)) = manifest.epochs.iter().enumerate().rev().find_map(|(at, it)| Some((at, old_enough(it)?)))
     else {
         return;
     };
+    // A chain that is not whole is left for `verify` to report.
+    let Ok(needed) = manifest.epochs[at].chain(base).map(<[_]>::len) else { return };
     let mut names: Vec<String> = Vec::new();
     for epoch in manifest.epochs.drain(..at) {
         names.extend(epoch.bases.into_iter().flat_map(|base| base.parts).map(|part| part.name));
         names.extend(epoch.log.into_iter().map(|log| log.object.name));
     }
     let epoch = &mut manifest.epochs[0];
-    names.extend(epoch.bases.drain(..base).flat_map(|base| base.parts).map(|part| part.name));
-    let commit = epoch.bases[0].commit;
+    let commit = epoch.bases[base].commit;
+    names.extend(epoch.bases.drain(..base + 1 - needed).flat_map(|base| base.parts).map(|part| part.name));
     let old = epoch.log.iter().take_while(|log| log.last <= commit).count();
     names.extend(epoch.log.drain(..old).map(|log| log.object.name));
     manifest.garbage.extend(names.into_iter().map(|name| Garbage { name, since_ms: now_ms }));
@@ -162,7 +165,7 @@ async fn remove(writer: &Writer, names: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::Base;
+    use crate::manifest::{Base, Foundation};
     use crate::object::ms_to_time;
     use crate::restore::{Point, choose};
 
@@ -207,7 +210,9 @@ mod tests {
             for piece in 0..rng.u64(1..12) {
                 if piece == 0 || rng.u8(..4) == 0 {
                     let parts = vec![object(format!("base {id} {piece}"))];
-                    epoch.bases.push(Base { commit: time_ms, time_ms, page_bytes: 512, parts });
+                    let before = epoch.bases.last().filter(|_| rng.bool());
+                    let on = before.map(|base| Foundation { commit: base.commit, log_bytes: 0 });
+                    epoch.bases.push(Base { commit: time_ms, time_ms, page_bytes: 512, on, parts });
                 }
                 let after = time_ms;
                 time_ms += rng.u64(1..20);
@@ -222,9 +227,11 @@ mod tests {
 
     /// The objects from which a time is restored.
     fn needed(manifest: &Manifest, time_ms: u64) -> Vec<String> {
-        let Ok((epoch, base)) = choose(manifest, Point::Time(ms_to_time(time_ms))) else { return Vec::new() };
-        let log = epoch.log.iter().filter(|log| log.last > base.commit && log.after < time_ms).map(|log| &log.object);
-        base.parts.iter().chain(log).map(|object| object.name.clone()).collect()
+        let Ok(way) = choose(manifest, Point::Time(ms_to_time(time_ms))) else { return Vec::new() };
+        let base = way.last_base().unwrap();
+        let is_needed = |log: &&LogObject| log.last > base.commit && log.after < time_ms;
+        let log = way.epoch.log.iter().filter(is_needed).map(|log| &log.object);
+        way.bases.iter().flat_map(|base| &base.parts).chain(log).map(|object| object.name.clone()).collect()
     }
 
     #[test]
@@ -238,6 +245,10 @@ mod tests {
             forget_before(&mut kept, from, 7);
             for time in from..end {
                 assert_eq!(needed(&kept, time), needed(&whole, time), "seed {seed}: {time} of {from}..{end}");
+            }
+            for time in 990..from {
+                let found = needed(&kept, time);
+                assert!(found.is_empty() || found == needed(&whole, time), "seed {seed}: {time}, before {from}");
             }
             let all: HashSet<&str> = whole.names().collect();
             assert_eq!(kept.names().collect::<HashSet<_>>(), all, "seed {seed}: an object was lost");

@@ -6,6 +6,7 @@ use object_store::ObjectStore;
 
 use crate::error::{ErrorKind, Result};
 use crate::fetch::Fetcher;
+use crate::increment;
 use crate::manifest::{Base, Current, Epoch, LogObject};
 use crate::object::take_commit;
 use crate::options::READING;
@@ -21,8 +22,10 @@ pub struct Verification {
     pub bytes: u64,
     /// Number of commits in the log.
     pub commits: u64,
-    /// Number of bases.
+    /// Number of copies of the whole database.
     pub bases: u64,
+    /// Number of increments.
+    pub increments: u64,
     /// Number of objects that no restore needs any more and that are there until they are old enough to be removed. They are not read.
     pub unneeded_objects: u64,
     /// The problems that were found: none if every point can be restored.
@@ -58,11 +61,12 @@ async fn check(remote: &Remote, epoch: &Epoch, found: &mut Verification) -> Resu
     found.objects += objects.len() as u64;
     found.bytes += objects.iter().map(|object| object.bytes).sum::<u64>();
     let mut fetcher = Fetcher::new(remote, objects);
-    for base in &epoch.bases {
-        found.bases += 1;
-        for part in &base.parts {
+    for (at, base) in epoch.bases.iter().enumerate() {
+        *(if base.is_increment() { &mut found.increments } else { &mut found.bases }) += 1;
+        found.problems.extend(epoch.chain(at).err().map(|error| error.to_string()));
+        for (number, part) in base.parts.iter().enumerate() {
             let problem = match fetcher.next().await {
-                Some(Ok(raw)) => check_part(base, &raw).err(),
+                Some(Ok(raw)) => check_part(base, number, &raw).err(),
                 Some(Err(error)) if error.kind() == ErrorKind::Store => return Err(error),
                 Some(Err(error)) => Some(error.to_string()),
                 None => None,
@@ -71,7 +75,8 @@ async fn check(remote: &Remote, epoch: &Epoch, found: &mut Verification) -> Resu
             found.problems.extend(problem.map(described));
         }
     }
-    let first = epoch.bases.first().map_or(0, |base| base.commit);
+    // What only others stand on is no beginning.
+    let first = epoch.starts().next().map_or(0, |(_, base)| base.commit);
     let (mut last, mut time_ms) = (None, 0);
     for log in &epoch.log {
         let mut problems = Vec::new();
@@ -94,11 +99,15 @@ async fn check(remote: &Remote, epoch: &Epoch, found: &mut Verification) -> Resu
 }
 
 /// Checks the content of a part of a base; fails with the fault.
-fn check_part(base: &Base, raw: &[u8]) -> std::result::Result<(), String> {
+fn check_part(base: &Base, number: usize, raw: &[u8]) -> std::result::Result<(), String> {
     let mut rest = raw;
+    let mut is_first = number == 0;
     while let Some(commit) = take_commit(&mut rest).map_err(|error| error.to_string())? {
         if commit.commit != base.commit {
             return Err(format!("it has commit {}", commit.commit));
+        }
+        if base.is_increment() {
+            increment::check(&commit.changes, std::mem::take(&mut is_first))?;
         }
     }
     Ok(())

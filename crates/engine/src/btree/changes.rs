@@ -1,8 +1,8 @@
 //! Scans what has changed since a commit: the leaves that a later commit has written, and values in pages that one has written.
 //!
 //! Kept true by: a page has in its header the commit that wrote it, and a commit writes
-//! 1. the leaf of each key that it puts or deletes, but for a value that it overwrites in place in a page of values; then it
-//!    writes that page, and key and expiry of the entry are as before;
+//! 1. the leaf of each key that it puts or deletes, but for a value that it overwrites in place in pages of values; then it
+//!    writes the first of these and the last, and key and expiry of the entry are as before;
 //! 2. each leaf whose range it changes, in splits and merges: the fences stand in the leaf itself.
 //!
 //! So what a commit has changed lies in a leaf that is not older, or in a page of values that is not older. Pages of long values with an
@@ -95,14 +95,14 @@ fn copy_changed_values<P: Versions>(
     rest_after(node, range)
 }
 
-/// Returns the pages of a value that a commit may change without its leaf.
-fn shared_pages(cell: Cell<'_>) -> impl Iterator<Item = PageId> {
-    let pages = match cell {
-        Cell::Packed(at) => [Some(at.page), None],
-        Cell::Spread(to) => to.shared_pages(),
-        Cell::Inline(_) | Cell::Overflow(_) => [None, None],
-    };
-    pages.into_iter().flatten()
+/// Returns the page of a value that a commit has written if it has changed the value and not its leaf.
+fn shared_page(cell: Cell<'_>) -> Option<PageId> {
+    match cell {
+        Cell::Packed(at) => Some(at.page),
+        // All pages that it shares are written together.
+        Cell::Spread(to) => to.shared_pages()[0],
+        Cell::Inline(_) | Cell::Overflow(_) => None,
+    }
 }
 
 /// Returns whether a value may have changed although its leaf has not. `last` is the page that was looked at last.
@@ -112,23 +112,19 @@ fn is_changed<P: Versions>(
     since: CommitSeq,
     last: &mut Option<(PageId, bool)>,
 ) -> Attempt<bool> {
-    for page in shared_pages(cell) {
-        let changed = match *last {
-            Some((looked_at, changed)) if looked_at == page => changed,
-            _ => pages.written_in(page)? > since,
-        };
-        *last = Some((page, changed));
-        if changed {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let Some(page) = shared_page(cell) else { return Ok(false) };
+    let changed = match *last {
+        Some((looked_at, changed)) if looked_at == page => changed,
+        _ => pages.written_in(page)? > since,
+    };
+    *last = Some((page, changed));
+    Ok(changed)
 }
 
-/// Lists the pages of these values that a commit may change without their leaf. Consecutive entries with the same page add it
-/// once.
+/// Lists the pages of these values that a commit writes if it changes one without its leaf. Consecutive entries with the same
+/// page add it once.
 fn name_shared(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut Vec<PageId>) {
-    for page in indexes.filter_map(|index| node.cell(index).ok()).flat_map(shared_pages) {
+    for page in indexes.filter_map(|index| shared_page(node.cell(index).ok()?)) {
         if into.last() != Some(&page) {
             into.push(page);
         }

@@ -2,7 +2,9 @@
 //!
 //! `cargo run --release --manifest-path crates/ship/stores/Cargo.toml -- FOLDER [SECONDS [TURNS [GIB]]]`, with a folder on the device to be
 //! measured. Two databases get the same commits, one is shipped, by turns (A B B A …), so that both see the same noise. The store
-//! is memory behind a put of a millisecond. Then the shipped one is filled up to GIB and restored, beside a file that is written in order.
+//! is memory behind a put of a millisecond. Then the shipped one is filled up to GIB and restored, beside a file that is written in order. Last, a
+//! table of GIB is shipped as a whole, a twentieth of its keys, side by side, is written anew, and an increment is shipped: with values in their
+//! leaves, and with values in pages that several share.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -129,7 +131,82 @@ async fn measure(folder: &Path, turn: Duration, turns: u64, gib: u64) -> Result<
     restore(store, "shop", Point::Latest, folder.join("restored"), &settings()).await?;
     let restored = gib as f64 / begun.elapsed().as_secs_f64();
     println!("restored {restored:.2} GB/s; a file is written with {written:.2} GB/s: {:.2}", restored / written);
+    for value_bytes in [100, 1000] {
+        measure_increment(folder, gib, value_bytes).await?;
+    }
     Ok(())
+}
+
+/// Measures an increment of a table of which a twentieth was written anew beside a base of the whole: bytes and time to write them, and
+/// the time of a restore without the increment and with it.
+async fn measure_increment(folder: &Path, gib: u64, value_bytes: usize) -> Result<()> {
+    let path = folder.join(format!("increment-{value_bytes}"));
+    let db = Db::create(&path, &settings())?;
+    let table = db.create_table("t")?;
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut value =
+        move || -> Vec<u8> { (0..value_bytes).map(|at| if at % 2 == 0 { rng.u8(..) } else { 0 }).collect() };
+    let rows = gib * 1_000_000_000 / (value_bytes + KEY_BYTES) as u64;
+    table.bulk_load((0..rows).map(|key| (key.to_be_bytes(), value())))?;
+    let store = Arc::new(InMemory::new());
+    // The log of what is written anew, which the values' half of zeroes makes smaller, has more than 2 % of the whole.
+    let options = || ShipOptions { increment_percent: 2, ..ShipOptions::new("shop") };
+    let begun = Instant::now();
+    let ship = Ship::start(&db.asynchronous(), store.clone(), options()).await?;
+    ship.durable().await?;
+    let (whole, took_whole) = (ship.stats().bytes_put, begun.elapsed());
+    println!("{value_bytes} bytes a value: the whole has {whole} bytes and took {took_whole:?}");
+    let restored = time_of_restore(&store, &folder.join("of-whole")).await?;
+    println!("{value_bytes} bytes a value: the whole is restored in {restored:?}");
+    ship.close().await?;
+
+    // The log is shipped without an increment first, so that its bytes and those of the increment are told apart.
+    let without = ShipOptions { increment_percent: 0, ..options() };
+    let ship = Ship::start(&db.asynchronous(), store.clone(), without).await?;
+    for first in (rows / 3..rows / 3 + rows / 20).step_by(1000) {
+        let mut batch = nofault::Batch::new();
+        for key in first..(first + 1000).min(rows / 3 + rows / 20) {
+            batch.put(&table, key.to_be_bytes(), value());
+        }
+        db.write(batch, nofault::Durability::Deferred)?;
+    }
+    ship.durable().await?;
+    let log = ship.stats().bytes_put;
+    ship.close().await?;
+    let restored = time_of_restore(&store, &folder.join("of-log")).await?;
+    println!(
+        "{value_bytes} bytes a value: {log} bytes of log for a twentieth of the keys; restored with it in {restored:?}"
+    );
+
+    let ship = Ship::start(&db.asynchronous(), store.clone(), options()).await?;
+    table.put(0_u64.to_be_bytes(), value())?;
+    let (begun, before) = (Instant::now(), ship.stats().bytes_put);
+    ship.durable().await?;
+    while ship.stats().increments == 0 {
+        tokio::time::sleep(LOOK).await;
+        anyhow::ensure!(begun.elapsed() < Duration::from_secs(600), "no increment was due: {:?}", ship.stats());
+    }
+    let (increment, took) = (ship.stats().bytes_put - before, begun.elapsed());
+    println!(
+        "{value_bytes} bytes a value: the increment has {increment} bytes ({:.3} of the whole) and took {took:?} ({:.3})",
+        increment as f64 / whole as f64,
+        took.as_secs_f64() / took_whole.as_secs_f64()
+    );
+    ship.close().await?;
+    let restored = time_of_restore(&store, &folder.join("of-increment")).await?;
+    println!("{value_bytes} bytes a value: restored with the increment in {restored:?}");
+    drop(table);
+    db.close()?;
+    std::fs::remove_dir_all(&path)?;
+    Ok(())
+}
+
+async fn time_of_restore(store: &Arc<InMemory>, folder: &Path) -> Result<Duration> {
+    let begun = Instant::now();
+    restore(store.clone(), "shop", Point::Latest, folder, &settings()).await?;
+    let took = begun.elapsed();
+    std::fs::remove_dir_all(folder)?;
+    Ok(took)
 }
 
 /// Commits on several threads for [`WARM_UP`] and then for a time. Returns the numbers of commits in the two.
