@@ -233,11 +233,19 @@ async fn a_shipper_that_is_stopped_at_any_step_leaves_all_that_it_promised_and_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_fail_lose_nothing_of_an_increment() {
-    for (seed, faults) in [Faults::Before(1), Faults::After(1), Faults::Conflict(1)].into_iter().enumerate() {
+    let all = [Faults::Before(1), Faults::After(1), Faults::Conflict(1), Faults::LateAfter(1)];
+    for (seed, faults) in all.into_iter().enumerate() {
         let (what, seed) = (format!("{faults:?}"), seed as u64);
+        // A request that is late without a fault, on a busy machine, is made again as well.
+        let options = match faults {
+            Faults::LateAfter(_) => {
+                ShipOptions { request_timeout: Duration::from_millis(20), attempts_at_start: 1000, ..often() }
+            }
+            _ => often(),
+        };
         let (mut source, mut rng) = (source(seed).await, fastrand::Rng::with_seed(seed));
         let store = Arc::new(InMemory::new());
-        let ship = Ship::start(&source.db, FaultyStore::new(store.clone(), faults), often()).await.unwrap();
+        let ship = Ship::start(&source.db, FaultyStore::new(store.clone(), faults), options).await.unwrap();
         ship.durable().await.unwrap();
         ship_increments(&mut source, &ship, &mut rng, 2).await;
         ship.close().await.unwrap();
@@ -276,6 +284,83 @@ async fn after_power_cuts_of_the_source_increments_have_what_was_replayed() {
         increments += verified(&store, &what).await.increments;
     }
     assert!(increments > 12, "{increments}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_store_cannot_be_reached_for_an_increment_commits_go_on_and_follow_it() {
+    let (mut source, mut rng) = (source(66).await, fastrand::Rng::with_seed(66));
+    let store = Arc::new(InMemory::new());
+    let faulty = FaultyStore::new(store.clone(), Faults::None);
+    let ship = Ship::start(&source.db, faulty.clone(), often()).await.unwrap();
+    ship.durable().await.unwrap();
+    for round in 0..6 {
+        let what = format!("round {round}");
+        ship_increments(&mut source, &ship, &mut rng, 1).await;
+        faulty.set(Faults::Before(u32::MAX));
+        // More log than an increment waits for.
+        for _ in 0..60 {
+            commit(&mut source, &mut rng).await;
+        }
+        check_restore(&source, &store, Point::Latest, &what).await;
+        faulty.set(Faults::None);
+        let promised = ship.durable().await.unwrap();
+        assert!(promised >= source.newest(), "{what}");
+        assert!(check_restore(&source, &store, Point::Latest, &what).await >= promised, "{what}");
+    }
+    ship.close().await.unwrap();
+    verified(&store, "the end").await;
+}
+
+/// A restore has read the manifest, and then all that it names is forgotten but for what newer increments stand on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_has_begun_finds_its_increments_while_they_are_forgotten() {
+    let (mut source, mut rng) = (source(67).await, fastrand::Rng::with_seed(67));
+    let store = Arc::new(InMemory::new());
+    let short = ShipOptions { keep: Duration::ZERO, grace: Duration::from_secs(3600), base_share: 1, ..often() };
+    let ship = Ship::start(&source.db, store.clone(), short.clone()).await.unwrap();
+    ship.durable().await.unwrap();
+    ship_increments(&mut source, &ship, &mut rng, 3).await;
+    let promised = ship.durable().await.unwrap();
+    // The first request is for the manifest.
+    let (faulty, db) = (FaultyStore::new(store.clone(), Faults::PauseAt(2)), empty());
+    let restoring = restore_into(faulty.clone(), "shop", Point::Latest, &db);
+    let shipping = async {
+        faulty.stopped().await;
+        ship.close().await.unwrap();
+        // The next look at what is too old comes with the next shipper.
+        let ship =
+            Ship::start(&source.db, store.clone(), ShipOptions { begin_with_base: true, ..short }).await.unwrap();
+        for _ in 0..5 {
+            commit(&mut source, &mut rng).await;
+            ship.durable().await.unwrap();
+        }
+        ship.close().await.unwrap();
+        let found = verified(&store, "forgotten").await;
+        assert!(found.bases == 1 && found.unneeded_objects > 5, "{found:?}");
+        faulty.resume();
+    };
+    let (restored, ()) = tokio::join!(restoring, shipping);
+    let restored = restored.unwrap();
+    assert!(restored.commit >= promised);
+    source.check(&db, restored.commit, "as the manifest was when it was read").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_smaller_than_an_object_gets_no_increments() {
+    let (mut source, store) = (Source::new(68).await, Arc::new(InMemory::new()));
+    source.commit().await;
+    let ship = Ship::start(&source.db, store.clone(), ShipOptions { object_bytes: 2500, ..often() }).await.unwrap();
+    for _ in 0..1000 {
+        source.commit().await;
+        ship.durable().await.unwrap();
+        if ship.stats().bases > 1 {
+            break;
+        }
+    }
+    let stats = ship.stats();
+    ship.close().await.unwrap();
+    assert!(stats.increments == 0 && stats.bases > 1, "{stats:?}");
+    assert!(check_restore(&source, &store, Point::Latest, "small").await >= source.newest());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

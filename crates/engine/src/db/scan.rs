@@ -68,6 +68,8 @@ pub(crate) struct Scan<S: Store> {
     /// Number of entries at the front of `chunk` that may be returned, and how many of them were.
     usable: usize,
     given: usize,
+    /// The range of keys whose content the entries from the front of `chunk` on replace, until it was returned.
+    replaced: Option<KeyRange>,
     /// The next long values of `chunk`, already read.
     long: VecDeque<Vec<u8>>,
     /// The long value that was lent to the caller last.
@@ -195,6 +197,7 @@ impl<S: Store> Scan<S> {
             chunk: Chunk::default(),
             usable: 0,
             given: 0,
+            replaced: None,
             long: VecDeque::new(),
             shown: Vec::new(),
             portion_bytes: COPIED_AT_ONCE_FIRST,
@@ -221,7 +224,7 @@ impl<S: Store> Scan<S> {
 
     /// Takes the range of keys whose content the next entries replace, if they begin one. After [`Scan::make_ready`].
     pub(crate) fn take_replaced(&mut self) -> Option<KeyRange> {
-        self.chunk.replaced.take()
+        self.replaced.take()
     }
 
     /// Limits read-ahead to this many leaves.
@@ -320,7 +323,7 @@ impl<S: Store> Scan<S> {
         if ready.is_err() {
             self.rest = None;
             (self.usable, self.given) = (0, 0);
-            self.chunk.replaced = None;
+            self.replaced = None;
             self.long.clear();
             self.range_scan = None;
         }
@@ -332,7 +335,7 @@ impl<S: Store> Scan<S> {
             return Ok(());
         }
         // A leaf that has changed may have no entries any more.
-        while self.given == self.usable && self.chunk.replaced.is_none() {
+        while self.given == self.usable && self.replaced.is_none() {
             if !self.fill().await? {
                 return Ok(());
             }
@@ -515,6 +518,7 @@ impl<S: Store> Scan<S> {
         }
         self.rest = rest;
         self.usable = self.chunk.len();
+        self.replaced = self.chunk.replaced.take();
         if self.uncounted >= COUNTED_AT_ONCE {
             self.count_leaves();
         }

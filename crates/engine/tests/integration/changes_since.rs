@@ -193,8 +193,9 @@ fn changes_since_any_commit_lead_to_the_content_of_any_snapshot_whatever_was_com
 }
 
 /// A table with values that lie in pages of values, side by side, of which many overwrite each other in place.
-fn loaded(rows: u32, length: usize) -> (Db, CommitSeq) {
-    let db = Db::create_in(&directory(&SimWorld::new(1, SimOptions::calm())), &tiny()).unwrap();
+fn loaded(rows: u32, length: usize, cache_bytes: usize) -> (Db, CommitSeq) {
+    let settings = Settings { cache_bytes, ..tiny() };
+    let db = Db::create_in(&directory(&SimWorld::new(1, SimOptions::calm())), &settings).unwrap();
     let table = db.create_table("t").unwrap();
     table.bulk_load((0..rows).map(|row| (key(row), vec![1; length]))).unwrap();
     let since = db.snapshot().commit();
@@ -205,7 +206,7 @@ fn loaded(rows: u32, length: usize) -> (Db, CommitSeq) {
 fn a_value_that_was_overwritten_in_place_is_a_change_without_its_leaf() {
     // In one page with others, in two of which others have parts, and in more: the pages between are replaced, so the leaf is written.
     for (length, is_in_place) in [(110, true), (440, true), (1500, false)] {
-        let (db, since) = loaded(200, length);
+        let (db, since) = loaded(200, length, 4 << 20);
         let table = db.table("t").unwrap();
         assert_eq!(changes(&db.snapshot(), "t", since), [], "{length}");
         table.put(key(77), vec![2; length]).unwrap();
@@ -253,9 +254,9 @@ fn an_applier_makes_a_copy_of_older_content_one_of_newer() {
     let table = db.create_table("t").unwrap();
     applier.learn(table.id(), &copy.create_table("t").unwrap());
     let mut since = CommitSeq(0);
-    for round in 0..12 {
+    for round in 0..6 {
         // In one round more than are removed together.
-        let count = if round == 5 { 9000 } else { rng.u32(1..400) };
+        let count = if round == 3 { 5000 } else { rng.u32(1..400) };
         for lot in 0..count.div_ceil(500) {
             let mut batch = Batch::new();
             (0..500.min(count - lot * 500))
@@ -263,7 +264,7 @@ fn an_applier_makes_a_copy_of_older_content_one_of_newer() {
             db.write(batch, Durability::Deferred).unwrap();
         }
         table.delete_range(key(rng.u32(..9000))..key(rng.u32(..20_000)).max(key(9000))).unwrap();
-        if round == 6 {
+        if round == 4 {
             table.clear().unwrap();
         }
         let snapshot = db.snapshot();
@@ -273,5 +274,25 @@ fn an_applier_makes_a_copy_of_older_content_one_of_newer() {
         since = snapshot.commit();
         let of = |db: &Db| content(&db.snapshot()).into_values().collect::<Vec<_>>();
         assert!(of(&db) == of(&copy), "round {round}");
+    }
+}
+
+#[test]
+fn a_table_that_is_larger_than_the_cache_is_looked_through_with_few_changes_found() {
+    for length in [20, 110, 440] {
+        let (db, since) = loaded(9000, length, 656 << 10);
+        let table = db.table("t").unwrap();
+        let mut rows: Rows = (0..9000).map(|row| (key(row), (vec![1; length], None))).collect();
+        let mut rng = Rng::with_seed(length as u64);
+        for _ in 0..60 {
+            table.put(key(rng.u32(..9000)), vec![2; length]).unwrap();
+        }
+        table.delete(key(4000)).unwrap();
+        let snapshot = db.snapshot();
+        let found = changes(&snapshot, "t", since);
+        let puts = found.iter().filter(|change| matches!(change, Change::Put { .. })).count();
+        assert!(puts < 1500, "{length}: {puts} puts");
+        apply(&mut rows, found, "larger than the cache");
+        assert!(content(&snapshot).into_values().next() == Some(rows), "{length}");
     }
 }
