@@ -14,7 +14,7 @@ use crate::format::cell::{inline_value_bytes_max, spread_value_bytes_max};
 use crate::format::node::key_bytes_max;
 use crate::format::{CommitSeq, HEADER_BYTES};
 use crate::pages::memory::{MemoryCopies, MemoryStore, MemoryView, Residency};
-use crate::pages::{Store, Ticket};
+use crate::pages::{Store, Ticket, Wait};
 use crate::sync::semaphore::Permit;
 
 mod hostile;
