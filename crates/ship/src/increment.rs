@@ -4,7 +4,7 @@
 //! table, the ranges of keys that have changed and what is in them now. Tables keep their ids when they are renamed,
 //! so what was dropped, renamed and created between the two follows from the lists.
 //!
-//! What is in between is the state of no commit: an increment is applied where nobody reads, and a database in which that was
+//! What is in between is the state of no commit: an increment is applied where there are no readers, and a database in which that was
 //! not finished is thrown away.
 
 use std::collections::{BTreeMap, BTreeSet};
