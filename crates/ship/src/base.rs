@@ -82,7 +82,7 @@ pub(crate) async fn write_base(
         }
     };
     parts.end_part().await?;
-    Ok(Base { commit, time_ms, page_bytes, on, parts: parts.done })
+    Ok(Base { commit, time_ms, page_bytes, on, position: None, parts: parts.done })
 }
 
 /// Writes each table: what it is, and then its entries.
@@ -181,7 +181,7 @@ mod tests {
     fn epoch(increments: &[(usize, u64)], log_bytes: u64) -> Epoch {
         let base = |commit, bytes, on| {
             let object = NamedObject::new(String::new(), &vec![0; bytes]);
-            Base { commit, time_ms: 0, page_bytes: 4096, on, parts: vec![object] }
+            Base { commit, time_ms: 0, page_bytes: 4096, on, position: None, parts: vec![object] }
         };
         let mut bases = vec![base(10, 1000, None)];
         for (at, (bytes, log_bytes)) in increments.iter().enumerate() {

@@ -60,6 +60,10 @@ pub(crate) struct Base {
     /// `None` for a base of the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) on: Option<Foundation>,
+    /// Where a tail of the database goes on behind the commit, in hexadecimal; `None` of the first base of an epoch, and of those that
+    /// earlier versions wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) position: Option<String>,
     /// In their order.
     pub(crate) parts: Vec<NamedObject>,
 }
@@ -364,6 +368,7 @@ mod tests {
             time_ms: 5,
             page_bytes: 4096,
             on: None,
+            position: None,
             parts: vec![NamedObject::new("a".into(), b"bytes")],
         };
         let epoch = Epoch {
@@ -400,7 +405,7 @@ mod tests {
     fn an_increment_stands_on_the_base_before_it_and_on_all_that_this_stands_on() {
         let base = |commit, on: Option<u64>| {
             let on = on.map(|commit| Foundation { commit, log_bytes: 0 });
-            Base { commit, time_ms: commit, page_bytes: 4096, on, parts: Vec::new() }
+            Base { commit, time_ms: commit, page_bytes: 4096, on, position: None, parts: Vec::new() }
         };
         let mut epoch = Epoch {
             id: 1,

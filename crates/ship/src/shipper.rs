@@ -257,8 +257,12 @@ async fn probe(remote: &Remote) -> Result<()> {
 /// Goes on with the log where the manifest ends, if that is possible.
 async fn go_on(db: &Db, writer: &Writer) -> Option<Tail> {
     let epoch = writer.current.manifest.epochs.last()?;
-    let position = Position::from_bytes(&bytes_of(&epoch.position)?).ok()?;
-    Some(db.tail(&position).await.ok()?.bytes_max(writer.options.tail_bytes_max))
+    let from = async |position: &str| db.tail(&Position::from_bytes(&bytes_of(position)?).ok()?).await.ok();
+    // A base may be ahead of the log. If the folder was set back since, the log leads to other commits than those of the base.
+    if let Some(ahead) = epoch.bases.last().filter(|base| base.commit > epoch.last) {
+        from(ahead.position.as_deref()?).await?;
+    }
+    Some(from(&epoch.position).await?.bytes_max(writer.options.tail_bytes_max))
 }
 
 /// Why a round of collecting commits has ended.
@@ -489,11 +493,14 @@ impl Task {
     /// Ships the whole database once more, or what has changed since the last base, within the epoch. The commits that follow wait
     /// meanwhile. The base may be ahead of the log; the commits between are shipped next, as if there were no base.
     async fn add_base(&mut self, next: NextBase) -> Result<()> {
-        // Only the snapshot is wanted: the epoch's own tail goes on.
-        let (snapshot, _) = self.db.begin_tail().await?;
+        // The epoch's own tail goes on: of this one only the place is wanted.
+        let (snapshot, tail) = self.db.begin_tail().await?;
+        let position = hex_of(&tail.reached().to_bytes());
+        drop(tail);
         let name = self.writer.base_name();
-        let base = write_base(&self.writer.remote, &self.db, &snapshot, next, name).await?;
+        let mut base = write_base(&self.writer.remote, &self.db, &snapshot, next, name).await?;
         drop(snapshot);
+        base.position = Some(position);
         let commit = base.commit;
         let added = |manifest: &mut Manifest| {
             if let Some(epoch) = manifest.epochs.last_mut() {

@@ -212,7 +212,7 @@ mod tests {
                     let parts = vec![object(format!("base {id} {piece}"))];
                     let before = epoch.bases.last().filter(|_| rng.bool());
                     let on = before.map(|base| Foundation { commit: base.commit, log_bytes: 0 });
-                    epoch.bases.push(Base { commit: time_ms, time_ms, page_bytes: 512, on, parts });
+                    epoch.bases.push(Base { commit: time_ms, time_ms, page_bytes: 512, on, position: None, parts });
                 }
                 let after = time_ms;
                 time_ms += rng.u64(1..20);
