@@ -13,6 +13,31 @@ use crate::pages::Durability;
 /// Number of keys of a range that are removed together.
 const DELETED_AT_ONCE: usize = 4096;
 
+/// A place between the keys of all tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place<'a> {
+    table: TableId,
+    key: &'a [u8],
+    is_behind_key: bool,
+}
+
+impl<'a> Place<'a> {
+    const START: Self = Self { table: TableId(0), key: &[], is_behind_key: false };
+
+    fn before(table: TableId, key: &'a [u8]) -> Self {
+        Self { table, key, is_behind_key: false }
+    }
+
+    fn behind(table: TableId, key: &'a [u8]) -> Self {
+        Self { table, key, is_behind_key: true }
+    }
+
+    /// The end of a range that ends before this key, or with the table.
+    fn end_of(table: TableId, end: Option<&'a [u8]>) -> Self {
+        end.map_or(Self::before(TableId(table.0.saturating_add(1)), &[]), |end| Self::before(table, end))
+    }
+}
+
 /// Applies the changes of one database to another.
 ///
 /// ```
@@ -62,26 +87,36 @@ impl ChangeApplier {
     }
 
     /// Applies the changes of one commit: those of keys together, all or none, and
-    /// [deferred](Durability::Deferred). The removal of a range begins a commit of its own, and is several if there are many keys.
+    /// [deferred](Durability::Deferred). The removal of a range is in the same commit if no change before it is of one of its keys or of a later
+    /// one, and otherwise begins another; of many keys it is several commits.
     ///
     /// # Errors
     /// `NotFound` for a table that is not known; otherwise as the calls that make such changes.
     pub async fn apply(&mut self, changes: &[Change]) -> Result<()> {
         let mut batch = Batch::new();
-        for change in changes {
+        // The batch has changes of keys before this place only.
+        let mut end_of_batch = Place::START;
+        for (at, change) in changes.iter().enumerate() {
             match change {
-                Change::Put { table, key, value, expiry: None } => {
-                    batch.put(self.get(*table)?, key, value);
-                }
-                Change::Put { table, key, value, expiry: Some(expiry) } => {
-                    batch.put_with_expiry(self.get(*table)?, key, value, *expiry);
+                Change::Put { table, key, value, expiry } => {
+                    match expiry {
+                        None => batch.put(self.get(*table)?, key, value),
+                        Some(expiry) => batch.put_with_expiry(self.get(*table)?, key, value, *expiry),
+                    };
+                    end_of_batch = end_of_batch.max(Place::behind(*table, key));
                 }
                 Change::Delete { table, key } => {
                     batch.delete(self.get(*table)?, key);
+                    end_of_batch = end_of_batch.max(Place::behind(*table, key));
                 }
                 Change::DeleteRange { table, start, end } => {
-                    self.write(std::mem::take(&mut batch)).await?;
-                    batch = self.delete_range(*table, start, end.as_deref()).await?;
+                    // What is in the range is looked up in the table, which does not have the batch yet.
+                    if end_of_batch > Place::before(*table, start) {
+                        self.write(std::mem::take(&mut batch)).await?;
+                    }
+                    let range = (&start[..], end.as_deref());
+                    self.delete_range(&mut batch, *table, range, &changes[at + 1..]).await?;
+                    end_of_batch = end_of_batch.max(Place::end_of(*table, end.as_deref()));
                 }
                 other => {
                     self.write(std::mem::take(&mut batch)).await?;
@@ -92,19 +127,34 @@ impl ChangeApplier {
         self.write(batch).await
     }
 
-    /// Removes the keys of a range. Returns a batch with the last of them: what follows may be committed with it.
-    async fn delete_range(&self, table: TableId, start: &[u8], end: Option<&[u8]>) -> Result<Batch> {
-        let table = self.get(table)?;
+    /// Adds the removal of the keys of a range to a batch, but for keys that the puts which follow set in any case.
+    async fn delete_range(
+        &self,
+        batch: &mut Batch,
+        id: TableId,
+        (start, end): (&[u8], Option<&[u8]>),
+        following: &[Change],
+    ) -> Result<()> {
+        let table = self.get(id)?;
         let bounds = (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded));
         let mut keys = table.range::<&[u8]>(bounds).keys_only();
-        let mut batch = Batch::new();
+        // The puts are in the order of their keys, as those of a range are; others would be removed first.
+        let mut puts = following;
         while let Some((key, _)) = keys.next().await? {
+            while let [first, after @ ..] = puts
+                && key_put(first, id).is_some_and(|put| put < &key[..])
+            {
+                puts = after;
+            }
+            if puts.first().and_then(|first| key_put(first, id)) == Some(&key[..]) {
+                continue;
+            }
             batch.delete(table, key);
             if batch.len() >= DELETED_AT_ONCE {
-                self.write(std::mem::take(&mut batch)).await?;
+                self.write(std::mem::take(batch)).await?;
             }
         }
-        Ok(batch)
+        Ok(())
     }
 
     async fn write(&self, batch: Batch) -> Result<()> {
@@ -141,5 +191,13 @@ impl ChangeApplier {
             Change::Put { .. } | Change::Delete { .. } | Change::DeleteRange { .. } => {}
         }
         Ok(())
+    }
+}
+
+/// Returns the key that a change puts into a table.
+fn key_put(change: &Change, into: TableId) -> Option<&[u8]> {
+    match change {
+        Change::Put { table, key, .. } if *table == into => Some(key),
+        _ => None,
     }
 }

@@ -296,3 +296,57 @@ fn a_table_that_is_larger_than_the_cache_is_looked_through_with_few_changes_foun
         assert!(content(&snapshot).into_values().next() == Some(rows), "{length}");
     }
 }
+
+#[test]
+fn an_applier_makes_ranges_and_keys_in_any_order_what_one_after_the_other_makes_of_them() {
+    for seed in 0..30 {
+        let mut rng = Rng::with_seed(seed);
+        let world = SimWorld::new(seed, SimOptions::calm());
+        let db = Db::create_in(&directory(&world), &tiny()).unwrap();
+        let mut applier = ChangeApplier::new(&db);
+        let mut model: BTreeMap<(u64, Vec<u8>), Vec<u8>> = BTreeMap::new();
+        let names = ["a", "b"].map(|name| format!("table {name}"));
+        for (id, name) in names.iter().enumerate() {
+            let created = Change::CreateTable { table: TableId(id as u64 + 7), name: name.clone() };
+            applier.apply(&[created]).unwrap();
+        }
+        for round in 0..30 {
+            let (mut changes, in_order) = (Vec::new(), rng.bool());
+            for _ in 0..rng.usize(1..40) {
+                let (table, key) = (TableId(rng.u64(7..9)), vec![rng.u8(..60)]);
+                changes.push(match rng.u8(..6) {
+                    0 => Change::Delete { table, key },
+                    1 | 2 => {
+                        let end = (rng.u8(..8) > 0).then(|| vec![key[0] + rng.u8(..12)]);
+                        Change::DeleteRange { table, start: key, end }
+                    }
+                    _ => Change::Put { table, key, value: vec![rng.u8(..), round], expiry: None },
+                });
+            }
+            if in_order {
+                changes.sort_by_key(|change| match change {
+                    Change::Put { table, key, .. } | Change::Delete { table, key } => (*table, key.clone(), 1),
+                    Change::DeleteRange { table, start, .. } => (*table, start.clone(), 0),
+                    _ => unreachable!("other changes are not made here"),
+                });
+            }
+            for change in &changes {
+                match change.clone() {
+                    Change::Put { table, key, value, .. } => drop(model.insert((table.0, key), value)),
+                    Change::Delete { table, key } => drop(model.remove(&(table.0, key))),
+                    Change::DeleteRange { table, start, end } => model.retain(|(of, key), _| {
+                        *of != table.0 || *key < start || end.as_ref().is_some_and(|end| key >= end)
+                    }),
+                    _ => unreachable!("other changes are not made here"),
+                }
+            }
+            applier.apply(&changes).unwrap();
+            for (id, name) in names.iter().enumerate() {
+                let rows: Vec<_> = db.table(name).unwrap().range::<&[u8]>(..).map(Result::unwrap).collect();
+                let of_table = model.iter().filter(|((of, _), _)| *of == id as u64 + 7);
+                let wanted: Vec<_> = of_table.map(|((_, key), value)| (key.clone(), value.clone())).collect();
+                assert_eq!(rows, wanted, "seed {seed}, round {round}, {name}: {changes:?}");
+            }
+        }
+    }
+}
