@@ -7,6 +7,8 @@
 //! power cut may lose the last ones. Remaining differences are stated by each store itself ([`Store::unequal`]).
 
 #[cfg(feature = "peers")]
+mod bf_tree;
+#[cfg(feature = "peers")]
 mod fjall;
 mod lmdb;
 #[cfg(feature = "peers")]
@@ -39,6 +41,9 @@ pub(crate) fn not_built(feature: &str) -> String {
 /// commit's changes are in memory.
 const FILL_BYTES: usize = 8 << 20;
 
+/// Largest value in bytes of Bf-Tree: its largest page of 32 KiB must hold two records and what describes them.
+const BF_TREE_VALUE_BYTES_MAX: u32 = 16_000;
+
 /// A store that the lab can compare, compiled in or not: one way to run it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Kind {
@@ -53,12 +58,16 @@ pub(crate) struct Kind {
     pub(crate) what: &'static str,
     /// Whether the store reads through a map for which the kernel reads ahead around faults.
     pub(crate) reads_ahead: bool,
+    /// Whether a single commit of the store can be made durable.
+    pub(crate) commits_durably: bool,
+    /// Largest value in bytes that the store takes.
+    pub(crate) value_bytes_max: u32,
 }
 
 /// Every store in each way of running it that is compared: with and without a map where the store offers both. Caches
 /// are sized as the stores' authors advise for a process with that much memory: most of it for a store that reads past
 /// the page cache, half or less for one that reads through it, none for a map.
-pub(crate) const KINDS: [Kind; 10] = [
+pub(crate) const KINDS: [Kind; 11] = [
     kind(ENGINE, "", 0.7, "the engine: its own pool, O_DIRECT"),
     kind("lmdb", "", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
     ahead(kind("lmdb-readahead", "", 0.0, "LMDB, read through a map, with read-ahead")),
@@ -66,13 +75,19 @@ pub(crate) const KINDS: [Kind; 10] = [
     ahead(kind("sqlite-mmap", "", 0.25, "SQLite, WAL, mmap_size above the file's size")),
     kind("redb", "peers", 0.5, "redb: read calls and a cache of its own"),
     kind("fjall", "peers", 0.5, "fjall: an LSM tree in Rust, read calls and a block cache"),
+    Kind {
+        commits_durably: false,
+        value_bytes_max: BF_TREE_VALUE_BYTES_MAX,
+        ..kind("bf-tree", "peers", 0.5, "Bf-Tree: a B-tree in Rust with a cache of records, read calls")
+    },
     kind("rocksdb", "peer-rocksdb", 0.25, "RocksDB: an LSM tree, read calls and a block cache"),
     ahead(kind("rocksdb-mmap", "peer-rocksdb", 0.25, "RocksDB with mmap reads")),
     kind("rocksdb-direct", "peer-rocksdb", 0.6, "RocksDB with direct reads and a larger block cache"),
 ];
 
 const fn kind(id: &'static str, feature: &'static str, cache_share: f64, what: &'static str) -> Kind {
-    Kind { id, feature, cache_share, what, reads_ahead: false }
+    let (reads_ahead, commits_durably, value_bytes_max) = (false, true, u32::MAX);
+    Kind { id, feature, cache_share, what, reads_ahead, commits_durably, value_bytes_max }
 }
 
 const fn ahead(kind: Kind) -> Kind {
@@ -118,6 +133,9 @@ pub(crate) struct Room {
     pub(crate) data_bytes: u64,
     /// Number of threads that use the store concurrently.
     pub(crate) threads: u32,
+    /// Bytes of a value, for a store that must know them when it is created.
+    #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "no store of this build must know it"))]
+    pub(crate) value_bytes: u32,
 }
 
 /// Whether a store is to be created or opened again.
@@ -187,6 +205,8 @@ pub(crate) fn open(id: &str, folder: &Path, room: Room, start: Start) -> Option<
         "sqlite" | "sqlite-mmap" => boxed(sqlite::Sqlite::start(folder, room, start, id != "sqlite")),
         #[cfg(feature = "peers")]
         "redb" => boxed(redb::Redb::start(folder, room, start)),
+        #[cfg(feature = "peers")]
+        "bf-tree" => boxed(bf_tree::BfTreeStore::start(folder, room, start)),
         #[cfg(feature = "peers")]
         "fjall" => boxed(fjall::Fjall::start(folder, room, start)),
         #[cfg(feature = "peer-rocksdb")]

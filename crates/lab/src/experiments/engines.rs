@@ -68,6 +68,8 @@ const WARM_SHARE: f64 = 1.0 / 3.0;
 /// The device's read-ahead under the map without a hint whose evictions are compared with those of a map told RANDOM: both then
 /// read single pages.
 const NO_READ_AHEAD: &u64 = &0;
+/// Why a store has no figure for durable commits.
+const NO_DURABLE_COMMITS: &str = "durable commits: it can make only all of its data durable, by a snapshot";
 /// Planned rate of loading, in bytes a second.
 const LOAD_BYTES_PER_S: f64 = 60e6;
 
@@ -151,6 +153,17 @@ fn plan(config: &Config, available: &Available) -> Plan {
             plan.skips.push(skip("", kind.id, how).because(kind.why_not_built()));
         }
     }
+    let built: Vec<&Kind> = KINDS.iter().filter(wanted).filter(|kind| kind.is_built()).collect();
+    let takes = |kind: &&Kind| engines.value_bytes <= kind.value_bytes_max;
+    for kind in &built {
+        if !takes(kind) {
+            let why = format!("values of {} bytes: it takes at most {}", engines.value_bytes, kind.value_bytes_max);
+            plan.skips.push(skip("", kind.id, why));
+        } else if !kind.commits_durably {
+            plan.skips.push(skip(LARGER, kind.id, NO_DURABLE_COMMITS.into()));
+        }
+    }
+    let stores: Vec<&Kind> = built.into_iter().filter(takes).collect();
     let limit = available.stores_memory(ID);
     if let Err(why) = limit {
         plan.skips.push(skip(LARGER, "", format!("data larger than memory: {why}")));
@@ -164,15 +177,16 @@ fn plan(config: &Config, available: &Available) -> Plan {
         false => MemoryLimit::default(),
     };
     if !available.root && !config.read_ahead_kb.is_empty() && larger.is_some() {
-        for kind in KINDS.iter().filter(wanted).filter(|kind| kind.is_built() && kind.reads_ahead) {
+        for kind in stores.iter().filter(|kind| kind.reads_ahead) {
             let why = "other values of read_ahead_kb: setting it needs root; run with sudo".into();
             plan.skips.push(skip(LARGER, kind.id, why));
         }
     }
     for (label, limit) in [(LARGER, larger), (IN_MEMORY, Some(fits))] {
         let Some(limit) = limit else { continue };
-        for kind in KINDS.iter().filter(wanted).filter(|kind| kind.is_built()) {
-            for variant in ORDER.into_iter().filter(|variant| label == LARGER || fits_in(variant)) {
+        for kind in &stores {
+            let measured = |variant: &&str| (label == LARGER || fits_in(variant)) && can(kind, variant);
+            for variant in ORDER.into_iter().filter(measured) {
                 let plain = trial(config, available, label, limit, kind, variant);
                 let again =
                     if label == LARGER { with_other_read_ahead(config, available, kind, &plain) } else { Vec::new() };
@@ -198,6 +212,11 @@ fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, pl
     // A map that is not told RANDOM reads at random best from a device that reads nothing ahead.
     let off = Some(NO_READ_AHEAD).filter(|_| plain.variant == hypotheses::ZIPFIAN);
     config.read_ahead_kb.iter().chain(off).map(with).collect()
+}
+
+/// Whether a store can run a variant: one that commits durably needs a store that can.
+fn can(kind: &Kind, variant: &str) -> bool {
+    kind.commits_durably || ![COMMIT, COMMIT_MANY].contains(&variant)
 }
 
 /// Whether a variant is also measured with all data in memory. The rates of the other variants depend on the disk in
@@ -281,6 +300,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
         write_bytes: memory_bytes / 8,
         data_bytes: data.user_bytes(),
         threads: spec.params.threads,
+        value_bytes: u32::try_from(data.value_bytes).unwrap_or(u32::MAX),
     };
     let start = if spec.variant == LOAD { Start::New } else { Start::Old };
     let known = match start {

@@ -130,7 +130,13 @@ fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
 fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Growth> {
     // The size is address space for LMDB: every update may cost a copy of each level of the tree.
     let data_bytes = data.user_bytes() * 8 + (4 << 30);
-    let room = Room { cache_bytes: CACHE_BYTES, write_bytes: CACHE_BYTES / 8, data_bytes, threads: 4 };
+    let room = Room {
+        cache_bytes: CACHE_BYTES,
+        write_bytes: CACHE_BYTES / 8,
+        data_bytes,
+        threads: 4,
+        value_bytes: VALUE_BYTES as u32,
+    };
     let opened = stores::open(id, folder, room, Start::New);
     let store = opened.unwrap_or_else(|| Err(LabError::new(LabErrorKind::Unsupported, stores::not_built("peers"))))?;
     store.fill(&mut data.entries())?;

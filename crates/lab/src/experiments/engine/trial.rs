@@ -26,8 +26,8 @@ const WARM_BATCHES: u64 = 64;
 /// The engine counts as warm when a get reads at most this many pages: the leaf of its value, and hardly ever an inner
 /// page.
 const WARM_READS_A_GET: f64 = 1.05;
-/// Longest time spent on warming the engine.
-const WARM_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest time spent on warming a store.
+pub(super) const WARM_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A running trial: its spec, context, folder, data and row.
 pub(super) struct Trial<'t, 'c> {
@@ -142,8 +142,13 @@ impl Trial<'_, '_> {
     /// Opens the store of the trial's method in `folder`.
     pub(super) fn open(&self, folder: &Path, start: Start) -> Result<Box<dyn Store>> {
         let cache_bytes = number(self.spec, CACHE)?;
-        let room =
-            Room { cache_bytes, write_bytes: cache_bytes / 8, data_bytes: self.data.user_bytes() * 2, threads: 64 };
+        let room = Room {
+            cache_bytes,
+            write_bytes: cache_bytes / 8,
+            data_bytes: self.data.user_bytes() * 2,
+            threads: 64,
+            value_bytes: u32::try_from(self.data.value_bytes).unwrap_or(u32::MAX),
+        };
         let id = if PEERS.contains(&self.spec.method.as_str()) { &self.spec.method } else { ENGINE };
         let not_built = || {
             let how = stores::kind_of(id).map_or("unknown".into(), stores::Kind::not_built);

@@ -9,7 +9,7 @@ use crate::config::{self, ExperimentId, GIB, MIB, Preset};
 use crate::format::bytes;
 
 /// Ids of the stores that can be measured, whether or not they are compiled in.
-pub(super) const STORES: [&str; 10] = [
+pub(super) const STORES: [&str; 11] = [
     "nofault",
     "lmdb",
     "lmdb-readahead",
@@ -17,6 +17,7 @@ pub(super) const STORES: [&str; 10] = [
     "sqlite-mmap",
     "redb",
     "fjall",
+    "bf-tree",
     "rocksdb",
     "rocksdb-mmap",
     "rocksdb-direct",
