@@ -467,7 +467,8 @@ pub(crate) enum Format {
 /// The flags of `nofault db bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// The kinds of work to measure; all by default. --list prints them.
+    /// The kinds of work to measure. --list prints them, and which of them are measured only when they are named: those that
+    /// take longer than all others together. By default all others.
     #[arg(value_name = "WORK")]
     pub(crate) works: Vec<String>,
     /// Print the kinds of work, and stop.

@@ -218,7 +218,7 @@ pub struct Command {
     /// The command's name, as it is written after the program's name.
     pub name: &'static str,
     /// The parts of the experiment that the user can measure alone, each as name and description.
-    pub parts: fn() -> Vec<(&'static str, &'static str)>,
+    pub parts: fn() -> Vec<(&'static str, String)>,
 }
 
 /// One variant of an experiment on one target: a section of the report.

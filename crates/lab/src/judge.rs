@@ -4,7 +4,7 @@
 //! No rule has a fixed answer: each sentence is made from the measured ratio, in either direction. Where the repeats do
 //! not separate two methods it says "inconclusive".
 //!
-//! Kept true by: figures of two groups are divided only here, and only where their conditions are equal ([`ratio`]). A
+//! Kept true by: figures of two groups are divided or subtracted only here, and only where their conditions are equal ([`ratio`]). A
 //! rule that is about one of the conditions names it; everything else is a [`Refusal`], which is shown with its reason.
 
 pub(crate) mod bound;
@@ -225,6 +225,18 @@ fn range_ratio(a: &Spread, b: &Spread) -> Option<Spread> {
     }
     let count = a.count.min(b.count);
     Some(Spread { median: a.median / b.median, min: a.min / b.max, max: a.max / b.min, count })
+}
+
+/// Returns how much the figure of one group exceeds that of another: the difference of the medians, with the smallest and
+/// the largest that the repeats allow. `about` names the conditions whose effect the difference is to show.
+///
+/// # Errors
+/// As [`ratio`].
+pub(crate) fn difference(a: &Group<'_>, b: &Group<'_>, metric: Metric, about: &[Property]) -> Result<Spread, Refusal> {
+    let (Some(x), Some(y)) = (a.spread(metric), b.spread(metric)) else { return Err(Refusal::NoFigure) };
+    check_equal(a, b, about)?;
+    let count = x.count.min(y.count);
+    Ok(Spread { median: x.median - y.median, min: x.min - y.max, max: x.max - y.min, count })
 }
 
 /// Divides one ratio by another, such as the gain of one method from more threads by that of another method. The interval

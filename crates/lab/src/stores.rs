@@ -159,6 +159,11 @@ pub(crate) trait Store: Sync {
     /// returns.
     fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()>;
 
+    /// Makes every commit so far durable in the store's cheapest way.
+    fn sync(&self) -> Result<()> {
+        self.settle()
+    }
+
     /// Makes every commit so far durable, and flushes write buffers and logs into the data files, so that the files
     /// have the size that their content needs.
     fn settle(&self) -> Result<()>;
@@ -302,6 +307,11 @@ impl Store for Engine {
 
     fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
         self.table.bulk_load(entries)?;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.db.sync()?;
         Ok(())
     }
 

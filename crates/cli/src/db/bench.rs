@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &BenchArguments, signals: &Signals) -> Result<ExitC
     };
     if arguments.list {
         let parts = (command.parts)();
-        print(&parts.iter().fold(String::new(), |text, (name, what)| text + &format!("{name:<12} {what}\n")))?;
+        print(&parts.iter().fold(String::new(), |text, (name, what)| text + &format!("{name:<15} {what}\n")))?;
         return Ok(ExitCode::SUCCESS);
     }
     lab::measure(config(arguments, experiment)?, false, &arguments.results, signals)

@@ -34,8 +34,15 @@ fn a_tiny_benchmark_ends_with_a_table_and_a_result_that_the_lab_reads() {
     }
     assert_eq!(lab.names().len(), 1, "no database, no lock: {:?}", lab.names());
     let records = fs::read_to_string(result.join("records.ndjson")).unwrap();
-    let own = records.lines().filter(|line| line.contains("\"get-one\"") && line.contains("\"hdr\""));
-    assert_eq!(own.count(), 2, "each repeat of the engine with its raw histogram");
+    for method in ["nofault", "device"] {
+        let named = format!("\"contender\":\"{method}\"");
+        let own = records.lines().filter(|line| line.contains("\"get-one\"") && line.contains(&named));
+        assert_eq!(
+            own.filter(|line| line.contains("\"hdr\"")).count(),
+            2,
+            "each repeat of {method} with its raw histogram"
+        );
+    }
 
     let again = outcome(lab.command(&["report"]).arg(&result));
     assert_eq!((again.code, again.stdout), (0, ended.stdout), "{}", again.stderr);

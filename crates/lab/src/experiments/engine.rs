@@ -13,8 +13,10 @@ mod device;
 mod execute;
 mod figures;
 mod findings;
+mod gets;
 mod lines;
 mod literature;
+mod loads;
 mod methods;
 mod params;
 mod place;
@@ -71,7 +73,7 @@ impl Experiment for Engine {
     fn command(&self) -> Option<Command> {
         Some(Command {
             name: "db bench",
-            parts: || works::WORKS.iter().map(|work| (work.name, work.description)).collect(),
+            parts: || works::WORKS.iter().map(|work| (work.name, works::described(work))).collect(),
         })
     }
 

@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use nofault_io::counters::device::BlockDevice;
+
 use super::data::{self, DataSpec, Progress};
 use super::leftovers::{self, Entry};
 use super::system::{self, fail, human_bytes, meminfo_bytes, read_text};
@@ -138,6 +140,12 @@ impl Drop for RamDevice {
 pub(crate) fn is_zram(path: &Path) -> bool {
     let name = path.strip_prefix("/dev").ok().and_then(Path::to_str);
     name.is_some_and(is_zram_name)
+}
+
+/// Returns whether a file or folder lies on a zram device, by the device under its file system; false where the system
+/// shows no device.
+pub(crate) fn holds(path: &Path) -> bool {
+    BlockDevice::under(path).is_ok_and(|device| is_zram_name(device.name()))
 }
 
 fn is_zram_name(name: &str) -> bool {

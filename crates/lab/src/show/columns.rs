@@ -185,10 +185,15 @@ fn rate_columns(heads: &Heads, all: &[Vec<&Group<'_>>], parts: &[(&str, Vec<&Gro
 
 /// Formats a group's figure, `60.5 K/s ±5 %`: the median, and the largest distance of a repeat from it.
 pub(crate) fn measured(group: &Group<'_>, metric: Metric) -> String {
+    measured_in(group, metric, metric.unit())
+}
+
+/// Formats a group's figure as [`measured`], in another unit than the metric has by itself.
+pub(crate) fn measured_in(group: &Group<'_>, metric: Metric, unit: Unit) -> String {
     let Some(spread) = group.spread(metric) else {
         return format!("worthless: {}", group.worthless.first().map_or("no figure", |(_, why)| why.as_str()));
     };
-    let shown = metric.unit().show(spread.median);
+    let shown = unit.show(spread.median);
     if spread.count < 2 || spread.median <= 0.0 {
         return shown;
     }

@@ -54,6 +54,10 @@ impl Store for Fjall {
         self.settle()
     }
 
+    fn sync(&self) -> Result<()> {
+        self.database.persist(PersistMode::SyncAll).map_err(failed)
+    }
+
     fn settle(&self) -> Result<()> {
         self.keyspace.rotate_memtable_and_wait().map_err(failed)?;
         self.database.persist(PersistMode::SyncAll).map_err(failed)

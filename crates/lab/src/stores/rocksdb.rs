@@ -107,6 +107,10 @@ impl Store for Rocksdb {
         self.settle()
     }
 
+    fn sync(&self) -> Result<()> {
+        self.database.flush_wal(true).map_err(failed)
+    }
+
     fn settle(&self) -> Result<()> {
         self.database.flush().map_err(failed)?;
         self.database.flush_wal(true).map_err(failed)

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind};
@@ -104,8 +105,8 @@ struct Stream {
 const LARGE: Stream = Stream { bytes: 1 << 20, depth: 8, batch: 1 };
 
 impl Stream {
-    /// Runs operations and counts them for a worker, until its time or the offsets end. The first failed operation ends
-    /// it with an error.
+    /// Runs operations and counts them for a worker, until its time or the offsets end. Operations that follow one another
+    /// are timed. The first failed operation ends it with an error.
     fn measure(
         self,
         worker: &mut Worker<'_>,
@@ -113,11 +114,14 @@ impl Stream {
         make: impl Fn(IoBuf) -> OpKind,
         offsets: &mut dyn Iterator<Item = u64>,
     ) -> Result<()> {
-        let mut started = false;
+        let mut last = None;
         self.run(disk, make, offsets, &mut |done| {
-            if !std::mem::replace(&mut started, true) {
-                worker.start();
+            match last {
+                None => worker.start(),
+                Some(last) if self.depth == 1 && done == 1 => worker.latency("op", Instant::elapsed(&last)),
+                Some(_) => {}
             }
+            last = Some(Instant::now());
             worker.done(done, done * self.bytes as u64);
             worker.running()
         })

@@ -3,8 +3,8 @@
 use super::place::{Place, State};
 use super::trial::Trial;
 use super::trials::{CACHE, data_of, number};
-use super::works::{self, DEVICE, DEVICE_BATCHES, DEVICE_OVERWRITE, ENGINE, IDLE, POLLER};
-use super::{device, reads, space, tasks, writes, ycsb};
+use super::works::{self, BEFORE_TASK, DEVICE, DEVICE_BATCHES, DEVICE_OVERWRITE, ENGINE, IDLE, POLLER, Scope};
+use super::{device, gets, loads, reads, space, tasks, writes, ycsb};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::read_loops;
@@ -38,13 +38,15 @@ fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
         (IDLE, _) => tasks::idle(trial),
         (DEVICE_OVERWRITE, _) => device::overwrites(trial),
         (DEVICE, works::BULK_LOAD) => device::written(trial),
-        (DEVICE, works::SCAN | works::SCAN_REWRITTEN) => device::sequential(trial),
+        (DEVICE, works::SCAN | works::SCAN_REWRITTEN | works::SCAN_10K) => device::sequential(trial),
         (DEVICE | DEVICE_BATCHES, _) => device::random(trial, method == DEVICE_BATCHES),
         (ENGINE | POLLER, works::GET_TASKS) => tasks::gets(trial, method == POLLER),
         (ENGINE, works::GET_ONE) => reads::one(trial),
-        (ENGINE, _) if works::GET_MANY.contains(&variant) => reads::many(trial),
-        (ENGINE, works::SCAN) => reads::scan(trial, State::Loaded),
+        (ENGINE, _) if works::GET_MANY.contains(&variant) => reads::many(trial, false),
+        (ENGINE | BEFORE_TASK, works::GET_MANY_AFTER_TASK) => reads::many(trial, method == ENGINE),
+        (ENGINE, works::SCAN | works::SCAN_10K) => reads::scan(trial, State::Loaded),
         (ENGINE, works::SCAN_REWRITTEN) => reads::scan(trial, State::Rewritten),
+        (_, works::SCAN_10K) => reads::scan_of_peer(trial),
         (ENGINE, _) if variant == works::COMMIT[0] => writes::commits(trial),
         (ENGINE, _) if works::COMMIT.contains(&variant) => tasks::commits(trial),
         (ENGINE, works::SPACE) => writes::load(trial),
@@ -54,8 +56,13 @@ fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
         (ENGINE, works::REOPEN) => writes::reopen(trial),
         (_, works::LONG_READER) => writes::long_reader(trial, method == ENGINE),
         (_, works::BULK_LOAD) => writes::load(trial),
+        (_, works::LOAD_RANDOM) => loads::durable(trial),
+        (_, works::READ_WRITE) => gets::beside_puts(trial),
         (_, works::PUT_BATCH) => writes::put_batch(trial),
         (_, variant) if variant.starts_with(works::YCSB) => ycsb::run(trial),
+        (_, works::GET_THREADS) => gets::threads(trial),
+        (_, variant) if variant.starts_with(works::GET_ZIPF) => gets::threads(trial),
+        _ if matches!(trial.row.data, Scope::Sized(_)) => gets::threads(trial),
         // Gets in memory, and the single gets that are compared with batches.
         _ => reads::random(trial),
     }

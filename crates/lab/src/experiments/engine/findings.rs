@@ -3,8 +3,7 @@
 
 use super::ID;
 use super::lines::{AimOutcome, Line, Other, lines};
-use super::works::{ENGINE, GET_TASKS};
-use crate::format::digits;
+use super::works::{Aim, DEVICE, ENGINE, GET_TASKS};
 use crate::judge::{Finding, KeyFigure, Kind, keys};
 use crate::summary::{Spread, Summary};
 
@@ -60,32 +59,48 @@ fn by_itself(line: &Line<'_, '_>) -> Option<Finding> {
     })
 }
 
-/// Reports whether the ratio of the engine's figure to another of the same run reaches the project's aim; `None`
-/// without an aim.
+/// Reports whether the engine's figure beside another of the same run reaches the project's aim; `None` without an aim.
 fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
-    let (met, ratio, aim) = (line.reaches(other)?, line.ratio(other)?, other.aim?);
+    let (met, compared, aim) = (line.reaches(other)?, line.compared(other)?, line.aim(other)?);
     let (x, y) = (line.show(line.spread()), line.show(other.group.spread(line.quantity.metric)));
-    let is_key = line.row.variant == GET_TASKS && line.own.spec.method == ENGINE && line.target == KEY_TARGET;
-    let show = match ratio.count {
-        ..2 => format!("{}×", digits(ratio.median)),
-        _ => format!("{}× ({} to {})", digits(ratio.median), digits(ratio.min), digits(ratio.max)),
+    let is_key = is_key(line, other);
+    let value = |value: f64| line.show_compared(other, value);
+    let show = match compared.count {
+        ..2 => value(compared.median),
+        _ => format!("{} ({} to {})", value(compared.median), value(compared.min), value(compared.max)),
     };
     Some(Finding {
         rule: "engine-beside-a-baseline",
-        rule_text: "median of the engine's figure over that of the other in the same run against the aim of the project; met or missed only where \
-                    every ratio that the repeats allow lies on one side of it",
+        rule_text: "the engine's figure over that of the other in the same run, or less it, against the aim of the project; met or missed only where \
+                    every value that the repeats allow lies on one side of it",
         experiment: Some(ID),
         p: None,
         kind: kind(met),
         text: format!(
-            "{}: {}{} does {x}, {} {y}: {show}; the aim, at least {aim}, is {}.",
+            "{}: {}{} does {x}, {} {y}: {show}; the aim, {}, is {}.",
             subject(line),
-            doubt(met, &ratio),
+            doubt(met, &compared),
             line.own.label(),
             other.group.label(),
+            in_words(other, &aim),
             met.word(),
         ),
         trials: keys(&[line.own, other.group]),
-        key_figure: is_key.then(|| KeyFigure::of(&ratio, &format!("{x} against {y}"))),
+        key_figure: is_key.then(|| KeyFigure::of(&compared, &format!("{x} against {y}"))),
     })
+}
+
+/// Whether the line and the other figure answer the experiment's main question.
+fn is_key(line: &Line<'_, '_>, other: &Other<'_, '_>) -> bool {
+    let row = line.row.variant == GET_TASKS && line.own.spec.method == ENGINE && line.target == KEY_TARGET;
+    row && line.quantity.name.is_empty() && other.group.spec.method == DEVICE
+}
+
+/// Returns an aim beside another figure for a sentence: `at least 0.95`.
+fn in_words(other: &Other<'_, '_>, aim: &str) -> String {
+    match other.aim {
+        Some(Aim::RatioAtLeast(least)) => format!("at least {least}"),
+        Some(Aim::RatioAtMost(most)) => format!("at most {most}"),
+        _ => aim.to_owned(),
+    }
 }

@@ -2,12 +2,12 @@
 //! figures of the same run that it is compared with. Tables and findings are made from lines.
 
 use super::ID;
-use super::trials::{INTERVAL, data_title};
-use super::works::{self, Bound, ENGINE, POLLER, Quantity, Row, TICKER};
+use super::trials::{INTERVAL, data_title, is_in_ram};
+use super::works::{self, Aim, Bound, ENGINE, POLLER, Quantity, Row, TICKER};
 use crate::entries::KEY_BYTES;
 use crate::format::digits;
 use crate::judge::{self, bound};
-use crate::show::columns::measured;
+use crate::show::columns::measured_in;
 use crate::summary::{Group, Metric, Property, Spread, Summary, is_plain};
 
 /// A line of results: the engine's figure of one quantity, and the figures to compare with it.
@@ -23,8 +23,8 @@ pub(super) struct Line<'g, 'a> {
 /// A figure of the same run that the engine's figure is compared with.
 pub(super) struct Other<'g, 'a> {
     pub(super) group: &'g Group<'a>,
-    /// The project's aim: the least ratio of the engine's figure to this one.
-    pub(super) aim: Option<f64>,
+    /// The project's aim for the engine's figure beside this one.
+    pub(super) aim: Option<Aim>,
 }
 
 /// Whether a figure meets its aim; undecided where the repeats lie on both sides of the aim or there is only one.
@@ -48,7 +48,7 @@ pub(super) fn lines<'g, 'a>(summary: &'g Summary<'a>) -> Vec<Line<'g, 'a>> {
                     quantity,
                     target,
                     own,
-                    beside: beside(&groups, quantity),
+                    beside: beside(&groups, quantity, own),
                 }));
             }
         }
@@ -63,9 +63,11 @@ fn shows(group: &Group<'_>, quantity: &Quantity) -> bool {
     is_engine && (is_plain(&group.spec.params) || matches!(quantity.metric, Metric::Latency(TICKER, _)))
 }
 
-fn beside<'g, 'a>(groups: &[&'g Group<'a>], quantity: &'static Quantity) -> Vec<Other<'g, 'a>> {
+/// Returns the groups that `own`, a group of the engine's, is compared with: never itself.
+fn beside<'g, 'a>(groups: &[&'g Group<'a>], quantity: &'static Quantity, own: &Group<'_>) -> Vec<Other<'g, 'a>> {
     let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
-    quantity.beside.iter().filter_map(|other| Some(Other { group: of(other.method)?, aim: other.aim })).collect()
+    let others = quantity.beside.iter().filter(|other| other.method != own.spec.method);
+    others.filter_map(|other| Some(Other { group: of(other.method)?, aim: other.aim })).collect()
 }
 
 impl<'g, 'a> Line<'g, 'a> {
@@ -84,7 +86,8 @@ impl<'g, 'a> Line<'g, 'a> {
         let poller = (spec.method == POLLER).then_some("poller".to_owned());
         let interval = spec.params.extra.get(INTERVAL).map(|interval| format!("event {interval}"));
         let title = format!("{} {size} B{quantity}", spec.variant);
-        [poller, interval].into_iter().flatten().fold(title, |title, part| format!("{title}, {part}"))
+        let ram = is_in_ram(self.target).then_some("in RAM".to_owned());
+        [poller, interval, ram].into_iter().flatten().fold(title, |title, part| format!("{title}, {part}"))
     }
 
     /// Returns the line's table rows, one for each compared figure. Cells: title, engine's figure, other method, its
@@ -101,8 +104,9 @@ impl<'g, 'a> Line<'g, 'a> {
             rows.push([title.clone(), figure.clone(), String::new(), String::new(), String::new(), own]);
         }
         for other in &self.beside {
-            let ratio = self.ratio(other).map_or(String::new(), |ratio| format!("{}×", digits(ratio.median)));
-            let aim = aim(other.aim.map(|least| format!("≥ {least}")), self.reaches(other));
+            let ratio =
+                self.compared(other).map_or(String::new(), |compared| self.show_compared(other, compared.median));
+            let aim = aim(self.aim(other), self.reaches(other));
             let (their, method) = (self.in_unit(other.group), other.group.title());
             rows.push([title.clone(), figure.clone(), method, their, ratio, aim]);
         }
@@ -112,10 +116,7 @@ impl<'g, 'a> Line<'g, 'a> {
     /// Formats a group's figure with its spread, in the unit of the line.
     fn in_unit(&self, group: &Group<'_>) -> String {
         let metric = self.quantity.metric;
-        match group.spread(metric).filter(|_| self.quantity.unit != metric.unit()) {
-            Some(spread) => self.quantity.unit.show(spread.median),
-            None => measured(group, metric),
-        }
+        measured_in(group, metric, self.quantity.unit)
     }
 
     /// Returns the engine's figure with its spread; `None` where the records lack it.
@@ -130,14 +131,52 @@ impl<'g, 'a> Line<'g, 'a> {
         judge::ratio(self.own, other.group, self.quantity.metric, &[Property::InFlight, Property::Calls]).ok()
     }
 
+    /// Returns the engine's figure beside the other one in the form of their aim: the difference where the aim is about the
+    /// difference, and otherwise the ratio.
+    pub(super) fn compared(&self, other: &Other<'g, 'a>) -> Option<Spread> {
+        match other.aim {
+            Some(Aim::MoreAtMost(_)) => {
+                let about = [Property::InFlight, Property::Calls];
+                judge::difference(self.own, other.group, self.quantity.metric, &about).ok()
+            }
+            _ => self.ratio(other),
+        }
+    }
+
+    /// Formats a value of [`Self::compared`]: `1.2×`, or `+0.2 ms` for a difference.
+    pub(super) fn show_compared(&self, other: &Other<'g, 'a>, value: f64) -> String {
+        match other.aim {
+            Some(Aim::MoreAtMost(_)) => {
+                let sign = if value < 0.0 { '−' } else { '+' };
+                format!("{sign}{}", self.quantity.unit.show(value.abs()))
+            }
+            _ => format!("{}×", digits(value)),
+        }
+    }
+
+    /// Returns the project's aim beside the other figure, in words; `None` without one.
+    pub(super) fn aim(&self, other: &Other<'g, 'a>) -> Option<String> {
+        Some(match other.aim? {
+            Aim::RatioAtLeast(least) => format!("≥ {least}"),
+            Aim::RatioAtMost(most) => format!("≤ {most}"),
+            Aim::MoreAtMost(most) => format!("≤ +{}", self.quantity.unit.show(most)),
+        })
+    }
+
     /// Formats a figure in the unit of the line; a dash for `None`.
     pub(super) fn show(&self, spread: Option<Spread>) -> String {
         spread.map_or("–".into(), |spread| self.quantity.unit.show(spread.median))
     }
 
+    /// Returns the bound that the engine's figure must meet by itself where the database lies; `None` without one.
+    fn bound(&self) -> Option<Bound> {
+        let in_ram = self.quantity.limit_in_ram.filter(|_| is_in_ram(self.target));
+        in_ram.or(self.quantity.limit)
+    }
+
     /// Returns the bound that the engine's figure must meet by itself, in words; `None` without one.
     pub(super) fn limit(&self) -> Option<String> {
-        Some(match self.quantity.limit? {
+        Some(match self.bound()? {
             Bound::AtLeast(value) => format!("≥ {}", self.quantity.unit.show(value)),
             Bound::AtMost(value) => format!("≤ {}", self.quantity.unit.show(value)),
         })
@@ -145,16 +184,20 @@ impl<'g, 'a> Line<'g, 'a> {
 
     /// Whether the engine's figure meets its bound; `None` without a bound.
     pub(super) fn meets_limit(&self) -> Option<AimOutcome> {
-        let (low, high) = match self.quantity.limit? {
+        let (low, high) = match self.bound()? {
             Bound::AtLeast(value) => (value, f64::INFINITY),
             Bound::AtMost(value) => (0.0, value),
         };
         Some(met(&self.spread()?, low, high, self.is_exact()))
     }
 
-    /// Whether the engine's ratio to the other figure reaches the project's aim; `None` without an aim.
+    /// Whether the engine's figure beside the other one reaches the project's aim; `None` without an aim.
     pub(super) fn reaches(&self, other: &Other<'g, 'a>) -> Option<AimOutcome> {
-        Some(met(&self.ratio(other)?, other.aim?, f64::INFINITY, self.is_exact()))
+        let (low, high) = match other.aim? {
+            Aim::RatioAtLeast(least) => (least, f64::INFINITY),
+            Aim::RatioAtMost(most) | Aim::MoreAtMost(most) => (f64::NEG_INFINITY, most),
+        };
+        Some(met(&self.compared(other)?, low, high, self.is_exact()))
     }
 
     /// Whether a single trial decides, because the line's quantity does not depend on chance.

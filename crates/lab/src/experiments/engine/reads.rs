@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::place::State;
 use super::trial::{Trial, note_reads, order};
 use crate::entries::{Data, mix};
-use crate::error::Result;
+use crate::error::{LabError, Result};
 use crate::measure::{Work, Worker};
 use crate::record::Outcome;
 use crate::stores::{Engine, Store};
@@ -86,9 +86,13 @@ pub(super) fn one(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Measures batches of gets by one thread, out of core.
-pub(super) fn many(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+/// Measures batches of gets by one thread, out of core. With `after_task`, a task has read from the disk before in this
+/// process.
+pub(super) fn many(trial: &mut Trial<'_, '_>, after_task: bool) -> Result<Outcome> {
     let engine = trial.warm_engine()?;
+    if after_task {
+        super::tasks::read_once(trial, &engine)?;
+    }
     let (data, misses) = (trial.data, engine.db.stats().pool.misses);
     let batch = u64::from(trial.spec.params.depth.max(1));
     let mut chance = fastrand::Rng::with_seed(order(trial.spec));
@@ -148,5 +152,37 @@ pub(super) fn scan(trial: &mut Trial<'_, '_>, state: State) -> Result<Outcome> {
     let mut outcome = trial.measure(vec![work])?;
     outcome.figures.insert("pages_read".into(), engine.db.stats().pool.misses as f64);
     trial.describe(&engine, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Measures a scan of all entries of another database in order, which starts with empty caches.
+pub(super) fn scan_of_peer(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let store = trial.loaded_store()?;
+    let (store, data) = (&*store, trial.data);
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        let mut reader = store.reader()?;
+        let all = usize::try_from(data.count).unwrap_or(usize::MAX);
+        worker.start();
+        let (mut next, mut looked, mut wrong) = (0, 0, 0);
+        // One more than there are, so that an entry too many is found.
+        reader.scan(&data.key(0), all.saturating_add(1), &mut |key, value| {
+            wrong += u64::from(key != data.key(next) || !data.is_right(next, value));
+            next += 1;
+            if next - looked == ENTRIES_A_LOOK {
+                worker.done(ENTRIES_A_LOOK, ENTRIES_A_LOOK * data.entry_bytes());
+                looked = next;
+            }
+            if worker.running() { Ok(()) } else { Err(LabError::interrupted()) }
+        })?;
+        worker.done(next - looked, (next - looked) * data.entry_bytes());
+        worker.verified_many(next, wrong);
+        if next != data.count {
+            // The store has too few or too many entries.
+            worker.verified(false);
+        }
+        Ok(())
+    });
+    let mut outcome = trial.measure(vec![work])?;
+    trial.describe(store, &mut outcome)?;
     Ok(outcome)
 }

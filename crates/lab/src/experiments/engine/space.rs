@@ -4,11 +4,11 @@
 use nofault::db::Pace;
 use nofault::{Batch, Durability};
 
+use super::loads::{self, SyncTime, in_random_order};
 use super::trial::{Trial, order};
 use super::updates::{go_on, rewrite};
 use super::works::ENGINE;
 use super::writes::{BATCH, free_old_blocks, note_used, read_back};
-use crate::entries::Data;
 use crate::error::Result;
 use crate::format::bytes as shown;
 use crate::measure::{Work, Worker};
@@ -52,7 +52,7 @@ pub(super) fn random(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let folder = trial.place.clear()?;
     if trial.spec.method == ENGINE {
         let engine = Engine::create(&folder, &trial.settings()?)?;
-        let mut outcome = load(trial, &engine)?;
+        let mut outcome = loads::random(trial, &engine, SyncTime::Later)?;
         engine.db.shrink(Pace::Full, |_| true)?;
         finish(trial, &engine, &mut outcome)?;
         close(engine)?;
@@ -60,7 +60,7 @@ pub(super) fn random(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
         return Ok(outcome);
     }
     let store = trial.open(&folder, Start::New)?;
-    let mut outcome = load(trial, &*store)?;
+    let mut outcome = loads::random(trial, &*store, SyncTime::Later)?;
     finish(trial, &*store, &mut outcome)?;
     drop(store);
     note_files(trial, trial.data.user_bytes(), &mut outcome)?;
@@ -71,23 +71,6 @@ fn finish(trial: &Trial<'_, '_>, store: &dyn Store, outcome: &mut Outcome) -> Re
     store.settle()?;
     read_back(store, trial.data, order(trial.spec), outcome)?;
     trial.describe(store, outcome)
-}
-
-/// Loads all entries in random order, as the timed work of a trial.
-fn load(trial: &mut Trial<'_, '_>, store: &dyn Store) -> Result<Outcome> {
-    let (data, cancel) = (trial.data, trial.context.cancel);
-    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
-        let numbers = in_random_order(data);
-        worker.start();
-        for part in numbers.chunks(BATCH as usize) {
-            go_on(cancel)?;
-            let batch: Vec<_> = part.iter().map(|number| data.changed(*number, 0)).collect();
-            store.write(&batch, false)?;
-            worker.done(part.len() as u64, part.len() as u64 * data.entry_bytes());
-        }
-        Ok(())
-    });
-    trial.measure(vec![work])
 }
 
 /// Measures the engine's files after nine tenths of its entries were deleted in random order.
@@ -132,11 +115,4 @@ fn close(engine: Engine) -> Result<()> {
     let Engine { db, table } = engine;
     drop(table);
     Ok(db.close()?)
-}
-
-/// Returns the numbers of all entries in random order.
-fn in_random_order(data: Data) -> Vec<u64> {
-    let mut numbers: Vec<u64> = (0..data.count).collect();
-    fastrand::Rng::with_seed(data.seed).shuffle(&mut numbers);
-    numbers
 }

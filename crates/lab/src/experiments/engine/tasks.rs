@@ -15,10 +15,13 @@ use crate::entries::mix;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::{Work, Worker};
 use crate::record::Outcome;
+use crate::stores::Engine;
 use crate::ticker::Ticker;
 
 /// Time between two updates of the worker's counters from the tasks' results.
 const DRAIN: Duration = Duration::from_millis(10);
+/// Most gets of a task of which one is to read from the disk.
+const READS_MAX: u32 = 100_000;
 /// How long the only task of an idle executor sleeps at a time.
 const NAP: Duration = Duration::from_millis(10);
 
@@ -48,6 +51,31 @@ pub(super) fn gets(trial: &mut Trial<'_, '_>, poller: bool) -> Result<Outcome> {
     note_reads(&engine, misses, &mut outcome);
     trial.describe(&engine, &mut outcome)?;
     Ok(outcome)
+}
+
+/// Reads random entries by a task on an executor of its own until one read went to the disk. The executor is gone afterwards.
+pub(super) fn read_once(trial: &Trial<'_, '_>, engine: &Engine) -> Result<()> {
+    let misses = || engine.db.stats().pool.misses;
+    let (data, before) = (trial.data, misses());
+    let table = AsRef::<nofault::Table>::as_ref(&engine.table).clone();
+    let mut chance = fastrand::Rng::with_seed(order(trial.spec) ^ 1);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| LabError::system("start an executor", &error))?;
+    runtime.block_on(async {
+        for _ in 0..READS_MAX {
+            let number = chance.u64(0..data.count);
+            let value = table.get(data.key(number)).await?;
+            if !value.is_some_and(|value| data.is_right(number, &value)) {
+                return Err(LabError::new(LabErrorKind::WrongData, format!("engine: entry {number} is wrong")));
+            }
+            if misses() > before {
+                return Ok(());
+            }
+        }
+        Err(LabError::new(LabErrorKind::Usage, "engine: all data is in the cache, so that no task reads from the disk"))
+    })
 }
 
 /// Measures the same executor with one task that only sleeps, which shows the timer's lateness that the machine itself

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::lines::{AimOutcome, lines};
-use super::works::{ENGINE, IDLE, PEERS, WORKS, rows};
+use super::works::{BF_TREE, ENGINE, IDLE, LMDB, PEERS, POLLER, WORKS, rows};
 use super::*;
 use crate::config::Preset;
 use crate::error::{LabErrorKind, Result};
@@ -17,6 +17,7 @@ use crate::record::file::RecordFile;
 use crate::record::{MemoryLimit, MemoryMethod, Outcome, Trial};
 use crate::stores::kind_of;
 
+/// The configuration of tiny trials of these works, or of those that are measured when none is named.
 fn config(works: &[&str]) -> Config {
     let mut config = Config { experiments: vec![ID], ..Config::preset(Preset::Quick) };
     config.change(|engine: &mut params::Params| {
@@ -50,9 +51,14 @@ fn all(plan: &Plan) -> Vec<TrialSpec> {
     plan.once.iter().chain(&plan.trials).cloned().collect()
 }
 
+/// The names of all works.
+fn all_works() -> Vec<&'static str> {
+    WORKS.iter().map(|work| work.name).collect()
+}
+
 #[test]
 fn every_row_is_planned_for_each_of_its_methods_or_skipped_with_the_feature_to_build() {
-    let plan = Engine.plan(&config(&[]), &available(Path::new("here")));
+    let plan = Engine.plan(&config(&all_works()), &available(Path::new("here")));
     let specs = all(&plan);
     for row in rows() {
         for method in row.methods {
@@ -74,7 +80,7 @@ fn every_row_is_planned_for_each_of_its_methods_or_skipped_with_the_feature_to_b
     assert_eq!(sizes.map(|spec| spec.target.label.as_str()).collect::<Vec<_>>(), ["100B", "1000B"]);
     let limited = |spec: &&TrialSpec| spec.memory.method != MemoryMethod::None;
     assert!(specs.iter().filter(limited).all(|spec| !spec.target.label.contains('-')));
-    assert!(plan.together && plan.once.iter().all(|spec| spec.method != PEERS[0]));
+    assert!(plan.together && plan.once.iter().all(|spec| spec.method != LMDB));
 }
 
 #[test]
@@ -85,6 +91,93 @@ fn only_named_works_are_planned_and_an_unknown_name_is_refused_with_the_list_of_
     assert!(plan.skips.is_empty(), "these works need no other database");
     let error = config(&["gets"]).validate().unwrap_err();
     assert!(error.kind() == LabErrorKind::Usage && error.to_string().contains("get-many"), "{error}");
+}
+
+#[test]
+fn without_names_the_works_are_measured_that_do_not_have_to_be_named() {
+    let planned = |works: &[&str]| -> BTreeSet<String> {
+        all(&Engine.plan(&config(works), &available(Path::new("here")))).into_iter().map(|spec| spec.variant).collect()
+    };
+    let named: Vec<&str> = WORKS.iter().filter(|work| work.is_default).map(|work| work.name).collect();
+    assert!(named.len() < WORKS.len() && planned(&[]) == planned(&named));
+    for (name, description) in (Engine.command().unwrap().parts)() {
+        let work = WORKS.iter().find(|work| work.name == name).unwrap();
+        assert_eq!(description.ends_with(works::BY_NAME), !work.is_default, "{description}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_take_values_of_a_size_is_left_out_with_the_reason() {
+    let mut config = config(&["load-random"]);
+    config.change(|engine: &mut params::Params| engine.value_bytes = vec![20_000]);
+    let plan = Engine.plan(&config, &available(Path::new("here")));
+    assert!(plan.trials.iter().all(|spec| spec.method != BF_TREE));
+    let said = plan.skips.iter().filter(|skip| skip.method == BF_TREE);
+    let said: Vec<&str> = said.map(|skip| skip.reason.as_str()).collect();
+    let word = if kind_of(BF_TREE).unwrap().is_built() { "at most 16000" } else { "--features peers" };
+    assert!(said.len() == 1 && said[0].contains(word), "{said:?}");
+}
+
+#[test]
+fn data_on_a_ram_backed_device_has_labels_and_bounds_of_its_own() {
+    assert_eq!(trials::data_title("ram-1000B"), "1000 B, on a RAM-backed device");
+    assert_eq!(trials::data_title("ram-memory-100B"), "100 B, in memory, on a RAM-backed device");
+    assert!(trials::is_in_ram("ram-1000B") && !trials::is_in_ram("1000B"));
+    let plan = Engine.plan(&config(&["get-tasks"]), &available(Path::new("here")));
+    let limits = |prefix: &str| -> Vec<String> {
+        let on = |spec: TrialSpec| {
+            let label = format!("{prefix}{}", spec.target.label);
+            let target = crate::record::Target { label, ..spec.target.clone() };
+            let counters = ["own_cpu_user_s", "own_cpu_system_s"].map(|name| (name.to_owned(), 1.0));
+            let outcome =
+                Outcome { ops: 10, elapsed_s: 1.0, counters: counters.into_iter().collect(), ..Outcome::default() };
+            Trial { spec: TrialSpec { target, ..spec }, outcome }
+        };
+        let trials = all(&plan).into_iter().map(on).collect();
+        let mut file = RecordFile { trials, ..crate::verdict::tests::file(ID, "", &[]) };
+        file.run.config.experiments = vec![ID];
+        let summary = Summary::of(&file);
+        let lines = lines(&summary);
+        let cpu = lines.iter().filter(|line| line.quantity.short == "CPU");
+        cpu.map(|line| format!("{} {}", line.short_title(), line.limit().unwrap())).collect()
+    };
+    assert_eq!(limits("")[0], "get-tasks 100 B CPU ≤ 8.00 µs");
+    assert_eq!(limits("ram-")[0], "get-tasks 100 B CPU, in RAM ≤ 6.50 µs");
+}
+
+#[test]
+fn a_p999_is_held_against_a_largest_ratio_or_a_largest_difference_and_met_or_missed_in_every_repeat() {
+    let plan = Engine.plan(&config(&["commit", "get-tasks"]), &available(Path::new("here")));
+    // Latencies of the engine and of the other in two repeats, in microseconds.
+    let told = |own_us: [u64; 2], other_us: [u64; 2]| -> Vec<[String; 2]> {
+        let of = |spec: &TrialSpec, repeat: usize| {
+            let us = if [ENGINE, POLLER].contains(&spec.method.as_str()) { own_us } else { other_us }[repeat];
+            let mut histogram = crate::measure::new_histogram();
+            histogram.record_n(us * 1000, 1000).unwrap();
+            let latency = crate::record::Latency::of(&histogram);
+            let latency = ["op", works::TICKER].map(|name| (name.to_owned(), latency.clone())).into_iter().collect();
+            Trial {
+                spec: TrialSpec { repeat: repeat as u32, ..spec.clone() },
+                outcome: Outcome { ops: 1000, elapsed_s: 1.0, latency, ..Outcome::default() },
+            }
+        };
+        let trials = all(&plan).iter().flat_map(|spec| [of(spec, 0), of(spec, 1)]).collect();
+        let mut file = RecordFile { trials, ..crate::verdict::tests::file(ID, "", &[]) };
+        file.run.config.experiments = vec![ID];
+        let summary = Summary::of(&file);
+        let lines = lines(&summary);
+        let cells = lines.iter().flat_map(lines::Line::cells);
+        let wanted = ["commit-1 100 B p99.9", "get-tasks 100 B timer"];
+        cells
+            .filter(|cells| wanted.contains(&cells[0].as_str()))
+            .map(|cells| [cells[4].clone(), cells[5].clone()])
+            .collect()
+    };
+    let words = |told: Vec<[String; 2]>| told.into_iter().map(|cells| cells.join(" ")).collect::<Vec<_>>();
+    assert_eq!(words(told([1200, 1210], [1000, 1010])), ["+200 µs ≤ +300 µs ✓", "1.20× ≤ 1.5 ✓"]);
+    assert_eq!(words(told([2200, 2210], [1000, 1010])), ["+1.20 ms ≤ +300 µs ✗", "2.20× ≤ 1.5 ✗"]);
+    assert_eq!(words(told([900, 1800], [1000, 1010]))[0], "+345 µs ≤ +300 µs ?");
+    assert_eq!(words(told([800, 810], [1000, 1010]))[0], "−200 µs ≤ +300 µs ✓");
 }
 
 #[test]
@@ -126,7 +219,7 @@ fn without_a_memory_limit_everything_is_measured_and_the_record_notes_it() {
 #[test]
 fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = Engine.plan(&config(&[]), &available(folder.path()));
+    let plan = Engine.plan(&config(&all_works()), &available(folder.path()));
     let mut trials = Vec::new();
     for spec in all(&plan) {
         let outcome = run(&spec, &AtomicBool::new(false)).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));

@@ -1,15 +1,18 @@
 //! Plans the trials: the methods to measure on each set of data, their order, and the parameters that each trial
 //! carries.
 
+use std::path::Path;
+
 use super::works::{
-    self, DEVICE, DEVICE_OVERWRITE, ENGINE, GET_TASKS, GROWTH, IDLE, LONG_READER, NO_READER, PEERS, POLLER, PUT_BATCH,
-    REOPEN, Row, SPACE_DELETED, SPACE_RANDOM, SPACE_UPDATED, Scope, WORKS,
+    self, BEFORE_TASK, DEVICE, DEVICE_OVERWRITE, ENGINE, GET_TASKS, GROWTH, IDLE, LOAD_RANDOM, LONG_READER, NO_READER,
+    PEERS, POLLER, PUT_BATCH, READ_WRITE, REOPEN, Row, SPACE_DELETED, SPACE_RANDOM, SPACE_UPDATED, Scope, WORKS, Work,
 };
 use super::{ID, params};
 use crate::config::Config;
 use crate::entries::{Data, KEY_BYTES};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Plan};
+use crate::machine::ram;
 use crate::record::{CacheState, MemoryLimit, Params, Skip, Target, TrialSpec};
 use crate::stores::kind_of;
 use crate::summary::Metric;
@@ -36,6 +39,13 @@ pub(super) const LOG: &str = "log_bytes";
 pub(super) const UPDATES: &str = "updates";
 pub(super) const INTERVAL: &str = "event_interval";
 
+/// Sizes of values of the sets of data whose size no parameter changes.
+const SIZED: [u32; 2] = [10_000, 100_000];
+/// Fewest entries in such a set.
+const SIZED_KEYS_MIN: u64 = 20;
+/// What the label of a set on a RAM-backed device begins with.
+const IN_RAM: &str = "ram-";
+
 /// One set of data: its entries, and the cache and memory of the databases that hold it.
 struct Set {
     label: String,
@@ -46,8 +56,9 @@ struct Set {
     cache: CacheState,
 }
 
-/// Returns the sets of data: one in memory, a small one, and one larger than the cache for each value size.
-fn sets(engine: &params::Params, seed: u64, limit: MemoryLimit) -> Vec<Set> {
+/// Returns the sets of data: one in memory, a small one, and one larger than the cache for each value size, first those that
+/// the user chose. The labels of sets that lie in RAM say so.
+fn sets(engine: &params::Params, seed: u64, limit: MemoryLimit, in_ram: bool) -> Vec<Set> {
     let first = engine.value_bytes.first().copied().unwrap_or(100);
     let fits = |label: String, scope, count| {
         let data = Data { count, value_bytes: first as usize, seed };
@@ -58,27 +69,45 @@ fn sets(engine: &params::Params, seed: u64, limit: MemoryLimit) -> Vec<Set> {
         fits(format!("memory-{first}B"), Scope::Memory, engine.memory_keys),
         fits(format!("small-{first}B"), Scope::Small, SMALL_KEYS),
     ];
-    for size in &engine.value_bytes {
-        sets.push(Set {
-            label: format!("{size}B"),
-            scope: Scope::Larger,
-            data: Data::of_bytes(engine.data_bytes, *size as usize, seed),
-            cache_bytes: engine.cache(),
-            memory: limit,
-            cache: CacheState::Cold,
-        });
+    let larger = |size: u32, scope, data| Set {
+        label: format!("{size}B"),
+        scope,
+        data,
+        cache_bytes: engine.cache(),
+        memory: limit,
+        cache: CacheState::Cold,
+    };
+    let chosen = engine.value_bytes.iter();
+    sets.extend(
+        chosen.map(|size| larger(*size, Scope::Larger, Data::of_bytes(engine.data_bytes, *size as usize, seed))),
+    );
+    sets.extend(SIZED.into_iter().map(|size| {
+        let data = Data { count: 1, value_bytes: size as usize, seed };
+        let count = (engine.data_bytes / data.entry_bytes()).max(SIZED_KEYS_MIN);
+        larger(size, Scope::Sized(size), Data { count, ..data })
+    }));
+    if in_ram {
+        sets.iter_mut().for_each(|set| set.label.insert_str(0, IN_RAM));
     }
     sets
 }
 
 /// Returns the bytes of data in the largest set.
 pub(super) fn data_bytes_max(engine: &params::Params) -> u64 {
-    let sets = sets(engine, 0, MemoryLimit::default());
+    let sets = sets(engine, 0, MemoryLimit::default(), false);
     sets.iter().map(|set| set.data.user_bytes()).max().unwrap_or(0)
+}
+
+/// Whether the set with this label lies on a RAM-backed device.
+pub(super) fn is_in_ram(label: &str) -> bool {
+    label.starts_with(IN_RAM)
 }
 
 /// Returns the label of a set in words: `100 B, in memory` for `memory-100B`.
 pub(super) fn data_title(label: &str) -> String {
+    if let Some(rest) = label.strip_prefix(IN_RAM) {
+        return format!("{}, on a RAM-backed device", data_title(rest));
+    }
     let (size, place) = match label.split_once('-') {
         Some(("memory", size)) => (size, ", in memory"),
         Some(("small", size)) => (size, ", few keys"),
@@ -94,11 +123,14 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
     let engine: params::Params = config.params();
     let mut plan = Plan { together: true, ..Plan::default() };
     let skip = |method: &str, reason: String| Skip::new(ID, "", method, reason);
-    let chosen = |name: &str| engine.works.is_empty() || engine.works.iter().any(|work| work == name);
+    let chosen = |work: &&Work| match engine.works.is_empty() {
+        true => work.is_default,
+        false => engine.works.iter().any(|name| name == work.name),
+    };
     let rows: Vec<&Row> = ORDER
         .iter()
         .filter_map(|name| WORKS.iter().find(|work| work.name == *name))
-        .filter(|work| chosen(work.name))
+        .filter(chosen)
         .flat_map(|work| work.rows)
         .collect();
     let missing = |peer: &str| kind_of(peer).filter(|kind| !kind.is_built());
@@ -118,7 +150,8 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
     let limit = limit.unwrap_or_default();
     let last = engine.value_bytes.last().copied().unwrap_or(0) as usize;
     let peers: Vec<&str> = PEERS.iter().copied().filter(|peer| missing(peer).is_none()).collect();
-    for set in sets(&engine, config.seed, limit) {
+    let in_ram = ram::holds(Path::new(&available.stores_folder(ID)));
+    for set in sets(&engine, config.seed, limit, in_ram) {
         let on_set = |row: &&&Row| match row.data {
             Scope::LargerLast => set.scope == Scope::Larger && set.data.value_bytes == last,
             scope => scope == set.scope,
@@ -139,24 +172,38 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
                 plan.trials.extend(specs);
             }
         }
+        let value_bytes = set.data.value_bytes;
         for peer in &peers {
             let of_peer = own.iter().filter(|row| row.methods.contains(peer));
-            plan.trials.extend(of_peer.map(|row| trial(config, &engine, available, &set, row, peer)));
+            let specs: Vec<_> = of_peer.map(|row| trial(config, &engine, available, &set, row, peer)).collect();
+            let most = kind_of(peer).map_or(u32::MAX, |kind| kind.value_bytes_max);
+            if u64::from(most) >= value_bytes as u64 {
+                plan.trials.extend(specs);
+            } else if !specs.is_empty() {
+                plan.skips.push(skip(peer, format!("values of {value_bytes} bytes: it takes at most {most}")));
+            }
         }
     }
     plan
 }
 
 /// Names of the works in the order of their measurement; works that only read mostly come first.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 19] = [
     "get-memory",
     "bulk-load",
     "get-one",
     "get-many",
+    "get-threads",
+    "get-after-task",
     "get-tasks",
     "scan",
+    "get-zipf",
+    "values-10k",
+    "values-100k",
     "space",
+    "load-random",
     "put-batch",
+    "read-write",
     "ycsb",
     "commit",
     "long-reader",
@@ -183,7 +230,7 @@ fn trial(
     method: &str,
 ) -> TrialSpec {
     let single = PEERS.contains(&method) || [DEVICE_OVERWRITE, IDLE].contains(&method);
-    let checks = PEERS.contains(&method) || [ENGINE, POLLER, NO_READER].contains(&method);
+    let checks = PEERS.contains(&method) || [ENGINE, POLLER, NO_READER, BEFORE_TASK].contains(&method);
     let mut extra = vec![(KEYS, set.data.count), (CACHE, set.cache_bytes)];
     match row.variant {
         REOPEN => extra.push((LOG, engine.log_bytes)),
@@ -203,7 +250,12 @@ fn trial(
         variant: row.variant.into(),
         params: Params {
             threads: if method == DEVICE { 1 } else { row.threads },
-            depth: if single { 1 } else { row.depth },
+            // The device has as many requests in flight as all threads together.
+            depth: match method {
+                DEVICE => row.depth * row.threads,
+                _ if single => 1,
+                _ => row.depth,
+            },
             block_bytes: set.data.entry_bytes(),
             extra: extra.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect(),
         },
@@ -218,7 +270,7 @@ fn trial(
 fn fixed_bytes(engine: &params::Params, set: &Set, row: &Row) -> f64 {
     let bytes = match row.variant {
         REOPEN => engine.log_bytes * 4,
-        SPACE_UPDATED | SPACE_RANDOM | SPACE_DELETED => set.data.user_bytes() * 8,
+        SPACE_UPDATED | SPACE_RANDOM | SPACE_DELETED | LOAD_RANDOM => set.data.user_bytes() * 8,
         LONG_READER => set.data.entry_bytes() * UPDATES_MAX,
         _ => set.data.user_bytes(),
     };
@@ -228,7 +280,9 @@ fn fixed_bytes(engine: &params::Params, set: &Set, row: &Row) -> f64 {
 /// Planned seconds of loading and warming before the clock of a trial starts. Trials that only read share a load.
 pub(super) fn preparation_s(spec: &TrialSpec) -> f64 {
     let load_s = spec.target.data_bytes as f64 / LOAD_BYTES_PER_S;
-    let reads = |row: &Row| !row.fixed && row.data == Scope::Larger && row.variant != PUT_BATCH;
+    let is_larger = |scope| matches!(scope, Scope::Larger | Scope::LargerLast | Scope::Sized(_));
+    let writes = |variant: &str| [PUT_BATCH, READ_WRITE].contains(&variant) || variant.starts_with(works::YCSB);
+    let reads = |row: &Row| !row.fixed && is_larger(row.data) && !writes(row.variant);
     if !works::row_of(&spec.variant).is_some_and(reads) {
         return load_s;
     }

@@ -1,14 +1,26 @@
-//! The works as data: each work's rows of results, with a row's methods, its data, the quantities to compare, and the
-//! project's aims.
+//! The works as data: what a work, a row of results and a quantity are, and the ids by which records name them. The works
+//! themselves stand in `list`.
+
+mod list;
 
 use crate::format::Unit;
 use crate::summary::Metric;
 
+pub(super) use list::WORKS;
+
 /// Ids of the engine's methods: completions of reads taken by a thread of the database, or by the executor.
 pub(super) const ENGINE: &str = crate::stores::ENGINE;
 pub(super) const POLLER: &str = "nofault-poller";
-/// Ids of the other databases that are measured.
-pub(super) const PEERS: [&str; 2] = ["lmdb", "redb"];
+/// Ids of the other databases that are measured, in the ways of running them that the works need.
+pub(super) const LMDB: &str = "lmdb";
+pub(super) const LMDB_READ_AHEAD: &str = "lmdb-readahead";
+pub(super) const REDB: &str = "redb";
+pub(super) const FJALL: &str = "fjall";
+pub(super) const ROCKSDB: &str = "rocksdb";
+pub(super) const ROCKSDB_DIRECT: &str = "rocksdb-direct";
+pub(super) const BF_TREE: &str = "bf-tree";
+/// All of them, in the order of their trials.
+pub(super) const PEERS: [&str; 7] = [LMDB, LMDB_READ_AHEAD, REDB, FJALL, ROCKSDB, ROCKSDB_DIRECT, BF_TREE];
 /// Ids of the raw device's methods: requests always in flight, requests in whole batches, and durable overwrites.
 pub(super) const DEVICE: &str = "device";
 pub(super) const DEVICE_BATCHES: &str = "device-batches";
@@ -17,16 +29,25 @@ pub(super) const DEVICE_OVERWRITE: &str = "device-overwrite";
 pub(super) const IDLE: &str = "idle-executor";
 /// Id of the method that repeats the updates of `long-reader` without its reader.
 pub(super) const NO_READER: &str = "no-reader";
+/// Id of the method that makes the batches of `get-many-after-task` in a process in which no task has read.
+pub(super) const BEFORE_TASK: &str = "nofault-before-task";
 
 /// The variants, as records name them.
 pub(super) const GET_MEMORY: [&str; 2] = ["get-memory-1", "get-memory-2"];
 pub(super) const GET_ONE: &str = "get-one";
+pub(super) const GET_THREADS: &str = "get-threads-64";
 pub(super) const GET_MANY: [&str; 2] = ["get-many-64", "get-many-256"];
+pub(super) const GET_MANY_AFTER_TASK: &str = "get-many-after-task";
 pub(super) const GET_TASKS: &str = "get-tasks";
+/// Prefix of the variants with zipfian gets; the number of threads follows.
+pub(super) const GET_ZIPF: &str = "get-zipf-";
+pub(super) const READ_WRITE: &str = "read-write";
 pub(super) const SCAN: &str = "scan";
 pub(super) const SCAN_REWRITTEN: &str = "scan-rewritten";
+pub(super) const SCAN_10K: &str = "scan-10k";
 pub(super) const COMMIT: [&str; 2] = ["commit-1", "commit-64"];
 pub(super) const BULK_LOAD: &str = "bulk-load";
+pub(super) const LOAD_RANDOM: &str = "load-random";
 pub(super) const PUT_BATCH: &str = "put-batch";
 pub(super) const REOPEN: &str = "reopen";
 pub(super) const SPACE: &str = "space";
@@ -37,17 +58,23 @@ pub(super) const LONG_READER: &str = "long-reader";
 /// Prefix of the variants that run a YCSB mix; the mix's letter follows.
 pub(super) const YCSB: &str = "ycsb-";
 
-/// Name of the latency of the 1 ms timer that runs beside the tasks.
+/// Names of latencies: of the 1 ms timer that runs beside the tasks, and of the two kinds of operations of `read-write`.
 pub(super) const TICKER: &str = "ticker";
+pub(super) const READ: &str = "read";
+pub(super) const WRITE: &str = "write";
 /// Name of the figure of `reopen` for the seconds that opening takes for each 256 MiB of log.
 pub(super) const SECONDS_PER_LOG: &str = "seconds_per_256_mib_of_log";
 /// Name of the figure of `long-reader` for the growth as a part of the size before.
 pub(super) const GROWTH: &str = "growth_ratio";
+/// Name of the counter of bytes that the process wrote to devices.
+const BYTES_WRITTEN: &str = "own_device_write_bytes";
 
 /// A work: rows of results that the user can choose by one name on the command line.
 pub(super) struct Work {
     pub(super) name: &'static str,
     pub(super) description: &'static str,
+    /// Whether the work is measured when the user names none. The others take longer than all of these together.
+    pub(super) is_default: bool,
     pub(super) rows: &'static [Row],
 }
 
@@ -78,6 +105,8 @@ pub(super) enum Scope {
     Larger,
     /// Data larger than the cache, with the last value size.
     LargerLast,
+    /// Data larger than the cache, with values of this many bytes whatever sizes the user chose.
+    Sized(u32),
 }
 
 /// A measured quantity of a row, and the figures to compare it with.
@@ -90,6 +119,8 @@ pub(super) struct Quantity {
     pub(super) unit: Unit,
     /// The bound that the engine's figure must meet by itself; `None` without one.
     pub(super) limit: Option<Bound>,
+    /// The bound in place of `limit` where the database lies on a RAM-backed device; `None` for the same bound.
+    pub(super) limit_in_ram: Option<Bound>,
     /// The methods whose figures the engine's figure is compared with.
     pub(super) beside: &'static [Beside],
 }
@@ -97,8 +128,19 @@ pub(super) struct Quantity {
 /// A method that the engine is compared with.
 pub(super) struct Beside {
     pub(super) method: &'static str,
-    /// The project's aim: the least ratio of the engine's figure to this method's figure; `None` without an aim.
-    pub(super) aim: Option<f64>,
+    /// The project's aim for the engine's figure beside this method's figure; `None` without an aim.
+    pub(super) aim: Option<Aim>,
+}
+
+/// An aim for the engine's figure beside another figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Aim {
+    /// The least ratio of the engine's figure to the other.
+    RatioAtLeast(f64),
+    /// The largest ratio of the engine's figure to the other.
+    RatioAtMost(f64),
+    /// The most by which the engine's figure may exceed the other, in the base unit of the metric.
+    MoreAtMost(f64),
 }
 
 /// A bound on the engine's figure, in the base unit of the metric.
@@ -108,286 +150,13 @@ pub(super) enum Bound {
     AtMost(f64),
 }
 
-const fn aim(method: &'static str, aim: f64) -> Beside {
-    Beside { method, aim: Some(aim) }
+/// How the description of a work ends that is measured only when the user names it.
+pub(super) const BY_NAME: &str = "; only when named";
+
+/// Returns what a work measures, in words, and whether it must be named.
+pub(super) fn described(work: &Work) -> String {
+    format!("{}{}", work.description, if work.is_default { "" } else { BY_NAME })
 }
-
-const fn beside(method: &'static str) -> Beside {
-    Beside { method, aim: None }
-}
-
-const fn rate(beside: &'static [Beside]) -> Quantity {
-    Quantity { name: "", short: "", metric: Metric::OpsPerS, unit: Unit::PerSecond, limit: None, beside }
-}
-
-const fn throughput(limit: Option<Bound>, beside: &'static [Beside]) -> Quantity {
-    Quantity { name: "", short: "", metric: Metric::BytesPerS, unit: Unit::BytesPerSecond, limit, beside }
-}
-
-const fn ratio(metric: Metric, at_most: Option<f64>, beside: &'static [Beside]) -> Quantity {
-    let limit = match at_most {
-        Some(most) => Some(Bound::AtMost(most)),
-        None => None,
-    };
-    Quantity { name: "", short: "", metric, unit: Unit::Ratio, limit, beside }
-}
-
-const ROW: Row = Row {
-    variant: "",
-    title: "",
-    data: Scope::Larger,
-    threads: 1,
-    depth: 1,
-    fixed: false,
-    methods: &[ENGINE],
-    quantities: &[],
-};
-
-const IN_MEMORY: Row = Row {
-    data: Scope::Memory,
-    methods: &[ENGINE, PEERS[0], PEERS[1]],
-    quantities: &[rate(&[aim(PEERS[0], 1.0), beside(PEERS[1])])],
-    ..ROW
-};
-
-const BATCHES: Row = Row {
-    methods: &[ENGINE, DEVICE, DEVICE_BATCHES, PEERS[0]],
-    quantities: &[rate(&[aim(DEVICE, 0.9), beside(DEVICE_BATCHES), aim(PEERS[0], 4.0)])],
-    ..ROW
-};
-
-const COMMITS: Row = Row { data: Scope::Small, methods: &[ENGINE, DEVICE_OVERWRITE], ..ROW };
-
-const MIX: Row = Row {
-    data: Scope::LargerLast,
-    threads: 2,
-    methods: &[ENGINE, PEERS[0], PEERS[1]],
-    quantities: &[rate(&[beside(PEERS[0]), beside(PEERS[1])])],
-    ..ROW
-};
-
-/// The works, in the order in which their rows are shown.
-pub(super) static WORKS: [Work; 12] = [
-    Work {
-        name: "get-memory",
-        description: "random gets, all in memory, 1 and 2 threads",
-        rows: &[
-            Row { variant: GET_MEMORY[0], title: "random gets in memory, 1 thread", ..IN_MEMORY },
-            Row { variant: GET_MEMORY[1], title: "random gets in memory, 2 threads", threads: 2, ..IN_MEMORY },
-        ],
-    },
-    Work {
-        name: "get-tasks",
-        description: "random gets out of core, 64 tasks on one executor thread",
-        rows: &[Row {
-            variant: GET_TASKS,
-            title: "random gets by 64 tasks",
-            depth: 64,
-            methods: &[ENGINE, POLLER, IDLE, DEVICE],
-            quantities: &[
-                rate(&[aim(DEVICE, 0.9)]),
-                Quantity {
-                    name: "CPU a get",
-                    short: "CPU",
-                    metric: Metric::CpuPerOp,
-                    unit: Unit::Seconds,
-                    limit: Some(Bound::AtMost(6e-6)),
-                    beside: &[beside(DEVICE)],
-                },
-                Quantity {
-                    name: "timer p99.9 late",
-                    short: "timer",
-                    metric: Metric::Latency(TICKER, 999),
-                    unit: Unit::Seconds,
-                    limit: Some(Bound::AtMost(1e-3)),
-                    beside: &[beside(IDLE)],
-                },
-            ],
-            ..ROW
-        }],
-    },
-    Work {
-        name: "get-many",
-        description: "batches of 64 and 256 random gets out of core, one thread",
-        rows: &[
-            Row { variant: GET_MANY[0], title: "random gets in batches of 64", depth: 64, ..BATCHES },
-            Row { variant: GET_MANY[1], title: "random gets in batches of 256", depth: 256, ..BATCHES },
-        ],
-    },
-    Work {
-        name: "get-one",
-        description: "one blocking random get at a time, out of core",
-        rows: &[Row {
-            variant: GET_ONE,
-            title: "random gets, one at a time",
-            methods: &[ENGINE, DEVICE],
-            quantities: &[rate(&[aim(DEVICE, 0.95)])],
-            ..ROW
-        }],
-    },
-    Work {
-        name: "scan",
-        description: "full scan, cold: bulk-loaded, and after rewriting a tenth",
-        rows: &[
-            Row {
-                variant: SCAN,
-                title: "full scan, bulk-loaded",
-                fixed: true,
-                methods: &[ENGINE, DEVICE],
-                quantities: &[throughput(None, &[aim(DEVICE, 0.9)])],
-                ..ROW
-            },
-            Row {
-                variant: SCAN_REWRITTEN,
-                title: "full scan, a tenth rewritten",
-                fixed: true,
-                methods: &[ENGINE, DEVICE],
-                quantities: &[throughput(None, &[aim(DEVICE, 0.4)])],
-                ..ROW
-            },
-        ],
-    },
-    Work {
-        name: "commit",
-        description: "durable single-put commits, 1 and 64 writers",
-        rows: &[
-            Row {
-                variant: COMMIT[0],
-                title: "durable puts, 1 writer",
-                quantities: &[rate(&[aim(DEVICE_OVERWRITE, 0.9)])],
-                ..COMMITS
-            },
-            Row {
-                variant: COMMIT[1],
-                title: "durable puts, 64 writers",
-                depth: 64,
-                quantities: &[rate(&[aim(DEVICE_OVERWRITE, 15.0)])],
-                ..COMMITS
-            },
-        ],
-    },
-    Work {
-        name: "bulk-load",
-        description: "sorted bulk load",
-        rows: &[Row {
-            variant: BULK_LOAD,
-            title: "sorted bulk load",
-            fixed: true,
-            methods: &[ENGINE, DEVICE, PEERS[0], PEERS[1]],
-            quantities: &[throughput(Some(Bound::AtLeast(1e9)), &[beside(DEVICE), beside(PEERS[0]), beside(PEERS[1])])],
-            ..ROW
-        }],
-    },
-    Work {
-        name: "put-batch",
-        description: "random puts in durable batches of 1000, out of core",
-        rows: &[Row {
-            variant: PUT_BATCH,
-            title: "random puts in durable batches of 1000",
-            methods: &[ENGINE, PEERS[0], PEERS[1]],
-            quantities: &[rate(&[aim(PEERS[0], 1.5), aim(PEERS[1], 1.5)])],
-            ..ROW
-        }],
-    },
-    Work {
-        name: "reopen",
-        description: "opening after a crash with a full log",
-        rows: &[Row {
-            variant: REOPEN,
-            title: "opening after a crash",
-            data: Scope::Memory,
-            fixed: true,
-            quantities: &[
-                Quantity {
-                    name: "",
-                    short: "",
-                    metric: Metric::Seconds,
-                    unit: Unit::Seconds,
-                    limit: None,
-                    beside: &[],
-                },
-                Quantity {
-                    name: "for 256 MiB of log",
-                    short: "a 256 MiB log",
-                    metric: Metric::Figure(SECONDS_PER_LOG),
-                    unit: Unit::Seconds,
-                    limit: Some(Bound::AtMost(5.0)),
-                    beside: &[],
-                },
-            ],
-            ..ROW
-        }],
-    },
-    Work {
-        name: "space",
-        description: "bytes of file for each user byte: loaded, updated, loaded at random, mostly deleted",
-        rows: &[
-            Row {
-                variant: SPACE,
-                title: "file bytes for a user byte, bulk-loaded",
-                fixed: true,
-                quantities: &[ratio(Metric::SpaceRatio, Some(1.05), &[])],
-                ..ROW
-            },
-            Row {
-                variant: SPACE_UPDATED,
-                title: "file bytes for a user byte, after as many random updates",
-                fixed: true,
-                quantities: &[ratio(Metric::SpaceRatio, None, &[])],
-                ..ROW
-            },
-            Row {
-                variant: SPACE_RANDOM,
-                title: "bytes of all files for a user byte, loaded in random order",
-                fixed: true,
-                methods: &[ENGINE, PEERS[0], PEERS[1]],
-                quantities: &[
-                    ratio(Metric::SpaceRatio, Some(1.6), &[beside(PEERS[0]), beside(PEERS[1])]),
-                    Quantity {
-                        name: "bytes written for a user byte during the load",
-                        short: "written",
-                        ..ratio(Metric::WriteAmplification, Some(5.0), &[beside(PEERS[0]), beside(PEERS[1])])
-                    },
-                ],
-                ..ROW
-            },
-            Row {
-                variant: SPACE_DELETED,
-                title: "bytes of all files for a user byte, nine tenths deleted",
-                fixed: true,
-                quantities: &[ratio(Metric::SpaceRatio, Some(1.3), &[])],
-                ..ROW
-            },
-        ],
-    },
-    Work {
-        name: "long-reader",
-        description: "growth under updates while a reader is held",
-        rows: &[Row {
-            variant: LONG_READER,
-            title: "growth while a reader is held",
-            data: Scope::Small,
-            fixed: true,
-            methods: &[ENGINE, NO_READER],
-            // The bound allows one old image of every page besides the newest, and some space for the pages between
-            // checkpoints.
-            quantities: &[ratio(Metric::Figure(GROWTH), Some(1.1), &[beside(NO_READER)])],
-            ..ROW
-        }],
-    },
-    Work {
-        name: "ycsb",
-        description: "YCSB A to F, 2 threads",
-        rows: &[
-            Row { variant: "ycsb-a", title: "YCSB A: half updates", ..MIX },
-            Row { variant: "ycsb-b", title: "YCSB B: 5 % updates", ..MIX },
-            Row { variant: "ycsb-c", title: "YCSB C: reads", ..MIX },
-            Row { variant: "ycsb-d", title: "YCSB D: reads of the latest, 5 % inserts", ..MIX },
-            Row { variant: "ycsb-e", title: "YCSB E: scans, 5 % inserts", ..MIX },
-            Row { variant: "ycsb-f", title: "YCSB F: half read-modify-write", ..MIX },
-        ],
-    },
-];
 
 /// Returns the rows of all works.
 pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
