@@ -289,7 +289,7 @@ async fn after_power_cuts_of_the_source_increments_have_what_was_replayed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_base_that_is_ahead_of_the_log_counts_for_no_folder_that_was_set_back_to_before_it() {
-    for stop in (20..100).step_by(2) {
+    for stop in (20..100).step_by(4) {
         let (what, store) = (format!("stopped at request {stop}"), Arc::new(InMemory::new()));
         let faulty = FaultyStore::new(store.clone(), Faults::HangFrom(stop, true));
         let (mut source, mut rng) = (source(58).await, fastrand::Rng::with_seed(stop));
@@ -315,21 +315,25 @@ async fn a_base_that_is_ahead_of_the_log_counts_for_no_folder_that_was_set_back_
         drop(large);
         drop(ship);
         source.db = empty();
-        source.world = source.world.restart(stop);
-        for (name, file) in &kept[rng.usize(..kept.len())] {
-            source.world.restore_file(name, file).unwrap();
+        let stopped_world = source.world.restart(stop);
+        for (copy, files) in kept.iter().enumerate() {
+            let (what, store) = (format!("{what}, copy {copy}"), Arc::new(store.fork()));
+            source.world = stopped_world.restart(stop);
+            for (name, file) in files {
+                source.world.restore_file(name, file).unwrap();
+            }
+            source.restart(stop).await;
+            let ship = Ship::start(&source.db, store.clone(), often()).await.unwrap();
+            for _ in 0..4 {
+                commit(&mut source, &mut rng).await;
+            }
+            ship.durable().await.unwrap();
+            ship.close().await.unwrap();
+            let restored = empty();
+            restore_into(store.clone(), "shop", Point::Latest, &restored).await.unwrap();
+            assert!(content(&restored).await == content(&source.db).await, "{what}");
+            verified(&store, &what).await;
         }
-        source.restart(stop).await;
-        let ship = Ship::start(&source.db, store.clone(), often()).await.unwrap();
-        for _ in 0..4 {
-            commit(&mut source, &mut rng).await;
-        }
-        ship.durable().await.unwrap();
-        ship.close().await.unwrap();
-        let restored = empty();
-        restore_into(store.clone(), "shop", Point::Latest, &restored).await.unwrap();
-        assert!(content(&restored).await == content(&source.db).await, "{what}");
-        verified(&store, &what).await;
     }
 }
 
