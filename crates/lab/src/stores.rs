@@ -41,7 +41,7 @@ pub(crate) fn not_built(feature: &str) -> String {
 /// commit's changes are in memory.
 const FILL_BYTES: usize = 8 << 20;
 
-/// Largest value in bytes of Bf-Tree: its largest page of 32 KiB must hold two records and what describes them.
+/// Largest value in bytes of Bf-Tree: its largest page of 32 KiB must hold two records and their descriptions.
 const BF_TREE_VALUE_BYTES_MAX: u32 = 16_000;
 
 /// A store that the lab can compare, compiled in or not: one way to run it.

@@ -1,5 +1,5 @@
 //! Bases: the content of all tables as of one commit, written from a snapshot in parts of bounded size. One of the whole is a dense
-//! copy: key after key, without free space, so its size is that of the entries. An increment has what lies in pages that
+//! copy: key after key, without free space, so its size is that of the entries. An increment has the content of pages that
 //! were written after the base before it. Also decides when one is due.
 
 use nofault::db::Change;
@@ -27,7 +27,7 @@ const INCREMENTS_MAX: usize = 64;
 pub(crate) enum NextBase {
     /// The content of all tables.
     Whole,
-    /// What has changed since the last base.
+    /// The changes since the last base.
     Increment(Foundation),
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn write_base(
     Ok(Base { commit, time_ms, page_bytes, on, position: None, parts: parts.done })
 }
 
-/// Writes each table: what it is, and then its entries.
+/// Writes each table: its name and properties, and then its entries.
 async fn write_whole(parts: &mut Parts<'_>, snapshot: &Snapshot) -> Result<()> {
     for of_table in snapshot.table_names().await? {
         let (table, description) = describe(snapshot, of_table).await?;
@@ -99,7 +99,7 @@ async fn write_whole(parts: &mut Parts<'_>, snapshot: &Snapshot) -> Result<()> {
     Ok(())
 }
 
-/// Writes what all tables are, in one commit, and then what has changed in each.
+/// Writes the names and properties of all tables, in one commit, and then the changes of each.
 async fn write_changes(parts: &mut Parts<'_>, snapshot: &Snapshot, since: CommitSeq) -> Result<()> {
     let mut tables = Vec::new();
     for of_table in snapshot.table_names().await? {
@@ -154,7 +154,7 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// Writes the changes that were added as one commit: the state after that of the snapshot's is what counts, not those between.
+    /// Writes the changes that were added as one commit: the state after all of them counts, not those between.
     async fn end_commit(&mut self) -> Result<()> {
         self.writer.push(self.commit, self.time_ms, &std::mem::take(&mut self.changes))?;
         self.changes_bytes = 0;

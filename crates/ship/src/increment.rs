@@ -1,10 +1,10 @@
 //! Applies an increment to a database that has the content of the base on which it stands.
 //!
 //! The first commit of an increment has all tables of its snapshot, with their ids, names and properties; the others have, table by
-//! table, the ranges of keys that have changed and what is in them now. Tables keep their ids when they are renamed,
-//! so what was dropped, renamed and created between the two follows from the lists.
+//! table, the ranges of keys that have changed and the entries in them now. Tables keep their ids when they are renamed,
+//! so the tables that were dropped, renamed and created between the two follow from the lists.
 //!
-//! What is in between is the state of no commit: an increment is applied where there are no readers, and a database in which that was
+//! The states in between are those of no commit: an increment is applied where there are no readers, and a database in which that was
 //! not finished is thrown away.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -51,7 +51,7 @@ impl NamedObject {
     }
 }
 
-/// The content of all tables as of one commit, or, of an increment, what makes it of the content of the base before it.
+/// The content of all tables as of one commit, or, of an increment, the changes that make it of the content of the base before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Base {
     pub(crate) commit: u64,
@@ -125,7 +125,7 @@ impl Epoch {
         of_base.max((self.last, self.last_time_ms))
     }
 
-    /// Returns whether the log goes on behind a commit, or has nothing behind it.
+    /// Returns whether the log goes on behind a commit, or ends there.
     pub(crate) fn leads_on(&self, commit: u64) -> bool {
         let next = self.log.iter().find(|log| log.last > commit);
         next.map_or(commit >= self.last, |next| next.after <= commit)

@@ -23,7 +23,7 @@ pub struct ShipOptions {
     pub keep: Duration,
     /// Time after which an object that is not needed any more is removed: as long as a restore may take that began before.
     pub grace: Duration,
-    /// An increment is shipped – what lies in pages that have changed since the last base or increment – once the log that was
+    /// An increment is shipped – the content of pages that have changed since the last base or increment – once the log that was
     /// shipped since has so many hundredths of the size of the whole database as it was shipped last, and is larger than the increment before. A
     /// restore applies it in place of that log. 0 ships none, so that builds that do not know them can restore. There are none
     /// while the whole takes less than `object_bytes`.

@@ -182,7 +182,7 @@ impl<'m> Way<'m> {
 /// Returns the way to a point.
 ///
 /// # Errors
-/// `NotFound` when the store has nothing at that point; `Corrupt` when bases are missing on which others stand.
+/// `NotFound` when the store has no base at or before that point; `Corrupt` when bases are missing on which others stand.
 pub(crate) fn choose(manifest: &Manifest, point: Point) -> Result<Way<'_>> {
     let is_before = |base: &Base| match point {
         Point::Latest => true,
@@ -268,7 +268,7 @@ async fn restore_from(
     Ok(RestoredPoint { commit: CommitSeq(at), time: commit_time(time_ms) })
 }
 
-/// Fills a new database with a base of the whole and the increments on it, in their order. Returns the applier for what follows.
+/// Fills a new database with a base of the whole and the increments on it, in their order. Returns the applier for the log that follows.
 pub(crate) async fn fill_bases(remote: &Remote, bases: &[Base], db: &Db) -> Result<ChangeApplier> {
     let parts = bases.iter().flat_map(|base| &base.parts).cloned().collect();
     fill_from(&mut Fetcher::new(remote, parts), bases, db, &mut |_| {}).await

@@ -490,7 +490,7 @@ impl Task {
         Ok(())
     }
 
-    /// Ships the whole database once more, or what has changed since the last base, within the epoch. The commits that follow wait
+    /// Ships the whole database once more, or the changes since the last base, within the epoch. The commits that follow wait
     /// meanwhile. The base may be ahead of the log; the commits between are shipped next, as if there were no base.
     async fn add_base(&mut self, next: NextBase) -> Result<()> {
         // The epoch's own tail goes on: of this one only the place is wanted.

@@ -117,7 +117,7 @@ async fn forget(writer: &mut Writer, now: SystemTime) -> Result<()> {
 
 /// Takes objects out of the manifest that no restore of a time from `from_ms` on needs.
 fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
-    // The newest base that is old enough to restore the earliest time from: of what is before it, only the bases are needed
+    // The newest base that is old enough to restore the earliest time from: of the objects before it, only the bases are needed
     // that it stands on.
     let old_enough = |epoch: &Epoch| epoch.starts().rev().find(|(_, base)| base.time_ms <= from_ms).map(|(at, _)| at);
     let Some((at, base)) = manifest.epochs.iter().enumerate().rev().find_map(|(at, it)| Some((at, old_enough(it)?)))

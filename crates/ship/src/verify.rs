@@ -75,7 +75,7 @@ async fn check(remote: &Remote, epoch: &Epoch, found: &mut Verification) -> Resu
             found.problems.extend(problem.map(described));
         }
     }
-    // What only others stand on is no beginning.
+    // A base on which only others stand is no beginning.
     let first = epoch.starts().next().map_or(0, |(_, base)| base.commit);
     let (mut last, mut time_ms) = (None, 0);
     for log in &epoch.log {

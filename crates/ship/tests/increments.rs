@@ -1,5 +1,5 @@
-//! Increments: whatever changed between two of them, a restore from a whole base, the increments on it and the log gives the state after
-//! a commit; and whatever fails, one that is not before the promised one.
+//! Increments: after any changes between two of them a restore from a whole base, the increments on it and the log gives the state after
+//! a commit; and after any failure, one that is not before the promised one.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -362,7 +362,7 @@ async fn while_the_store_cannot_be_reached_for_an_increment_commits_go_on_and_fo
     verified(&store, "the end").await;
 }
 
-/// A restore has read the manifest, and then all that it names is forgotten but for what newer increments stand on.
+/// A restore has read the manifest, and then all that it names is forgotten but for the bases of newer increments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_that_has_begun_finds_its_increments_while_they_are_forgotten() {
     let (mut source, mut rng) = (source(67).await, fastrand::Rng::with_seed(67));
@@ -378,7 +378,7 @@ async fn a_restore_that_has_begun_finds_its_increments_while_they_are_forgotten(
     let shipping = async {
         faulty.stopped().await;
         ship.close().await.unwrap();
-        // The next look at what is too old comes with the next shipper.
+        // The next look at objects that are too old comes with the next shipper.
         let ship =
             Ship::start(&source.db, store.clone(), ShipOptions { begin_with_base: true, ..short }).await.unwrap();
         for _ in 0..5 {
@@ -439,13 +439,13 @@ async fn damage_in_an_increment_is_found_and_never_restored() {
             assert!(!verify(store.clone(), "shop").await.unwrap().is_clean(), "{path}");
             let error = restore_into(store.clone(), "shop", Point::Latest, &empty()).await.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound), "{path}: {error}");
-            // What lies before it needs nothing of it.
+            // Points before it do not need it.
             assert_eq!(check_restore(&source, &store, Point::Commit(first), "before").await, first);
         }
         store.put(path, whole.into()).await.unwrap();
     }
     verified(&store, "repaired").await;
-    // The caller begins anew, and nothing of the damage is needed for points from then on.
+    // The caller begins anew, and points from then on need no damaged object.
     store.delete(&parts[0]).await.unwrap();
     let ship = Ship::start(&source.db, store.clone(), ShipOptions { begin_with_base: true, ..often() }).await.unwrap();
     let promised = ship.durable().await.unwrap();
@@ -463,7 +463,7 @@ async fn what_a_kept_increment_stands_on_is_kept_and_the_log_before_it_is_not() 
     ship_increments(&mut source, &ship, &mut rng, 3).await;
     let between = source.newest();
     ship_increments(&mut source, &ship, &mut rng, 2).await;
-    // The next look at what is too old follows a commit.
+    // The next look at objects that are too old follows a commit.
     commit(&mut source, &mut rng).await;
     ship.durable().await.unwrap();
     ship.close().await.unwrap();

@@ -1,11 +1,11 @@
-//! Scans what has changed since a commit: the leaves that a later commit has written, and values in pages that one has written.
+//! Scans the changes of a table since a commit: the leaves that a later commit has written, and values in pages of which the same is true.
 //!
 //! Kept true by: a page has in its header the commit that wrote it, and a commit writes
 //! 1. the leaf of each key that it puts or deletes, but for a value that it overwrites in place in pages of values; then it
 //!    writes the first of these and the last, and key and expiry of the entry are as before;
 //! 2. each leaf whose range it changes, in splits and merges: the fences stand in the leaf itself.
 //!
-//! So what a commit has changed lies in a leaf that is not older, or in a page of values that is not older. Pages of long values with an
+//! So each change of a commit lies in a leaf, or a page of values, that is not older. Pages of long values with an
 //! index, and those that a value has to itself, never change: their leaf does, and they are not looked at. Recovery
 //! writes many commits as the last of them, a bulk load all pages as one commit: pages are never older than their content.
 
@@ -19,7 +19,7 @@ use crate::pages::{Attempt, Versions, Wait};
 impl Tree {
     /// Copies entries of `range` into `chunk` as [`Tree::scan`] does forwards, but only those that may have changed after commit `since`:
     /// all of a leaf that has changed, with the range of keys that they replace in [`Chunk::replaced`], and of another leaf
-    /// those whose values lie in pages that have changed. The range begins at the beginning of a leaf, or where this has left off.
+    /// those whose values lie in pages that have changed. The range begins at the beginning of a leaf, or at the end of the portion before.
     pub(crate) fn scan_changes<P: Versions>(
         &self,
         pages: &P,
@@ -84,7 +84,7 @@ fn copy_changed_values<P: Versions>(
                 looked => looked.map(drop),
             };
             let Err(wait) = copied else { continue };
-            // What was looked at stays done: only a portion that begins here waits.
+            // Entries that were looked at stay copied: only a portion that begins here waits.
             if index == cells.start || !matches!(wait, Wait::Miss(_)) {
                 name_shared(node, cells, &mut chunk.own);
                 return Err(wait);

@@ -110,7 +110,7 @@ impl ChangeApplier {
                     end_of_batch = end_of_batch.max(Place::behind(*table, key));
                 }
                 Change::DeleteRange { table, start, end } => {
-                    // What is in the range is looked up in the table, which does not have the batch yet.
+                    // The keys of the range are looked up in the table, which does not have the batch yet.
                     if end_of_batch > Place::before(*table, start) {
                         self.write(std::mem::take(&mut batch)).await?;
                     }

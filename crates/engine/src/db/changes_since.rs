@@ -28,14 +28,14 @@ impl Snapshot {
     /// The changes come in the order of the keys. They are found by pages: of each leaf that was written after `since`, a
     /// [`Change::DeleteRange`] of its keys and then a [`Change::Put`] of each of its entries, also of those that are as they were; of other
     /// leaves a put for each value that lies beside one that was overwritten in place. Also the database's own upkeep writes
-    /// pages, which makes the changes more and never fewer. Applied once more, in order, they change nothing.
+    /// pages, which makes the changes more and never fewer. Applied once more, in order, they leave the content as it is.
     ///
     /// Reads all leaves of the table, the pages of values of those that were written after `since`, and of the others only pages that several
     /// values share, as a bulk load leaves them. Memory does not grow with the table. Entries that had expired by the moment of
     /// the snapshot are left out.
     ///
     /// `since` must be a commit of this database that was durable: a power cut may take a deferred one away, and another gets its
-    /// number. For a table that was created after it, everything is a change; a table that this snapshot does not have has none.
+    /// number. For a table that was created after it, every entry is a change; a table that this snapshot does not have has none.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -60,7 +60,7 @@ pub(crate) struct Scan<S: Store> {
     snapshot: Arc<S::Snapshot>,
     tree: Tree,
     direction: Direction,
-    /// Only what has changed after this commit is returned: see [`Tree::scan_changes`].
+    /// Only changes after this commit are returned: see [`Tree::scan_changes`].
     since: Option<CommitSeq>,
     /// The part of the range that follows `chunk`.
     rest: Option<KeyRange>,
@@ -217,7 +217,7 @@ impl<S: Store> Scan<S> {
         self.direction = direction;
     }
 
-    /// Restricts a scan of a whole table that has not begun to what has changed after a commit.
+    /// Restricts a scan of a whole table that has not begun to the changes after a commit.
     pub(crate) fn set_since(&mut self, since: CommitSeq) {
         self.since = Some(since);
     }
@@ -526,7 +526,7 @@ impl<S: Store> Scan<S> {
     }
 }
 
-/// Returns what lists the pages of values of a leaf that a scan needs.
+/// Returns the function that lists the pages of values of a leaf that a scan needs.
 fn name_values<P: Versions>(
     tree: Tree,
     view: &P,

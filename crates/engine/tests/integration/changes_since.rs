@@ -1,4 +1,4 @@
-//! Changes since a commit: applied to the content of that commit they give the content of the snapshot exactly, whatever was committed
+//! Changes since a commit: applied to the content of that commit they give the content of the snapshot exactly, for any commits
 //! between – puts that are done in place, deletes, splits and merges, loads, compaction, other compression, a power cut and a
 //! replay of the log. And they are few where little was changed.
 
@@ -72,7 +72,7 @@ fn check(older: &Content, since: CommitSeq, snapshot: &Snapshot, now: SystemTime
         assert!(puts.is_sorted(), "{what}, {name}: {puts:?}");
         puts.dedup();
         apply(&mut rows, found, what);
-        // What has expired meanwhile is in the older content and not visible any more.
+        // Entries that have expired meanwhile are in the older content and not visible any more.
         rows.retain(|_, (_, expiry)| expiry.is_none_or(|expiry| expiry > now));
         let differ = rows.iter().filter(|(key, row)| newer[&id].get(*key) != Some(row)).map(|(key, _)| key);
         let differ: Vec<_> = differ.chain(newer[&id].keys().filter(|key| !rows.contains_key(*key))).take(5).collect();

@@ -2,7 +2,7 @@
 //! can be made durable, so it takes part in works whose commits are deferred.
 //!
 //! Its durability: a snapshot, which writes the whole tree to another file and syncs that. Its log is not used here, because
-//! version 0.5 writes it without a sync and has no complete recovery from it. A database is therefore what its last snapshot
+//! version 0.5 writes it without a sync and has no complete recovery from it. A database is therefore the content of its last snapshot
 //! has; opening it works on a copy of the snapshot, as Bf-Tree changes the file that it was opened from.
 
 use std::path::{Path, PathBuf};

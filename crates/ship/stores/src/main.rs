@@ -84,7 +84,7 @@ async fn measure(folder: &Path, turn: Duration, turns: u64, gib: u64) -> Result<
             if is_shipped {
                 lags.extend(seen);
                 commits += before_it + during_it;
-                // What is left to be shipped must not take the time of the other database.
+                // The rest of its shipping must not take the time of the other database.
                 ship.durable().await?;
             }
             counts[usize::from(is_shipped)] = during_it;
@@ -149,7 +149,7 @@ async fn measure_increment(folder: &Path, gib: u64, value_bytes: usize) -> Resul
     let rows = gib * 1_000_000_000 / (value_bytes + KEY_BYTES) as u64;
     table.bulk_load((0..rows).map(|key| (key.to_be_bytes(), value())))?;
     let store = Arc::new(InMemory::new());
-    // The log of what is written anew, which the values' half of zeroes makes smaller, has more than 2 % of the whole.
+    // The log of the rows that are written anew, which the values' half of zeroes makes smaller, has more than 2 % of the whole.
     let options = || ShipOptions { increment_percent: 2, ..ShipOptions::new("shop") };
     let begun = Instant::now();
     let ship = Ship::start(&db.asynchronous(), store.clone(), options()).await?;

@@ -2,7 +2,7 @@
 //! durable puts. The same for every store.
 //!
 //! Kept true by: before the clock starts each store has answered gets in the order of the trial, for as many bytes as twice the
-//! memory that it may use ([`warm`]). So no store begins with an empty cache, and each has in it what it chose itself.
+//! memory that it may use ([`warm`]). So no store begins with an empty cache, and each has the entries in it that it chose itself.
 
 use std::time::{Duration, Instant};
 

@@ -43,7 +43,7 @@ pub(super) const INTERVAL: &str = "event_interval";
 const SIZED: [u32; 2] = [10_000, 100_000];
 /// Fewest entries in such a set.
 const SIZED_KEYS_MIN: u64 = 20;
-/// What the label of a set on a RAM-backed device begins with.
+/// The beginning of the label of a set on a RAM-backed device.
 const IN_RAM: &str = "ram-";
 
 /// One set of data: its entries, and the cache and memory of the databases that hold it.

@@ -1,4 +1,4 @@
-//! The works as data: what a work, a row of results and a quantity are, and the ids by which records name them. The works
+//! The works as data: the types of a work, a row of results and a quantity, and the ids by which records name them. The works
 //! themselves stand in `list`.
 
 mod list;
@@ -105,7 +105,7 @@ pub(super) enum Scope {
     Larger,
     /// Data larger than the cache, with the last value size.
     LargerLast,
-    /// Data larger than the cache, with values of this many bytes whatever sizes the user chose.
+    /// Data larger than the cache, with values of this many bytes for any sizes that the user chose.
     Sized(u32),
 }
 
@@ -139,7 +139,7 @@ pub(super) enum Aim {
     RatioAtLeast(f64),
     /// The largest ratio of the engine's figure to the other.
     RatioAtMost(f64),
-    /// The most by which the engine's figure may exceed the other, in the base unit of the metric.
+    /// The largest excess of the engine's figure over the other, in the base unit of the metric.
     MoreAtMost(f64),
 }
 
@@ -153,7 +153,7 @@ pub(super) enum Bound {
 /// How the description of a work ends that is measured only when the user names it.
 pub(super) const BY_NAME: &str = "; only when named";
 
-/// Returns what a work measures, in words, and whether it must be named.
+/// Returns the description of a work, and whether it must be named.
 pub(super) fn described(work: &Work) -> String {
     format!("{}{}", work.description, if work.is_default { "" } else { BY_NAME })
 }

@@ -374,7 +374,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
             depth: 64,
             methods: &[ENGINE, BEFORE_TASK],
             quantities: &[
-                // No difference: what is below this the spread of the repeats hides.
+                // No difference: the spread of the repeats hides a smaller one.
                 rate(&[aim(BEFORE_TASK, 0.95)]),
                 time("CPU a get", "CPU", Metric::CpuPerOp, None, &[beside(BEFORE_TASK)]),
             ],
