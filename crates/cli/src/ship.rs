@@ -142,7 +142,7 @@ fn print_spans(spans: &[nofault_ship::Span], json: bool) -> Result<ExitCode> {
         let [first, last] = [span.first_time, span.last_time].map(humantime::format_rfc3339_millis);
         let (bases, increments, bytes) = (span.bases, span.increments, format::bytes(span.bytes));
         print(&format!(
-            "{first} to {last}, commits {} to {}, database {}: {bytes}, {bases} copies of the whole, {increments} increments",
+            "{first} to {last}, commits {} to {}, database {}: {bytes}, copies of the whole: {bases}, increments: {increments}",
             span.first, span.last, span.database
         ))?;
     }
@@ -164,7 +164,7 @@ fn report(found: &nofault_ship::Verification, json: bool) -> Result<ExitCode> {
         found.problems.iter().try_for_each(|problem| print(problem))?;
         let (objects, bytes) = (found.objects, format::bytes(found.bytes));
         log(&format!(
-            "read {objects} objects, {bytes}: {} copies of the whole, {} increments and {} commits after them",
+            "read {objects} objects, {bytes}; copies of the whole: {}, increments: {}, commits after them: {}",
             found.bases, found.increments, found.commits
         ));
     }
