@@ -549,6 +549,10 @@ impl Store for BufferPool {
         self.reads.read_alone(missing)
     }
 
+    fn read_together(&self, missing: &[Missing]) -> Result<bool> {
+        self.reads.read_together(missing)
+    }
+
     fn submit(&self) {
         self.reads.submit();
     }

@@ -254,6 +254,15 @@ pub(crate) trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Reads pages on the calling thread as [`Store::read_alone`] does, if their blocks lie together.
+    ///
+    /// # Errors
+    /// The error of the read of a single page. Others are met when the page is requested.
+    fn read_together(&self, missing: &[Missing]) -> Result<bool> {
+        let _ = missing;
+        Ok(false)
+    }
+
     /// Submits all queued reads to the device.
     fn submit(&self);
 

@@ -79,6 +79,11 @@ use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Missing;
 
+/// Share of the frames, as a divisor, and number of bytes beyond which reads of scans wait in line though the device has places.
+/// This is half of what a scan requests ahead. Some virtual disks report completed reads only when they have no others left: with
+/// all of them at the device, it and the scan would take turns.
+const READ_AHEAD_SHARE: usize = 32;
+const READ_AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Most completions for which a blocking waiter sleeps at a time, if it needs so many.
 const COMPLETIONS_AT_ONCE: usize = 4;
 /// Most milliseconds that a blocking waiter sleeps without checking the queue itself, relying on other threads to take
@@ -140,14 +145,17 @@ impl Reads {
             queue.ready_fd().map(own).transpose().map_err(|error| {
                 Error::new(ErrorKind::NoSpace, format!("duplicate the descriptor of a queue: {error}"))
             })?;
-        let scheduler = Arc::new(Scheduler::new(ReadQueue::new(queue, Arc::clone(&scratch)), at_device_max));
+        let run_blocks_max =
+            (frames.count() / READ_AHEAD_SHARE).clamp(1, (READ_AHEAD_BYTES_MAX / frames.page_bytes()).max(1)) as u64;
+        let scheduler =
+            Arc::new(Scheduler::new(ReadQueue::new(queue, Arc::clone(&scratch), run_blocks_max), at_device_max));
         let demand = Arc::new(CompletionDemand::new(ready_fd)?);
         let installer = Arc::new(Installer::new(versions, evictor, &scheduler));
         let restorer = Arc::new(Restorer::new((versions, evictor), (&scheduler, &installer)));
         let standstill = Arc::new(Standstill::new((versions, writer), (&scheduler, &installer)));
         let below = (versions, evictor, signal);
         let dispatcher = Arc::new(Dispatcher::new(below, &scheduler, (&installer, &standstill)));
-        let direct = DirectReads::new(disk, below, (&scheduler, &dispatcher), (&installer, &restorer));
+        let direct = DirectReads::new(disk, below, (&scheduler, &dispatcher), (&installer, &restorer, &scratch));
         let (versions, evictor, signal) = (Arc::clone(versions), Arc::clone(evictor), Arc::clone(signal));
         Ok(Self {
             versions,
@@ -240,6 +248,14 @@ impl Reads {
     /// The error of the read.
     pub(super) fn read_alone(&self, missing: Missing) -> Result<bool> {
         self.direct.read_alone(missing)
+    }
+
+    /// Reads pages on the calling thread as [`Reads::read_alone`] does, if their blocks lie together.
+    ///
+    /// # Errors
+    /// The error of the read of a single page.
+    pub(super) fn read_together(&self, missing: &[Missing]) -> Result<bool> {
+        self.direct.read_together(missing)
     }
 
     /// Submits staged reads as long as there are frames, and takes completions, unless another thread has the read

@@ -21,7 +21,7 @@ use crate::sync::semaphore::Permit;
 
 /// Number of missed pages that a blocking call reads on its own thread, before it requests further ones with a ticket:
 /// more than most trees have levels.
-const READ_ALONE_MAX: usize = 8;
+pub(super) const READ_ALONE_MAX: usize = 8;
 
 /// Loads pages for operations: the store of a database, and the permits for pins.
 pub(crate) struct Loader<S: Store> {
@@ -134,6 +134,20 @@ impl<S: Store> Loader<S> {
         ready(&*self.store, &mut ticket).await?;
         budget.keep(ticket);
         Ok(())
+    }
+
+    /// Reads the pages of `waits` on the calling thread, if it may block and their blocks lie together. Returns whether they were
+    /// read, and so are probably in memory now.
+    ///
+    /// # Errors
+    /// The error of the read of a single page.
+    pub(super) async fn read_here(&self, waits: &[Wait]) -> Result<bool> {
+        if !is_blocking().await {
+            return Ok(false);
+        }
+        let missing = |wait: &Wait| if let Wait::Miss(missing) = wait { Some(*missing) } else { None };
+        let missing: Option<Vec<Missing>> = waits.iter().map(missing).collect();
+        missing.map_or(Ok(false), |missing| self.store.read_together(&missing))
     }
 
     /// Queues reads of pages that the operation will need. Returns how many of them it queued: the others are in memory, or

@@ -1,19 +1,23 @@
-//! Reads that a thread carries out itself, by a system call, because it needs one page and nothing else; or without one
-//! where the page's block is in the compressed tier.
+//! Reads that a thread carries out itself, by a system call, because it needs one page and nothing else, or pages whose blocks
+//! lie together; or without one where the blocks are in the compressed tier.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use nofault_io::completion::{Op, OpKind};
+use nofault_io::aligned::IoBuf;
+use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Disk;
 
-use super::completed::CompletedRead;
+use super::completed::{CompletedRead, CompletedRun};
 use super::dispatcher::Dispatcher;
+use super::in_flight::are_one_run;
 use super::installer::{Aftermath, Installer};
 use super::restorer::Restorer;
 use super::scheduler::Scheduler;
+use super::scratch::Scratch;
 use super::state::{Read, ReadState};
+use crate::budget::Budget;
 use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::frames::OwnedFrame;
@@ -34,6 +38,7 @@ pub(super) struct DirectReads {
     installer: Arc<Installer>,
     restorer: Arc<Restorer>,
     dispatcher: Arc<Dispatcher>,
+    scratch: Arc<Scratch>,
 }
 
 impl DirectReads {
@@ -41,7 +46,7 @@ impl DirectReads {
         disk: &Arc<dyn Disk>,
         (versions, evictor, signal): (&Arc<Versions>, &Arc<Evictor>, &Arc<WriterSignal>),
         (scheduler, dispatcher): (&Arc<Scheduler>, &Arc<Dispatcher>),
-        (installer, restorer): (&Arc<Installer>, &Arc<Restorer>),
+        (installer, restorer, scratch): (&Arc<Installer>, &Arc<Restorer>, &Arc<Scratch>),
     ) -> Self {
         Self {
             disk: Arc::clone(disk),
@@ -52,6 +57,7 @@ impl DirectReads {
             installer: Arc::clone(installer),
             restorer: Arc::clone(restorer),
             dispatcher: Arc::clone(dispatcher),
+            scratch: Arc::clone(scratch),
         }
     }
 
@@ -116,6 +122,94 @@ impl DirectReads {
         self.signal.wake_if_starving();
         self.scheduler.hand_on_queue();
         failed.map_or(Ok(true), Err)
+    }
+
+    /// Reads pages on the calling thread as [`DirectReads::read_alone`] does, by one system call, if their blocks lie together.
+    /// Returns false when a page must be requested instead: it may be in line already.
+    ///
+    /// # Errors
+    /// That of `read_alone`, if there is one page.
+    pub(super) fn read_together(&self, missing: &[Missing]) -> Result<bool> {
+        if let [missing] = missing {
+            return self.read_alone(*missing);
+        }
+        if missing.len() as u64 > self.scratch.run_blocks_max() {
+            return Ok(false);
+        }
+        // As there, all resources are taken first.
+        let frames = self.evictor.frames_for_reads(missing.len());
+        let buffer = if frames.len() == missing.len() { self.scratch.take() } else { None };
+        let Some(buffer) = buffer else {
+            self.versions.frame_waits().return_frames(frames);
+            return Ok(false);
+        };
+        if !self.scheduler.device().enter() {
+            self.scratch.give_back(Some(buffer), None);
+            self.versions.frame_waits().return_frames(frames);
+            return Ok(false);
+        }
+        let _fails = self.installer.failure().guard();
+        let (mut reads, mut is_all, mut budget) = (Vec::with_capacity(missing.len()), true, Budget::new());
+        for missing in missing {
+            match self.versions.pages().request_read(*missing, None) {
+                ReadRequest::New(id) => reads.extend(self.restorer.restore(Read::new(id, Need::InThread), &mut budget)),
+                ReadRequest::InMemory => {}
+                ReadRequest::Joined | ReadRequest::Absent => is_all = false,
+            }
+        }
+        for read in &mut reads {
+            read.keeps_block = self.versions.pages().note_missed(&read.id, Need::InThread);
+        }
+        self.versions.counters().misses.fetch_add(reads.len() as u64, Ordering::Relaxed);
+        self.scheduler.begin(reads.len());
+        reads.sort_unstable_by_key(Read::block);
+        if are_one_run(&reads, self.scratch.run_blocks_max()) {
+            let begun = reads.iter().any(|read| read.id.at.is_compressed).then(Instant::now);
+            self.carry_out_run(reads, frames, buffer);
+            if let Some(begun) = begun {
+                self.versions.pages().tier().note_wait(begun.elapsed());
+            }
+        } else {
+            is_all &= reads.is_empty();
+            self.scheduler.device().leave();
+            self.scratch.give_back(Some(buffer), None);
+            self.versions.frame_waits().return_frames(frames);
+            self.scheduler.staged().add(reads.into_iter());
+        }
+        self.signal.wake_if_starving();
+        self.dispatcher.submit();
+        self.scheduler.hand_on_queue();
+        Ok(is_all)
+    }
+
+    /// Reads pages whose blocks lie together on this thread, which has taken a place at the device, through `buffer`. After a
+    /// failure, or with a wrong checksum, their reads are staged again, each by itself.
+    fn carry_out_run(&self, mut reads: Vec<Read>, mut frames: Vec<OwnedFrame>, buffer: IoBuf) {
+        let page_bytes = self.versions.frames().page_bytes();
+        let (first, last) = (reads[0].block(), reads[reads.len() - 1].block());
+        for read in &mut reads {
+            read.frame = frames.pop();
+            read.advance(ReadState::InFlight);
+        }
+        self.versions.frame_waits().return_frames(frames);
+        let (bytes, tail) = buffer.split_at((last - first + 1) as usize * page_bytes);
+        let tail = (!tail.is_empty()).then_some(tail);
+        self.scheduler.device().note_sent();
+        let performed = self.disk.perform(Op::new(0, first * page_bytes as u64, OpKind::Read(bytes)));
+        self.scheduler.device().note_back(1);
+        let bytes = match performed {
+            Ok(done) if done.result.is_ok() => done.into_buffer().map(|bytes| (bytes, tail)),
+            failed => {
+                self.scratch.give_back(failed.ok().and_then(Completion::into_buffer), tail);
+                None
+            }
+        };
+        reads.iter_mut().for_each(|read| read.advance(ReadState::Completed));
+        for piece in CompletedRun::pieces_of(reads, first, bytes, &self.scratch) {
+            let (completed, unused) = piece.unload(page_bytes);
+            self.installer.finish_all(completed);
+            self.versions.frame_waits().return_frames(unused);
+        }
     }
 
     /// Reads a page on this thread, which has taken a place at the device: by one system call, or by two if the

@@ -131,6 +131,8 @@ impl Dispatcher {
         }
         if run_count > 0 {
             self.scheduler.add_completed_runs(runs);
+            // First of all, so that the device reads while the pages are checked.
+            self.keep_device_busy();
             // Installs as many runs as this thread added, so that all are installed and the thread is kept no longer.
             for _ in 0..run_count {
                 if !self.unload_run() {
@@ -177,7 +179,7 @@ impl Dispatcher {
         let device = self.scheduler.device();
         let mut started = 0;
         let mut put_off = Vec::new();
-        while queue.in_line() > 0 && device.enter() {
+        while queue.in_line() > 0 && !queue.is_far_ahead() && device.enter() {
             let run = queue.next_run();
             let adjacent = queue.adjacent_blocks(run);
             let memory = adjacent.and_then(|blocks| self.evictor.run_for_read(blocks.min(CUT_AT_LEAST), blocks));

@@ -20,6 +20,7 @@ use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
 use super::completed::{CompletedRead, CompletedRun, RunMemory};
 use super::scratch::Scratch;
 use super::state::{Read, ReadState};
+use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
 use crate::buffer_pool::shard::ReadId;
 use crate::error::Error;
@@ -48,6 +49,10 @@ pub(super) struct ReadQueue {
     scratch: Arc<Scratch>,
     /// Number of operations in flight that read several pages directly into frames.
     direct: usize,
+    /// Number of blocks of the operations in flight that read several pages, and the number beyond which no read-ahead is
+    /// sent.
+    run_blocks: u64,
+    run_blocks_max: u64,
     /// The error with which the queue refused the last read pushed, if it refused it.
     refused: Option<IoError>,
     refusals: Refusals,
@@ -130,10 +135,29 @@ pub(super) enum SendOutcome {
 }
 
 impl ReadQueue {
-    pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>) -> Self {
+    /// Creates an empty queue; at most about `run_blocks_max` blocks are read ahead at a time.
+    pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>, run_blocks_max: u64) -> Self {
         let (line, operations, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
         let (refused, refusals, pace) = (None, Refusals::default(), Pace::default());
-        Self { queue, line, operations, tokens, scratch, direct: 0, refused, refusals, pace, done }
+        Self {
+            queue,
+            line,
+            operations,
+            tokens,
+            scratch,
+            direct: 0,
+            run_blocks: 0,
+            run_blocks_max,
+            refused,
+            refusals,
+            pace,
+            done,
+        }
+    }
+
+    /// Returns whether the device has enough to read ahead, and nothing else is in line.
+    pub(super) fn is_far_ahead(&self) -> bool {
+        self.run_blocks >= self.run_blocks_max && self.line.iter().all(|read| read.need == Need::Later)
     }
 
     /// Returns whether an operation that reads several pages is in progress.
@@ -213,15 +237,8 @@ impl ReadQueue {
     /// Returns how many reads at the front of the line can be sent as one operation.
     pub(super) fn next_run(&self) -> usize {
         let Some(first) = self.line.front() else { return 0 };
-        let mut last = first.block();
-        let joins = |read: &&Read| {
-            let block = read.block();
-            let is_behind = block > last || (block == last && read.id.at.is_compressed);
-            let near = is_behind && block - last <= GAP_BLOCKS + 1;
-            let whole = near && block - first.block() < self.scratch.run_blocks_max();
-            last = block;
-            whole && !read.alone && !first.alone
-        };
+        let (mut last, blocks_max) = (first.block(), self.scratch.run_blocks_max());
+        let joins = |read: &&Read| follows(first, std::mem::replace(&mut last, read.block()), read, blocks_max);
         1 + self.line.iter().skip(1).take_while(joins).count()
     }
 
@@ -266,6 +283,7 @@ impl ReadQueue {
         let Err(refused) = self.queue.push(Op::new(token, first_block * page_bytes as u64, OpKind::Read(buffer)))
         else {
             let reads = in_state(reads, ReadState::InFlight);
+            self.run_blocks += last_block - first_block + 1;
             self.operations[token as usize] = Some(ReadOperation::Run { reads, first_block, tail });
             return SendOutcome::InFlight;
         };
@@ -298,6 +316,7 @@ impl ReadQueue {
             let reads = in_state(reads, ReadState::InFlight);
             self.operations[token as usize] = Some(ReadOperation::Direct { reads, first_block, first_frame });
             self.direct += 1;
+            self.run_blocks += blocks;
             return (SendOutcome::InFlight, unused);
         };
         self.tokens.push(token);
@@ -375,6 +394,11 @@ impl ReadQueue {
         let (token, offset) = (done.op.token, done.op.offset_bytes);
         let Some(operation) = self.operations.get_mut(token as usize).and_then(Option::take) else { return };
         self.tokens.push(token);
+        if let ReadOperation::Direct { reads, first_block, .. } | ReadOperation::Run { reads, first_block, .. } =
+            &operation
+        {
+            self.run_blocks -= reads.last().map_or(0, |last| last.block() - first_block + 1);
+        }
         match operation {
             ReadOperation::One { read, frame } => {
                 let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page()), error));
@@ -401,6 +425,19 @@ impl ReadQueue {
             }
         }
     }
+}
+
+/// Returns whether these reads, which are sorted by block, can be one operation of at most `blocks_max` blocks.
+pub(super) fn are_one_run(reads: &[Read], blocks_max: u64) -> bool {
+    reads.first().is_some_and(|first| reads.windows(2).all(|two| follows(first, two[0].block(), &two[1], blocks_max)))
+}
+
+/// Returns whether a read can be part of the operation that begins with `first` and now ends with block `last`.
+fn follows(first: &Read, last: u64, read: &Read, blocks_max: u64) -> bool {
+    let block = read.block();
+    let is_behind = block > last || (block == last && read.id.at.is_compressed);
+    let near = is_behind && block - last <= GAP_BLOCKS + 1;
+    near && block - first.block() < blocks_max && !read.alone && !first.alone
 }
 
 fn in_state(mut reads: Vec<Read>, state: ReadState) -> Vec<Read> {

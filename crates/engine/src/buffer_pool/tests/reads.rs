@@ -195,6 +195,54 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_no_other_thread_reads_it() {
 }
 
 #[test]
+fn a_thread_reads_pages_whose_blocks_lie_together_by_one_call() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let pool = pool(&world, 64);
+    let contents: Vec<u64> = (0..12).map(|at| 10 + at).collect();
+    let ids = commit(&pool, 1, &[], &contents, &[]).unwrap();
+    pool.set_visible(CommitSeq(1));
+    for _ in 0..20 {
+        pool.evictor.free_frames(64);
+    }
+    let block = |page: PageId| match pool.versions.pages().entry(page) {
+        Entry::OnDisk(at) => at.block.0,
+        other => panic!("not evicted: {other:?}"),
+    };
+    let missing = |pages: &[PageId]| pages.iter().map(|page| Missing { page: *page, at: NEWEST }).collect::<Vec<_>>();
+    let reads = || world.stats().read_count;
+    let free = pool.stats().frames_free;
+    // In another order than that of their blocks.
+    let together = [ids[2], ids[0], ids[1]];
+    assert_eq!(block(ids[2]) - block(ids[0]), 2);
+    let before = reads();
+    assert!(pool.read_together(&missing(&together)).unwrap());
+    assert_eq!((reads() - before, pool.stats().misses, pool.stats().frames_free), (1, 3, free - 3));
+    let content = |at: usize| value(pool.latest_published().page(ids[at]).ok().unwrap());
+    assert_eq!([content(0), content(1), content(2)], [10, 11, 12]);
+    assert!(pool.read_together(&missing(&together)).unwrap(), "they are in memory");
+    assert_eq!(reads() - before, 1);
+    // Too far from each other for one read, and one that another thread reads: they are to be requested, and each is read once.
+    let apart = [ids[3], ids[11]];
+    assert!(block(ids[11]) - block(ids[3]) > 5);
+    assert!(!pool.read_together(&missing(&apart)).unwrap());
+    let waits = |pages: &[PageId]| missing(pages).into_iter().map(Wait::Miss).collect::<Vec<_>>();
+    let mut ticket = pool.request(&waits(&[ids[5]]), Permit::any());
+    assert!(!pool.read_together(&missing(&[ids[5], ids[6]])).unwrap());
+    ticket.wait().unwrap();
+    pool.request(&waits(&[ids[3], ids[11], ids[6]]), Permit::any()).wait().unwrap();
+    assert_eq!([3, 5, 6, 11].map(content), [13, 15, 16, 21]);
+    assert_eq!((pool.stats().misses, pool.stats().reads_in_flight), (7, 0));
+    drop(ticket);
+    assert_eq!(pool.stats().frames_free, free - 7);
+    // A page with a wrong checksum is read again by itself; the others are in memory.
+    world.flip_bit("data", block(ids[8]) * PAGE as u64 + 100, 1).unwrap();
+    let _ = pool.read_together(&missing(&ids[7..10]));
+    assert_eq!([7, 9].map(content), [17, 19]);
+    let error = pool.request(&waits(&ids[8..9]), Permit::any()).wait().unwrap_err();
+    assert_eq!((error.page(), pool.stats().reads_in_flight), (Some(ids[8]), 0));
+}
+
+#[test]
 fn a_waiter_that_has_its_pages_leaves_no_completion_untaken() {
     let world = SimWorld::new(7, SimOptions::default());
     let pool = pool(&world, 64);
