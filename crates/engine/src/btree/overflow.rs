@@ -323,26 +323,37 @@ impl Reader {
         window: usize,
         wanted: &mut Vec<Wait>,
     ) -> Result<bool, Error> {
-        loop {
-            if self.level == 0 && !self.want_data {
+        let is_read = match self.descend(pages)? {
+            false => false,
+            true if !self.want_data => {
                 self.pages.append(&mut self.ids);
                 return Ok(true);
             }
-            while let Some(id) = self.ids.get(self.read).copied() {
-                match pages.page(id) {
-                    Ok(page) => self.take(id, &page)?,
-                    Err(Wait::Miss(_)) => {
-                        let next = self.ids[self.read..].iter().take(window.max(1));
-                        wanted.extend(next.map(|page| Wait::Miss(Missing { page: *page, at })));
-                        return Ok(false);
-                    }
-                    Err(Wait::Failed(error)) => return Err(error),
-                    Err(other) => return Err(Error::new(ErrorKind::Bug, format!("reading a page met {other:?}"))),
-                }
-                self.read += 1;
+            true => {
+                self.data.reserve((self.ids.len() - self.read) * data_bytes(pages.page_bytes()));
+                self.read_level(pages)?
             }
-            if self.level == 0 {
-                return Ok(true);
+        };
+        if !is_read {
+            let next = self.ids[self.read..].iter().take(window.max(1));
+            wanted.extend(next.map(|page| Wait::Miss(Missing { page: *page, at })));
+        }
+        Ok(is_read)
+    }
+
+    /// Lists the pages that must be read next, without the bytes of the value in those that are in memory. Returns whether these
+    /// are all pages with bytes of the value, so that nothing is left to be listed. An error is left to `advance`.
+    pub(crate) fn name_next<P: Pages>(&mut self, pages: &P, into: &mut Vec<PageId>) -> bool {
+        let is_last = self.descend(pages).unwrap_or(true);
+        into.extend(&self.ids[self.read..]);
+        is_last
+    }
+
+    /// Reads the index as long as its next pages are in memory. Returns whether `ids` are the data pages now.
+    fn descend<P: Pages>(&mut self, pages: &P) -> Result<bool, Error> {
+        while self.level > 0 {
+            if !self.read_level(pages)? {
+                return Ok(false);
             }
             if !self.want_data {
                 self.pages.append(&mut self.ids);
@@ -355,6 +366,21 @@ impl Reader {
             self.ids = std::mem::take(&mut self.below);
             self.read = 0;
         }
+        Ok(true)
+    }
+
+    /// Reads the pages in `ids` as long as they are in memory. Returns whether all were.
+    fn read_level<P: Pages>(&mut self, pages: &P) -> Result<bool, Error> {
+        while let Some(id) = self.ids.get(self.read).copied() {
+            match pages.page(id) {
+                Ok(page) => self.take(id, &page)?,
+                Err(Wait::Miss(_)) => return Ok(false),
+                Err(Wait::Failed(error)) => return Err(error),
+                Err(other) => return Err(Error::new(ErrorKind::Bug, format!("reading a page met {other:?}"))),
+            }
+            self.read += 1;
+        }
+        Ok(true)
     }
 
     /// Returns the bytes of the value, once `advance` has returned `true`.

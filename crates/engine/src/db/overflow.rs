@@ -3,7 +3,7 @@
 //! The pages of several values are read together, a window of them at a time. A value is read either in a snapshot, for
 //! a caller, or as of the newest commit, for a commit that replaces or frees it.
 
-use super::loader::Loader;
+use super::loader::{Loader, READ_ALONE_MAX};
 use super::pins::PinBudget;
 use crate::btree::FoundValue;
 use crate::btree::overflow::{LongRef, Reader};
@@ -41,9 +41,23 @@ pub(super) async fn values<S: Store>(
     let page_bytes = loader.store().page_bytes();
     let readers: Result<Vec<Reader>> = values.into_iter().map(|value| Reader::new(page_bytes, value)).collect();
     let mut readers = readers?;
+    let mut reading: Vec<&mut Reader> = readers.iter_mut().collect();
     let mut budget = PinBudget::default();
-    read(loader, &mut readers, snapshot.seq(), &mut budget, || loader.store().view(snapshot)).await?;
+    read(loader, &mut reading, snapshot.seq(), &mut budget, READ_ALONE_MAX, || loader.store().view(snapshot)).await?;
     Ok(readers.into_iter().map(Reader::into_value).collect())
+}
+
+/// Reads long values whose pages were requested to their ends as of a snapshot. Returns whether it had to wait.
+///
+/// # Errors
+/// The errors of reading their pages.
+pub(super) async fn read_requested<S: Store>(
+    loader: &Loader<S>,
+    snapshot: &S::Snapshot,
+    readers: &mut [&mut Reader],
+) -> Result<bool> {
+    let mut budget = PinBudget::default();
+    read(loader, readers, snapshot.seq(), &mut budget, 0, || loader.store().view(snapshot)).await
 }
 
 /// Returns the pages of a long value as of a snapshot.
@@ -56,9 +70,7 @@ pub(super) async fn pages_in<S: Store>(
     value: OverflowRef,
 ) -> Result<Vec<PageId>> {
     let mut reader = Reader::listing(loader.store().page_bytes(), value)?;
-    let reading = std::slice::from_mut(&mut reader);
-    let mut budget = PinBudget::default();
-    read(loader, reading, snapshot.seq(), &mut budget, || loader.store().view(snapshot)).await?;
+    read_requested(loader, snapshot, &mut [&mut reader]).await?;
     Ok(reader.into_pages())
 }
 
@@ -73,8 +85,7 @@ pub(super) async fn newest_pages<S: Store>(
     budget: &mut PinBudget<S::Ticket>,
 ) -> Result<Vec<PageId>> {
     let mut reader = Reader::listing(loader.store().page_bytes(), value)?;
-    let reading = std::slice::from_mut(&mut reader);
-    read(loader, reading, newest, budget, || loader.store().latest_published()).await?;
+    read(loader, &mut [&mut reader], newest, budget, 0, || loader.store().latest_published()).await?;
     Ok(reader.into_pages())
 }
 
@@ -95,16 +106,18 @@ pub(super) async fn list<S: Store>(
     Ok(OverflowPages { value, written_in, pages })
 }
 
+/// Reads long values to their ends; up to `alone_max` times by the calling thread itself. Returns whether it had to wait.
 async fn read<S: Store, P: Pages>(
     loader: &Loader<S>,
-    readers: &mut [Reader],
+    readers: &mut [&mut Reader],
     at: CommitSeq,
     budget: &mut PinBudget<S::Ticket>,
+    mut alone_max: usize,
     view: impl Fn() -> P,
-) -> Result<()> {
+) -> Result<bool> {
     let window = loader.window();
     // All readers before index `done` have reached the ends of their values.
-    let mut done = 0;
+    let (mut done, mut has_waited) = (0, false);
     loop {
         let mut waits: Vec<Wait> = Vec::new();
         {
@@ -119,7 +132,12 @@ async fn read<S: Store, P: Pages>(
             }
         }
         if done == readers.len() {
-            return Ok(());
+            return Ok(has_waited);
+        }
+        has_waited = true;
+        if alone_max > 0 && loader.read_here(&waits).await? {
+            alone_max -= 1;
+            continue;
         }
         loader.load(budget, &waits).await?;
     }

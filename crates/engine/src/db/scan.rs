@@ -10,20 +10,19 @@
 //! (`Store::begin_range_scan`): copying and checking pages is most of the work, and with a second CPU it then costs the
 //! scan no time.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
+use self::long_values::{LongValues, named_pages};
 use super::bounds::skip_to_after;
-use super::overflow;
 use super::pins::PinBudget;
 use super::reader::{Reader, is_younger};
 use super::wait::yield_sometimes;
-use crate::btree::overflow::LongRef;
-use crate::btree::{Chunk, Direction, FoundValue, KeyRange, Portion, Tree, ValueRef};
+use crate::btree::{Chunk, Direction, KeyRange, Portion, Tree, ValueRef};
 use crate::error::Result;
 use crate::format::{CommitSeq, Moment, PageId};
 use crate::pages::{Missing, Snapshot, Store, Versions, Wait};
 
+mod long_values;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +40,8 @@ const BESIDE_FROM_BYTES: usize = 512 << 10;
 const FAR_AHEAD_PAGES: usize = 16;
 /// Number of leaves that a scan counts together.
 const COUNTED_AT_ONCE: u64 = 256;
+/// Number of pages by which a scan reads long values ahead after its first wait for one.
+const LONG_VALUES_AHEAD_MIN: usize = 32;
 /// Number of pages of values that a scan waits for together at first.
 const VALUES_AT_ONCE_FIRST: usize = 8;
 /// Bytes of entries that a scan copies at first, out of a leaf and its pages of values: a short scan needs no more.
@@ -70,8 +71,8 @@ pub(crate) struct Scan<S: Store> {
     given: usize,
     /// The range of keys whose content the entries from the front of `chunk` on replace, until it was returned.
     replaced: Option<KeyRange>,
-    /// The next long values of `chunk`, already read.
-    long: VecDeque<Vec<u8>>,
+    /// The next long values of `chunk`.
+    long: LongValues,
     /// The long value that was lent to the caller last.
     shown: Vec<u8>,
     /// Bytes to be copied for the next chunk.
@@ -198,7 +199,7 @@ impl<S: Store> Scan<S> {
             usable: 0,
             given: 0,
             replaced: None,
-            long: VecDeque::new(),
+            long: LongValues::default(),
             shown: Vec::new(),
             portion_bytes: COPIED_AT_ONCE_FIRST,
             inside_leaf: false,
@@ -313,7 +314,7 @@ impl<S: Store> Scan<S> {
 
     /// Returns whether the next entry can be returned without waiting.
     pub(crate) fn is_ready(&self) -> bool {
-        self.left > 0 && self.given < self.usable && !(self.is_long(self.given) && self.long.is_empty())
+        self.left > 0 && self.given < self.usable && (!self.is_long(self.given) || self.long.has_ready())
     }
 
     /// Waits until the next entry can be returned. When there is none afterwards, the range has ended. A scan that
@@ -340,11 +341,38 @@ impl<S: Store> Scan<S> {
                 return Ok(());
             }
         }
-        if self.given < self.usable && self.is_long(self.given) && self.long.is_empty() {
-            let values = self.long_to_come();
-            self.long = overflow::values(&self.reader.loader, &self.snapshot, values).await?.into();
+        if self.given < self.usable && self.is_long(self.given) && !self.long.has_ready() {
+            self.read_long_values().await?;
         }
         Ok(())
+    }
+
+    /// Reads the next long values of the chunk, and requests the pages of those after them.
+    async fn read_long_values(&mut self) -> Result<()> {
+        let loader = &*self.reader.loader;
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let entries = self.given..self.usable.min(self.given.saturating_add(wanted));
+        let queued = &mut self.read_ahead.queued;
+        let read = self.long.read((loader, &self.snapshot), (&self.chunk, entries), self.distance, queued);
+        if read.await? {
+            let far = loader.ahead_max();
+            self.distance = (self.distance * 2).max(LONG_VALUES_AHEAD_MIN).min(far);
+            self.share_work();
+        }
+        Ok(())
+    }
+
+    /// Has the completion thread take part in the scan while it reads far ahead. Returns the pages of read-ahead.
+    fn share_work(&mut self) -> usize {
+        let store = self.reader.loader.store();
+        let ahead_pages = self.distance.min(self.leaves_max.saturating_mul(self.read_ahead.pages_a_leaf));
+        let ahead_bytes = ahead_pages * store.page_bytes();
+        if ahead_bytes >= BESIDE_FROM_BYTES {
+            self.range_scan.get_or_insert_with(|| store.begin_range_scan());
+        } else if ahead_bytes < BESIDE_FROM_BYTES / 2 {
+            self.range_scan = None;
+        }
+        ahead_pages
     }
 
     /// Returns the key of the entry that is ready.
@@ -360,7 +388,7 @@ impl<S: Store> Scan<S> {
         let (key, held) = self.chunk.entry(self.given);
         let value = match held {
             ValueRef::Here(value) => value.to_vec(),
-            ValueRef::Overflow(_) | ValueRef::Spread(_) => self.long.pop_front()?,
+            ValueRef::Overflow(_) | ValueRef::Spread(_) => self.long.take()?,
         };
         let key = key.to_vec();
         self.given += 1;
@@ -374,7 +402,7 @@ impl<S: Store> Scan<S> {
             return None;
         }
         if self.is_long(self.given) {
-            self.shown = self.long.pop_front()?;
+            self.shown = self.long.take()?;
         }
         let (key, held) = self.chunk.entry(self.given);
         self.given += 1;
@@ -395,28 +423,12 @@ impl<S: Store> Scan<S> {
         !matches!(self.chunk.entry(index).1, ValueRef::Here(_))
     }
 
-    /// Returns the references to the next long values of the chunk: as many as may be read together, and at least one.
-    fn long_to_come(&self) -> Vec<LongRef> {
-        let (mut values, mut bytes) = (Vec::new(), 0);
-        for index in self.given..self.usable {
-            if self.is_long(index)
-                && let FoundValue::Long(value) = self.chunk.entry(index).1.into()
-            {
-                bytes += value.len_bytes();
-                if !values.is_empty() && bytes > overflow::bytes_at_once(&self.reader.loader) {
-                    break;
-                }
-                values.push(value);
-            }
-        }
-        values
-    }
-
     /// Copies the next entries of a leaf. Returns `false` at the end of the range.
     async fn fill(&mut self) -> Result<bool> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
+        self.long.clear();
         let Self {
             reader,
             snapshot,
@@ -491,12 +503,9 @@ impl<S: Store> Scan<S> {
             *distance = distance.saturating_sub(usize::from(in_memory));
             yield_sometimes().await;
         }
-        let ahead_pages = (*distance).min(leaves_max.saturating_mul(read_ahead.pages_a_leaf));
-        let ahead_bytes = ahead_pages * loader.store().page_bytes();
-        if ahead_bytes >= BESIDE_FROM_BYTES {
-            range_scan.get_or_insert_with(|| loader.store().begin_range_scan());
-        } else if ahead_bytes < BESIDE_FROM_BYTES / 2 {
-            *range_scan = None;
+        let long_pages = named_pages(chunk, 0..chunk.len());
+        if long_pages > 0 {
+            read_ahead.pages_a_leaf = read_ahead.pages_a_leaf.max(long_pages + 1);
         }
         if names_ahead {
             let pages = {
@@ -510,9 +519,10 @@ impl<S: Store> Scan<S> {
                 loader.store().submit_soon();
             }
         }
+        let ahead_pages = self.share_work();
         self.uncounted += u64::from(ahead_pages >= FAR_AHEAD_PAGES && !self.inside_leaf);
         self.portion_bytes = (self.portion_bytes * 2).min(COPIED_AT_ONCE_MAX);
-        self.inside_leaf = chunk.is_part;
+        self.inside_leaf = self.chunk.is_part;
         if rest.is_none() {
             self.range_scan = None;
         }

@@ -100,3 +100,56 @@ fn a_scan_reads_as_far_ahead_at_the_end_of_a_table_that_is_not_in_memory_as_befo
     }
     assert_eq!(entries, 20_000);
 }
+
+/// A table with values of a few lengths in a database that was opened anew.
+fn long_values(world: &SimWorld, entries: u32) -> (blocking::Db, blocking::Table) {
+    let directory: Arc<dyn Directory> = world.directory();
+    let settings =
+        Settings { cache_bytes: 4 << 20, log_bytes: 1 << 20, background_threads: false, ..Settings::default() };
+    let db = blocking::Db::create_in(&directory, &settings).unwrap();
+    let values = (0..entries).map(|key| (key.to_be_bytes(), long_value(key)));
+    db.create_table("t").unwrap().bulk_load(values).unwrap();
+    drop(db);
+    let db = blocking::Db::open_in(&directory, &settings).unwrap();
+    let table = db.table("t").unwrap();
+    (db, table)
+}
+
+fn long_value(key: u32) -> Vec<u8> {
+    let lens = [10_000, 30, 100_000, 20_000, 4_000, 300_000];
+    let len = lens[key as usize % lens.len()];
+    (0..len).map(|at: u32| (at / 7).wrapping_mul(key + 1) as u8).collect()
+}
+
+#[test]
+fn long_values_that_are_read_ahead_come_in_order_in_both_directions() {
+    let world = SimWorld::new(8, SimOptions::calm());
+    let (_db, table) = long_values(&world, 300);
+    let mut range = table.range::<[u8; 4]>(..);
+    for key in 0..200_u32 {
+        let (found, value) = range.next().unwrap().unwrap();
+        assert_eq!(found, key.to_be_bytes());
+        assert!(value == long_value(key), "{key}: {} bytes", value.len());
+    }
+    for key in (200..300_u32).rev() {
+        let (found, value) = range.next_back().unwrap().unwrap();
+        assert!(found == key.to_be_bytes() && value == long_value(key), "{key}: {found:?}, {} bytes", value.len());
+    }
+    assert!(range.next().is_none());
+}
+
+#[test]
+fn a_short_scan_reads_few_long_values_that_it_does_not_return() {
+    let world = SimWorld::new(9, SimOptions::calm());
+    let (db, table) = long_values(&world, 300);
+    table.get(0_u32.to_be_bytes()).unwrap();
+    let misses = || db.stats().pool.misses;
+    let before = misses();
+    let mut range = table.range(6_u32.to_be_bytes()..);
+    assert_eq!(range.next().unwrap().unwrap().1.len(), 10_000);
+    assert!(misses() - before < 40, "{} pages for a value of three", misses() - before);
+    let before = misses();
+    let mut limited = table.range(120_u32.to_be_bytes()..).limit(1);
+    assert_eq!(limited.next().unwrap().unwrap().1.len(), 10_000);
+    assert!(misses() - before < 8, "{} pages for the only value", misses() - before);
+}

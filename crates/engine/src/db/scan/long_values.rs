@@ -1,0 +1,130 @@
+//! The long values of a scan: read a few together, while the pages of those that follow are requested.
+//!
+//! One batch is waited for at a time, and as many pages as the scan reads ahead are requested before that wait. So a short
+//! scan reads few values that it does not return, and a long one keeps the device busy.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::Chunk;
+use crate::btree::overflow::Reader;
+use crate::btree::{FoundValue, ValueRef};
+use crate::db::loader::Loader;
+use crate::db::overflow;
+use crate::error::Result;
+use crate::format::PageId;
+use crate::pages::{Snapshot as _, Store};
+
+/// Fewest and most bytes of the values that a scan waits for together; a single value may have more.
+const BATCH_BYTES_MIN: u64 = 64 << 10;
+const BATCH_BYTES_MAX: u64 = 256 << 10;
+
+/// The next long values of a scan's chunk.
+#[derive(Default)]
+pub(super) struct LongValues {
+    /// Those that were read, in order.
+    ready: VecDeque<Vec<u8>>,
+    /// Those after them whose pages were requested.
+    coming: VecDeque<Coming>,
+    /// Index in the chunk of the first entry that is in neither.
+    next: usize,
+}
+
+/// A value that is being read.
+struct Coming {
+    len_bytes: u64,
+    reader: Reader,
+    /// Whether all pages with its bytes were requested.
+    is_requested: bool,
+}
+
+impl LongValues {
+    /// Begins with the values of another chunk.
+    pub(super) fn clear(&mut self) {
+        self.ready.clear();
+        self.coming.clear();
+        self.next = 0;
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes the value of the next entry with a long one.
+    pub(super) fn take(&mut self) -> Option<Vec<u8>> {
+        self.ready.pop_front()
+    }
+
+    /// Reads the next values: those of the first of `entries`, the entries of `chunk` that are to be returned, and a few
+    /// that follow. Before that, requests the pages of as many more as `distance` pages hold. Adds to `queued` the number of
+    /// reads that it began. Returns whether it had to wait. When the future is dropped, nothing is lost.
+    ///
+    /// # Errors
+    /// The errors of reading their pages.
+    pub(super) async fn read<S: Store>(
+        &mut self,
+        (loader, snapshot): (&Loader<S>, &S::Snapshot),
+        (chunk, entries): (&Chunk, Range<usize>),
+        distance: usize,
+        queued: &mut usize,
+    ) -> Result<bool> {
+        let store = loader.store();
+        let ahead_bytes = (distance * store.page_bytes()) as u64;
+        let batch_bytes =
+            (ahead_bytes / 4).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX).min(overflow::bytes_at_once(loader));
+        self.begin(store.page_bytes(), chunk, entries, ahead_bytes.max(batch_bytes))?;
+        let mut pages: Vec<PageId> = Vec::new();
+        {
+            let view = store.view(snapshot);
+            let lacking = self.coming.iter_mut().filter(|coming| !coming.is_requested);
+            lacking.for_each(|coming| coming.is_requested = coming.reader.name_next(&view, &mut pages));
+        }
+        if !pages.is_empty() {
+            *queued += loader.prefetch(&pages, snapshot.seq());
+        }
+        let mut bytes = 0;
+        let is_in_batch = |coming: &&Coming| {
+            bytes += coming.len_bytes;
+            bytes <= batch_bytes
+        };
+        let count = self.coming.iter().take_while(is_in_batch).count().max(1).min(self.coming.len());
+        let batch = &mut self.coming.make_contiguous()[..count];
+        let mut readers: Vec<&mut Reader> = batch.iter_mut().map(|coming| &mut coming.reader).collect();
+        let has_waited = overflow::read_requested(loader, snapshot, &mut readers).await?;
+        if !has_waited && !pages.is_empty() {
+            // The device reads them while the caller uses these values.
+            store.submit_soon();
+        }
+        self.ready.extend(self.coming.drain(..count).map(|coming| coming.reader.into_value()));
+        Ok(has_waited)
+    }
+
+    /// Begins to read the values of further entries, until there are `bytes` of them.
+    fn begin(&mut self, page_bytes: usize, chunk: &Chunk, entries: Range<usize>, bytes: u64) -> Result<()> {
+        let mut begun: u64 = self.coming.iter().map(|coming| coming.len_bytes).sum();
+        self.next = self.next.max(entries.start);
+        while self.next < entries.end && (begun < bytes || self.coming.is_empty()) {
+            let value = chunk.entry(self.next).1;
+            if !matches!(value, ValueRef::Here(_))
+                && let FoundValue::Long(value) = value.into()
+            {
+                let len_bytes = value.len_bytes();
+                begun += len_bytes;
+                self.coming.push_back(Coming {
+                    len_bytes,
+                    reader: Reader::new(page_bytes, value)?,
+                    is_requested: false,
+                });
+            }
+            self.next += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the number of pages that the leaf of this chunk names of its long values.
+pub(super) fn named_pages(chunk: &Chunk, entries: Range<usize>) -> usize {
+    let pages =
+        |index: usize| if let ValueRef::Spread(value) = chunk.entry(index).1 { value.pages().count() } else { 0 };
+    entries.map(pages).sum()
+}
