@@ -393,6 +393,12 @@ impl Reads {
         &self.demand
     }
 
+    /// Returns the number of blocks of the operations at the device that read several pages.
+    #[cfg(test)]
+    pub(super) fn run_blocks(&self) -> u64 {
+        self.scheduler.queue().run_blocks()
+    }
+
     /// Returns the dispatcher, for tests.
     #[cfg(test)]
     pub(super) fn dispatcher(&self) -> &Dispatcher {

@@ -155,6 +155,12 @@ impl ReadQueue {
         }
     }
 
+    /// Returns the number of blocks of the operations in flight that read several pages.
+    #[cfg(test)]
+    pub(super) fn run_blocks(&self) -> u64 {
+        self.run_blocks
+    }
+
     /// Returns whether the device has enough to read ahead, and nothing else is in line.
     pub(super) fn is_far_ahead(&self) -> bool {
         self.run_blocks >= self.run_blocks_max && self.line.iter().all(|read| read.need == Need::Later)

@@ -243,6 +243,33 @@ fn a_thread_reads_pages_whose_blocks_lie_together_by_one_call() {
 }
 
 #[test]
+fn read_ahead_stays_in_line_while_the_device_has_enough_of_it() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let pool = pool(&world, 256);
+    let contents: Vec<u64> = (0..90).collect();
+    let ids = commit(&pool, 1, &[], &contents, &[]).unwrap();
+    pool.set_visible(CommitSeq(1));
+    for _ in 0..80 {
+        pool.evictor.free_frames(128);
+    }
+    let missing = |pages: &[PageId]| pages.iter().map(|page| Missing { page: *page, at: NEWEST }).collect::<Vec<_>>();
+    let blocks_at_device = || pool.reads.run_blocks();
+    pool.prefetch(&missing(&ids[..60]));
+    pool.submit();
+    let first = blocks_at_device();
+    assert!((8..60).contains(&first), "{first} blocks at the device, of which a thirty-second of the pool is enough");
+    let mut ticket = pool.request(&[Wait::Miss(missing(&ids[70..71])[0])], Permit::any());
+    // An operation that waits for a page behind all of them.
+    ticket.wait().unwrap();
+    pool.prefetch(&missing(&ids[60..70]));
+    for _ in 0..100 {
+        pool.reads.take_for_others();
+    }
+    assert_eq!((blocks_at_device(), pool.stats().reads_in_flight), (0, 0));
+    assert!((0..70).all(|at| value(pool.latest_published().page(ids[at]).ok().unwrap()) == at as u64));
+}
+
+#[test]
 fn a_waiter_that_has_its_pages_leaves_no_completion_untaken() {
     let world = SimWorld::new(7, SimOptions::default());
     let pool = pool(&world, 64);
