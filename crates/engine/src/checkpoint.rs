@@ -19,7 +19,6 @@
 //! visible commit is older than the commit that recovery starts from.
 
 mod background;
-mod pacing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,7 +27,6 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 
 pub(crate) use self::background::{Background, IdleTime};
-use self::pacing::Pace;
 use crate::blocks::read_once;
 use crate::buffer_pool::{
     BufferPool, CheckpointPlace, Evacuation, LooseMove, LooseStep, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
@@ -102,22 +100,12 @@ impl Checkpointer {
     /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock
     /// failed.
     pub(crate) fn checkpoint(&self) -> Result<CommitSeq> {
-        events::checkpoint(|| self.checkpoint_visible(&mut Pace::AtOnce))
-    }
-
-    /// Makes a checkpoint as [`Checkpointer::checkpoint`] does, in the background: in small parts, with pauses, while commits become
-    /// durable.
-    ///
-    /// # Errors
-    /// As there.
-    fn checkpoint_beside_commits(&self) -> Result<CommitSeq> {
-        let progress = || self.log.progress();
-        events::checkpoint(|| self.checkpoint_visible(&mut Pace::beside(&progress)))
+        events::checkpoint(|| self.checkpoint_visible())
     }
 
     /// Makes a checkpoint of the visible commit, unless the newest checkpoint is of a later one. Returns the commit of the newest
     /// checkpoint, and whether it has made that.
-    fn checkpoint_visible(&self, pace: &mut Pace<'_>) -> Result<(CommitSeq, bool)> {
+    fn checkpoint_visible(&self) -> Result<(CommitSeq, bool)> {
         self.refuse_read_only()?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         // This check matters most after a failed sync: the writes that it covered are lost, and a second sync would not
@@ -129,7 +117,7 @@ impl Checkpointer {
             // A checkpoint of `commit` would be a step back: the pages on disk are of a later commit by now.
             return Ok((current.commit, false));
         }
-        self.make(&mut current, commit, Some(snapshot), pace)?;
+        self.make(&mut current, commit, Some(snapshot))?;
         Ok((commit, true))
     }
 
@@ -251,28 +239,22 @@ impl Checkpointer {
         let make = || {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
             self.log.check()?;
-            self.make(&mut current, commit, None, &mut Pace::AtOnce).map(|()| (commit, true))
+            self.make(&mut current, commit, None).map(|()| (commit, true))
         };
         events::checkpoint(make).map(drop)
     }
 
     /// Executes steps 2 to 6 of a checkpoint of `commit` (see the module). Each page keeps its version as of `commit`
     /// until `registered` is dropped; without `registered` the caller ensures that.
-    fn make(
-        &self,
-        current: &mut Superblock,
-        commit: CommitSeq,
-        registered: Option<Snapshot>,
-        pace: &mut Pace<'_>,
-    ) -> Result<()> {
+    fn make(&self, current: &mut Superblock, commit: CommitSeq, registered: Option<Snapshot>) -> Result<()> {
         if self.log.durable_commit() < commit {
             self.log.flush()?;
         }
         let anchor = self.log.anchor_after(commit);
-        let next = match self.write_state(current, commit, anchor, pace) {
+        let next = match self.write_state(current, commit, anchor) {
             // Perhaps the blocks are missing that are kept for readers in other processes.
             Err(error) if error.kind() == ErrorKind::NoSpace && self.give_up_readers() => {
-                self.write_state(current, commit, anchor, pace)?
+                self.write_state(current, commit, anchor)?
             }
             written => written?,
         };
@@ -303,15 +285,9 @@ impl Checkpointer {
     }
 
     /// Executes step 3 of a checkpoint (see the module): writes what the superblock, which it returns, is to name.
-    fn write_state(
-        &self,
-        current: &Superblock,
-        commit: CommitSeq,
-        anchor: Anchor,
-        pace: &mut Pace<'_>,
-    ) -> Result<Superblock> {
+    fn write_state(&self, current: &Superblock, commit: CommitSeq, anchor: Anchor) -> Result<Superblock> {
         self.pool.leaves().catch_up()?;
-        self.write_pages(commit, pace)?;
+        self.write_pages(commit)?;
         let next = Superblock {
             sequence: current.sequence + 1,
             commit,
@@ -421,7 +397,7 @@ impl Checkpointer {
     /// Brings the checkpoint's page table to the state of `commit`, and writes the pages that are only in memory. Takes
     /// a part of the changed pages at a time, in order of their numbers: pages that commits add to the list meanwhile
     /// do no harm, before or after the current position.
-    fn write_pages(&self, commit: CommitSeq, pace: &mut Pace<'_>) -> Result<()> {
+    fn write_pages(&self, commit: CommitSeq) -> Result<()> {
         // Pages with numbers from `end` on were allocated by later commits.
         let (mut next, end) = (Some(PageId(0)), self.pool.metadata().pages_end());
         let mut lot: Vec<PageId> = Vec::new();
@@ -456,8 +432,9 @@ impl Checkpointer {
                     false
                 }
             });
-            self.pool.writer().sort_by_place(&mut dirty);
-            pace.write(dirty, |part| self.pool.writer().write_frames(part))?;
+            if !dirty.is_empty() {
+                self.pool.writer().write_frames(dirty)?;
+            }
             if let Some(page) = cold {
                 let what =
                     format!("page {page} was changed, and the leaf of the page table that says how is not in memory");

@@ -103,12 +103,6 @@ impl Writer {
         matches!(self.queue.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Sorts frames by their old blocks, so that the pages of a part of them are neighbours where they can be.
-    pub(crate) fn sort_by_place(&self, frames: &mut [DirtyPage]) {
-        let near = |item: &DirtyPage| self.versions.frames().frame(item.frame).near();
-        frames.sort_by_key(|item| (near(item).unwrap_or(u64::MAX), item.page));
-    }
-
     /// Writes frames that are not on disk yet, and removes one pin from each. Skips frames that were written meanwhile,
     /// and writes a frame that is named twice once. Waits for the device, so readers never call it while a background
     /// writer runs.

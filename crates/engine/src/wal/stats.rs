@@ -56,25 +56,7 @@ pub struct LogStats {
     pub commits_refused_for_space: u64,
 }
 
-/// How much the log has written, and how full it is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LogProgress {
-    /// Number of durable writes of records since the log was opened.
-    pub(crate) groups_written: u64,
-    /// Whether the log holds more than three quarters of its usual size.
-    pub(crate) is_nearly_full: bool,
-}
-
 impl Log {
-    /// Returns how much the log has written, and how full it is. Does not wait for a thread that writes to it.
-    pub(crate) fn progress(&self) -> LogProgress {
-        let state = self.0.lock();
-        LogProgress {
-            groups_written: self.0.counts.groups.load(Ordering::Relaxed),
-            is_nearly_full: self.0.holds_quarters(&state, 3),
-        }
-    }
-
     /// Returns how many records end in each group that was written.
     pub(crate) fn group_records(&self) -> Histogram {
         self.0.counts.group_records.copy()
