@@ -341,12 +341,12 @@ impl Reader {
         Ok(is_read)
     }
 
-    /// Lists the pages that must be read next, without the bytes of the value in those that are in memory. Returns whether these
-    /// are all pages with bytes of the value, so that nothing is left to be listed. An error is left to `advance`.
-    pub(crate) fn name_next<P: Pages>(&mut self, pages: &P, into: &mut Vec<PageId>) -> bool {
-        let is_last = self.descend(pages).unwrap_or(true);
-        into.extend(&self.ids[self.read..]);
-        is_last
+    /// Lists up to `most` of the pages that must be read next, without the bytes of the value in those that are in memory. Returns
+    /// whether these are pages with bytes of the value. An error is left to `advance`.
+    pub(crate) fn name_next<P: Pages>(&mut self, pages: &P, most: usize, into: &mut Vec<PageId>) -> bool {
+        let Ok(is_data) = self.descend(pages) else { return true };
+        into.extend(self.ids[self.read..].iter().take(most));
+        is_data
     }
 
     /// Reads the index as long as its next pages are in memory. Returns whether `ids` are the data pages now.
@@ -355,14 +355,16 @@ impl Reader {
             if !self.read_level(pages)? {
                 return Ok(false);
             }
+            // Checked before anything changes, so that every later call meets the same error.
+            let expected = self.counts[self.level - 1];
+            if self.below.len() as u64 != expected {
+                let what = format_args!("{} pages instead of {expected}", self.below.len());
+                return Err(Error::corrupt_page(self.ids.last().copied().unwrap_or_default(), what));
+            }
             if !self.want_data {
                 self.pages.append(&mut self.ids);
             }
             self.level -= 1;
-            if self.below.len() as u64 != self.counts[self.level] {
-                let what = format_args!("{} pages instead of {}", self.below.len(), self.counts[self.level]);
-                return Err(Error::corrupt_page(self.pages.last().copied().unwrap_or_default(), what));
-            }
             self.ids = std::mem::take(&mut self.below);
             self.read = 0;
         }

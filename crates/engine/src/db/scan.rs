@@ -352,8 +352,9 @@ impl<S: Store> Scan<S> {
         let loader = &*self.reader.loader;
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX);
         let entries = self.given..self.usable.min(self.given.saturating_add(wanted));
+        let distance = self.distance.min(self.leaves_max.saturating_mul(self.read_ahead.pages_a_leaf));
         let queued = &mut self.read_ahead.queued;
-        let read = self.long.read((loader, &self.snapshot), (&self.chunk, entries), self.distance, queued);
+        let read = self.long.read((loader, &self.snapshot), (&self.chunk, entries), distance, queued);
         if read.await? {
             let far = loader.ahead_max();
             self.distance = (self.distance * 2).max(LONG_VALUES_AHEAD_MIN).min(far);

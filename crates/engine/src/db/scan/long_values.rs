@@ -76,8 +76,12 @@ impl LongValues {
         let mut pages: Vec<PageId> = Vec::new();
         {
             let view = store.view(snapshot);
-            let lacking = self.coming.iter_mut().filter(|coming| !coming.is_requested);
-            lacking.for_each(|coming| coming.is_requested = coming.reader.name_next(&view, &mut pages));
+            // No more than can be waited for at a time, however long a value is.
+            let most = distance.max((batch_bytes as usize).div_ceil(store.page_bytes())).min(loader.window());
+            for coming in self.coming.iter_mut().filter(|coming| !coming.is_requested) {
+                let left = most.saturating_sub(pages.len());
+                coming.is_requested = left > 0 && coming.reader.name_next(&view, left, &mut pages);
+            }
         }
         if !pages.is_empty() {
             *queued += loader.prefetch(&pages, snapshot.seq());
