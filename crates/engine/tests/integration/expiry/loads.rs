@@ -180,7 +180,7 @@ fn no_expired_entry_stays_after_a_power_cut_in_a_load_into(filled: u32) {
     let world = SimWorld::new(6, SimOptions::calm());
     assert!(story(&world).unwrap());
     let (events, mut loaded, mut pending) = (world.events(), 0, 0);
-    for cut in (1..=events).step_by(if std::env::var_os("NOFAULT_EVERY_EVENT").is_some() { 1 } else { 7 }) {
+    for cut in (1..=events).step_by(if std::env::var_os("NOFAULT_EVERY_EVENT").is_some() { 1 } else { 3 }) {
         let world = SimWorld::new(6, SimOptions::calm());
         world.cut_after(cut);
         let _ = story(&world);

@@ -219,10 +219,7 @@ fn without_a_memory_limit_everything_is_measured_and_the_record_notes_it() {
 #[test]
 fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = config(&all_works());
-    // Values of one size: what a trial does does not depend on it.
-    config.change(|engine: &mut params::Params| engine.value_bytes = vec![1000]);
-    let plan = Engine.plan(&config, &available(folder.path()));
+    let plan = Engine.plan(&config(&all_works()), &available(folder.path()));
     let mut trials = Vec::new();
     for spec in all(&plan) {
         let outcome = run(&spec, &AtomicBool::new(false)).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
