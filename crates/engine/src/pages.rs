@@ -257,7 +257,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Reads pages on the calling thread as [`Store::read_alone`] does, if their blocks lie together.
     ///
     /// # Errors
-    /// The error of the read of a single page. Others are met when the page is requested.
+    /// The error of the read of a single page. With several pages, a request for the bad page meets its error.
     fn read_together(&self, missing: &[Missing]) -> Result<bool> {
         let _ = missing;
         Ok(false)

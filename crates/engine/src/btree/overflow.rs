@@ -341,8 +341,8 @@ impl Reader {
         Ok(is_read)
     }
 
-    /// Lists up to `most` of the pages that must be read next, without the bytes of the value in those that are in memory. Returns
-    /// whether these are pages with bytes of the value. An error is left to `advance`.
+    /// Lists up to `most` of the pages that must be read next, and copies no bytes of the value. Returns whether these pages hold bytes
+    /// of the value, rather than its index. An error is left to `advance`.
     pub(crate) fn name_next<P: Pages>(&mut self, pages: &P, most: usize, into: &mut Vec<PageId>) -> bool {
         let Ok(is_data) = self.descend(pages) else { return true };
         into.extend(self.ids[self.read..].iter().take(most));

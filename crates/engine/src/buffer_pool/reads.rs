@@ -79,9 +79,9 @@ use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Missing;
 
-/// Share of the frames, as a divisor, and number of bytes beyond which reads of scans wait in line though the device has places.
-/// This is half of what a scan requests ahead. Some virtual disks report completed reads only when they have no others left: with
-/// all of them at the device, it and the scan would take turns.
+/// Share of the frames, as a divisor, and number of bytes beyond which reads of scans wait in line though the device has places: with
+/// pages of 4 KiB half of a scan's read-ahead. Some virtual disks report completed reads only when no other read is left. With all
+/// read-ahead at the device, the device and the scan would take turns.
 const READ_AHEAD_SHARE: usize = 32;
 const READ_AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Most completions for which a blocking waiter sleeps at a time, if it needs so many.

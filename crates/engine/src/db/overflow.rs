@@ -47,7 +47,7 @@ pub(super) async fn values<S: Store>(
     Ok(readers.into_iter().map(Reader::into_value).collect())
 }
 
-/// Reads long values whose pages were requested to their ends as of a snapshot. Returns whether it had to wait.
+/// Reads long values as of a snapshot, after their pages were requested. Returns whether the read had to wait.
 ///
 /// # Errors
 /// The errors of reading their pages.

@@ -40,7 +40,7 @@ const BESIDE_FROM_BYTES: usize = 512 << 10;
 const FAR_AHEAD_PAGES: usize = 16;
 /// Number of leaves that a scan counts together.
 const COUNTED_AT_ONCE: u64 = 256;
-/// Number of pages by which a scan reads long values ahead after its first wait for one.
+/// Number of pages by which a scan reads long values ahead after its first wait for a long value.
 const LONG_VALUES_AHEAD_MIN: usize = 32;
 /// Number of pages of values that a scan waits for together at first.
 const VALUES_AT_ONCE_FIRST: usize = 8;
@@ -347,12 +347,12 @@ impl<S: Store> Scan<S> {
         Ok(())
     }
 
-    /// Reads the next long values of the chunk, and requests the pages of those after them.
+    /// Reads the next long values of the chunk, and requests the pages of the values after them.
     async fn read_long_values(&mut self) -> Result<()> {
         let loader = &*self.reader.loader;
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX);
         let entries = self.given..self.usable.min(self.given.saturating_add(wanted));
-        let distance = self.distance.min(self.leaves_max.saturating_mul(self.read_ahead.pages_a_leaf));
+        let distance = self.ahead_pages();
         let queued = &mut self.read_ahead.queued;
         let read = self.long.read((loader, &self.snapshot), (&self.chunk, entries), distance, queued);
         if read.await? {
@@ -363,17 +363,20 @@ impl<S: Store> Scan<S> {
         Ok(())
     }
 
-    /// Has the completion thread take part in the scan while it reads far ahead. Returns the pages of read-ahead.
-    fn share_work(&mut self) -> usize {
+    /// Returns the number of pages by which the scan reads ahead.
+    fn ahead_pages(&self) -> usize {
+        self.distance.min(self.leaves_max.saturating_mul(self.read_ahead.pages_a_leaf))
+    }
+
+    /// Has the completion thread take part in the scan while the scan reads far ahead.
+    fn share_work(&mut self) {
         let store = self.reader.loader.store();
-        let ahead_pages = self.distance.min(self.leaves_max.saturating_mul(self.read_ahead.pages_a_leaf));
-        let ahead_bytes = ahead_pages * store.page_bytes();
+        let ahead_bytes = self.ahead_pages() * store.page_bytes();
         if ahead_bytes >= BESIDE_FROM_BYTES {
             self.range_scan.get_or_insert_with(|| store.begin_range_scan());
         } else if ahead_bytes < BESIDE_FROM_BYTES / 2 {
             self.range_scan = None;
         }
-        ahead_pages
     }
 
     /// Returns the key of the entry that is ready.
@@ -520,8 +523,8 @@ impl<S: Store> Scan<S> {
                 loader.store().submit_soon();
             }
         }
-        let ahead_pages = self.share_work();
-        self.uncounted += u64::from(ahead_pages >= FAR_AHEAD_PAGES && !self.inside_leaf);
+        self.share_work();
+        self.uncounted += u64::from(self.ahead_pages() >= FAR_AHEAD_PAGES && !self.inside_leaf);
         self.portion_bytes = (self.portion_bytes * 2).min(COPIED_AT_ONCE_MAX);
         self.inside_leaf = self.chunk.is_part;
         if rest.is_none() {

@@ -1,5 +1,5 @@
-//! Reads that a thread carries out itself, by a system call, because it needs one page and nothing else, or pages whose blocks
-//! lie together; or without one where the blocks are in the compressed tier.
+//! Reads that a thread carries out itself, by one system call, because it needs a single page, or pages whose blocks lie
+//! together; or without a system call where the blocks are in the compressed tier.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -128,7 +128,7 @@ impl DirectReads {
     /// Returns false when a page must be requested instead: it may be in line already.
     ///
     /// # Errors
-    /// That of `read_alone`, if there is one page.
+    /// The error of `read_alone`, for a single page.
     pub(super) fn read_together(&self, missing: &[Missing]) -> Result<bool> {
         if let [missing] = missing {
             return self.read_alone(*missing);
@@ -136,7 +136,7 @@ impl DirectReads {
         if missing.len() as u64 > self.scratch.run_blocks_max() {
             return Ok(false);
         }
-        // As there, all resources are taken first.
+        // All resources are taken before the pages are marked, as in `read_alone`.
         let frames = self.evictor.frames_for_reads(missing.len());
         let buffer = if frames.len() == missing.len() { self.scratch.take() } else { None };
         let Some(buffer) = buffer else {

@@ -20,7 +20,6 @@ use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
 use super::completed::{CompletedRead, CompletedRun, RunMemory};
 use super::scratch::Scratch;
 use super::state::{Read, ReadState};
-use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
 use crate::buffer_pool::shard::ReadId;
 use crate::error::Error;
@@ -161,9 +160,9 @@ impl ReadQueue {
         self.run_blocks
     }
 
-    /// Returns whether the device has enough to read ahead, and nothing else is in line.
+    /// Returns whether the device has enough read-ahead, and all reads in line are read-ahead: no operation missed their pages.
     pub(super) fn is_far_ahead(&self) -> bool {
-        self.run_blocks >= self.run_blocks_max && self.line.iter().all(|read| read.need == Need::Later)
+        self.run_blocks >= self.run_blocks_max && self.line.iter().all(|read| read.missed_at.is_none())
     }
 
     /// Returns whether an operation that reads several pages is in progress.

@@ -221,7 +221,7 @@ fn a_thread_reads_pages_whose_blocks_lie_together_by_one_call() {
     assert_eq!([content(0), content(1), content(2)], [10, 11, 12]);
     assert!(pool.read_together(&missing(&together)).unwrap(), "they are in memory");
     assert_eq!(reads() - before, 1);
-    // Too far from each other for one read, and one that another thread reads: they are to be requested, and each is read once.
+    // Pages too far from each other for one read, and a page that another thread reads, must be requested. Each is read once.
     let apart = [ids[3], ids[11]];
     assert!(block(ids[11]) - block(ids[3]) > 5);
     assert!(!pool.read_together(&missing(&apart)).unwrap());
@@ -234,7 +234,7 @@ fn a_thread_reads_pages_whose_blocks_lie_together_by_one_call() {
     assert_eq!((pool.stats().misses, pool.stats().reads_in_flight), (7, 0));
     drop(ticket);
     assert_eq!(pool.stats().frames_free, free - 7);
-    // A page with a wrong checksum is read again by itself; the others are in memory.
+    // A page with a wrong checksum is read again by itself; its neighbours are in memory.
     world.flip_bit("data", block(ids[8]) * PAGE as u64 + 100, 1).unwrap();
     let _ = pool.read_together(&missing(&ids[7..10]));
     assert_eq!([7, 9].map(content), [17, 19]);
@@ -259,7 +259,7 @@ fn read_ahead_stays_in_line_while_the_device_has_enough_of_it() {
     let first = blocks_at_device();
     assert!((8..60).contains(&first), "{first} blocks at the device, of which a thirty-second of the pool is enough");
     let mut ticket = pool.request(&[Wait::Miss(missing(&ids[70..71])[0])], Permit::any());
-    // An operation that waits for a page behind all of them.
+    // An operation waits for a page at the end of the line.
     ticket.wait().unwrap();
     pool.prefetch(&missing(&ids[60..70]));
     for _ in 0..100 {

@@ -1,7 +1,7 @@
-//! The long values of a scan: read a few together, while the pages of those that follow are requested.
+//! The long values of a scan, read in batches of a few values.
 //!
-//! One batch is waited for at a time, and as many pages as the scan reads ahead are requested before that wait. So a short
-//! scan reads few values that it does not return, and a long one keeps the device busy.
+//! Before a scan waits for a batch, it requests the pages of later values, as many pages as it reads ahead. So a short scan
+//! reads few values that it does not return, and a long scan keeps the device busy.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,11 +22,11 @@ const BATCH_BYTES_MAX: u64 = 256 << 10;
 /// The next long values of a scan's chunk.
 #[derive(Default)]
 pub(super) struct LongValues {
-    /// Those that were read, in order.
+    /// Values that were read, in the order of their entries.
     ready: VecDeque<Vec<u8>>,
-    /// Those after them whose pages were requested.
+    /// The values after `ready` that are being read.
     coming: VecDeque<Coming>,
-    /// Index in the chunk of the first entry that is in neither.
+    /// Index in the chunk of the first entry after the values of `ready` and `coming`.
     next: usize,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct LongValues {
 struct Coming {
     len_bytes: u64,
     reader: Reader,
-    /// Whether all pages with its bytes were requested.
+    /// Whether pages with bytes of the value were requested: of a very long value only the first pages are.
     is_requested: bool,
 }
 
@@ -50,14 +50,14 @@ impl LongValues {
         !self.ready.is_empty()
     }
 
-    /// Takes the value of the next entry with a long one.
+    /// Takes the value of the next entry with a long value.
     pub(super) fn take(&mut self) -> Option<Vec<u8>> {
         self.ready.pop_front()
     }
 
-    /// Reads the next values: those of the first of `entries`, the entries of `chunk` that are to be returned, and a few
-    /// that follow. Before that, requests the pages of as many more as `distance` pages hold. Adds to `queued` the number of
-    /// reads that it began. Returns whether it had to wait. When the future is dropped, nothing is lost.
+    /// Reads a batch of values, beginning with the first long value of `entries`, the entries of `chunk` that the scan may
+    /// return. Before that, requests pages of further values, `distance` pages ahead. Adds to `queued` the number of reads that
+    /// it began. Returns whether it had to wait. Dropping the future loses no value.
     ///
     /// # Errors
     /// The errors of reading their pages.
@@ -76,7 +76,7 @@ impl LongValues {
         let mut pages: Vec<PageId> = Vec::new();
         {
             let view = store.view(snapshot);
-            // No more than can be waited for at a time, however long a value is.
+            // At most the pages of one wait, however long a value is.
             let most = distance.max((batch_bytes as usize).div_ceil(store.page_bytes())).min(loader.window());
             for coming in self.coming.iter_mut().filter(|coming| !coming.is_requested) {
                 let left = most.saturating_sub(pages.len());
@@ -96,14 +96,14 @@ impl LongValues {
         let mut readers: Vec<&mut Reader> = batch.iter_mut().map(|coming| &mut coming.reader).collect();
         let has_waited = overflow::read_requested(loader, snapshot, &mut readers).await?;
         if !has_waited && !pages.is_empty() {
-            // The device reads them while the caller uses these values.
+            // The device reads the requested pages while the caller uses the values of the batch.
             store.submit_soon();
         }
         self.ready.extend(self.coming.drain(..count).map(|coming| coming.reader.into_value()));
         Ok(has_waited)
     }
 
-    /// Begins to read the values of further entries, until there are `bytes` of them.
+    /// Begins to read the values of further entries, until `coming` holds values of `bytes` bytes.
     fn begin(&mut self, page_bytes: usize, chunk: &Chunk, entries: Range<usize>, bytes: u64) -> Result<()> {
         let mut begun: u64 = self.coming.iter().map(|coming| coming.len_bytes).sum();
         self.next = self.next.max(entries.start);
