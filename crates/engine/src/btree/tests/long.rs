@@ -1,7 +1,7 @@
 //! Values that are too long for a leaf.
 
 use super::*;
-use crate::btree::overflow::{LongRef, Reader, Writer};
+use crate::btree::overflow::{LongRef, Reader, Writer, data_bytes};
 
 /// Sets the value of a key as a commit does: overwrites it in its place, or writes it first, if it is too long for a leaf.
 pub(super) fn put(tree: Tree, copies: &mut MemoryCopies, key: &[u8], value: &[u8]) -> Attempt<Option<ReplacedValue>> {
@@ -87,5 +87,30 @@ proptest! {
         let pages_set: HashSet<_> = pages.iter().copied().collect();
         prop_assert_eq!(pages_set.len(), pages.len());
         prop_assert_eq!(pages_set, &store.live_pages() - &before);
+    }
+}
+
+#[test]
+fn an_index_that_names_too_few_pages_is_refused_by_a_reader_that_has_looked_ahead_as_well() {
+    let (store, mut seq, tree) = new_tree(512, Residency::Everything);
+    let value = vec![7; 20_000];
+    let mut writer = Writer::new(&value);
+    let written = commit(&store, &mut seq, |copies| writer.write(copies, tree, usize::MAX)).unwrap().unwrap();
+    let LongRef::Overflow(to) = written else { panic!("a value of {} bytes has an index", value.len()) };
+    let reader = || Reader::new(512, LongRef::Overflow(to)).unwrap();
+    let named = |reader: &mut Reader, most: usize| {
+        let mut pages = Vec::new();
+        assert!(reader.name_next(&store.latest(), most, &mut pages));
+        pages.len()
+    };
+    let mut whole = reader();
+    assert_eq!((named(&mut whole, 3), named(&mut whole, 1000)), (3, 20_000_usize.div_ceil(data_bytes(512))));
+    assert!(whole.advance(&store.latest(), seq, 1, &mut Vec::new()).unwrap() && whole.into_value() == value);
+    store.damage(to.root, |body| body[2] -= 1);
+    let mut damaged = reader();
+    for _ in 0..2 {
+        assert_eq!(named(&mut damaged, 1000), 0);
+        let error = damaged.advance(&store.latest(), seq, 1, &mut Vec::new()).unwrap_err();
+        assert_eq!((error.kind(), error.page()), (ErrorKind::Corrupt, Some(to.root)));
     }
 }

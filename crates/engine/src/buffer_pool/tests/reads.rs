@@ -2,6 +2,19 @@
 
 use super::*;
 
+/// A pool with pages of these values, none of which is in memory.
+fn pool_on_disk(world: &SimWorld, frames: usize, values: &[u64]) -> (BufferPool, Vec<PageId>) {
+    let pool = pool(world, frames);
+    let ids = commit(&pool, 1, &[], values, &[]).unwrap();
+    pool.set_visible(CommitSeq(1));
+    for _ in 0..20 {
+        pool.evictor.free_frames(frames);
+    }
+    let is_on_disk = |page: &PageId| matches!(pool.versions.pages().entry(*page), Entry::OnDisk(_));
+    assert!(ids.iter().all(is_on_disk));
+    (pool, ids)
+}
+
 #[test]
 fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_page() {
     let world = SimWorld::new(2, SimOptions::calm());
@@ -141,12 +154,7 @@ fn a_read_takes_a_frame_only_when_the_device_can_take_it() {
 #[test]
 fn all_waiters_for_one_page_receive_it() {
     let world = SimWorld::new(5, SimOptions::calm());
-    let pool = pool(&world, 64);
-    let ids = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
-    pool.set_visible(CommitSeq(1));
-    for _ in 0..20 {
-        pool.evictor.free_frames(64);
-    }
+    let (pool, ids) = pool_on_disk(&world, 64, &[10, 20]);
     let wait = [0, 1].map(|at| Wait::Miss(Missing { page: ids[at], at: NEWEST }));
     let tickets: Vec<_> = (0..3).map(|at| pool.request(&wait[..1 + at % 2], Permit::any())).collect();
     assert_eq!(pool.stats().misses, 2);
@@ -163,12 +171,7 @@ fn all_waiters_for_one_page_receive_it() {
 #[test]
 fn a_thread_reads_the_page_it_misses_by_itself_and_no_other_thread_reads_it() {
     let world = SimWorld::new(6, SimOptions::calm());
-    let pool = pool(&world, 64);
-    let ids = commit(&pool, 1, &[], &[10, 20, 30], &[]).unwrap();
-    pool.set_visible(CommitSeq(1));
-    for _ in 0..20 {
-        pool.evictor.free_frames(64);
-    }
+    let (pool, ids) = pool_on_disk(&world, 64, &[10, 20, 30]);
     let missing = |at: usize| Missing { page: ids[at], at: NEWEST };
     assert!(pool.read_alone(missing(0)).unwrap());
     assert_eq!(value(pool.latest_published().page(ids[0]).ok().unwrap()), 10);
@@ -197,13 +200,8 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_no_other_thread_reads_it() {
 #[test]
 fn a_thread_reads_pages_whose_blocks_lie_together_by_one_call() {
     let world = SimWorld::new(6, SimOptions::calm());
-    let pool = pool(&world, 64);
     let contents: Vec<u64> = (0..12).map(|at| 10 + at).collect();
-    let ids = commit(&pool, 1, &[], &contents, &[]).unwrap();
-    pool.set_visible(CommitSeq(1));
-    for _ in 0..20 {
-        pool.evictor.free_frames(64);
-    }
+    let (pool, ids) = pool_on_disk(&world, 64, &contents);
     let block = |page: PageId| match pool.versions.pages().entry(page) {
         Entry::OnDisk(at) => at.block.0,
         other => panic!("not evicted: {other:?}"),
@@ -245,13 +243,8 @@ fn a_thread_reads_pages_whose_blocks_lie_together_by_one_call() {
 #[test]
 fn read_ahead_stays_in_line_while_the_device_has_enough_of_it() {
     let world = SimWorld::new(6, SimOptions::calm());
-    let pool = pool(&world, 256);
     let contents: Vec<u64> = (0..90).collect();
-    let ids = commit(&pool, 1, &[], &contents, &[]).unwrap();
-    pool.set_visible(CommitSeq(1));
-    for _ in 0..80 {
-        pool.evictor.free_frames(128);
-    }
+    let (pool, ids) = pool_on_disk(&world, 256, &contents);
     let missing = |pages: &[PageId]| pages.iter().map(|page| Missing { page: *page, at: NEWEST }).collect::<Vec<_>>();
     let blocks_at_device = || pool.reads.run_blocks();
     pool.prefetch(&missing(&ids[..60]));
