@@ -507,7 +507,7 @@ impl<S: Store> Scan<S> {
             *distance = distance.saturating_sub(usize::from(in_memory));
             yield_sometimes().await;
         }
-        let long_pages = named_pages(chunk, 0..chunk.len());
+        let long_pages = named_pages(chunk);
         if long_pages > 0 {
             read_ahead.pages_a_leaf = read_ahead.pages_a_leaf.max(long_pages + 1);
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pool with pages of these values, none of which is in memory.
+/// A pool with pages of these values, all of them on disk only.
 fn pool_on_disk(world: &SimWorld, frames: usize, values: &[u64]) -> (BufferPool, Vec<PageId>) {
     let pool = pool(world, frames);
     let ids = commit(&pool, 1, &[], values, &[]).unwrap();

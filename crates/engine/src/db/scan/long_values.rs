@@ -126,9 +126,9 @@ impl LongValues {
     }
 }
 
-/// Returns the number of pages that the leaf of this chunk names of its long values.
-pub(super) fn named_pages(chunk: &Chunk, entries: Range<usize>) -> usize {
+/// Returns the number of pages of long values that the leaf of this chunk names.
+pub(super) fn named_pages(chunk: &Chunk) -> usize {
     let pages =
         |index: usize| if let ValueRef::Spread(value) = chunk.entry(index).1 { value.pages().count() } else { 0 };
-    entries.map(pages).sum()
+    (0..chunk.len()).map(pages).sum()
 }
