@@ -553,6 +553,10 @@ impl Store for BufferPool {
         self.reads.read_together(missing)
     }
 
+    fn are_neighbours(&self, pages: &[Missing]) -> bool {
+        self.reads.are_neighbours(pages)
+    }
+
     fn submit(&self) {
         self.reads.submit();
     }

@@ -263,6 +263,13 @@ pub(crate) trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Returns whether the newest versions of these pages lie in blocks that follow each other, in any order. Only a hint: they may
+    /// move.
+    fn are_neighbours(&self, pages: &[Missing]) -> bool {
+        let _ = pages;
+        false
+    }
+
     /// Submits all queued reads to the device.
     fn submit(&self);
 

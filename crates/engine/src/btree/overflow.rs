@@ -341,6 +341,16 @@ impl Reader {
         Ok(is_read)
     }
 
+    /// Returns the data pages that a value has if it was written at once, with new ids, while the reader knows nothing of them: it waits
+    /// for the only page of its index. They are no more than a guess, and none where the value has more levels.
+    pub(crate) fn guess_data(&self) -> impl Iterator<Item = PageId> + use<> {
+        let is_at_index = self.want_data && self.counts.len() == 2 && self.level == 1 && self.read == 0;
+        let root = self.ids.first().map_or(0, |root| root.0);
+        // `Writer` takes the ids of the data pages first, in ascending order, and that of the index after them.
+        let first = root.checked_sub(self.counts[0]).filter(|_| is_at_index);
+        first.into_iter().flat_map(move |first| (first..root).map(PageId))
+    }
+
     /// Lists up to `most` of the pages that must be read next, and copies no bytes of the value. Returns whether these pages hold bytes
     /// of the value, rather than its index. An error is left to `advance`.
     pub(crate) fn name_next<P: Pages>(&mut self, pages: &P, most: usize, into: &mut Vec<PageId>) -> bool {

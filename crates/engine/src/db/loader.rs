@@ -150,6 +150,22 @@ impl<S: Store> Loader<S> {
         missing.map_or(Ok(false), |missing| self.store.read_together(&missing))
     }
 
+    /// Reads a page on the calling thread, if it may block, and with it those of `others` that lie beside it, if all do. Returns
+    /// whether the page was read, and so is probably in memory now.
+    ///
+    /// # Errors
+    /// The error of the read of the page.
+    pub(super) async fn read_with(&self, missing: Missing, others: impl Iterator<Item = PageId>) -> Result<bool> {
+        if !is_blocking().await {
+            return Ok(false);
+        }
+        let all: Vec<Missing> = others.map(|page| Missing { page, ..missing }).chain([missing]).collect();
+        if all.len() > 1 && self.store.are_neighbours(&all) && self.store.read_together(&all)? {
+            return Ok(true);
+        }
+        self.store.read_alone(missing)
+    }
+
     /// Queues reads of pages that the operation will need. Returns how many of them it queued: the others are in memory, or
     /// being read.
     pub(super) fn prefetch(&self, pages: &[PageId], at: CommitSeq) -> usize {

@@ -135,9 +135,16 @@ async fn read<S: Store, P: Pages>(
             return Ok(has_waited);
         }
         has_waited = true;
-        if alone_max > 0 && loader.read_here(&waits).await? {
-            alone_max -= 1;
-            continue;
+        if alone_max > 0 {
+            let is_read = match waits[..] {
+                // The index of a value, with which its data may be read too.
+                [Wait::Miss(index)] => loader.read_with(index, readers[done].guess_data()).await?,
+                _ => loader.read_here(&waits).await?,
+            };
+            if is_read {
+                alone_max -= 1;
+                continue;
+            }
         }
         loader.load(budget, &waits).await?;
     }

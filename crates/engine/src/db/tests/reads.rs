@@ -6,6 +6,7 @@ use crate::db::wait::ready;
 use crate::format::Moment;
 use crate::format::PageId;
 use crate::pages::{Missing, Wait};
+use crate::settings::Settings;
 use crate::sync::semaphore::Permit;
 
 #[test]
@@ -171,4 +172,33 @@ fn a_key_with_a_long_value_is_found_without_its_pages() {
         polls
     };
     assert!(polls(false) < polls(true), "it waits for as much as the value itself");
+}
+
+#[test]
+fn a_value_with_an_index_is_one_read_where_it_lies_in_one_piece() {
+    let world = SimWorld::new(3, SimOptions::calm());
+    let settings = Settings { cache_bytes: 4 << 20, ..Settings::default() };
+    let value = |key: u8| -> Vec<u8> { (0..100_000_u32).map(|at| (at / 9) as u8 ^ key).collect() };
+    let db = crate::blocking::Db::create_in(&world.directory(), &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    table.bulk_load((0..40_u8).map(|key| ([key], value(key)))).unwrap();
+    drop(table);
+    db.close().unwrap();
+    let db = crate::blocking::Db::open_in(&world.directory(), &settings).unwrap();
+    let table = db.table("t").unwrap();
+    table.contains_key([0]).unwrap();
+    let (reads, misses) = (world.stats().read_count, db.stats().pool.misses);
+    for key in [7, 31, 8] {
+        assert!(table.get([key]).unwrap().unwrap() == value(key));
+    }
+    assert_eq!(world.stats().read_count - reads, 3);
+    assert_eq!(db.stats().pool.misses - misses, 3 * 26, "25 pages and their index");
+    // Rewritten with ids and in places that have no order, a value is read as its index says.
+    table.put([8], value(80)).unwrap();
+    table.put([9], value(90)).unwrap();
+    db.checkpoint().unwrap();
+    for key in 0..40 {
+        let expected = value(if key == 8 || key == 9 { key * 10 } else { key });
+        assert!(table.get([key]).unwrap().unwrap() == expected, "{key}");
+    }
 }
