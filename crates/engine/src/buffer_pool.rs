@@ -57,6 +57,7 @@ mod leaves;
 mod memory_ahead;
 mod metadata;
 mod options;
+pub(crate) mod pace;
 mod packing;
 mod page_ids;
 mod page_table;

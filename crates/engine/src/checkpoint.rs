@@ -19,15 +19,19 @@
 //! visible commit is older than the commit that recovery starts from.
 
 mod background;
+mod commits_beside;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 
 pub(crate) use self::background::{Background, IdleTime};
+use self::commits_beside::CommitsBeside;
 use crate::blocks::read_once;
+use crate::buffer_pool::pace::Pace;
 use crate::buffer_pool::{
     BufferPool, CheckpointPlace, Evacuation, LooseMove, LooseStep, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
     TailMove,
@@ -42,6 +46,7 @@ use crate::format::{
 use crate::pages::{Snapshot as _, Store as _};
 use crate::readers::Readers;
 use crate::reread::RepeatedReads;
+use crate::sync::awaited_mutex::AwaitedMutex;
 use crate::sync::notifier::Notifier;
 use crate::wal::{Anchor, Log};
 
@@ -65,7 +70,7 @@ pub(crate) struct Checkpointer {
     /// Set when the database is only read: then no checkpoint is made.
     read_only: OnceLock<Error>,
     /// The superblock in force. The lock is held during a checkpoint, so there is one at a time.
-    current: Mutex<Superblock>,
+    current: AwaitedMutex<Superblock>,
     made: AtomicU64,
     /// Whether the next checkpoint, and those after it, name the feature of properties in the catalog, and that of entries
     /// that expire.
@@ -86,7 +91,7 @@ impl Checkpointer {
             log,
             readers,
             read_only: OnceLock::new(),
-            current: Mutex::new(current),
+            current: AwaitedMutex::new(current),
             made: AtomicU64::new(0),
             has_properties,
             has_expiry,
@@ -100,14 +105,25 @@ impl Checkpointer {
     /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock
     /// failed.
     pub(crate) fn checkpoint(&self) -> Result<CommitSeq> {
-        events::checkpoint(|| self.checkpoint_visible())
+        events::checkpoint(|| self.checkpoint_visible(&mut Pace::at_once()))
+    }
+
+    /// Makes a checkpoint as [`Checkpointer::checkpoint`] does, so that commits made meanwhile wait for it as little as can be, until
+    /// `is_stopped` returns true.
+    ///
+    /// # Errors
+    /// As there.
+    fn checkpoint_beside_commits(&self, is_stopped: impl Fn() -> bool) -> Result<CommitSeq> {
+        let commits = CommitsBeside::new(&self.log);
+        let delays_commits = || !is_stopped() && !self.current.is_awaited() && commits.are_delayed();
+        events::checkpoint(|| self.checkpoint_visible(&mut Pace::beside_commits(&delays_commits)))
     }
 
     /// Makes a checkpoint of the visible commit, unless the newest checkpoint is of a later one. Returns the commit of the newest
     /// checkpoint, and whether it has made that.
-    fn checkpoint_visible(&self) -> Result<(CommitSeq, bool)> {
+    fn checkpoint_visible(&self, pace: &mut Pace<'_>) -> Result<(CommitSeq, bool)> {
         self.refuse_read_only()?;
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         // This check matters most after a failed sync: the writes that it covered are lost, and a second sync would not
         // report them.
         self.log.check()?;
@@ -117,7 +133,7 @@ impl Checkpointer {
             // A checkpoint of `commit` would be a step back: the pages on disk are of a later commit by now.
             return Ok((current.commit, false));
         }
-        self.make(&mut current, commit, Some(snapshot))?;
+        self.make(&mut current, commit, Some(snapshot), pace)?;
         Ok((commit, true))
     }
 
@@ -134,7 +150,7 @@ impl Checkpointer {
         self.log.check()?;
         self.log.flush()?;
         let is_saved = {
-            let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let current = self.current.lock();
             !self.log.has_records() && self.pool.visible() <= current.commit
         };
         if !is_saved {
@@ -149,7 +165,7 @@ impl Checkpointer {
 
     /// Returns the sequence of the checkpoint in force.
     pub(crate) fn sequence(&self) -> u64 {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).sequence
+        self.current.lock().sequence
     }
 
     /// Refuses every checkpoint from now on with this error: the database is only read.
@@ -195,7 +211,7 @@ impl Checkpointer {
             LateFeature::Expiry => &self.has_expiry,
         };
         is_allowed.store(true, Ordering::Release);
-        while !self.current.lock().unwrap_or_else(PoisonError::into_inner).has(feature) {
+        while !self.current.lock().has(feature) {
             self.checkpoint()?;
             // A bulk load that has made its own checkpoint becomes visible within moments; no other is made before.
             std::thread::yield_now();
@@ -237,24 +253,30 @@ impl Checkpointer {
     pub(crate) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
         self.refuse_read_only()?;
         let make = || {
-            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.current.lock();
             self.log.check()?;
-            self.make(&mut current, commit, None).map(|()| (commit, true))
+            self.make(&mut current, commit, None, &mut Pace::at_once()).map(|()| (commit, true))
         };
         events::checkpoint(make).map(drop)
     }
 
     /// Executes steps 2 to 6 of a checkpoint of `commit` (see the module). Each page keeps its version as of `commit`
     /// until `registered` is dropped; without `registered` the caller ensures that.
-    fn make(&self, current: &mut Superblock, commit: CommitSeq, registered: Option<Snapshot>) -> Result<()> {
+    fn make(
+        &self,
+        current: &mut Superblock,
+        commit: CommitSeq,
+        registered: Option<Snapshot>,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         if self.log.durable_commit() < commit {
             self.log.flush()?;
         }
         let anchor = self.log.anchor_after(commit);
-        let next = match self.write_state(current, commit, anchor) {
+        let next = match self.write_state(current, commit, anchor, pace) {
             // Perhaps the blocks are missing that are kept for readers in other processes.
             Err(error) if error.kind() == ErrorKind::NoSpace && self.give_up_readers() => {
-                self.write_state(current, commit, anchor)?
+                self.write_state(current, commit, anchor, pace)?
             }
             written => written?,
         };
@@ -285,9 +307,15 @@ impl Checkpointer {
     }
 
     /// Executes step 3 of a checkpoint (see the module): writes what the superblock, which it returns, is to name.
-    fn write_state(&self, current: &Superblock, commit: CommitSeq, anchor: Anchor) -> Result<Superblock> {
+    fn write_state(
+        &self,
+        current: &Superblock,
+        commit: CommitSeq,
+        anchor: Anchor,
+        pace: &mut Pace<'_>,
+    ) -> Result<Superblock> {
         self.pool.leaves().catch_up()?;
-        self.write_pages(commit)?;
+        self.write_pages(commit, pace)?;
         let next = Superblock {
             sequence: current.sequence + 1,
             commit,
@@ -300,7 +328,7 @@ impl Checkpointer {
             needs_zstd: current.needs_zstd || self.pool.writer().codecs().needs_zstd(),
             ..*current
         };
-        write_table(&self.pool, next)
+        write_table(&self.pool, next, pace)
     }
 
     /// Moves pages to adjacent blocks while no checkpoint is under way; see [`Relocator::defragment`].
@@ -313,7 +341,7 @@ impl Checkpointer {
         table: TableId,
         pages: &[PageId],
     ) -> Result<RelocationOutcome> {
-        let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let _none_meanwhile = self.current.lock();
         relocator.defragment(table, pages)
     }
 
@@ -322,7 +350,7 @@ impl Checkpointer {
     /// # Errors
     /// As [`Relocator::evacuate`].
     pub(crate) fn evacuate(&self, relocator: &mut Relocator, evacuation: &mut Evacuation) -> Result<Option<u64>> {
-        let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let _none_meanwhile = self.current.lock();
         relocator.evacuate(evacuation)
     }
 
@@ -331,7 +359,7 @@ impl Checkpointer {
     /// # Errors
     /// As there.
     pub(crate) fn move_tail(&self, relocator: &mut Relocator, tail: &mut TailMove) -> Result<Option<u64>> {
-        let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let _none_meanwhile = self.current.lock();
         relocator.move_tail(tail)
     }
 
@@ -340,7 +368,7 @@ impl Checkpointer {
     /// # Errors
     /// As there.
     pub(crate) fn move_loose(&self, relocator: &mut Relocator, loose: &mut LooseMove) -> Result<Option<LooseStep>> {
-        let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let _none_meanwhile = self.current.lock();
         loose.step(relocator)
     }
 
@@ -348,7 +376,7 @@ impl Checkpointer {
     /// an error for each slot that is damaged or differs; none after a failure that only reopening clears, because the
     /// contents of the slots are unknown then.
     pub(crate) fn check_superblocks(&self, disk: &dyn Disk) -> Vec<Error> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.lock();
         if self.log.check().is_err() {
             return Vec::new();
         }
@@ -397,7 +425,7 @@ impl Checkpointer {
     /// Brings the checkpoint's page table to the state of `commit`, and writes the pages that are only in memory. Takes
     /// a part of the changed pages at a time, in order of their numbers: pages that commits add to the list meanwhile
     /// do no harm, before or after the current position.
-    fn write_pages(&self, commit: CommitSeq) -> Result<()> {
+    fn write_pages(&self, commit: CommitSeq, pace: &mut Pace<'_>) -> Result<()> {
         // Pages with numbers from `end` on were allocated by later commits.
         let (mut next, end) = (Some(PageId(0)), self.pool.metadata().pages_end());
         let mut lot: Vec<PageId> = Vec::new();
@@ -433,7 +461,7 @@ impl Checkpointer {
                 }
             });
             if !dirty.is_empty() {
-                self.pool.writer().write_frames(dirty)?;
+                self.pool.writer().write_frames_at(pace, dirty)?;
             }
             if let Some(page) = cold {
                 let what =
@@ -473,12 +501,12 @@ pub(crate) fn write_superblock(pool: &BufferPool, superblock: &Superblock, slot:
 }
 
 /// Writes the changed nodes of the page table, from the leaves up. Returns the superblock with the new root in it.
-fn write_table(pool: &BufferPool, mut superblock: Superblock) -> Result<Superblock> {
+fn write_table(pool: &BufferPool, mut superblock: Superblock, pace: &mut Pace<'_>) -> Result<Superblock> {
     let (leaves, levels, page_count) = {
         let mut metadata = pool.metadata().lock();
         (metadata.map.begin_writing(), metadata.map.levels(), metadata.map.page_count())
     };
-    let outcome = write_levels(pool, leaves, levels);
+    let outcome = write_levels(pool, leaves, levels, pace);
     // After a failure the inner nodes above the written ones are stale; the next checkpoint rewrites them, from the leaves
     // up.
     pool.metadata().lock().map.end_writing(outcome.is_ok());
@@ -493,11 +521,22 @@ fn write_table(pool: &BufferPool, mut superblock: Superblock) -> Result<Superblo
 
 /// Writes these leaves of the page table and the nodes above them. Returns place and checksum of the root, unless there is
 /// nothing to write.
-fn write_levels(pool: &BufferPool, leaves: Vec<u64>, levels: u32) -> Result<Option<(Location, u64)>> {
+fn write_levels(
+    pool: &BufferPool,
+    leaves: Vec<u64>,
+    levels: u32,
+    pace: &mut Pace<'_>,
+) -> Result<Option<(Location, u64)>> {
     let (mut root, mut level, mut changed) = (None, 0, leaves);
     while !changed.is_empty() && level < levels {
-        for part in changed.chunks(BATCH) {
+        let mut left = &changed[..];
+        while !left.is_empty() {
+            let begun = Instant::now();
+            let count = (pace.bytes_at_once(false) / pool.page_bytes()).clamp(1, BATCH).min(left.len());
+            let (part, rest) = left.split_at(count);
             root = write_nodes(pool, level, part)?;
+            pace.pause_after(begun.elapsed());
+            left = rest;
         }
         let per_node = entries_per_node(pool.page_bytes());
         changed.iter_mut().for_each(|index| *index /= per_node);

@@ -425,7 +425,7 @@ impl Log {
     /// Returns whether a checkpoint is due: the log holds more than half of its usual size, or the file could not grow.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let state = self.0.lock();
-        let is_pressed = self.0.is_pressed(&state) || state.growth.failure.is_some();
+        let is_pressed = self.0.holds_quarters(&state, 2) || state.growth.failure.is_some();
         state.poisoned.is_none() && is_pressed
     }
 
@@ -487,7 +487,7 @@ impl CommitLog for Log {
         state.pending_bytes += FRAGMENT_HEADER_BYTES + len_bytes;
         state.appended += (FRAGMENT_HEADER_BYTES + len_bytes) as u64;
         let position = LogPosition(state.appended);
-        let pressed = self.0.is_pressed(&state);
+        let pressed = self.0.holds_quarters(&state, 2);
         let tell = last == Some(Durability::Deferred) && state.writer_duties.defer(position);
         let tell = self.0.grow_ahead(&mut state) || tell;
         drop(state);
@@ -586,10 +586,10 @@ impl LogCore {
         self.has_log_space(state, len_bytes) && self.has_segments(state, len_bytes)
     }
 
-    /// Returns whether the log holds more than half of its usual size.
-    fn is_pressed(&self, state: &LogState) -> bool {
+    /// Returns whether the log holds more than so many quarters of its usual size.
+    fn holds_quarters(&self, state: &LogState, quarters: u64) -> bool {
         let usual_bytes = self.options.log_bytes.min(self.usual_bytes.load(Ordering::Relaxed));
-        self.live_bytes(state, 0) * 2 > usual_bytes
+        self.live_bytes(state, 0) * 4 > usual_bytes * quarters
     }
 
     /// Returns whether `len_bytes` more bytes fit into the allowed log size; if not, only a checkpoint frees space.

@@ -5,16 +5,20 @@
 //! the compressed tier before the block is written.
 //!
 //! A page is written at most once per version: every writing thread holds the write queue, and skips frames that have a
-//! place on disk by then.
+//! place on disk by then. A thread that writes at a [`Pace`] holds the queue in its pauses too, and makes none while another
+//! thread waits for the queue or for frames.
 //!
 //! **Locks**: the write queue, before shards and metadata.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
 
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{OpKind, WriteData};
 
+use super::pace::Pace;
 use super::packing::{BlockContent, TableCodecs, pack, pack_tightly};
 use super::page_table::DirtyPage;
 use super::versions::Versions;
@@ -22,9 +26,8 @@ use super::write_queue::WriteQueue;
 use crate::block_allocator::GROUP_BLOCKS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BlockId, PageId, Tag};
+use crate::sync::awaited_mutex::AwaitedMutex;
 
-/// Most bytes of one write.
-const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Fewest bytes by which the file grows at a time.
 const GROW_BYTES_MIN: u64 = 1 << 20;
 /// Share of its size by which a small file grows at a time, as a divisor, up to `GROW_BYTES`.
@@ -40,7 +43,7 @@ const GROW_BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct Writer {
     versions: Arc<Versions>,
     codecs: TableCodecs,
-    queue: Mutex<WriteQueue>,
+    queue: AwaitedMutex<WriteQueue>,
 }
 
 /// A frame that is pinned, and therefore stays published, until this is dropped.
@@ -86,7 +89,8 @@ pub(crate) struct NodeToWrite {
 
 impl Writer {
     pub(super) fn new(versions: &Arc<Versions>, queue: WriteQueue) -> Self {
-        Self { versions: Arc::clone(versions), codecs: TableCodecs::default(), queue: Mutex::new(queue) }
+        let (codecs, queue) = (TableCodecs::default(), AwaitedMutex::new(queue));
+        Self { versions: Arc::clone(versions), codecs, queue }
     }
 
     /// Returns the compression of each table.
@@ -95,12 +99,17 @@ impl Writer {
     }
 
     fn lock(&self) -> MutexGuard<'_, WriteQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
+    }
+
+    /// Returns whether another thread waits for the queue, or an operation for frames.
+    fn is_awaited(&self) -> bool {
+        self.queue.is_awaited() || self.versions.frame_waits().has_waiters()
     }
 
     /// Returns whether a thread holds the write queue, and so may be waiting for the device.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self.queue.try_lock(), Err(TryLockError::WouldBlock))
+        self.queue.try_lock().is_none()
     }
 
     /// Writes frames that are not on disk yet, and removes one pin from each. Skips frames that were written meanwhile,
@@ -109,7 +118,15 @@ impl Writer {
     ///
     /// # Errors
     /// The first failure; frames that could not be written stay dirty, the others are clean.
-    pub(crate) fn write_frames(&self, mut frames: Vec<DirtyPage>) -> Result<()> {
+    pub(crate) fn write_frames(&self, frames: Vec<DirtyPage>) -> Result<()> {
+        self.write_frames_at(&mut Pace::at_once(), frames)
+    }
+
+    /// As [`Writer::write_frames`], at this pace.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn write_frames_at(&self, pace: &mut Pace<'_>, mut frames: Vec<DirtyPage>) -> Result<()> {
         frames.sort_unstable_by_key(|item| item.frame);
         let mut queue = self.lock();
         let mut parts: Vec<Arc<PinnedFrame>> = Vec::with_capacity(frames.len());
@@ -123,12 +140,12 @@ impl Writer {
                 parts.push(Arc::new(part));
             }
         }
-        let outcome = self.write_parts(&mut queue, parts);
+        let outcome = self.write_parts(&mut queue, pace, parts);
         drop(queue);
         outcome
     }
 
-    fn write_parts(&self, queue: &mut WriteQueue, mut parts: Vec<Arc<PinnedFrame>>) -> Result<()> {
+    fn write_parts(&self, queue: &mut WriteQueue, pace: &mut Pace<'_>, mut parts: Vec<Arc<PinnedFrame>>) -> Result<()> {
         let page_bytes = self.versions.frames().page_bytes();
         let near = |part: &PinnedFrame| self.versions.frames().frame(part.item.frame).near();
         // Sorted by their old blocks, so that neighbours stay neighbours where they find room together.
@@ -148,12 +165,13 @@ impl Writer {
             blocks.into_iter().zip(contents).filter_map(|(block, content)| Some((block?, content))).collect();
         placed.sort_by_key(|(block, _)| *block);
         self.versions.forget_blocks(placed.iter().map(|(block, _)| *block));
+        let write_bytes_max = pace.write_bytes_max();
         let mut runs: Vec<Vec<(BlockId, WrittenBlock)>> = Vec::new();
         for (block, content) in placed {
             match runs.last_mut() {
                 Some(run)
                     if run.last().is_some_and(|(last, _)| last.0 + 1 == block.0)
-                        && (run.len() + 1) * page_bytes <= WRITE_BYTES_MAX =>
+                        && (run.len() + 1) * page_bytes <= write_bytes_max =>
                 {
                     run.push((block, content));
                 }
@@ -181,7 +199,7 @@ impl Writer {
             // Done after each run, so that an operation waiting for frames can continue while the rest is written.
             self.versions.frame_waits().grant();
         };
-        let broken = queue.run_each(ops, ended).err();
+        let broken = self.run_at(queue, pace, ops, ended).err();
         // A missing result means that the whole queue failed.
         if let Some(error) = &broken {
             runs.into_iter()
@@ -189,6 +207,33 @@ impl Writer {
                 .for_each(|run| self.versions.metadata().take_back(run.iter().map(|(block, _)| *block), error));
         }
         broken.or(failure).map_or(Ok(()), Err)
+    }
+
+    /// Runs operations as [`WriteQueue::run_each`] does, all together or, where `pace` wants it, some at a time.
+    fn run_at(
+        &self,
+        queue: &mut WriteQueue,
+        pace: &mut Pace<'_>,
+        mut ops: VecDeque<(u64, OpKind)>,
+        mut ended: impl FnMut(usize, nofault_io::error::Result<()>),
+    ) -> Result<()> {
+        let mut first = 0;
+        while !ops.is_empty() {
+            let (begun, mut part) = (Instant::now(), Vec::new());
+            let bytes_max = pace.bytes_at_once(self.is_awaited());
+            let mut bytes = 0;
+            while let Some((_, op)) = ops.front()
+                && (part.is_empty() || bytes + op.len_bytes() <= bytes_max)
+            {
+                bytes += op.len_bytes();
+                part.extend(ops.pop_front());
+            }
+            let count = part.len();
+            queue.run_each(part, |index, result| ended(first + index, result))?;
+            first += count;
+            pace.pause_after(begun.elapsed());
+        }
+        Ok(())
     }
 
     fn note_written(&self, block: BlockId, content: WrittenBlock) {
@@ -383,7 +428,9 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use nofault_sim::{SimOptions, SimWorld};
+    use std::cell::Cell;
+
+    use nofault_sim::{Rates, SimOptions, SimWorld};
 
     use super::super::{BufferPool, CheckpointPlace, LoadedTable, PoolOptions};
     use super::*;
@@ -393,9 +440,8 @@ mod tests {
     use crate::pages::{PageCopies as _, Store as _};
     use crate::settings::TierUse;
 
-    #[test]
-    fn a_page_named_twice_is_written_and_counted_once() {
-        let disk = SimWorld::new(1, SimOptions::calm()).directory().create("data").unwrap();
+    fn pool(world: &SimWorld) -> BufferPool {
+        let disk = world.directory().create("data").unwrap();
         let options = PoolOptions {
             cache_bytes: 1 << 20,
             spent_bytes: 0,
@@ -408,22 +454,66 @@ mod tests {
             tier: TierUse::Judged,
             clock: ClockSource::default(),
         };
-        let pool = BufferPool::new(&disk, &options, LoadedTable::new(512, 1 << 30), CommitSeq(0)).unwrap();
+        BufferPool::new(&disk, &options, LoadedTable::new(512, 1 << 30), CommitSeq(0)).unwrap()
+    }
+
+    /// Publishes new pages, and pins them as a checkpoint does.
+    fn dirty_pages(pool: &BufferPool, count: usize) -> Vec<PageId> {
         let mut copies = pool.copies();
-        let pages: Vec<PageId> = (0..3).map(|_| copies.allocate(PageId(0)).ok().unwrap().0).collect();
+        let pages = (0..count).map(|_| copies.allocate(PageId(0)).ok().unwrap().0).collect();
         pool.publish(copies, CommitSeq(1));
-        let dirty = |page: &PageId| match pool.checkpoint_place(*page, NEWEST) {
+        pages
+    }
+
+    fn pinned(pool: &BufferPool, page: &PageId) -> DirtyPage {
+        match pool.checkpoint_place(*page, NEWEST) {
             CheckpointPlace::Dirty(item) => item,
             other => panic!("{other:?}"),
-        };
-        let twice: Vec<DirtyPage> = pages.iter().chain(&pages).map(dirty).collect();
+        }
+    }
+
+    fn assert_unpinned(pool: &BufferPool, items: &[DirtyPage]) {
+        let pins = |item: &DirtyPage| pool.writer().versions.frames().frame(item.frame).pins();
+        assert!(items.iter().all(|item| pins(item) == 0), "a pin is left");
+    }
+
+    #[test]
+    fn a_page_named_twice_is_written_and_counted_once() {
+        let pool = pool(&SimWorld::new(1, SimOptions::calm()));
+        let pages = dirty_pages(&pool, 3);
+        let twice: Vec<DirtyPage> = pages.iter().chain(&pages).map(|page| pinned(&pool, page)).collect();
         let before = pool.stats().blocks_used;
         pool.writer().write_frames(twice.clone()).unwrap();
         let stats = pool.stats();
         assert_eq!((stats.pages_written, stats.blocks_used - before, stats.pages_dirty), (3, 3, 0));
-        assert!(
-            twice.iter().all(|item| pool.writer().versions.frames().frame(item.frame).pins() == 0),
-            "a pin is left"
-        );
+        assert_unpinned(&pool, &twice);
+    }
+
+    #[test]
+    fn a_failure_among_parts_leaves_no_pin_and_no_page_out() {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let pool = pool(&world);
+        let pages = dirty_pages(&pool, 900);
+        let items: Vec<DirtyPage> = pages.iter().map(|page| pinned(&pool, page)).collect();
+        let parts = Cell::new(0);
+        let delays_commits = || {
+            parts.set(parts.get() + 1);
+            // The first part is written, and the second is not.
+            world.set_rates(Rates { write_error: if parts.get() == 3 { 1.0 } else { 0.0 }, ..Rates::default() });
+            true
+        };
+        let outcome = pool.writer().write_frames_at(&mut Pace::beside_commits(&delays_commits), items.clone());
+        assert!(outcome.is_err() && parts.get() > 3, "{outcome:?} after {} looks", parts.get());
+        let dirty = pool.stats().pages_dirty;
+        assert!((1..=256).contains(&dirty), "the pages of one part: {dirty}");
+        assert_unpinned(&pool, &items);
+        world.set_rates(Rates::default());
+        let left = pages.iter().filter_map(|page| match pool.checkpoint_place(*page, NEWEST) {
+            CheckpointPlace::Dirty(item) => Some(item),
+            _ => None,
+        });
+        pool.writer().write_frames_at(&mut Pace::beside_commits(&|| true), left.collect()).unwrap();
+        assert_eq!((pool.stats().pages_dirty, pool.stats().pages_written), (0, 900));
+        assert_unpinned(&pool, &items);
     }
 }

@@ -54,7 +54,7 @@ fn run(checkpointer: &Checkpointer, signal: &Signal) {
         let is_due = checkpointer.is_due() || (is_first && checkpointer.log.has_records());
         if !signal.is_stopped() && is_due {
             let begun = checkpointer.log.checkpoint_begins();
-            let outcome = checkpointer.checkpoint();
+            let outcome = checkpointer.checkpoint_beside_commits(|| signal.is_stopped());
             pause = if outcome.is_err() { PAUSE_AFTER_FAILURE } else { PAUSE };
             match outcome {
                 Ok(_) => {

@@ -135,3 +135,36 @@ fn where_the_file_system_cannot_reserve_space_segments_exist_because_they_are_wr
         assert_eq!(seen.len() as u64, tried, "{world}");
     }
 }
+
+#[test]
+fn the_progress_counts_groups_that_are_waited_for_and_tells_when_the_log_is_nearly_full() {
+    let world = SimWorld::new(8, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    let append_deferred = |commit| loop {
+        match log.append(CommitSeq(commit), &[&[7; 3000]], Some(Durability::Deferred)) {
+            Ok(_) => return,
+            Err(Wait::LogFull { len_bytes }) => log.await_space(len_bytes).wait().unwrap(),
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    let writer = log.start_writer().unwrap();
+    append_deferred(1);
+    while log.durable_commit() < CommitSeq(1) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(log.progress().awaited_groups, 0, "deferred");
+    let position = append(&log, 2, b"two").unwrap();
+    log.durable(position).wait().unwrap();
+    assert_eq!(log.progress().awaited_groups, 1, "a thread waits");
+    let position = append(&log, 3, b"three").unwrap();
+    let mut task = log.durable(position);
+    crate::driver::block_on(std::future::poll_fn(|context| task.poll(context.waker()))).unwrap();
+    assert_eq!(log.progress().awaited_groups, 2, "a task waits");
+    drop(writer);
+    let mut commit = 3;
+    while !log.progress().is_nearly_full {
+        commit += 1;
+        append_deferred(commit);
+    }
+    assert!((150..300).contains(&commit), "three quarters of a log of 1 MiB: {commit}");
+}
