@@ -8,8 +8,9 @@
 //! the two run by turns, `ROUNDS` times (3), each as a process of its own, and the last line has the median of the ratios with the
 //! lowest and the highest.
 
+mod turns;
+
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nofault::blocking::Db;
@@ -79,41 +80,6 @@ impl Load {
         let _ = std::fs::remove_dir_all(&folder);
         Ok(())
     }
-
-    /// Runs a program with these arguments, prints its output, and returns its rate.
-    fn rate_of(&self, program: &Path) -> f64 {
-        let numbers = [self.entries, self.cache_mib, self.value_bytes].map(|number| number.to_string());
-        let output = Command::new(program).arg(&self.folder).args(numbers).output().expect("the program can be run");
-        let text = String::from_utf8_lossy(&output.stdout);
-        print!("{}: {text}", program.display());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let before = text.split(" /s").next().and_then(|before| before.rsplit(' ').next());
-        before.and_then(|rate| rate.parse().ok()).expect("the program prints its rate as `NUMBER /s`")
-    }
-
-    /// Runs this program and another by turns, and prints the ratios of their rates.
-    fn compare(&self, baseline: &Path, rounds: u64) {
-        let own = std::env::current_exe().expect("this program has a path");
-        let mut ratios: Vec<f64> = Vec::new();
-        for round in 0..rounds.max(1) {
-            // Neither is always the first.
-            let (rate, other) = if round % 2 == 0 {
-                let other = self.rate_of(baseline);
-                (self.rate_of(&own), other)
-            } else {
-                (self.rate_of(&own), self.rate_of(baseline))
-            };
-            ratios.push(rate / other);
-        }
-        ratios.sort_by(f64::total_cmp);
-        let (lowest, highest) = (ratios[0], ratios[ratios.len() - 1]);
-        println!(
-            "ratio to the rate of {}: {:.2} ({lowest:.2} to {highest:.2}, {} rounds)",
-            baseline.display(),
-            ratios[ratios.len() / 2],
-            ratios.len(),
-        );
-    }
 }
 
 fn main() -> Result<()> {
@@ -126,7 +92,10 @@ fn main() -> Result<()> {
         value_bytes: number(3, 100),
     };
     match arguments.get(4).map(PathBuf::from) {
-        Some(baseline) => load.compare(&baseline, number(5, 3)),
+        Some(baseline) => {
+            let numbers = [load.entries, load.cache_mib, load.value_bytes].map(|number| number.to_string());
+            turns::compare(&baseline, &[vec![load.folder], numbers.to_vec()].concat(), number(5, 3), " /s");
+        }
         None => load.run()?,
     }
     Ok(())

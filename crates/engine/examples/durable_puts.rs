@@ -1,0 +1,72 @@
+//! Prints the rate and the tail of durable puts of one thread, beside the checkpoints that they lead to; with the name of another
+//! program, also the ratio to its tail.
+//!
+//! `cargo run --release -p nofault --example durable_puts [FOLDER [SECONDS [ENTRIES [BASELINE [ROUNDS]]]]]`: 6 seconds over a million
+//! entries of 100 bytes without arguments, after as many seconds in which the log grows to its size. The folder is on the disk to be
+//! measured, by default the present one.
+//!
+//! `BASELINE` is another build of this example, or any program that takes the first three arguments and prints its 99.9th
+//! percentile as `NUMBER us at p99.9`: the two run by turns, `ROUNDS` times (3), each as a process of its own, and the last line has
+//! the median of the ratios with the lowest and the highest.
+
+mod turns;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nofault::blocking::Db;
+use nofault::error::Result;
+use nofault::settings::Settings;
+
+const TAIL: &str = " us at p99.9";
+
+fn run(folder: &str, seconds: f64, entries: u64) -> Result<()> {
+    let folder = Path::new(folder).join(format!("nofault-durable-puts-{}", std::process::id()));
+    let db = Db::create(&folder, &Settings { cache_bytes: 512 << 20, ..Settings::default() })?;
+    let table = db.create_table("table")?;
+    table.bulk_load((0..entries).map(|number| (number.to_be_bytes(), [1; 100])))?;
+    let mut number: u64 = 0;
+    let mut put_for = |seconds: f64| -> Result<Vec<Duration>> {
+        let (begun, mut took) = (Instant::now(), Vec::new());
+        while begun.elapsed().as_secs_f64() < seconds {
+            // In no order.
+            number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let now = Instant::now();
+            table.put((number % entries).to_be_bytes(), number.to_le_bytes().repeat(13).split_at(100).0)?;
+            took.push(now.elapsed());
+        }
+        Ok(took)
+    };
+    put_for(seconds)?;
+    let before = db.stats().checkpoints;
+    let mut took = put_for(seconds)?;
+    took.sort_unstable();
+    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize].as_micros();
+    println!(
+        "{:.0} /s; {} us at p50, {} us at p99, {}{TAIL}, {} us at p99.99; {} checkpoints",
+        took.len() as f64 / seconds,
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(0.9999),
+        db.stats().checkpoints - before,
+    );
+    drop((table, db));
+    // Removes the folder of this run only.
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, usual: u64| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let folder = arguments.first().map_or(".", String::as_str);
+    let (seconds, entries) = (number(1, 6), number(2, 1_000_000).max(1));
+    match arguments.get(3).map(PathBuf::from) {
+        Some(baseline) => {
+            turns::compare(&baseline, &[folder.into(), seconds.to_string(), entries.to_string()], number(4, 3), TAIL);
+        }
+        None => run(folder, seconds as f64, entries)?,
+    }
+    Ok(())
+}
